@@ -1,16 +1,12 @@
 #include "test/rank.h"
+#include "test/test.h"
 
 #include "test/check.h"
 #include "test/slow.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 /* No rank lives a tenth of it; one that hangs is ended by a signal, which is a failure. */
 #define WATCHDOG_SECONDS (240 * TEST_SLOWNESS)

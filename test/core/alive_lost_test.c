@@ -111,9 +111,10 @@ static int open_heap(void **state)
 	return 0;
 }
 
-static void what_died_before_the_mover_looked_may_have_been_named(void **state)
+GROUP(open_heap, NULL)
+
+TEST(what_died_before_the_mover_looked_may_have_been_named)
 {
-	(void)state;
 	other_begins();
 	report(20 * MIB, true);
 	report(20 * MIB, false);
@@ -134,11 +135,10 @@ static void what_died_before_the_mover_looked_may_have_been_named(void **state)
 	assert_false(is_dead(0));
 }
 
-static void what_died_before_a_lost_submission_may_have_been_named(void **state)
+TEST(what_died_before_a_lost_submission_may_have_been_named)
 {
 	uint64_t lost = atomic_load(&engine->channel.tape.lost);
 
-	(void)state;
 	report(8 * MIB, true);
 	submit(8 * MIB);
 	read_all();
@@ -162,9 +162,8 @@ static void what_died_before_a_lost_submission_may_have_been_named(void **state)
 }
 
 /* The submission that names it is behind its death, wherever that is read. */
-static void what_was_named_after_its_death_is_alive(void **state)
+TEST(what_was_named_after_its_death_is_alive)
 {
-	(void)state;
 	report(24 * MIB, true);
 	read_all();
 	other_begins();
@@ -210,9 +209,8 @@ static void live_and_die(void)
 	assert_true(moves_empty(48 * MIB));
 }
 
-static void a_name_that_was_not_read_reaches_what_is_dead_behind_it(void **state)
+TEST(a_name_that_was_not_read_reaches_what_is_dead_behind_it)
 {
-	(void)state;
 	live_and_die();
 	/* Alive: nothing else is meant. */
 	submit(45 * MIB);
@@ -245,11 +243,10 @@ static void a_name_that_was_not_read_reaches_what_is_dead_behind_it(void **state
 	assert_false(moves_empty(48 * MIB));
 }
 
-static void while_births_are_lost_nothing_moves_empty_and_later_it_does_again(void **state)
+TEST(while_births_are_lost_nothing_moves_empty_and_later_it_does_again)
 {
 	struct live_range range;
 
-	(void)state;
 	live_and_die();
 	assert_true(alive_find(engine, grant.address + 45 * MIB, &range));
 	while (lifetimes_is_known(engine->lifetimes))
@@ -342,13 +339,12 @@ static void step(struct seed *seed)
  * What a piece holds does not depend on when a submission is read: what it keeps alive was not dead before. What was
  * born and has not died is alive, whatever reports were lost.
  */
-static void whatever_is_submitted_keeps_what_it_names_from_then_on(void **state)
+TEST(whatever_is_submitted_keeps_what_it_names_from_then_on)
 {
 	struct seed seed = seed_start("alive_lost_test");
 	bool empty[SLOTS / 2];
 	unsigned n_empty = 0;
 
-	(void)state;
 	read_all();
 	live_map_restart(lifetimes_map(engine->lifetimes));
 	for (unsigned i = 0; i < STEPS; i++) {
@@ -367,18 +363,4 @@ static void whatever_is_submitted_keeps_what_it_names_from_then_on(void **state)
 				fail_msg("step %u: what lies at %u MiB was dead", i, piece * 2);
 	}
 	assert_true(n_empty > 100);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_died_before_the_mover_looked_may_have_been_named),
-	    cmocka_unit_test(what_died_before_a_lost_submission_may_have_been_named),
-	    cmocka_unit_test(what_was_named_after_its_death_is_alive),
-	    cmocka_unit_test(a_name_that_was_not_read_reaches_what_is_dead_behind_it),
-	    cmocka_unit_test(while_births_are_lost_nothing_moves_empty_and_later_it_does_again),
-	    cmocka_unit_test(whatever_is_submitted_keeps_what_it_names_from_then_on),
-	};
-
-	return cmocka_run_group_tests(tests, open_heap, NULL);
 }

@@ -60,9 +60,8 @@ static int denies(void *argument)
 	return 0;
 }
 
-static void deny_is_out_of_memory(void **state)
+TEST(deny_is_out_of_memory)
 {
-	(void)state;
 	assert_ok(with_policy("rules:\n- {match: {size: '>= 2MiB'}, use: deny}\n", denies));
 }
 
@@ -88,9 +87,8 @@ static int falls_back(void *argument)
 	return 0;
 }
 
-static void no_memory_goes_on_to_the_next_use(void **state)
+TEST(no_memory_goes_on_to_the_next_use)
 {
-	(void)state;
 	assert_ok(with_policy("device.budget: 32MiB\nspill.mode: off\nrules:\n"
 			      "- {match: {size: == 24MiB}, use: heap, fallback: driver}\n"
 			      "- {use: heap, fallback: deny}\n",
@@ -110,9 +108,8 @@ static int cannot_serve(void *argument)
 	return 0;
 }
 
-static void a_use_that_cannot_serve_is_passed_over(void **state)
+TEST(a_use_that_cannot_serve_is_passed_over)
 {
-	(void)state;
 	assert_ok(with_policy("rules:\n"
 			      "- {match: {size: == 1MiB}, use: system, system: {register: no}}\n"
 			      "- {match: {size: == 2MiB}, use: system, system: {register: no}, fallback: heap}\n"
@@ -145,9 +142,8 @@ static int goes_where_it_is_sent(void *argument)
 	return 0;
 }
 
-static void managed_and_system_memory_serve_and_count_under_caps(void **state)
+TEST(managed_and_system_memory_serve_and_count_under_caps)
 {
-	(void)state;
 	assert_ok(with_policy("rules:\n"
 			      "- {match: {size: == 1MiB}, use: managed, cap: 1MiB, fallback: heap}\n"
 			      "- {match: {size: == 2MiB}, use: system}\n",
@@ -177,9 +173,8 @@ static int is_set(void *argument)
 	return 0;
 }
 
-static void settings_reach_the_backends(void **state)
+TEST(settings_reach_the_backends)
 {
-	(void)state;
 	assert_ok(with_policy("managed: {advise: preferred-device, prefetch: on-alloc}\nrules:\n"
 			      "- match: {size: == 1MiB}\n"
 			      "  use: managed\n"
@@ -216,9 +211,8 @@ static int has_a_cap(void *argument)
 	return 0;
 }
 
-static void a_cap_bounds_what_is_live_under_its_rule(void **state)
+TEST(a_cap_bounds_what_is_live_under_its_rule)
 {
-	(void)state;
 	assert_ok(
 	    with_policy("rules:\n- {match: {size: '>= 1MiB'}, use: heap, fallback: driver, cap: 10MiB}\n", has_a_cap));
 }
@@ -238,9 +232,8 @@ static int fills_a_cap(void *argument)
 	return 0;
 }
 
-static void a_cap_without_fallback_is_out_of_memory(void **state)
+TEST(a_cap_without_fallback_is_out_of_memory)
 {
-	(void)state;
 	assert_ok(with_policy("rules:\n- {use: heap, cap: 10MiB}\n", fills_a_cap));
 }
 
@@ -263,9 +256,8 @@ static int observes(void *argument)
 	return 0;
 }
 
-static void observing_leaves_all_to_the_driver_and_counts(void **state)
+TEST(observing_leaves_all_to_the_driver_and_counts)
 {
-	(void)state;
 	assert_ok(with_policy("observe: yes\nrules:\n- {match: {size: < 1MiB}, use: heap, cap: 10B}\n"
 			      "- {match: {size: == 5MiB}, use: deny}\n",
 			      observes));
@@ -304,9 +296,8 @@ static int looks(void *argument)
 	return 0;
 }
 
-static void rules_see_order_live_bytes_free_memory_thread_and_api(void **state)
+TEST(rules_see_order_live_bytes_free_memory_thread_and_api)
 {
-	(void)state;
 	assert_ok(with_policy("device.budget: 128MiB\nrules:\n"
 			      "- {match: {order: first 2}, use: driver}\n"
 			      "- {match: {live: '>= 100MiB', size: == 5MiB}, use: driver}\n"
@@ -354,16 +345,14 @@ static int calls_from_many_libraries(void *argument)
 	return 0;
 }
 
-static void libraries_are_told_apart_however_many_call(void **state)
+TEST(libraries_are_told_apart_however_many_call)
 {
-	(void)state;
 	assert_ok(
 	    with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", calls_from_many_libraries));
 }
 
-static void rules_see_who_calls_and_which_process_it_is(void **state)
+TEST(rules_see_who_calls_and_which_process_it_is)
 {
-	(void)state;
 	assert_ok(with_policy("rules:\n- {match: {library: '*alloc_decide_test'}, use: driver}\n", is_left_alone));
 	assert_ok(with_policy("rules:\n- {match: {library: '*libcudart*'}, use: driver}\n", is_served));
 	assert_ok(with_policy("rules:\n- {match: {process: 'alloc_decide_test'}, use: driver}\n", is_left_alone));
@@ -385,9 +374,8 @@ static int stays_on_the_device(void *argument)
 	return 0;
 }
 
-static void place_device_never_spills(void **state)
+TEST(place_device_never_spills)
 {
-	(void)state;
 	assert_ok(with_policy("device.budget: 32MiB\nhost.budget: 64MiB\nspill.mode: static\nrules:\n"
 			      "- {match: {size: == 24MiB}, use: heap, place: device}\n",
 			      stays_on_the_device));
@@ -434,12 +422,11 @@ static int begins_on_the_host(void *argument)
 	return 0;
 }
 
-static void place_host_begins_on_the_host(void **state)
+TEST(place_host_begins_on_the_host)
 {
 	static const char *const modes[] = {"off", "static", "exact"};
 	char text[512];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
 		snprintf(text, sizeof(text),
 			 "device.budget: 64MiB\nhost.budget: 64MiB\nspill.mode: %s\nrules:\n"
@@ -462,9 +449,8 @@ static int has_no_host(void *argument)
 	return 0;
 }
 
-static void place_host_cannot_serve_where_there_is_no_such_memory(void **state)
+TEST(place_host_cannot_serve_where_there_is_no_such_memory)
 {
-	(void)state;
 	setenv("SIM_HOST_VMM", "0", 1);
 	assert_ok(with_policy("rules:\n- {match: {size: == 1MiB}, use: heap, place: host}\n", has_no_host));
 	unsetenv("SIM_HOST_VMM");
@@ -498,33 +484,10 @@ static int streams_keep_apart(void *argument)
 	return 0;
 }
 
-static void places_hold_in_stream_order(void **state)
+TEST(places_hold_in_stream_order)
 {
-	(void)state;
 	assert_ok(with_policy("async.use: heap\nspill.mode: static\nrules:\n"
 			      "- {match: {api: async}, use: heap, place: host}\n"
 			      "- {match: {api: pool}, use: heap, place: device}\n",
 			      streams_keep_apart));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(deny_is_out_of_memory),
-	    cmocka_unit_test(no_memory_goes_on_to_the_next_use),
-	    cmocka_unit_test(a_use_that_cannot_serve_is_passed_over),
-	    cmocka_unit_test(managed_and_system_memory_serve_and_count_under_caps),
-	    cmocka_unit_test(settings_reach_the_backends),
-	    cmocka_unit_test(a_cap_bounds_what_is_live_under_its_rule),
-	    cmocka_unit_test(a_cap_without_fallback_is_out_of_memory),
-	    cmocka_unit_test(observing_leaves_all_to_the_driver_and_counts),
-	    cmocka_unit_test(rules_see_order_live_bytes_free_memory_thread_and_api),
-	    cmocka_unit_test(libraries_are_told_apart_however_many_call),
-	    cmocka_unit_test(rules_see_who_calls_and_which_process_it_is),
-	    cmocka_unit_test(place_device_never_spills),
-	    cmocka_unit_test(place_host_begins_on_the_host),
-	    cmocka_unit_test(place_host_cannot_serve_where_there_is_no_such_memory),
-	    cmocka_unit_test(places_hold_in_stream_order),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,12 +59,11 @@ static void empty_heap(void)
 
 /* ---- the budget ---- */
 
-static void what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit(void **state)
+TEST(what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit)
 {
 	uint64_t served = stats_get(STAT_stream_allocations);
 	CUdeviceptr block[N_MOST];
 
-	(void)state;
 	block[0] = async_get(BLOCK, NULL); /* from the first one on the pool is known */
 	unsigned long calls = sim_calls("cuMemPoolGetAttribute") + sim_calls("cuDeviceGetMemPool") +
 			      sim_calls("cuMemGetInfo") + sim_calls("cuMemGetInfo_v2");
@@ -84,13 +83,12 @@ static void what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit(
 	give_all(block, 8);
 }
 
-static void what_is_over_the_budget_is_in_the_heap_with_every_byte_right(void **state)
+TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right)
 {
 	uint64_t served = stats_get(STAT_stream_allocations);
 	CUstream stream = async_stream();
 	CUdeviceptr block[N_MOST];
 
-	(void)state;
 	for (unsigned i = 0; i < N_MOST; i++) {
 		assert_ok(i % 2 ? cuMemAllocAsync_ptsz(&block[i], BLOCK, stream)
 				: cuMemAllocAsync(&block[i], BLOCK, stream));
@@ -109,12 +107,11 @@ static void what_is_over_the_budget_is_in_the_heap_with_every_byte_right(void **
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_named_pool_is_served_likewise(void **state)
+TEST(a_named_pool_is_served_likewise)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
 	CUdeviceptr block[N_MOST];
 
-	(void)state;
 	for (unsigned i = 0; i < N_MOST; i++) {
 		assert_ok(i % 2 ? cuMemAllocFromPoolAsync_ptsz(&block[i], BLOCK, pool, NULL)
 				: cuMemAllocFromPoolAsync(&block[i], BLOCK, pool, NULL));
@@ -124,13 +121,12 @@ static void a_named_pool_is_served_likewise(void **state)
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-static void freed_memory_at_the_driver_is_used_again_first(void **state)
+TEST(freed_memory_at_the_driver_is_used_again_first)
 {
 	CUdeviceptr block[N_MOST], again;
 	CUstream stream = async_stream();
 	struct gate gate;
 
-	(void)state;
 	for (unsigned i = 0; i < 10; i++)
 		block[i] = async_get(BLOCK, stream);
 	assert_true(!async_in_heap(block[7]) && async_in_heap(block[8]));
@@ -157,12 +153,11 @@ static void freed_memory_at_the_driver_is_used_again_first(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void what_a_pool_has_unused_is_room_for_it_and_for_nobody_else(void **state)
+TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else)
 {
 	CUmemoryPool other = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
 	CUdeviceptr block[N_MOST], plain, elsewhere;
 
-	(void)state;
 	async_keep_in(async_default_pool(), ~0ull);
 	give_all(block, fill_pools(block, BUDGET));
 	assert_ok(cuMemAlloc_v2(&plain, BLOCK)); /* finds the pool full of nothing */
@@ -180,11 +175,10 @@ static void what_a_pool_has_unused_is_room_for_it_and_for_nobody_else(void **sta
 	assert_ok(cuMemPoolDestroy(other));
 }
 
-static void what_others_have_is_no_room_and_what_the_heap_keeps_warm_is(void **state)
+TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is)
 {
 	CUdeviceptr block[N_MOST], plain, more;
 
-	(void)state;
 	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
 	unsigned n = fill_pools(block, 4 * BLOCK);
 	more = async_get(BLOCK, NULL);
@@ -197,12 +191,11 @@ static void what_others_have_is_no_room_and_what_the_heap_keeps_warm_is(void **s
 	give_all(block, n);
 }
 
-static void over_both_budgets_it_is_out_of_memory(void **state)
+TEST(over_both_budgets_it_is_out_of_memory)
 {
 	uint64_t refused = stats_get(STAT_refused);
 	CUdeviceptr block[N_MOST], more = 42;
 
-	(void)state;
 	unsigned n = fill_pools(block, BUDGET);
 	for (; n < N_MOST; n++)
 		block[n] = async_get(BLOCK, NULL);
@@ -217,12 +210,11 @@ static void over_both_budgets_it_is_out_of_memory(void **state)
 }
 
 /* Another thread's heap may look at the pools between a claim and the driver's answer. */
-static void what_is_claimed_counts_before_the_driver_is_asked(void **state)
+TEST(what_is_claimed_counts_before_the_driver_is_asked)
 {
 	struct device *device = device_get(0);
 	uint64_t first, second = 42;
 
-	(void)state;
 	assert_true(pool_claim(device, NULL, 7 * BLOCK, POOL_OPEN, &first));
 	pool_refresh(device);
 	assert_int_equal(device->budget.used, 7 * BLOCK);
@@ -239,14 +231,13 @@ static void what_is_claimed_counts_before_the_driver_is_asked(void **state)
 
 /* ---- the driver's memory ---- */
 
-static void where_the_driver_has_no_memory_the_heap_serves(void **state)
+TEST(where_the_driver_has_no_memory_the_heap_serves)
 {
 	static const char *const asked[] = {"cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync",
 					    "cuMemAllocFromPoolAsync_ptsz"};
 	CUmemoryPool pool = async_default_pool();
 	CUdeviceptr address;
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		sim_fail(asked[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
 		CUresult result = i == 0   ? cuMemAllocAsync(&address, BLOCK, NULL)
@@ -266,11 +257,10 @@ static void where_the_driver_has_no_memory_the_heap_serves(void **state)
 	assert_int_equal(cuMemAllocAsync(&address, BLOCK, NULL), CUDA_ERROR_UNKNOWN);
 }
 
-static void a_device_smaller_than_its_budget_is_filled_and_then_the_heap(void **state)
+TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap)
 {
 	CUdeviceptr block[N_MOST];
 
-	(void)state;
 	sim_switch("MEMORY", 3 * BLOCK);
 	for (unsigned i = 0; i < 6; i++) {
 		block[i] = async_get(BLOCK, NULL);
@@ -284,11 +274,10 @@ static void a_device_smaller_than_its_budget_is_filled_and_then_the_heap(void **
 }
 
 /* What the heap keeps warm is given back before anything is put there. */
-static void room_is_made_at_the_driver_before_the_heap_is_asked(void **state)
+TEST(room_is_made_at_the_driver_before_the_heap_is_asked)
 {
 	CUdeviceptr plain, address;
 
-	(void)state;
 	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
 	assert_ok(cuMemFree_v2(plain));
 	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -299,12 +288,11 @@ static void room_is_made_at_the_driver_before_the_heap_is_asked(void **state)
 
 /* ---- rules ---- */
 
-static void a_rule_for_the_driver_keeps_it_there(void **state)
+TEST(a_rule_for_the_driver_keeps_it_there)
 {
 	static const size_t bytes[] = {5 * MIB, 9 * MIB};
 	CUdeviceptr block[N_MOST], address;
 
-	(void)state;
 	for (unsigned i = 0; i < 12; i++)
 		block[i] = async_get(bytes[0], NULL);
 	address = async_get(BLOCK, NULL); /* what the rule has there counts */
@@ -324,11 +312,10 @@ static void a_rule_for_the_driver_keeps_it_there(void **state)
 	give_all(block, n);
 }
 
-static void a_rule_that_denies_is_heard_with_room_and_without(void **state)
+TEST(a_rule_that_denies_is_heard_with_room_and_without)
 {
 	CUdeviceptr block[N_MOST], address;
 
-	(void)state;
 	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	unsigned n = fill_pools(block, BUDGET);
 	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
@@ -338,11 +325,10 @@ static void a_rule_that_denies_is_heard_with_room_and_without(void **state)
 }
 
 /* What cannot serve in stream order is passed over; a cap is about the heap. */
-static void the_other_words_of_a_rule_hold_once_the_heap_is_asked(void **state)
+TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked)
 {
 	CUdeviceptr block[N_MOST], first, second;
 
-	(void)state;
 	first = async_get(10 * MIB, NULL);
 	assert_false(async_in_heap(first));
 	async_give(first);
@@ -364,12 +350,11 @@ static void the_other_words_of_a_rule_hold_once_the_heap_is_asked(void **state)
 
 /* ---- what the heap cannot serve ---- */
 
-static void a_pool_that_can_be_exported_stays_with_the_driver(void **state)
+TEST(a_pool_that_can_be_exported_stays_with_the_driver)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	CUdeviceptr block[N_MOST], theirs, more;
 
-	(void)state;
 	unsigned n = fill_pools(block, 6 * BLOCK);
 	theirs = get_from(pool, 4 * BLOCK);
 	assert_false(async_in_heap(theirs));
@@ -391,12 +376,11 @@ static void a_pool_that_can_be_exported_stays_with_the_driver(void **state)
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-static void the_current_pool_of_the_device_is_the_one_that_counts(void **state)
+TEST(the_current_pool_of_the_device_is_the_one_that_counts)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
 	CUdeviceptr block[N_MOST], more;
 
-	(void)state;
 	async_keep_in(pool, ~0ull);
 	async_keep_in(async_default_pool(), ~0ull);
 	assert_ok(cuDeviceSetMemPool(0, pool));
@@ -410,12 +394,11 @@ static void the_current_pool_of_the_device_is_the_one_that_counts(void **state)
 	give_all(block, fill_pools(block, BUDGET));
 }
 
-static void a_pool_of_another_device_stays_with_the_driver_and_is_charged_there(void **state)
+TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 1);
 	CUdeviceptr address = get_from(pool, 10 * BLOCK);
 
-	(void)state;
 	assert_false(async_in_heap(address));
 	assert_int_equal(device_get(1)->budget.used, 10 * BLOCK);
 	assert_int_equal(device_get(0)->budget.used, 0);
@@ -426,14 +409,13 @@ static void a_pool_of_another_device_stays_with_the_driver_and_is_charged_there(
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-static void what_a_capture_allocates_is_a_node_of_the_driver(void **state)
+TEST(what_a_capture_allocates_is_a_node_of_the_driver)
 {
 	uint64_t nodes = stats_get(STAT_graph_allocations);
 	CUdeviceptr block[N_MOST], node, refused;
 	CUstream stream = async_stream();
 	CUgraph graph;
 
-	(void)state;
 	unsigned n = fill_pools(block, BUDGET);
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	node = async_get(BLOCK, stream);
@@ -451,12 +433,11 @@ static void what_a_capture_allocates_is_a_node_of_the_driver(void **state)
 
 /* ---- what pools say and do ---- */
 
-static void a_pool_says_what_both_have_of_it(void **state)
+TEST(a_pool_says_what_both_have_of_it)
 {
 	CUdeviceptr block[N_MOST], more;
 	cuuint64_t used, reserved;
 
-	(void)state;
 	unsigned n = fill_pools(block, BUDGET);
 	more = async_get(BLOCK, NULL);
 	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
@@ -466,12 +447,11 @@ static void a_pool_says_what_both_have_of_it(void **state)
 	give_all(block, n);
 }
 
-static void trimming_a_pool_trims_the_heap(void **state)
+TEST(trimming_a_pool_trims_the_heap)
 {
 	CUdeviceptr plain, address = async_get(BLOCK, NULL);
 	struct heap *heap;
 
-	(void)state;
 	async_keep_in(async_default_pool(), ~0ull);
 	async_give(address);
 	assert_ok(cuMemAlloc_v2(&plain, BLOCK));
@@ -484,7 +464,7 @@ static void trimming_a_pool_trims_the_heap(void **state)
 	assert_int_equal(heap_idle_device(heap), 0);
 }
 
-static void a_pool_opens_what_it_has_in_the_heap_to_other_devices(void **state)
+TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices)
 {
 	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -492,7 +472,6 @@ static void a_pool_opens_what_it_has_in_the_heap_to_other_devices(void **state)
 	CUdeviceptr block[N_MOST], more;
 	CUcontext other, own;
 
-	(void)state;
 	assert_ok(cuDevicePrimaryCtxRetain(&other, 1));
 	unsigned n = fill_pools(block, BUDGET);
 	more = get_from(pool, BLOCK);
@@ -508,32 +487,10 @@ static void a_pool_opens_what_it_has_in_the_heap_to_other_devices(void **state)
 	assert_ok(cuDevicePrimaryCtxRelease_v2(1));
 }
 
+EACH_TEST(NULL, async_check_pools)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    ASYNC_AUTO_TEST(what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit),
-	    ASYNC_AUTO_TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right),
-	    ASYNC_AUTO_TEST(a_named_pool_is_served_likewise),
-	    ASYNC_AUTO_TEST(freed_memory_at_the_driver_is_used_again_first),
-	    ASYNC_AUTO_TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else),
-	    ASYNC_AUTO_TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is),
-	    ASYNC_AUTO_TEST(over_both_budgets_it_is_out_of_memory),
-	    ASYNC_AUTO_TEST(what_is_claimed_counts_before_the_driver_is_asked),
-	    ASYNC_AUTO_TEST(where_the_driver_has_no_memory_the_heap_serves),
-	    ASYNC_AUTO_TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap),
-	    ASYNC_AUTO_TEST(room_is_made_at_the_driver_before_the_heap_is_asked),
-	    ASYNC_AUTO_TEST(a_rule_for_the_driver_keeps_it_there),
-	    ASYNC_AUTO_TEST(a_rule_that_denies_is_heard_with_room_and_without),
-	    ASYNC_AUTO_TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked),
-	    ASYNC_AUTO_TEST(a_pool_that_can_be_exported_stays_with_the_driver),
-	    ASYNC_AUTO_TEST(the_current_pool_of_the_device_is_the_one_that_counts),
-	    ASYNC_AUTO_TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there),
-	    ASYNC_AUTO_TEST(what_a_capture_allocates_is_a_node_of_the_driver),
-	    ASYNC_AUTO_TEST(a_pool_says_what_both_have_of_it),
-	    ASYNC_AUTO_TEST(trimming_a_pool_trims_the_heap),
-	    ASYNC_AUTO_TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices),
-	};
-
 	core_start(ASYNC_AUTO_SETTINGS);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

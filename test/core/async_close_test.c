@@ -68,9 +68,8 @@ static void wait_for_next_trim(void)
 	device_get(0)->pools_trimmed = 0;
 }
 
-static void once_something_did_not_fit_the_heap_serves_and_the_pools_shrink(void **state)
+TEST_WITH(once_something_did_not_fit_the_heap_serves_and_the_pools_shrink, open_pools, async_check_pools)
 {
-	(void)state;
 	fill(FILL + 1);
 	assert_true(!async_in_heap(block[FILL - 1]) && async_in_heap(block[FILL]));
 	give(2, FILL - 2);
@@ -87,11 +86,10 @@ static void once_something_did_not_fit_the_heap_serves_and_the_pools_shrink(void
 	give(0, 1);
 }
 
-static void memory_of_any_kind_finds_the_room_that_pools_give_back(void **state)
+TEST_WITH(memory_of_any_kind_finds_the_room_that_pools_give_back, open_pools, async_check_pools)
 {
 	CUdeviceptr plain;
 
-	(void)state;
 	fill(FILL + 1);
 	give(0, FILL);
 	wait_for_next_trim();
@@ -101,13 +99,12 @@ static void memory_of_any_kind_finds_the_room_that_pools_give_back(void **state)
 	give(FILL, 1);
 }
 
-static void the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture(void **state)
+TEST_WITH(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture, open_pools, async_check_pools)
 {
 	CUstream stream = async_stream();
 	unsigned long calls;
 	CUgraph graph;
 
-	(void)state;
 	fill(FILL + 1);
 	give(0, FILL);
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -132,12 +129,11 @@ static void the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture(vo
 }
 
 /* Both budgets are full, and the pool cannot give back what the stream has not passed; but it can use it again. */
-static void a_closed_pool_serves_where_the_heap_cannot(void **state)
+TEST_WITH(a_closed_pool_serves_where_the_heap_cannot, open_pools, async_check_pools)
 {
 	CUstream stream = async_stream();
 	struct gate gate;
 
-	(void)state;
 	for (unsigned i = 0; i < N_MOST; i++)
 		block[i] = async_get(BLOCK, stream);
 	assert_true(!async_in_heap(block[2]) && async_in_heap(block[N_MOST - 1]));
@@ -153,11 +149,10 @@ static void a_closed_pool_serves_where_the_heap_cannot(void **state)
 }
 
 /* However lately it gave something back. */
-static void a_pool_gives_back_before_memory_is_refused(void **state)
+TEST_WITH(a_pool_gives_back_before_memory_is_refused, open_pools, async_check_pools)
 {
 	CUdeviceptr plain[2];
 
-	(void)state;
 	fill(N_MOST);
 	give(0, 1);
 	assert_ok(cuMemAlloc_v2(&plain[0], BLOCK));
@@ -171,22 +166,20 @@ static void a_pool_gives_back_before_memory_is_refused(void **state)
 	give(2, N_MOST - 2);
 }
 
-static void what_nobody_can_serve_closes_nothing(void **state)
+TEST_WITH(what_nobody_can_serve_closes_nothing, open_pools, async_check_pools)
 {
 	CUdeviceptr address;
 
-	(void)state;
 	assert_int_equal(cuMemAllocAsync(&address, 100 * ASYNC_BUDGET, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	block[0] = async_get(BLOCK, NULL);
 	assert_false(async_in_heap(block[0]));
 	give(0, 1);
 }
 
-static void a_rule_still_keeps_its_memory_with_the_driver(void **state)
+TEST_WITH(a_rule_still_keeps_its_memory_with_the_driver, open_pools, async_check_pools)
 {
 	CUdeviceptr theirs;
 
-	(void)state;
 	fill(FILL + 1);
 	theirs = async_get(5 * MIB, NULL);
 	assert_false(async_in_heap(theirs));
@@ -194,9 +187,8 @@ static void a_rule_still_keeps_its_memory_with_the_driver(void **state)
 	give(0, FILL + 1);
 }
 
-static void a_driver_without_memory_closes_them_too(void **state)
+TEST_WITH(a_driver_without_memory_closes_them_too, open_pools, NULL)
 {
-	(void)state;
 	sim_switch("MEMORY", 3 * BLOCK);
 	fill(4);
 	assert_true(!async_in_heap(block[2]) && async_in_heap(block[3]));
@@ -208,19 +200,6 @@ static void a_driver_without_memory_closes_them_too(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_pools, async_check_pools)
-	const struct CMUnitTest tests[] = {
-	    TEST(once_something_did_not_fit_the_heap_serves_and_the_pools_shrink),
-	    TEST(memory_of_any_kind_finds_the_room_that_pools_give_back),
-	    TEST(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture),
-	    TEST(a_closed_pool_serves_where_the_heap_cannot),
-	    TEST(a_pool_gives_back_before_memory_is_refused),
-	    TEST(what_nobody_can_serve_closes_nothing),
-	    TEST(a_rule_still_keeps_its_memory_with_the_driver),
-	    /* The engine is asked for room there, and keeps what it needs for that. */
-	    cmocka_unit_test_setup(a_driver_without_memory_closes_them_too, open_pools),
-	};
-
 	core_start(ASYNC_MOVING_SETTINGS);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

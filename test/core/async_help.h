@@ -29,11 +29,9 @@ void async_keep_in(CUmemoryPool pool, cuuint64_t bytes); /* its release threshol
 void async_leave_to_pools(bool pools);
 /* After each test: nothing is left anywhere. */
 int async_check(void **state);
-#define ASYNC_TEST(test) cmocka_unit_test_teardown(test, async_check)
 
 /* The same, where pools are the driver's: none is charged with anything. */
 int async_check_pools(void **state);
-#define ASYNC_AUTO_TEST(test) cmocka_unit_test_teardown(test, async_check_pools)
 
 /* For core_start(): two devices, and the rules of streams.yaml, whose path the test's build gives. Nothing moves. */
 #define ASYNC_SETTINGS                                                                                                 \

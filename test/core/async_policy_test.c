@@ -6,24 +6,22 @@
 
 #include "shim/device/device.h"
 
-static void the_policy_sends_memory_in_stream_order_to_the_heap(void **state)
+TEST(the_policy_sends_memory_in_stream_order_to_the_heap)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr address = async_get(4 * MIB, stream);
 
-	(void)state;
 	assert_non_null(device_of(address));
 	assert_ok(cuMemFreeAsync(address, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_rule_about_it_is_heard(void **state)
+TEST(a_rule_about_it_is_heard)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr address = async_get(2 * MIB, stream);
 
-	(void)state;
 	assert_null(device_of(address)); /* the rule's: small ones stay with the driver */
 	assert_ok(cuMemFreeAsync(address, stream));
 	assert_ok(cuStreamSynchronize(stream));
@@ -39,12 +37,11 @@ static bool is_in_heap(CUresult result, const CUdeviceptr *address)
 	return in_heap;
 }
 
-static void rules_tell_a_named_pool_from_the_streams_own(void **state)
+TEST(rules_tell_a_named_pool_from_the_streams_own)
 {
 	CUmemoryPool pool = async_default_pool();
 	CUdeviceptr address;
 
-	(void)state;
 	/* Below 3 MiB the rule is about async alone, at 5 MiB about pool. */
 	assert_true(is_in_heap(cuMemAllocFromPoolAsync(&address, 2 * MIB, pool, NULL), &address));
 	assert_false(is_in_heap(cuMemAllocFromPoolAsync(&address, 5 * MIB, pool, NULL), &address));
@@ -55,11 +52,10 @@ static void rules_tell_a_named_pool_from_the_streams_own(void **state)
 	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static void caps_fallbacks_and_who_calls_hold_in_stream_order(void **state)
+TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 {
 	CUdeviceptr first, second;
 
-	(void)state;
 	first = async_get(7 * MIB, NULL);
 	second = async_get(7 * MIB, NULL);
 	assert_non_null(device_of(first));
@@ -79,12 +75,6 @@ int main(void)
 	    "SPILLWAY_POLICY=" ASYNC_POLICY,
 	    NULL,
 	};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_policy_sends_memory_in_stream_order_to_the_heap),
-	    cmocka_unit_test(a_rule_about_it_is_heard),
-	    cmocka_unit_test(rules_tell_a_named_pool_from_the_streams_own),
-	    cmocka_unit_test(caps_fallbacks_and_who_calls_hold_in_stream_order),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -25,7 +25,7 @@ static CUmemoryPool pool_new(CUmemAllocationHandleType type)
 	return pool;
 }
 
-static void a_pool_says_what_of_it_is_in_the_heap(void **state)
+TEST(a_pool_says_what_of_it_is_in_the_heap)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
 	CUstream stream = async_stream();
@@ -33,7 +33,6 @@ static void a_pool_says_what_of_it_is_in_the_heap(void **state)
 	cuuint64_t zero = 0;
 	struct gate gate;
 
-	(void)state;
 	assert_ok(cuMemAllocFromPoolAsync(&a, 4 * MIB, pool, stream));
 	assert_ok(cuMemAllocFromPoolAsync(&b, 6 * MIB, pool, stream));
 	assert_non_null(device_of(a));
@@ -56,12 +55,11 @@ static void a_pool_says_what_of_it_is_in_the_heap(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_pool_may_end_before_its_memory(void **state)
+TEST(a_pool_may_end_before_its_memory)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
 	CUdeviceptr address;
 
-	(void)state;
 	assert_ok(cuMemAllocFromPoolAsync(&address, 4 * MIB, pool, NULL));
 	assert_ok(cuMemPoolDestroy(pool));
 	assert_ok(cuMemsetD8_v2(address, 1, 4 * MIB));
@@ -69,13 +67,12 @@ static void a_pool_may_end_before_its_memory(void **state)
 	assert_ok(cuStreamSynchronize(NULL));
 }
 
-static void trimming_a_pool_gives_back_what_the_heap_keeps_warm(void **state)
+TEST(trimming_a_pool_gives_back_what_the_heap_keeps_warm)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr address = async_get(8 * MIB, stream);
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	assert_ok(cuMemFreeAsync(address, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 64 * MIB));
@@ -85,13 +82,12 @@ static void trimming_a_pool_gives_back_what_the_heap_keeps_warm(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void pools_that_can_be_exported_stay_with_the_driver(void **state)
+TEST(pools_that_can_be_exported_stay_with_the_driver)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	CUmemPoolPtrExportData data;
 	CUdeviceptr theirs, ours = async_get(4 * MIB, NULL);
 
-	(void)state;
 	assert_ok(cuMemAllocFromPoolAsync(&theirs, 4 * MIB, pool, NULL));
 	assert_null(device_of(theirs));
 	unsigned long calls = sim_calls("cuMemPoolExportPointer");
@@ -117,7 +113,7 @@ static CUresult set_by_other(CUcontext other, CUdeviceptr at)
 	return result;
 }
 
-static void pools_open_what_they_have_in_the_heap_to_other_devices(void **state)
+TEST(pools_open_what_they_have_in_the_heap_to_other_devices)
 {
 	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -125,7 +121,6 @@ static void pools_open_what_they_have_in_the_heap_to_other_devices(void **state)
 	CUdeviceptr before, after;
 	CUcontext other;
 
-	(void)state;
 	assert_ok(cuDevicePrimaryCtxRetain(&other, 1));
 	assert_ok(cuMemAllocFromPoolAsync(&before, 4 * MIB, pool, NULL));
 	assert_non_null(device_of(before));
@@ -150,14 +145,13 @@ static void pools_open_what_they_have_in_the_heap_to_other_devices(void **state)
 }
 
 /* Two owners otherwise: the program has it still. */
-static void memory_of_pools_stays_over_a_reset_of_the_primary_context(void **state)
+TEST(memory_of_pools_stays_over_a_reset_of_the_primary_context)
 {
 	CUdeviceptr kept[2] = {async_get(4 * MIB, NULL)}, next[4];
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
 	CUdeviceptr gone, own;
 	CUcontext context;
 
-	(void)state;
 	async_leave_to_pools(true);
 	kept[1] = async_get(MIB, NULL);
 	async_leave_to_pools(false);
@@ -189,16 +183,10 @@ static void memory_of_pools_stays_over_a_reset_of_the_primary_context(void **sta
 	assert_ok(cuDevicePrimaryCtxRelease_v2(0));
 }
 
+EACH_TEST(NULL, async_check)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    ASYNC_TEST(a_pool_says_what_of_it_is_in_the_heap),
-	    ASYNC_TEST(a_pool_may_end_before_its_memory),
-	    ASYNC_TEST(trimming_a_pool_gives_back_what_the_heap_keeps_warm),
-	    ASYNC_TEST(pools_that_can_be_exported_stay_with_the_driver),
-	    ASYNC_TEST(pools_open_what_they_have_in_the_heap_to_other_devices),
-	    ASYNC_TEST(memory_of_pools_stays_over_a_reset_of_the_primary_context),
-	};
 	core_start(ASYNC_SETTINGS);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

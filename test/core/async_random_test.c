@@ -180,14 +180,13 @@ static void all_work(struct worker workers[THREADS], bool last)
 		pthread_join(thread[i], NULL);
 }
 
-static void nobodys_memory_is_anothers(void **state)
+TEST(nobodys_memory_is_anothers)
 {
 	static struct worker workers[THREADS];
 	static unsigned seen[ROUNDS * 2];
 	struct seed seed = seed_start("async_random_test");
 	CUcontext context;
 
-	(void)state;
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){.seed = {seed_next(&seed)}, .number = i};
 		assert_ok(cuMemAllocAsync(&workers[i].seen, sizeof(seen), NULL));
@@ -230,8 +229,6 @@ int main(void)
 	const char *const settings[] = {
 	    "SIM_MEMORY=256MiB", "SIM_DELAY_US=200", "SPILLWAY_POLICY=" STREAMS_POLICY, set, NULL,
 	};
-	const struct CMUnitTest tests[] = {cmocka_unit_test(nobodys_memory_is_anothers)};
-
 	use = use ? use : "heap";
 	is_auto = strcmp(use, "auto") == 0;
 	/* The pools take at once what their streams have freed. */
@@ -239,5 +236,5 @@ int main(void)
 		 "SPILLWAY_SET=async.use=%s,device.budget=%uMiB,host.budget=64MiB,spill.mode=static,report.summary=no",
 		 use, is_auto ? 24 : 64);
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -15,11 +15,10 @@
 
 /* ---- where it comes from ---- */
 
-static void what_a_rule_leaves_to_it_the_drivers_pool_serves(void **state)
+TEST(what_a_rule_leaves_to_it_the_drivers_pool_serves)
 {
 	CUstream stream = async_stream();
 
-	(void)state;
 	async_leave_to_pools(true);
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_null(device_of(address));
@@ -28,14 +27,13 @@ static void what_a_rule_leaves_to_it_the_drivers_pool_serves(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void memory_comes_from_the_heap_and_says_it_is_of_its_pool(void **state)
+TEST(memory_comes_from_the_heap_and_says_it_is_of_its_pool)
 {
 	uint64_t before = stats_get(STAT_stream_allocations);
 	CUstream stream = async_stream();
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	CUmemoryPool pool = NULL;
 
-	(void)state;
 	assert_non_null(device_of(address));
 	assert_int_equal(stats_get(STAT_stream_allocations), before + 1);
 	assert_ok(cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address));
@@ -46,12 +44,11 @@ static void memory_comes_from_the_heap_and_says_it_is_of_its_pool(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void what_the_driver_would_refuse_it_refuses(void **state)
+TEST(what_the_driver_would_refuse_it_refuses)
 {
 	CUstream gone = async_stream();
 	CUdeviceptr address = 0;
 
-	(void)state;
 	assert_int_equal(cuMemAllocAsync(NULL, 512, NULL), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemAllocAsync(&address, 0, NULL), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuStreamDestroy_v2(gone));
@@ -63,12 +60,11 @@ static void what_the_driver_would_refuse_it_refuses(void **state)
 	assert_int_equal(address, 0);
 }
 
-static void the_device_is_that_of_the_stream_not_the_current_one(void **state)
+TEST(the_device_is_that_of_the_stream_not_the_current_one)
 {
 	CUcontext other, own;
 	CUdeviceptr address;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&own));
 	assert_ok(cuCtxCreate_v2(&other, 0, 1));
 	CUstream stream = async_stream();
@@ -85,14 +81,13 @@ static void the_device_is_that_of_the_stream_not_the_current_one(void **state)
 
 /* ---- used again ---- */
 
-static void memory_freed_on_a_stream_is_at_once_there_for_the_same_stream(void **state)
+TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream)
 {
 	uint64_t before = stats_get(STAT_stream_reuses);
 	const size_t sizes[] = {24 * MIB, 5 * MIB, 40000, 512};
 	CUstream stream = async_stream();
 	struct gate gate;
 
-	(void)state;
 	async_hold(&gate, stream);
 	for (unsigned i = 0; i < 4; i++) {
 		CUdeviceptr first = async_get(sizes[i], stream);
@@ -109,12 +104,11 @@ static void memory_freed_on_a_stream_is_at_once_there_for_the_same_stream(void *
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_block_that_is_much_too_large_is_not_used(void **state)
+TEST(a_block_that_is_much_too_large_is_not_used)
 {
 	CUstream stream = async_stream();
 	struct gate gate;
 
-	(void)state;
 	CUdeviceptr large = async_get(32 * MIB, stream);
 	async_hold(&gate, stream);
 	assert_ok(cuMemFreeAsync(large, stream));
@@ -125,12 +119,11 @@ static void a_block_that_is_much_too_large_is_not_used(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void another_stream_does_not_get_it_before_the_free_has_passed(void **state)
+TEST(another_stream_does_not_get_it_before_the_free_has_passed)
 {
 	CUstream one = async_stream(), two = async_stream();
 	struct gate gate;
 
-	(void)state;
 	CUdeviceptr first = async_get(8 * MIB, one);
 	async_hold(&gate, one);
 	assert_ok(cuMemFreeAsync(first, one));
@@ -146,14 +139,13 @@ static void another_stream_does_not_get_it_before_the_free_has_passed(void **sta
 	assert_ok(cuStreamDestroy_v2(two));
 }
 
-static void where_room_is_short_another_stream_waits_for_it_on_the_gpu(void **state)
+TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu)
 {
 	CUstream one = async_stream(), two = async_stream();
 	unsigned long waits = sim_calls("cuStreamWaitEvent");
 	unsigned char found = 0;
 	struct gate gate;
 
-	(void)state;
 	CUdeviceptr first = async_get(60 * MIB, one);
 	async_hold(&gate, one);
 	assert_ok(cuMemsetD8Async(first, 0x11, 60 * MIB, one));
@@ -173,13 +165,12 @@ static void where_room_is_short_another_stream_waits_for_it_on_the_gpu(void **st
 }
 
 /* Spilled instead: because the pool forbids it, then because the driver refuses. */
-static void a_stream_is_not_made_to_wait_where_that_may_not_be(void **state)
+TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
 {
 	CUstream one = async_stream(), two = async_stream();
 	int off = 0, on = 1;
 	struct gate gate;
 
-	(void)state;
 	CUdeviceptr first = async_get(60 * MIB, one);
 	async_hold(&gate, one);
 	assert_ok(cuMemFreeAsync(first, one));
@@ -210,14 +201,13 @@ static void a_stream_is_not_made_to_wait_where_that_may_not_be(void **state)
 /*
  * Its handle may come again, for a stream that is not behind it. The model never does that, so the question is asked.
  */
-static void what_was_freed_on_a_destroyed_stream_is_no_streams_own(void **state)
+TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own)
 {
 	CUstream one = async_stream(), two = async_stream();
 	struct deferred_free_want want = {.bytes = 8 * MIB, .most = 8 * MIB, .order = (uintptr_t)one};
 	struct gate gate;
 	CUevent event;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&want.context));
 	CUdeviceptr address = async_get(8 * MIB, one);
 	async_hold(&gate, two);
@@ -252,13 +242,12 @@ static void *alloc_on_own_stream(void *argument)
 	return NULL;
 }
 
-static void default_streams_of_threads_are_streams_of_their_own(void **state)
+TEST(default_streams_of_threads_are_streams_of_their_own)
 {
 	CUdeviceptr mine = async_get(8 * MIB, CU_STREAM_PER_THREAD), others = 0, again = 0;
 	pthread_t thread;
 	struct gate gate;
 
-	(void)state;
 	async_hold(&gate, CU_STREAM_PER_THREAD);
 	assert_ok(cuMemFreeAsync(mine, CU_STREAM_PER_THREAD));
 	assert_int_equal(pthread_create(&thread, NULL, alloc_on_own_stream, &others), 0);
@@ -270,12 +259,11 @@ static void default_streams_of_threads_are_streams_of_their_own(void **state)
 	async_let_go(&gate);
 }
 
-static void the_legacy_stream_has_two_names(void **state)
+TEST(the_legacy_stream_has_two_names)
 {
 	CUdeviceptr first = async_get(8 * MIB, NULL);
 	struct gate gate;
 
-	(void)state;
 	async_hold(&gate, NULL);
 	assert_ok(cuMemFreeAsync(first, NULL));
 	CUdeviceptr second = async_get(8 * MIB, CU_STREAM_LEGACY);
@@ -285,12 +273,11 @@ static void the_legacy_stream_has_two_names(void **state)
 }
 
 /* The default stream is one for each context, though it has one handle for all. */
-static void the_legacy_streams_of_contexts_are_streams_of_their_own(void **state)
+TEST(the_legacy_streams_of_contexts_are_streams_of_their_own)
 {
 	CUcontext own, other;
 	struct gate gate;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&own));
 	CUdeviceptr first = async_get(8 * MIB, NULL);
 	async_hold(&gate, NULL);
@@ -305,12 +292,11 @@ static void the_legacy_streams_of_contexts_are_streams_of_their_own(void **state
 }
 
 /* Somebody else knows its physical memory: it goes back to the driver, whoever comes next on the stream. */
-static void memory_that_left_the_process_is_not_used_again(void **state)
+TEST(memory_that_left_the_process_is_not_used_again)
 {
 	CUstream stream = async_stream();
 	struct gate gate;
 
-	(void)state;
 	CUdeviceptr first = async_get(8 * MIB, stream);
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	assert_true(heap_pin(heap, first, 1));
@@ -324,14 +310,13 @@ static void memory_that_left_the_process_is_not_used_again(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_call_that_fails_is_out_of_memory_or_left_to_the_driver(void **state)
+TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver)
 {
 	static const char *const asked[] = {"cuStreamGetCtx", "cuDeviceGetMemPool"};
 	CUstream stream = async_stream();
 	CUdeviceptr address;
 	bool failed = true;
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		sim_fail(asked[i], 1, CUDA_ERROR_UNKNOWN);
 		address = async_get(8 * MIB, stream);
@@ -359,12 +344,11 @@ static void a_call_that_fails_is_out_of_memory_or_left_to_the_driver(void **stat
 
 /* ---- mixtures ---- */
 
-static void every_kind_of_free_takes_every_kind_of_block(void **state)
+TEST(every_kind_of_free_takes_every_kind_of_block)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr plain, drivers;
 
-	(void)state;
 	CUdeviceptr ours = async_get(8 * MIB, stream);
 	assert_ok(cuMemsetD8Async(ours, 1, 8 * MIB, stream));
 	assert_ok(cuMemFree_v2(ours)); /* waits for the stream */
@@ -381,7 +365,7 @@ static void every_kind_of_free_takes_every_kind_of_block(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void what_a_capturing_stream_allocates_is_a_node_of_the_driver(void **state)
+TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver)
 {
 	uint64_t nodes = stats_get(STAT_graph_allocations);
 	CUstream stream = async_stream(), other = async_stream();
@@ -390,7 +374,6 @@ static void what_a_capturing_stream_allocates_is_a_node_of_the_driver(void **sta
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CUdeviceptr node = async_get(8 * MIB, stream);
 	assert_null(device_of(node));
@@ -424,13 +407,12 @@ static void what_a_capturing_stream_allocates_is_a_node_of_the_driver(void **sta
 	assert_ok(cuStreamDestroy_v2(other));
 }
 
-static void a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver(void **state)
+TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver)
 {
 	CUstream stream = async_stream();
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CUdeviceptr node = async_get(4 * MIB, stream);
 	assert_ok(cuMemsetD8Async(node, 3, 4 * MIB, stream));
@@ -446,28 +428,10 @@ static void a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver(voi
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+EACH_TEST(NULL, async_check)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    ASYNC_TEST(what_a_rule_leaves_to_it_the_drivers_pool_serves),
-	    ASYNC_TEST(memory_comes_from_the_heap_and_says_it_is_of_its_pool),
-	    ASYNC_TEST(what_the_driver_would_refuse_it_refuses),
-	    ASYNC_TEST(the_device_is_that_of_the_stream_not_the_current_one),
-	    ASYNC_TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream),
-	    ASYNC_TEST(a_block_that_is_much_too_large_is_not_used),
-	    ASYNC_TEST(another_stream_does_not_get_it_before_the_free_has_passed),
-	    ASYNC_TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu),
-	    ASYNC_TEST(a_stream_is_not_made_to_wait_where_that_may_not_be),
-	    ASYNC_TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own),
-	    ASYNC_TEST(default_streams_of_threads_are_streams_of_their_own),
-	    ASYNC_TEST(the_legacy_stream_has_two_names),
-	    ASYNC_TEST(the_legacy_streams_of_contexts_are_streams_of_their_own),
-	    ASYNC_TEST(memory_that_left_the_process_is_not_used_again),
-	    ASYNC_TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver),
-	    ASYNC_TEST(every_kind_of_free_takes_every_kind_of_block),
-	    ASYNC_TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver),
-	    ASYNC_TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver),
-	};
 	core_start(ASYNC_SETTINGS);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

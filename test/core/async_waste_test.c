@@ -47,12 +47,11 @@ static uint64_t come_and_go(struct seed *seed, unsigned n, unsigned *ret_heap)
 	return most;
 }
 
-static void what_pools_waste_counts(void **state)
+TEST(what_pools_waste_counts)
 {
 	struct seed seed = seed_start(__func__);
 	unsigned heap;
 
-	(void)state;
 	waste(true);
 	assert_true(come_and_go(&seed, LIVE, &heap) <= WITHIN);
 	assert_true(heap > 60);
@@ -60,13 +59,12 @@ static void what_pools_waste_counts(void **state)
 }
 
 /* What a pool once had within the budget it may not have again when the heap has grown meanwhile. */
-static void what_others_have_taken_since_is_not_the_pools_again(void **state)
+TEST(what_others_have_taken_since_is_not_the_pools_again)
 {
 	struct seed seed = seed_start(__func__);
 	CUdeviceptr own;
 	unsigned heap;
 
-	(void)state;
 	waste(true);
 	come_and_go(&seed, LIVE, &heap);
 	waste(false);
@@ -82,13 +80,10 @@ static void what_others_have_taken_since_is_not_the_pools_again(void **state)
 	assert_ok(cuMemFree_v2(own));
 }
 
+EACH_TEST(NULL, async_check_pools)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    ASYNC_AUTO_TEST(what_pools_waste_counts),
-	    ASYNC_AUTO_TEST(what_others_have_taken_since_is_not_the_pools_again),
-	};
-
 	core_start(ASYNC_AUTO_SETTINGS);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

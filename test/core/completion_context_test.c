@@ -49,12 +49,11 @@ static uint64_t rows_of(CUstream stream)
 }
 
 /* The caller's context is another one, whose events say nothing of the stream. */
-static void a_stream_whose_context_is_not_told_has_no_row(void **state)
+TEST(a_stream_whose_context_is_not_told_has_no_row)
 {
 	unsigned *word = word_new();
 	CUcontext other;
 
-	(void)state;
 	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	context_known(other, 0);
 	CUstream held = stream_new();
@@ -98,9 +97,8 @@ static bool is_idle(bool fully, uint64_t number)
 	return is;
 }
 
-static void a_submission_makes_its_context_known(void **state)
+TEST(a_submission_makes_its_context_known)
 {
-	(void)state;
 	for (int is_told = 0; is_told < 2; is_told++) {
 		unsigned *word = word_new();
 		CUcontext other;
@@ -123,12 +121,11 @@ static void a_submission_makes_its_context_known(void **state)
 }
 
 /* The table alone says that all is idle. */
-static void a_submission_in_a_context_that_was_not_asked_is_in_flight(void **state)
+TEST(a_submission_in_a_context_that_was_not_asked_is_in_flight)
 {
 	unsigned *word = word_new();
 	CUcontext other;
 
-	(void)state;
 	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	CUstream held = stream_new();
 	stream_hold(held, word);
@@ -147,12 +144,11 @@ static void a_submission_in_a_context_that_was_not_asked_is_in_flight(void **sta
 }
 
 /* What runs there may have begun before. */
-static void a_context_that_becomes_known_leaves_an_older_question_open(void **state)
+TEST(a_context_that_becomes_known_leaves_an_older_question_open)
 {
 	struct context_idle idle;
 	CUcontext other;
 
-	(void)state;
 	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
 	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	context_known(other, 0);
@@ -170,13 +166,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_stream_whose_context_is_not_told_has_no_row),
-	    cmocka_unit_test(a_submission_makes_its_context_known),
-	    cmocka_unit_test(a_submission_in_a_context_that_was_not_asked_is_in_flight),
-	    cmocka_unit_test(a_context_that_becomes_known_leaves_an_older_question_open),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+GROUP(set_up, NULL)

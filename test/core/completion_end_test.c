@@ -57,12 +57,11 @@ static void end_recording(struct recorder *recorder)
 	CHECK(!pthread_join(recorder->thread, NULL));
 }
 
-static void a_stream_ends_when_its_recorder_is_through(void **state)
+TEST(a_stream_ends_when_its_recorder_is_through)
 {
 	struct recorder recorder = {.context = primary, .stream = stream_new()};
 	unsigned long before = sim_calls("cuStreamDestroy_v2") + sim_calls("cuStreamDestroy");
 
-	(void)state;
 	sim_switch("REUSE", 1);
 	begin_to_record(&recorder);
 	assert_ok(cuStreamDestroy_v2(recorder.stream));
@@ -82,12 +81,11 @@ static void a_stream_ends_when_its_recorder_is_through(void **state)
 }
 
 /* By the next stream the row may be used again. */
-static void the_row_of_a_stream_that_ended_so_serves_another_one(void **state)
+TEST(the_row_of_a_stream_that_ended_so_serves_another_one)
 {
 	struct recorder recorder = {.context = primary, .stream = stream_new()};
 	unsigned *word = word_new();
 
-	(void)state;
 	begin_to_record(&recorder);
 	assert_ok(cuStreamDestroy_v2(recorder.stream));
 	end_recording(&recorder);
@@ -122,14 +120,13 @@ static CUcontext other_context(CUstream *ret_stream)
 	return context;
 }
 
-static void a_context_ends_when_its_recorder_is_through(void **state)
+TEST(a_context_ends_when_its_recorder_is_through)
 {
 	struct recorder recorder;
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
 	pthread_t thread;
 	void *result;
 
-	(void)state;
 	recorder.context = other_context(&recorder.stream);
 	begin_to_record(&recorder);
 	assert_int_equal(pthread_create(&thread, NULL, destroy_context, recorder.context), 0);
@@ -144,13 +141,12 @@ static void a_context_ends_when_its_recorder_is_through(void **state)
 }
 
 /* The stream first, by which the recorder inherits it; then the context, whose end is its end. */
-static void a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone(void **state)
+TEST(a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone)
 {
 	struct recorder recorder;
 	pthread_t thread;
 	void *result;
 
-	(void)state;
 	recorder.context = other_context(&recorder.stream);
 	begin_to_record(&recorder);
 	assert_ok(cuCtxPushCurrent_v2(recorder.context));
@@ -166,12 +162,11 @@ static void a_context_ends_when_the_streams_that_its_recorders_have_left_are_gon
 }
 
 /* The record never comes back, as far as anybody can tell: the program is told that the context has not ended. */
-static void a_context_whose_recorder_does_not_come_back_does_not_end(void **state)
+TEST(a_context_whose_recorder_does_not_come_back_does_not_end)
 {
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
 	struct recorder recorder;
 
-	(void)state;
 	recorder.context = other_context(&recorder.stream);
 	begin_to_record(&recorder);
 	atomic_store(&naps_are_short, true);
@@ -203,7 +198,7 @@ static void *ask_whether_idle(void *ret_answer)
 }
 
 /* Who asks whether a context is idle is in it meanwhile. */
-static void a_context_ends_when_those_who_ask_it_are_through(void **state)
+TEST(a_context_ends_when_those_who_ask_it_are_through)
 {
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
 	pthread_t asking, ending;
@@ -212,7 +207,6 @@ static void a_context_ends_when_those_who_ask_it_are_through(void **state)
 	void *result;
 	bool answer;
 
-	(void)state;
 	context = other_context(&stream);
 	sim_stall_at("cuCtxRecordEvent", 2);
 	assert_int_equal(pthread_create(&asking, NULL, ask_whether_idle, &answer), 0);
@@ -230,13 +224,12 @@ static void a_context_ends_when_those_who_ask_it_are_through(void **state)
 }
 
 /* What it ran may go on: the driver does not promise otherwise. */
-static void the_work_of_a_green_context_is_in_flight_after_its_end(void **state)
+TEST(the_work_of_a_green_context_is_in_flight_after_its_end)
 {
 	unsigned *word = word_new();
 	CUgreenCtx green;
 	CUcontext part;
 
-	(void)state;
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
@@ -275,11 +268,10 @@ static CUresult make_vdpau_v2(CUcontext *ret_context)
 }
 
 /* Nothing was submitted there that the library would have counted. */
-static void a_context_for_graphics_is_known_when_it_is_made(void **state)
+TEST(a_context_for_graphics_is_known_when_it_is_made)
 {
 	static CUresult (*const makers[])(CUcontext *) = {make_gl, make_gl_v2, make_vdpau, make_vdpau_v2};
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		unsigned *word = word_new();
 		CUcontext made;
@@ -299,13 +291,12 @@ static void a_context_for_graphics_is_known_when_it_is_made(void **state)
 }
 
 /* Their events have ended with it, and are not asked any more. */
-static void a_reset_ends_green_contexts_too(void **state)
+TEST(a_reset_ends_green_contexts_too)
 {
 	unsigned *word = word_new();
 	CUgreenCtx green;
 	CUcontext part;
 
-	(void)state;
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
@@ -332,18 +323,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_stream_ends_when_its_recorder_is_through),
-	    cmocka_unit_test(the_row_of_a_stream_that_ended_so_serves_another_one),
-	    cmocka_unit_test(a_context_ends_when_its_recorder_is_through),
-	    cmocka_unit_test(a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone),
-	    cmocka_unit_test(a_context_whose_recorder_does_not_come_back_does_not_end),
-	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
-	    cmocka_unit_test(the_work_of_a_green_context_is_in_flight_after_its_end),
-	    cmocka_unit_test(a_context_for_graphics_is_known_when_it_is_made),
-	    cmocka_unit_test(a_reset_ends_green_contexts_too), /* last: the primary context has nothing any more */
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+GROUP(set_up, NULL)

@@ -79,11 +79,10 @@ static void find_inside(void *argument, const struct completion_what *what)
 		++*(unsigned *)argument;
 }
 
-static void what_is_inside_the_driver_is_told(void **state)
+TEST(what_is_inside_the_driver_is_told)
 {
 	unsigned n = 0;
 
-	(void)state;
 	struct submission *use = submission_open(HOOK_cuGraphLaunch);
 	submission_function(use, 4711);
 	struct submission_stripe *stripe = admit(use);
@@ -111,12 +110,11 @@ static unsigned n_in_flight(void)
 	return n;
 }
 
-static void what_is_in_flight_is_told(void **state)
+TEST(what_is_in_flight_is_told)
 {
 	CUstream held = stream_new(), other = stream_new();
 	unsigned *word = word_new();
 
-	(void)state;
 	assert_int_equal(n_in_flight(), 0);
 	stream_hold(held, word);
 	submitted(held, true);
@@ -134,12 +132,11 @@ static void what_is_in_flight_is_told(void **state)
 	cuMemFreeHost(word);
 }
 
-static void the_oldest_on_other_streams_is_told(void **state)
+TEST(the_oldest_on_other_streams_is_told)
 {
 	CUstream held = stream_new(), own = stream_new();
 	unsigned *word = word_new();
 
-	(void)state;
 	assert_true(completion_oldest_elsewhere(own, false) == UINT64_MAX);
 	stream_hold(held, word);
 	uint64_t oldest = submitted(held, true);
@@ -197,12 +194,11 @@ static void *prove_own_work(void *argument)
 	return NULL;
 }
 
-static void a_thread_proves_nothing_for_one_that_had_its_id_before(void **state)
+TEST(a_thread_proves_nothing_for_one_that_had_its_id_before)
 {
 	struct thread_work work = {.word = word_new()};
 	pthread_t thread;
 
-	(void)state;
 	one_thread_id = true;
 	assert_int_equal(pthread_create(&thread, NULL, leave_work, &work), 0);
 	pthread_join(thread, NULL);
@@ -227,13 +223,12 @@ static void *work_and_end(void *argument)
 	return NULL;
 }
 
-static void rows_of_ended_threads_are_used_again(void **state)
+TEST(rows_of_ended_threads_are_used_again)
 {
 	unsigned *word = word_new();
 	unsigned before = completion_n_trackers();
 	pthread_t thread;
 
-	(void)state;
 	for (unsigned i = 0; i < 2 * COMPLETION_STREAMS; i++) {
 		assert_int_equal(pthread_create(&thread, NULL, work_and_end, word), 0);
 		pthread_join(thread, NULL);
@@ -283,12 +278,11 @@ static CUresult CUDAAPI record_while_a_capture_opens(CUevent event, CUstream str
 	return own_record(event, stream);
 }
 
-static void a_capture_waits_for_an_event_that_is_being_recorded(void **state)
+TEST(a_capture_waits_for_an_event_that_is_being_recorded)
 {
 	unsigned *word = word_new();
 	pthread_t thread;
 
-	(void)state;
 	memset(&capture, 0, sizeof(capture));
 	capture.stream = stream_new();
 	stream_work(capture.stream, word);
@@ -325,13 +319,12 @@ static CUresult CUDAAPI record_into_a_capture(CUevent event, CUstream stream)
 	return result;
 }
 
-static void an_event_that_a_capture_took_proves_nothing_and_harms_nothing(void **state)
+TEST(an_event_that_a_capture_took_proves_nothing_and_harms_nothing)
 {
 	CUstream stream = stream_new();
 	unsigned *word = word_new();
 	CUgraph graph;
 
-	(void)state;
 	for (int open = 0; open < 2; open++) {
 		atomic_store(&capture.end, !open);
 		stream_hold(stream, word);
@@ -367,12 +360,11 @@ static CUresult CUDAAPI query_that_fails(CUevent event)
 }
 
 /* A dead context answers everything with an error: one good answer, be it "not yet", says that there is none. */
-static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
+TEST(an_error_is_believed_when_no_event_answers_otherwise)
 {
 	CUstream stream[2] = {stream_new(), stream_new()};
 	unsigned *word = word_new();
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		stream_hold(stream[i], word);
 		submitted(stream[i], true);
@@ -398,13 +390,12 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 /* The table is full afterwards. */
 enum { MANY = 2 * COMPLETION_STREAMS };
 
-static void streams_beyond_the_table_are_counted_and_become_done(void **state)
+TEST(streams_beyond_the_table_are_counted_and_become_done)
 {
 	unsigned *word = word_new();
 	CUstream *stream = calloc(MANY, sizeof(CUstream));
 	uint64_t first = completion_newest();
 
-	(void)state;
 	for (unsigned i = 0; i < MANY; i++) {
 		stream[i] = stream_new();
 		stream_hold(stream[i], word);
@@ -434,12 +425,11 @@ static void take_a_row(void)
 }
 
 /* The table is full: a row that nothing is under way in goes to the next stream that has none. */
-static void a_row_that_another_stream_took_is_not_used(void **state)
+TEST(a_row_that_another_stream_took_is_not_used)
 {
 	CUstream held = stream_new();
 	unsigned *word = word_new();
 
-	(void)state;
 	stream_hold(held, word);
 	meanwhile = take_a_row;
 	may_be_preempted = true;
@@ -469,19 +459,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_inside_the_driver_is_told),
-	    cmocka_unit_test(what_is_in_flight_is_told),
-	    cmocka_unit_test(the_oldest_on_other_streams_is_told),
-	    cmocka_unit_test(a_thread_proves_nothing_for_one_that_had_its_id_before),
-	    cmocka_unit_test(rows_of_ended_threads_are_used_again),
-	    cmocka_unit_test(a_capture_waits_for_an_event_that_is_being_recorded),
-	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
-	    cmocka_unit_test(an_error_is_believed_when_no_event_answers_otherwise),
-	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
-	    cmocka_unit_test(a_row_that_another_stream_took_is_not_used),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+GROUP(set_up, NULL)

@@ -33,11 +33,10 @@ static bool has_no_events(void)
 	return events() == 0;
 }
 
-static void no_event_is_lost_where_two_look_at_once(void **state)
+TEST(no_event_is_lost_where_two_look_at_once)
 {
 	CUcontext here, other;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&here));
 	assert_ok(cuCtxCreate_v4(&other, NULL, 0, 0));
 	assert_ok(cuCtxSetCurrent(here));
@@ -54,9 +53,6 @@ static void no_event_is_lost_where_two_look_at_once(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(no_event_is_lost_where_two_look_at_once),
-	};
 	core_start((const char *const[]){"SIM_MEMORY=64MiB", NULL});
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -89,9 +89,8 @@ static struct migration begin_to_leave(const struct heap_grant *grant)
 	return transit;
 }
 
-static void what_was_pinned_for_one_length_serves_others(void **state)
+TEST(what_was_pinned_for_one_length_serves_others)
 {
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(40 * MIB), b = get(36 * MIB), c = get(14 * MIB);
 	move(&a, CHUNK_HOST);
@@ -120,9 +119,8 @@ static void what_was_pinned_for_one_length_serves_others(void **state)
 	core_heap_close(&own);
 }
 
-static void in_gaps_a_chunk_of_its_own_is_mapped_by_one_call(void **state)
+TEST(in_gaps_a_chunk_of_its_own_is_mapped_by_one_call)
 {
-	(void)state;
 	open_heap(false);
 	struct heap_grant a = get(12 * MIB);
 	move(&a, CHUNK_HOST);
@@ -138,9 +136,8 @@ static void in_gaps_a_chunk_of_its_own_is_mapped_by_one_call(void **state)
 }
 
 /* What others are to know has one handle. */
-static void where_memory_is_shared_there_are_none(void **state)
+TEST(where_memory_is_shared_there_are_none)
 {
-	(void)state;
 	core_heap_open_shared(&own, 4096 * MIB, 1024 * MIB, 1024 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	struct heap_grant a = get(12 * MIB);
@@ -151,9 +148,8 @@ static void where_memory_is_shared_there_are_none(void **state)
 }
 
 /* A free block keeps its memory, until some is wanted of which there is no other. */
-static void parts_of_free_blocks_serve_too(void **state)
+TEST(parts_of_free_blocks_serve_too)
 {
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(12 * MIB), b = get(20 * MIB);
 	move(&a, CHUNK_HOST);
@@ -166,9 +162,8 @@ static void parts_of_free_blocks_serve_too(void **state)
 	core_heap_close(&own);
 }
 
-static void what_cannot_be_mapped_as_a_whole_is_not_mapped(void **state)
+TEST(what_cannot_be_mapped_as_a_whole_is_not_mapped)
 {
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(14 * MIB);
 	struct migration transit = begin_to_leave(&a);
@@ -186,11 +181,10 @@ static void what_cannot_be_mapped_as_a_whole_is_not_mapped(void **state)
 }
 
 /* The driver has no address for a part: nothing is lost, and the next try finds it. */
-static void a_part_without_an_alias_stays_in_the_store(void **state)
+TEST(a_part_without_an_alias_stays_in_the_store)
 {
 	struct migration transit;
 
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(12 * MIB);
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -209,9 +203,8 @@ static void a_part_without_an_alias_stays_in_the_store(void **state)
 }
 
 /* Of 12, 20 and 8 MiB parts of 16, 8 and 4 are missing, each in its proportion. */
-static void parts_are_pinned_ahead(void **state)
+TEST(parts_are_pinned_ahead)
 {
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(12 * MIB), b = get(20 * MIB), c = get(8 * MIB);
 	for (unsigned i = 0; heap_fill_host_reserve(own.heap, 64 * MIB) == SW_OK; i++)
@@ -232,9 +225,8 @@ static void parts_are_pinned_ahead(void **state)
 }
 
 /* There is no memory for all parts: what there is of other lengths is given up for a chunk of its own. */
-static void where_parts_do_not_fit_into_the_budget_other_lengths_make_way(void **state)
+TEST(where_parts_do_not_fit_into_the_budget_other_lengths_make_way)
 {
-	(void)state;
 	core_heap_open(&own, 4096 * MIB, 16 * MIB, 1024 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	struct heap_grant a = get(12 * MIB), b = get(16 * MIB);
@@ -252,9 +244,8 @@ static void where_parts_do_not_fit_into_the_budget_other_lengths_make_way(void *
 }
 
 /* The mode has changed: what is freed had parts, and a chunk of its own is wanted. */
-static void a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own(void **state)
+TEST(a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own)
 {
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(14 * MIB), b = get(14 * MIB);
 	move(&a, CHUNK_HOST);
@@ -267,9 +258,8 @@ static void a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own(void 
 	core_heap_close(&own);
 }
 
-static void a_part_that_cannot_be_unmapped_is_no_longer_in_the_way(void **state)
+TEST(a_part_that_cannot_be_unmapped_is_no_longer_in_the_way)
 {
-	(void)state;
 	for (int undone = 0; undone < 2; undone++) {
 		open_heap(true);
 		struct heap_grant a = get(14 * MIB);
@@ -293,12 +283,11 @@ static void a_part_that_cannot_be_unmapped_is_no_longer_in_the_way(void **state)
 }
 
 /* Lengths of 2 to 24 MiB that change in each round; nearly as much is away at once as the budget has. */
-static void with_a_full_budget_parts_are_made_of_others(void **state)
+TEST(with_a_full_budget_parts_are_made_of_others)
 {
 	enum { AWAY = 12, ROUNDS = 24 };
 	struct heap_grant grants[AWAY];
 
-	(void)state;
 	core_heap_open(&own, 4096 * MIB, 96 * MIB, 1024 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	for (unsigned round = 0; round < ROUNDS; round++) {
@@ -326,9 +315,8 @@ static void with_a_full_budget_parts_are_made_of_others(void **state)
 }
 
 /* Nothing is pinned in vain. */
-static void what_does_not_fit_into_the_budget_is_not_begun(void **state)
+TEST(what_does_not_fit_into_the_budget_is_not_begun)
 {
-	(void)state;
 	core_heap_open(&own, 4096 * MIB, 12 * MIB, 1024 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	struct heap_grant a = get(14 * MIB);
@@ -338,11 +326,10 @@ static void what_does_not_fit_into_the_budget_is_not_begun(void **state)
 	core_heap_close(&own);
 }
 
-static void a_block_that_begins_on_the_host_is_made_of_parts(void **state)
+TEST(a_block_that_begins_on_the_host_is_made_of_parts)
 {
 	struct heap_grant host;
 
-	(void)state;
 	open_heap(true);
 	struct heap_grant a = get(40 * MIB);
 	move(&a, CHUNK_HOST);
@@ -364,11 +351,10 @@ static void a_block_that_begins_on_the_host_is_made_of_parts(void **state)
 }
 
 /* What was pinned while the mode was another is as good. */
-static void chunks_of_the_length_of_a_piece_count_as_ready_for_it(void **state)
+TEST(chunks_of_the_length_of_a_piece_count_as_ready_for_it)
 {
 	struct heap_grant grants[4];
 
-	(void)state;
 	open_heap(false);
 	for (unsigned i = 0; i < 4; i++)
 		grants[i] = get(14 * MIB);
@@ -387,25 +373,8 @@ static void chunks_of_the_length_of_a_piece_count_as_ready_for_it(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_was_pinned_for_one_length_serves_others),
-	    cmocka_unit_test(in_gaps_a_chunk_of_its_own_is_mapped_by_one_call),
-	    cmocka_unit_test(where_memory_is_shared_there_are_none),
-	    cmocka_unit_test(parts_of_free_blocks_serve_too),
-	    cmocka_unit_test(what_cannot_be_mapped_as_a_whole_is_not_mapped),
-	    cmocka_unit_test(a_part_without_an_alias_stays_in_the_store),
-	    cmocka_unit_test(parts_are_pinned_ahead),
-	    cmocka_unit_test(where_parts_do_not_fit_into_the_budget_other_lengths_make_way),
-	    cmocka_unit_test(a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own),
-	    cmocka_unit_test(a_part_that_cannot_be_unmapped_is_no_longer_in_the_way),
-	    cmocka_unit_test(with_a_full_budget_parts_are_made_of_others),
-	    cmocka_unit_test(what_does_not_fit_into_the_budget_is_not_begun),
-	    cmocka_unit_test(a_block_that_begins_on_the_host_is_made_of_parts),
-	    cmocka_unit_test(chunks_of_the_length_of_a_piece_count_as_ready_for_it),
-	};
-
 	setenv("SIM_DEVICES", "1", 1);
 	setenv("SIM_MEMORY", "4GiB", 1);
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -51,12 +51,13 @@ static int check_after(void **state)
 	return 0;
 }
 
-static void what_is_allocated_after_the_end_is_the_next_contexts(void **state)
+EACH_TEST(NULL, check_after)
+
+TEST(what_is_allocated_after_the_end_is_the_next_contexts)
 {
 	CUdeviceptr before = alloc(4 * MIB), small = alloc(100), after, later;
 	CUcontext context;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
 	struct serve_ending ending = serve_context_ending(context);
 	after = alloc(4 * MIB);
@@ -74,13 +75,12 @@ static void what_is_allocated_after_the_end_is_the_next_contexts(void **state)
 	assert_ok(cuMemFree_v2(later));
 }
 
-static void what_is_freed_after_the_end_waits_for_the_next_contexts_streams(void **state)
+TEST(what_is_freed_after_the_end_waits_for_the_next_contexts_streams)
 {
 	CUdeviceptr before = alloc(4 * MIB), after = alloc(6 * MIB);
 	CUstream stream = stream_new();
 	CUcontext context;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
 	sim_hold();
 	assert_ok(cuMemsetD8Async(before, 1, 4 * MIB, stream));
@@ -96,13 +96,12 @@ static void what_is_freed_after_the_end_waits_for_the_next_contexts_streams(void
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void of_a_context_that_did_not_end_everything_stays(void **state)
+TEST(of_a_context_that_did_not_end_everything_stays)
 {
 	CUdeviceptr live = alloc(4 * MIB), gone = alloc(6 * MIB);
 	CUstream stream = stream_new();
 	CUcontext context;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
 	sim_hold();
 	assert_ok(cuMemsetD8Async(gone, 1, 6 * MIB, stream));
@@ -120,13 +119,12 @@ static void of_a_context_that_did_not_end_everything_stays(void **state)
 }
 
 /* The driver does not promise that the work of a green context is over when that has ended. */
-static void what_a_green_context_has_freed_waits_for_its_work(void **state)
+TEST(what_a_green_context_has_freed_waits_for_its_work)
 {
 	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
@@ -149,13 +147,12 @@ static void what_a_green_context_has_freed_waits_for_its_work(void **state)
 }
 
 /* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
-static void a_green_context_ends_when_its_primary_one_is_reset(void **state)
+TEST(a_green_context_ends_when_its_primary_one_is_reset)
 {
 	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&context));
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
@@ -177,14 +174,13 @@ static void a_green_context_ends_when_its_primary_one_is_reset(void **state)
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
-static void nothing_of_a_destroyed_context_is_counted_any_more(void **state)
+TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 {
 	static char registered[3][4096] __attribute__((aligned(4096)));
 	CUcontext first, second;
 	CUdeviceptr address;
 	void *pinned, *kept;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&first));
 	assert_ok(cuMemHostAlloc(&kept, 8192, 0));
 	uint64_t pinned_before = stats_live(PLACE_PINNED), used_before = device_get(0)->budget.used;
@@ -217,8 +213,6 @@ static void nothing_of_a_destroyed_context_is_counted_any_more(void **state)
 	assert_ok(cuMemFree_v2(alloc(2 * MIB)));
 }
 
-#define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
-
 int main(void)
 {
 	static const char *const settings[] = {
@@ -226,14 +220,6 @@ int main(void)
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
 	    NULL,
 	};
-	const struct CMUnitTest tests[] = {
-	    CLEAN(what_is_allocated_after_the_end_is_the_next_contexts),
-	    CLEAN(what_is_freed_after_the_end_waits_for_the_next_contexts_streams),
-	    CLEAN(of_a_context_that_did_not_end_everything_stays),
-	    CLEAN(what_a_green_context_has_freed_waits_for_its_work),
-	    CLEAN(a_green_context_ends_when_its_primary_one_is_reset),
-	    CLEAN(nothing_of_a_destroyed_context_is_counted_any_more),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

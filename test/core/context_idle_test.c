@@ -8,7 +8,7 @@
 
 enum { FAILURES = 50, DEADLINE_S = 20 };
 
-static void an_error_of_an_event_is_asked_again_after(void **state)
+TEST(an_error_of_an_event_is_asked_again_after)
 {
 	const CUdeviceptr *word = *state;
 	struct context_idle idle;
@@ -30,13 +30,12 @@ static void an_error_of_an_event_is_asked_again_after(void **state)
 	}
 }
 
-static void errors_for_a_while_are_believed(void **state)
+TEST(errors_for_a_while_are_believed)
 {
 	uint64_t until = clock_now() + DEADLINE_S * 1000000000ull;
 	enum context_idleness answer = CONTEXT_BUSY;
 	struct context_idle idle;
 
-	(void)state;
 	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
 	while (answer == CONTEXT_BUSY && clock_now() < until) {
 		sim_fail("cuEventQuery", 1, CUDA_ERROR_UNKNOWN);
@@ -75,12 +74,11 @@ static bool can_be_told(void)
 }
 
 /* The primary one is one of them. */
-static void with_too_many_contexts_nobody_can_tell_until_enough_have_ended(void **state)
+TEST(with_too_many_contexts_nobody_can_tell_until_enough_have_ended)
 {
 	CUcontext contexts[CONTEXT_MOST + 8];
 	unsigned n = 0;
 
-	(void)state;
 	while (n < CONTEXT_MOST - 1)
 		contexts[n++] = context_new();
 	assert_true(can_be_told());
@@ -115,13 +113,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_error_of_an_event_is_asked_again_after),
-	    cmocka_unit_test(errors_for_a_while_are_believed),
-	    cmocka_unit_test(with_too_many_contexts_nobody_can_tell_until_enough_have_ended),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

@@ -41,9 +41,8 @@ static enum way way_of_a_copy(void)
 	return way;
 }
 
-static void a_copy_within_one_gpu_takes_no_lock(void **state)
+TEST(a_copy_within_one_gpu_takes_no_lock)
 {
-	(void)state;
 	assert_ok(cuCtxSetCurrent(contexts[0]));
 	assert_int_equal(way_of_a_copy(), WAY_AS_IT_IS);
 	n_locks = 0;
@@ -57,12 +56,11 @@ static void a_copy_within_one_gpu_takes_no_lock(void **state)
 }
 
 /* A handle is given out anew. */
-static void a_context_that_was_made_again_is_of_its_new_device(void **state)
+TEST(a_context_that_was_made_again_is_of_its_new_device)
 {
 	CUcontext context = (CUcontext)(uintptr_t)4096;
 	CUdevice device = -1;
 
-	(void)state;
 	context_known(context, 0);
 	assert_true(context_device(context, &device));
 	assert_int_equal(device, 0);
@@ -93,11 +91,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_copy_within_one_gpu_takes_no_lock),
-	    cmocka_unit_test(a_context_that_was_made_again_is_of_its_new_device),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+GROUP(set_up, NULL)

@@ -7,12 +7,6 @@
 #ifndef SPILLWAY_TEST_CORE_H
 #define SPILLWAY_TEST_CORE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +15,7 @@
 #include "shim/heap/heap.h"
 #include "shim/driver/real.h"
 #include "test/sim/sim.h"
+#include "test/test.h"
 
 #define MIB ((size_t)1 << 20)
 

@@ -37,9 +37,11 @@ static int check_after(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, check_after)
+
 /* ---- arrays ---- */
 
-static void an_arrays_bytes_are_read_from_its_descriptor(void **state)
+TEST(an_arrays_bytes_are_read_from_its_descriptor)
 {
 	static const struct {
 		CUDA_ARRAY3D_DESCRIPTOR about;
@@ -62,19 +64,17 @@ static void an_arrays_bytes_are_read_from_its_descriptor(void **state)
 	    {{1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_DEFERRED_MAPPING}, 1, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_int_equal(array_bytes(&rows[i].about, rows[i].levels), rows[i].bytes);
 }
 
-static void arrays_are_counted_with_the_drivers_memory_and_charged(void **state)
+TEST(arrays_are_counted_with_the_drivers_memory_and_charged)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = {1024, 1024, CU_AD_FORMAT_FLOAT, 1};
 	CUDA_ARRAY3D_DESCRIPTOR solid = {128, 128, 64, CU_AD_FORMAT_FLOAT, 1, 0};
 	CUmipmappedArray levels;
 	CUarray one, two;
 
-	(void)state;
 	assert_ok(cuArrayCreate_v2(&one, &plane));
 	assert_int_equal(live(PLACE_DRIVER), 4 * MIB);
 	assert_int_equal(charged(), 4 * MIB);
@@ -94,13 +94,12 @@ static void arrays_are_counted_with_the_drivers_memory_and_charged(void **state)
 	assert_int_equal(charged(), 0);
 }
 
-static void an_array_takes_room_from_the_heap_and_the_heap_gives_it_room(void **state)
+TEST(an_array_takes_room_from_the_heap_and_the_heap_gives_it_room)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = {4096, 4096, CU_AD_FORMAT_FLOAT, 1}; /* 64 MiB */
 	CUdeviceptr address;
 	CUarray array;
 
-	(void)state;
 	assert_ok(cuMemAlloc_v2(&address, 60 * MIB));
 	assert_ok(cuMemFree_v2(address)); /* warm now */
 	sim_switch("MEMORY", 64 * MIB);
@@ -112,13 +111,12 @@ static void an_array_takes_room_from_the_heap_and_the_heap_gives_it_room(void **
 	assert_ok(cuArrayDestroy(array));
 }
 
-static void an_array_ends_with_its_context(void **state)
+TEST(an_array_ends_with_its_context)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = {1024, 1024, CU_AD_FORMAT_FLOAT, 1};
 	CUcontext context;
 	CUarray array;
 
-	(void)state;
 	assert_ok(cuCtxCreate_v2(&context, 0, 0));
 	assert_ok(cuArrayCreate_v2(&array, &plane));
 	assert_int_equal(charged(), 4 * MIB);
@@ -128,7 +126,7 @@ static void an_array_ends_with_its_context(void **state)
 
 /* ---- allocation nodes ---- */
 
-static void allocation_nodes_are_counted_and_their_memory_charged(void **state)
+TEST(allocation_nodes_are_counted_and_their_memory_charged)
 {
 	uint64_t before = stats_get(STAT_graph_allocations);
 	CUDA_MEM_ALLOC_NODE_PARAMS one = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -141,7 +139,6 @@ static void allocation_nodes_are_counted_and_their_memory_charged(void **state)
 	cuuint64_t bytes, zero = 0;
 	CUgraph graph;
 
-	(void)state;
 	assert_ok(cuGraphCreate(&graph, 0));
 	assert_ok(cuGraphAddMemAllocNode(&first, graph, NULL, 0, &one));
 	memcpy(&two.alloc, &one, sizeof(one));
@@ -190,12 +187,11 @@ static CUmemGenericAllocationHandle create(size_t bytes)
 	return handle;
 }
 
-static void handles_over_the_budget_stay_on_the_device(void **state)
+TEST(handles_over_the_budget_stay_on_the_device)
 {
 	uint64_t made = stats_get(STAT_vmm_bytes);
 	CUmemGenericAllocationHandle handle[2];
 
-	(void)state;
 	handle[0] = create(60 * MIB);
 	handle[1] = create(60 * MIB);
 	assert_int_equal(charged(), 120 * MIB);
@@ -205,20 +201,17 @@ static void handles_over_the_budget_stay_on_the_device(void **state)
 	assert_ok(cuMemRelease(handle[1]));
 }
 
-static void what_the_driver_has_no_memory_for_counts_as_refused(void **state)
+TEST(what_the_driver_has_no_memory_for_counts_as_refused)
 {
 	uint64_t refused = stats_get(STAT_refused), made = stats_get(STAT_vmm_bytes);
 	CUmemAllocationProp prop = on_device();
 	CUmemGenericAllocationHandle handle;
 
-	(void)state;
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(cuMemCreate(&handle, 20 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(stats_get(STAT_refused), refused + 1);
 	assert_int_equal(stats_get(STAT_vmm_bytes), made);
 }
-
-#define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
 
 int main(void)
 {
@@ -227,15 +220,6 @@ int main(void)
 	    "SPILLWAY_POLICY=" OWN_POLICY,
 	    NULL,
 	};
-	const struct CMUnitTest tests[] = {
-	    CLEAN(an_arrays_bytes_are_read_from_its_descriptor),
-	    CLEAN(arrays_are_counted_with_the_drivers_memory_and_charged),
-	    CLEAN(an_array_takes_room_from_the_heap_and_the_heap_gives_it_room),
-	    CLEAN(an_array_ends_with_its_context),
-	    CLEAN(allocation_nodes_are_counted_and_their_memory_charged),
-	    CLEAN(handles_over_the_budget_stay_on_the_device),
-	    CLEAN(what_the_driver_has_no_memory_for_counts_as_refused),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -71,15 +71,13 @@ static int every_allocation_fails(void *name)
 	return 0;
 }
 
-static void in_a_context_that_died_of_an_assertion_every_allocation_fails_with_it(void **state)
+TEST(in_a_context_that_died_of_an_assertion_every_allocation_fails_with_it)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=async.use=heap"), every_allocation_fails, "asserts"));
 }
 
-static void in_a_context_that_died_of_an_illegal_address_every_allocation_fails_with_it(void **state)
+TEST(in_a_context_that_died_of_an_illegal_address_every_allocation_fails_with_it)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=async.use=heap"), every_allocation_fails, "strays"));
 }
 
@@ -113,9 +111,8 @@ static int frees_in_a_capture(void *argument)
 	return 0;
 }
 
-static void a_free_during_a_capture_tells_that_the_context_is_dead(void **state)
+TEST(a_free_during_a_capture_tells_that_the_context_is_dead)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB"), frees_in_a_capture, NULL));
 }
 
@@ -147,9 +144,8 @@ static int others_live_on(void *argument)
 	return 0;
 }
 
-static void the_error_is_of_one_context_alone(void **state)
+TEST(the_error_is_of_one_context_alone)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=64MiB"), others_live_on, NULL));
 }
 
@@ -167,21 +163,8 @@ static int goes_on_without_an_answer(void *argument)
 	return 0;
 }
 
-static void no_memory_for_the_question_is_no_death(void **state)
+TEST(no_memory_for_the_question_is_no_death)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off"), goes_on_without_an_answer,
 				NULL));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(in_a_context_that_died_of_an_assertion_every_allocation_fails_with_it),
-	    cmocka_unit_test(in_a_context_that_died_of_an_illegal_address_every_allocation_fails_with_it),
-	    cmocka_unit_test(a_free_during_a_capture_tells_that_the_context_is_dead),
-	    cmocka_unit_test(the_error_is_of_one_context_alone),
-	    cmocka_unit_test(no_memory_for_the_question_is_no_death),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

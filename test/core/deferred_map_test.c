@@ -58,21 +58,21 @@ static int end(void **state)
 	return 0;
 }
 
+EACH_TEST(send_away, end)
+
 static bool is_away(unsigned i)
 {
 	return deferred_map_find(engine, piece_of(i)) != NULL;
 }
 
-static void if_nobody_waits_none_is_mapped(void **state)
+TEST(if_nobody_waits_none_is_mapped)
 {
-	(void)state;
 	assert_false(deferred_map_serve(engine));
 	assert_int_equal(engine->rests.n, BLOCKS);
 }
 
-static void of_freed_blocks_alone_pieces_are_mapped(void **state)
+TEST(of_freed_blocks_alone_pieces_are_mapped)
 {
-	(void)state;
 	heap_free(own.heap, grants[2].block, grants[2].address);
 	assert_true(heap_has_given(own.heap));
 	assert_true(deferred_map_serve(engine));
@@ -95,12 +95,11 @@ void __wrap_heap_enter(struct heap *heap)
 }
 
 /* As long as the copy takes, each pass of the mover looks. The lock may be held for long by threads that allocate. */
-static void while_a_freed_block_is_copied_the_lock_is_taken_once(void **state)
+TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 {
 	struct heap_grant grant;
 	struct migration transit;
 
-	(void)state;
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
 	assert_ok(
@@ -122,11 +121,10 @@ static void *pin(void *unused)
 	return NULL;
 }
 
-static void of_blocks_that_a_thread_pins_alone_pieces_are_mapped(void **state)
+TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 {
 	pthread_t thread;
 
-	(void)state;
 	assert_ok(pthread_create(&thread, NULL, pin, NULL));
 	while (!deferred_map_serve(engine))
 		sched_yield();
@@ -143,11 +141,10 @@ static void *keep_elsewhere(void *unused)
 }
 
 /* A texture is made of it, which is a pin for good. */
-static void of_a_block_that_is_about_to_stay_pieces_are_mapped(void **state)
+TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 {
 	pthread_t thread;
 
-	(void)state;
 	heap_set_beside(own.heap, true, 0);
 	assert_ok(pthread_create(&thread, NULL, keep_elsewhere, NULL));
 	while (!heap_is_awaited(own.heap))
@@ -166,11 +163,10 @@ static void *reach(void *unused)
 }
 
 /* Such a thread waits for the pieces of all blocks, and pins none of them. */
-static void those_that_a_new_peer_cannot_access_are_mapped(void **state)
+TEST(those_that_a_new_peer_cannot_access_are_mapped)
 {
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&peers, 2);
 	assert_ok(pthread_create(&thread, NULL, reach, NULL));
 	while (!heap_is_awaited(own.heap))
@@ -180,9 +176,8 @@ static void those_that_a_new_peer_cannot_access_are_mapped(void **state)
 	assert_ok(pthread_join(thread, NULL));
 }
 
-static void for_a_submission_that_may_touch_anything_all_are_mapped(void **state)
+TEST(for_a_submission_that_may_touch_anything_all_are_mapped)
 {
-	(void)state;
 	atomic_fetch_add(&engine->channel.everything.waits, 1);
 	assert_true(deferred_map_serve(engine));
 	atomic_fetch_sub(&engine->channel.everything.waits, 1);
@@ -201,9 +196,8 @@ static CUdeviceptr fetch(unsigned i)
 }
 
 /* An alias is a mapping more, which takes as long as any. */
-static void what_comes_without_a_copy_gets_no_alias(void **state)
+TEST(what_comes_without_a_copy_gets_no_alias)
 {
-	(void)state;
 	deferred_map_find(engine, piece_of(0))->is_empty = true;
 	assert_true(link_open(engine));
 	assert_int_equal(fetch(0), 0);
@@ -220,18 +214,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(if_nobody_waits_none_is_mapped, send_away, end),
-	    cmocka_unit_test_setup_teardown(of_freed_blocks_alone_pieces_are_mapped, send_away, end),
-	    cmocka_unit_test_setup_teardown(while_a_freed_block_is_copied_the_lock_is_taken_once, send_away, end),
-	    cmocka_unit_test_setup_teardown(of_blocks_that_a_thread_pins_alone_pieces_are_mapped, send_away, end),
-	    cmocka_unit_test_setup_teardown(of_a_block_that_is_about_to_stay_pieces_are_mapped, send_away, end),
-	    cmocka_unit_test_setup_teardown(those_that_a_new_peer_cannot_access_are_mapped, send_away, end),
-	    cmocka_unit_test_setup_teardown(for_a_submission_that_may_touch_anything_all_are_mapped, send_away, end),
-	    cmocka_unit_test_setup_teardown(what_comes_without_a_copy_gets_no_alias, send_away, end),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

@@ -122,7 +122,7 @@ static unsigned held_by_graph(uint64_t at)
 	return held(HOOK_cuGraphLaunch, at, 0);
 }
 
-static void pointer_means_what_was_born_there(void **state)
+TEST(pointer_means_what_was_born_there)
 {
 	open_heap(state);
 	/* Before anything is known of it, it is what it lies in, and nothing moves. */
@@ -145,7 +145,7 @@ static void pointer_means_what_was_born_there(void **state)
 }
 
 /* Kernels go backwards from where their memory ends, and count from 1. It is held, but not waited for. */
-static void what_is_close_to_a_pointer_is_held(void **state)
+TEST(what_is_close_to_a_pointer_is_held)
 {
 	open_heap(state);
 	tell(3 * MIB, 6 * MIB, true);
@@ -172,7 +172,7 @@ static void what_is_close_to_a_pointer_is_held(void **state)
 	atomic_store(&arena->marks[unit_of(0)].away, 0);
 }
 
-static void copy_means_its_bytes(void **state)
+TEST(copy_means_its_bytes)
 {
 	open_heap(state);
 	tell(0, 16 * MIB, true);
@@ -183,7 +183,7 @@ static void copy_means_its_bytes(void **state)
 	assert_int_equal(held(HOOK_cuMemcpyDtoDAsync_v2, 13 * MIB, SIZE_MAX), 1 << 3);
 }
 
-static void what_is_reported_as_a_whole_may_move(void **state)
+TEST(what_is_reported_as_a_whole_may_move)
 {
 	open_heap(state);
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
@@ -204,7 +204,7 @@ static void what_is_reported_as_a_whole_may_move(void **state)
 }
 
 /* A graph uses memory without births: until nothing there may move, its launches may touch anything. */
-static void graph_reaches_over_all_of_the_space(void **state)
+TEST(graph_reaches_over_all_of_the_space)
 {
 	CUdeviceptr other;
 
@@ -234,7 +234,7 @@ static void graph_reaches_over_all_of_the_space(void **state)
 	assert_int_equal(held(HOOK_cuGraphLaunch, 2 * MIB, 8 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
 }
 
-static void what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived(void **state)
+TEST(what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived)
 {
 	struct migration transit;
 
@@ -253,7 +253,7 @@ static void what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived(
 }
 
 /* The allocator has less than it had, and none of it was freed: somebody else has it, and reports nothing. */
-static void what_others_may_have_reaches_anywhere(void **state)
+TEST(what_others_may_have_reaches_anywhere)
 {
 	open_heap(state);
 	report_all();
@@ -273,18 +273,10 @@ static int start(void **state)
 	return 0;
 }
 
+GROUP(start, NULL)
+
 int main(void)
 {
 	/* Arenas are never taken from submissions, so each heap lasts. */
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(pointer_means_what_was_born_there),
-	    cmocka_unit_test(what_is_close_to_a_pointer_is_held),
-	    cmocka_unit_test(copy_means_its_bytes),
-	    cmocka_unit_test(what_is_reported_as_a_whole_may_move),
-	    cmocka_unit_test(graph_reaches_over_all_of_the_space),
-	    cmocka_unit_test(what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived),
-	    cmocka_unit_test(what_others_may_have_reaches_anywhere),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
+	return test_run();
 }

@@ -188,25 +188,22 @@ static void fail_each(const char *name, CUresult error)
 	print_message("%s: %u calls failed one by one\n", name ? name : "any memory call", order.n - 1);
 }
 
-static void any_memory_call_may_run_out_of_memory(void **state)
+TEST(any_memory_call_may_run_out_of_memory)
 {
-	(void)state;
 	fail_each(NULL, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static void any_memory_call_may_fail_for_an_unknown_reason(void **state)
+TEST(any_memory_call_may_fail_for_an_unknown_reason)
 {
-	(void)state;
 	fail_each(NULL, CUDA_ERROR_UNKNOWN);
 }
 
-static void any_memory_call_may_be_unsupported(void **state)
+TEST(any_memory_call_may_be_unsupported)
 {
-	(void)state;
 	fail_each(NULL, CUDA_ERROR_NOT_SUPPORTED);
 }
 
-static void each_call_by_name_may_fail(void **state)
+TEST(each_call_by_name_may_fail)
 {
 	static const char *const names[] = {
 	    "cuMemCreate",         "cuMemMap",
@@ -216,12 +213,11 @@ static void each_call_by_name_may_fail(void **state)
 	    "cuDeviceTotalMem_v2", "cuDeviceGetAttribute",
 	};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		fail_each(names[i], CUDA_ERROR_UNKNOWN);
 }
 
-static void waiting_and_contexts_may_fail(void **state)
+TEST(waiting_and_contexts_may_fail)
 {
 	static const char *const names[] = {
 	    "cuCtxSynchronize",   "cuCtxGetDevice",    "cuCtxPushCurrent_v2",
@@ -230,19 +226,6 @@ static void waiting_and_contexts_may_fail(void **state)
 	    "cuStreamGetCtx",     "cuCtxRecordEvent",  "cuCtxGetStreamPriorityRange",
 	};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		fail_each(names[i], CUDA_ERROR_UNKNOWN);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(any_memory_call_may_run_out_of_memory),
-	    cmocka_unit_test(any_memory_call_may_fail_for_an_unknown_reason),
-	    cmocka_unit_test(any_memory_call_may_be_unsupported),
-	    cmocka_unit_test(each_call_by_name_may_fail),
-	    cmocka_unit_test(waiting_and_contexts_may_fail),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,9 +100,8 @@ static int tells_each(void *argument)
 	return 0;
 }
 
-static void each_event_says_where_and_why(void **state)
+TEST(each_event_says_where_and_why)
 {
-	(void)state;
 	IN_CHILD(tells_each);
 	IN_CHILD(tells_each, "SIM_UVM=strange-uuids"); /* the only device needs none */
 }
@@ -144,9 +143,8 @@ static int tells_regions(void *argument)
 	return 0;
 }
 
-static void thrashing_and_read_duplicates_are_told(void **state)
+TEST(thrashing_and_read_duplicates_are_told)
 {
-	(void)state;
 	IN_CHILD(tells_regions);
 }
 
@@ -189,9 +187,8 @@ static int goes_by_rule(void *argument)
 	return 0;
 }
 
-static void events_belong_to_the_rule_that_placed_the_memory(void **state)
+TEST(events_belong_to_the_rule_that_placed_the_memory)
 {
-	(void)state;
 	IN_CHILD(goes_by_rule, "SPILLWAY_POLICY=" FAULTS_POLICY, "SPILLWAY_SET=faults=events");
 }
 
@@ -211,9 +208,8 @@ static int is_nobodys(void *argument)
 	return 0;
 }
 
-static void what_we_do_not_know_belongs_to_nobody(void **state)
+TEST(what_we_do_not_know_belongs_to_nobody)
 {
-	(void)state;
 	IN_CHILD(is_nobodys);
 }
 
@@ -237,9 +233,8 @@ static int is_as_before(void *argument)
 	return 0;
 }
 
-static void the_programs_own_memory_stays_its_own(void **state)
+TEST(the_programs_own_memory_stays_its_own)
 {
-	(void)state;
 	IN_CHILD(is_as_before);
 }
 
@@ -281,13 +276,12 @@ static int adds_up(void *argument)
 	return 0;
 }
 
-static void events_add_up_to_what_is_counted(void **state)
+TEST(events_add_up_to_what_is_counted)
 {
 	static const char *const drivers[] = {"SIM_DRIVER=515.105.01", "SIM_DRIVER=555.42.02", "SIM_DRIVER=560.35.03",
 					      "SIM_DRIVER=565.57.01", "SIM_DRIVER=580.159.03"};
 	struct seed seed = seed_start("faults_events_test");
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
 		const char *const settings[] = {EVENTS, drivers[i], NULL};
 
@@ -324,12 +318,11 @@ static int knows_devices(void *argument)
 	return 0;
 }
 
-static void devices_are_told_by_their_uuid(void **state)
+TEST(devices_are_told_by_their_uuid)
 {
 	static const char *const drivers[] = {"SIM_DRIVER=515.105.01", "SIM_DRIVER=555.42.02", "SIM_DRIVER=560.35.03",
 					      "SIM_DRIVER=580.159.03"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
 		const char *const settings[] = {EVENTS, "SIM_DEVICES=3", drivers[i], NULL};
 
@@ -381,9 +374,8 @@ static int overflows(void *argument)
 	return 0;
 }
 
-static void what_the_queue_has_no_room_for_is_counted(void **state)
+TEST(what_the_queue_has_no_room_for_is_counted)
 {
-	(void)state;
 	IN_CHILD(overflows);
 }
 
@@ -419,11 +411,10 @@ static int survives(void *argument)
 	return 0;
 }
 
-static void garbage_in_the_queue_does_no_harm(void **state)
+TEST(garbage_in_the_queue_does_no_harm)
 {
 	struct seed seed = seed_start("faults_events_test, garbage");
 
-	(void)state;
 	assert_int_equal(core_in_child((const char *const[]){EVENTS, NULL}, survives, &seed), 0);
 	assert_int_equal(core_in_child((const char *const[]){EVENTS, "SIM_DEVICES=2", NULL}, survives, &seed), 0);
 }
@@ -445,9 +436,8 @@ static int needs_no_reader(void *argument)
 	return 0;
 }
 
-static void a_thread_of_ours_empties_the_queue(void **state)
+TEST(a_thread_of_ours_empties_the_queue)
 {
-	(void)state;
 	IN_CHILD(needs_no_reader);
 }
 
@@ -462,27 +452,7 @@ static int has_names(void *argument)
 	return 0;
 }
 
-static void every_kind_and_cause_has_a_name(void **state)
+TEST(every_kind_and_cause_has_a_name)
 {
-	(void)state;
 	assert_int_equal(has_names(NULL), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_event_says_where_and_why),
-	    cmocka_unit_test(thrashing_and_read_duplicates_are_told),
-	    cmocka_unit_test(events_belong_to_the_rule_that_placed_the_memory),
-	    cmocka_unit_test(what_we_do_not_know_belongs_to_nobody),
-	    cmocka_unit_test(the_programs_own_memory_stays_its_own),
-	    cmocka_unit_test(events_add_up_to_what_is_counted),
-	    cmocka_unit_test(devices_are_told_by_their_uuid),
-	    cmocka_unit_test(what_the_queue_has_no_room_for_is_counted),
-	    cmocka_unit_test(garbage_in_the_queue_does_no_harm),
-	    cmocka_unit_test(a_thread_of_ours_empties_the_queue),
-	    cmocka_unit_test(every_kind_and_cause_has_a_name),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

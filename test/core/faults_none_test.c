@@ -50,7 +50,7 @@ static int has_none(void *argument)
 	return 0;
 }
 
-static void without_a_source_there_is_a_reason(void **state)
+TEST(without_a_source_there_is_a_reason)
 {
 	static const struct {
 		const char *settings[3], *reason;
@@ -70,7 +70,6 @@ static void without_a_source_there_is_a_reason(void **state)
 	    {{"SIM_UVM=no-version", "SIM_UVM_DRIVER=560"}, "driver unknown answers ioctl 56 in a form"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const char *const settings[] = {"SPILLWAY_SET=report.summary=no", rows[i].settings[0],
 						rows[i].settings[1], NULL};
@@ -85,9 +84,8 @@ static void without_a_source_there_is_a_reason(void **state)
 	}
 }
 
-static void a_read_only_device_or_a_hidden_version_is_no_obstacle(void **state)
+TEST(a_read_only_device_or_a_hidden_version_is_no_obstacle)
 {
-	(void)state;
 	IN_CHILD(counts_all_the_same, "SIM_UVM=readonly");
 	IN_CHILD(counts_all_the_same, "SIM_UVM=no-version");
 	IN_CHILD(counts_all_the_same, "SIM_DRIVER=not.a.version");
@@ -112,9 +110,8 @@ static int opens_nothing(void *argument)
 	return 0;
 }
 
-static void a_process_without_managed_memory_opens_nothing(void **state)
+TEST(a_process_without_managed_memory_opens_nothing)
 {
-	(void)state;
 	IN_CHILD(opens_nothing);
 	IN_CHILD(opens_nothing, "SPILLWAY_SET=report.summary=no,faults=events");
 }
@@ -130,9 +127,8 @@ static int is_off(void *argument)
 	return 0;
 }
 
-static void off_is_off(void **state)
+TEST(off_is_off)
 {
-	(void)state;
 	IN_CHILD(is_off, "SPILLWAY_SET=faults=off,report.summary=no");
 }
 
@@ -147,9 +143,8 @@ static int has_no_cupti(void *argument)
 	return 0;
 }
 
-static void cupti_gives_way_to_the_counters_and_says_so(void **state)
+TEST(cupti_gives_way_to_the_counters_and_says_so)
 {
-	(void)state;
 	IN_CHILD(has_no_cupti, "SPILLWAY_SET=faults=cupti,report.summary=no");
 }
 
@@ -169,9 +164,8 @@ static int is_written_over(void *argument)
 	return 0;
 }
 
-static void counters_that_were_written_over_are_not_believed(void **state)
+TEST(counters_that_were_written_over_are_not_believed)
 {
-	(void)state;
 	IN_CHILD(is_written_over);
 	IN_CHILD(is_written_over, "SIM_DEVICES=2");
 }
@@ -196,23 +190,7 @@ static int loses_its_descriptor(void *argument)
 	return 0;
 }
 
-static void a_descriptor_that_the_program_closed_is_missed_and_left_alone(void **state)
+TEST(a_descriptor_that_the_program_closed_is_missed_and_left_alone)
 {
-	(void)state;
 	IN_CHILD(loses_its_descriptor);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(without_a_source_there_is_a_reason),
-	    cmocka_unit_test(a_read_only_device_or_a_hidden_version_is_no_obstacle),
-	    cmocka_unit_test(a_process_without_managed_memory_opens_nothing),
-	    cmocka_unit_test(off_is_off),
-	    cmocka_unit_test(cupti_gives_way_to_the_counters_and_says_so),
-	    cmocka_unit_test(counters_that_were_written_over_are_not_believed),
-	    cmocka_unit_test(a_descriptor_that_the_program_closed_is_missed_and_left_alone),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

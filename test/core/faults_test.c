@@ -61,9 +61,8 @@ static int counts_every_way_to_move(void *argument)
 	return 0;
 }
 
-static void what_is_read_is_what_the_model_counts(void **state)
+TEST(what_is_read_is_what_the_model_counts)
 {
-	(void)state;
 	IN_CHILD(counts_every_way_to_move);
 }
 
@@ -82,14 +81,13 @@ static int counts_a_mix(void *argument)
 	return 0;
 }
 
-static void a_random_mix_is_counted(void **state)
+TEST(a_random_mix_is_counted)
 {
 	static const char *const drivers[] = {"SIM_DRIVER=515.105.01", "SIM_DRIVER=550.127.05", "SIM_DRIVER=555.42.02",
 					      "SIM_DRIVER=560.35.03",  "SIM_DRIVER=565.57.01",  "SIM_DRIVER=580.159.03",
 					      "SIM_DRIVER=610.10"};
 	struct seed seed = seed_start("faults_test");
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
 		const char *const settings[] = {"SPILLWAY_SET=report.summary=no", drivers[i], NULL};
 
@@ -113,9 +111,8 @@ static int counts_in_our_home(void *argument)
 	return 0;
 }
 
-static void memory_that_the_policy_makes_managed_is_counted(void **state)
+TEST(memory_that_the_policy_makes_managed_is_counted)
 {
-	(void)state;
 	IN_CHILD(counts_in_our_home, "SPILLWAY_SET=default=managed,report.summary=no");
 }
 
@@ -130,13 +127,12 @@ static int starts_with_pages(void *argument)
 	return sim_uvm_opened() ? 0 : 3;
 }
 
-static void system_memory_is_counted_where_the_device_faults_on_it(void **state)
+TEST(system_memory_is_counted_where_the_device_faults_on_it)
 {
 	static const char *const reaches[] = {"SPILLWAY_SET=default=system,report.summary=no", "SIM_PAGEABLE=1", NULL};
 	static const char *const registers[] = {"SPILLWAY_SET=default=system,report.summary=no,host.budget=64MiB",
 						NULL};
 
-	(void)state;
 	assert_int_equal(core_in_child(reaches, starts_with_pages, NULL), 0);
 	assert_int_equal(core_in_child(registers, starts_with_pages, NULL), 3);
 }
@@ -183,9 +179,8 @@ static int counts_by_device(void *argument)
 	return 0;
 }
 
-static void several_devices_are_counted_each(void **state)
+TEST(several_devices_are_counted_each)
 {
-	(void)state;
 	IN_CHILD(counts_by_device, "SIM_DEVICES=2");
 }
 
@@ -206,9 +201,8 @@ static int does_not_know_devices(void *argument)
 	return 0;
 }
 
-static void devices_that_the_driver_calls_otherwise_are_not_measured(void **state)
+TEST(devices_that_the_driver_calls_otherwise_are_not_measured)
 {
-	(void)state;
 	IN_CHILD(does_not_know_devices, "SIM_DEVICES=2", "SIM_UVM=strange-uuids");
 }
 
@@ -223,9 +217,8 @@ static int counts_the_only_one(void *argument)
 	return 0;
 }
 
-static void the_only_device_needs_no_uuid(void **state)
+TEST(the_only_device_needs_no_uuid)
 {
-	(void)state;
 	IN_CHILD(counts_the_only_one, "SIM_UVM=strange-uuids");
 }
 
@@ -258,9 +251,8 @@ static int is_the_parents(void *argument)
 	return 0;
 }
 
-static void the_child_of_a_fork_lets_go_and_the_parent_goes_on(void **state)
+TEST(the_child_of_a_fork_lets_go_and_the_parent_goes_on)
 {
-	(void)state;
 	IN_CHILD(is_the_parents);
 	IN_CHILD(is_the_parents, "SPILLWAY_SET=faults=events,report.summary=no");
 }
@@ -288,9 +280,8 @@ static int is_cloned(void *argument)
 	return 0;
 }
 
-static void a_cloned_child_does_not_touch_pages_it_has_not(void **state)
+TEST(a_cloned_child_does_not_touch_pages_it_has_not)
 {
-	(void)state;
 	IN_CHILD(is_cloned);
 	IN_CHILD(is_cloned, "SPILLWAY_SET=faults=events,report.summary=no");
 }
@@ -322,15 +313,14 @@ static int starts_on_many_threads(void *argument)
 	return 0;
 }
 
-static void many_threads_start_it_once(void **state)
+TEST(many_threads_start_it_once)
 {
-	(void)state;
 	IN_CHILD(starts_on_many_threads);
 }
 
 /* ---- the version ---- */
 
-static void versions_are_found_in_what_the_driver_tells(void **state)
+TEST(versions_are_found_in_what_the_driver_tells)
 {
 	static const struct {
 		const char *text, *version;
@@ -350,7 +340,6 @@ static void versions_are_found_in_what_the_driver_tells(void **state)
 	    {"580.159x", NULL, 0},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		char version[24] = "";
 		unsigned major = 0;
@@ -359,23 +348,4 @@ static void versions_are_found_in_what_the_driver_tells(void **state)
 		assert_string_equal(version, rows[i].version ? rows[i].version : "");
 		assert_int_equal(major, rows[i].major);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_read_is_what_the_model_counts),
-	    cmocka_unit_test(a_random_mix_is_counted),
-	    cmocka_unit_test(memory_that_the_policy_makes_managed_is_counted),
-	    cmocka_unit_test(system_memory_is_counted_where_the_device_faults_on_it),
-	    cmocka_unit_test(several_devices_are_counted_each),
-	    cmocka_unit_test(devices_that_the_driver_calls_otherwise_are_not_measured),
-	    cmocka_unit_test(the_only_device_needs_no_uuid),
-	    cmocka_unit_test(the_child_of_a_fork_lets_go_and_the_parent_goes_on),
-	    cmocka_unit_test(a_cloned_child_does_not_touch_pages_it_has_not),
-	    cmocka_unit_test(many_threads_start_it_once),
-	    cmocka_unit_test(versions_are_found_in_what_the_driver_tells),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,28 +38,24 @@ static bool is_let_in(uint32_t id, int device, CUdeviceptr names)
 	return in;
 }
 
-static void who_has_nothing_to_do_with_the_gpu_is_let_in(void **state)
+TEST(who_has_nothing_to_do_with_the_gpu_is_let_in)
 {
-	(void)state;
 	assert_true(is_let_in(HOOK_cuLaunchKernel, 1, 0));
 	assert_false(is_let_in(HOOK_cuLaunchKernel, 0, 0));
 }
 
-static void who_names_its_memory_waits(void **state)
+TEST(who_names_its_memory_waits)
 {
-	(void)state;
 	assert_false(is_let_in(HOOK_cuLaunchKernel, 1, block));
 }
 
-static void a_graph_waits(void **state)
+TEST(a_graph_waits)
 {
-	(void)state;
 	assert_false(is_let_in(HOOK_cuGraphLaunch, 1, 0));
 }
 
-static void everybody_waits_at_a_gate_for_all(void **state)
+TEST(everybody_waits_at_a_gate_for_all)
 {
-	(void)state;
 	gate_for(CONTEXT_ALL_DEVICES);
 	assert_false(is_let_in(HOOK_cuLaunchKernel, 1, 0));
 	gate_for(1);
@@ -89,13 +85,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_has_nothing_to_do_with_the_gpu_is_let_in),
-	    cmocka_unit_test(who_names_its_memory_waits),
-	    cmocka_unit_test(a_graph_waits),
-	    cmocka_unit_test(everybody_waits_at_a_gate_for_all),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+GROUP(set_up, NULL)

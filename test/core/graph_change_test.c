@@ -8,7 +8,7 @@
 
 /* ---- changes ---- */
 
-static void parameters_set_on_an_instance_are_added(void **state)
+TEST(parameters_set_on_an_instance_are_added)
 {
 	struct mix_arguments a = mix_of(1), b = {.first = memory + 5 * MIB}, c = {.first = memory + 6 * MIB};
 	CUgraph graph = graph_new();
@@ -19,7 +19,6 @@ static void parameters_set_on_an_instance_are_added(void **state)
 	CUgraphNode setting = add_set(graph, p);
 	CUgraphExec exec = instantiate(graph);
 
-	(void)state;
 	set_mix(exec, kernel, &b);
 	void *params[4];
 	CUDA_KERNEL_NODE_PARAMS_v1 v1 = {mix_function, 1, 1, 1, 1, 1, 1, 0, params, NULL};
@@ -45,13 +44,12 @@ static void parameters_set_on_an_instance_are_added(void **state)
 }
 
 /* A node that is set again and again is still one: else what it names would weigh more with each step. */
-static void parameters_set_again_are_not_counted_again(void **state)
+TEST(parameters_set_again_are_not_counted_again)
 {
 	struct mix_arguments a = mix_of(0), b = mix_of(1);
 	CUgraph graph = graph_new();
 	CUgraphNode node = add_mix(graph, &a);
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
 	for (int i = 0; i < 20; i++) {
@@ -72,7 +70,7 @@ static void parameters_set_again_are_not_counted_again(void **state)
 	end(exec, graph);
 }
 
-static void an_update_replaces_what_is_named_if_it_succeeds(void **state)
+TEST(an_update_replaces_what_is_named_if_it_succeeds)
 {
 	struct mix_arguments a = mix_of(1), b = {.first = memory + 5 * MIB};
 	CUgraph graph = graph_new(), other = graph_new(), longer = graph_new();
@@ -80,7 +78,6 @@ static void an_update_replaces_what_is_named_if_it_succeeds(void **state)
 	CUgraphExecUpdateResult why;
 	CUgraphNode error;
 
-	(void)state;
 	add_mix(graph, &a);
 	add_mix(other, &b);
 	add_mix(longer, &b);
@@ -107,7 +104,7 @@ static void an_update_replaces_what_is_named_if_it_succeeds(void **state)
 	assert_ok(cuGraphDestroy(longer));
 }
 
-static void an_instance_whose_names_grow_without_end_becomes_unknown(void **state)
+TEST(an_instance_whose_names_grow_without_end_becomes_unknown)
 {
 	CUgraph graph = graph_new();
 	struct wide wide;
@@ -116,7 +113,6 @@ static void an_instance_whose_names_grow_without_end_becomes_unknown(void **stat
 	CUgraphNode node;
 	size_t n = 0;
 
-	(void)state;
 	wide_of(&wide, n);
 	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
 	CUgraphExec exec = instantiate(graph);
@@ -134,14 +130,13 @@ static void an_instance_whose_names_grow_without_end_becomes_unknown(void **stat
 	end(exec, graph);
 }
 
-static void the_number_of_a_launch_is_that_of_its_structure(void **state)
+TEST(the_number_of_a_launch_is_that_of_its_structure)
 {
 	struct mix_arguments a = mix_of(1), b = mix_of(2);
 	CUgraph one = graph_new(), same = graph_new(), other = graph_new();
 	CUDA_KERNEL_NODE_PARAMS p = kernel_params(plain_function, NULL);
 	CUgraphNode node;
 
-	(void)state;
 	add_mix(one, &a);
 	add_mix(same, &b);
 	assert_ok(cuGraphAddKernelNode_v2(&node, other, NULL, 0, &p));
@@ -157,13 +152,12 @@ static void the_number_of_a_launch_is_that_of_its_structure(void **state)
 
 /* ---- ends ---- */
 
-static void a_destroyed_instance_is_forgotten_and_one_that_lives_is_not(void **state)
+TEST(a_destroyed_instance_is_forgotten_and_one_that_lives_is_not)
 {
 	struct mix_arguments a = {.first = memory};
 	CUgraph graph = graph_new();
 	CUgraphExec exec;
 
-	(void)state;
 	add_mix(graph, &a);
 	exec = instantiate(graph);
 	sim_fail("cuGraphExecDestroy", 1, CUDA_ERROR_UNKNOWN);
@@ -175,13 +169,12 @@ static void a_destroyed_instance_is_forgotten_and_one_that_lives_is_not(void **s
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
-static void a_handle_that_is_used_again_names_what_the_new_instance_does(void **state)
+TEST(a_handle_that_is_used_again_names_what_the_new_instance_does)
 {
 	struct mix_arguments a = {.first = memory}, b = {.first = memory + MIB};
 	CUgraph graph = graph_new(), other = graph_new();
 	CUgraphExec exec;
 
-	(void)state;
 	add_mix(graph, &a);
 	add_mix(other, &b);
 	exec = instantiate(graph);
@@ -196,13 +189,12 @@ static void a_handle_that_is_used_again_names_what_the_new_instance_does(void **
 	assert_ok(cuGraphDestroy(other));
 }
 
-static void instances_end_with_their_context(void **state)
+TEST(instances_end_with_their_context)
 {
 	struct mix_arguments a = {.first = memory};
 	CUgraph graph = graph_new();
 	CUgraphExec known, sealed;
 
-	(void)state;
 	add_mix(graph, &a);
 	known = instantiate(graph);
 	assert_ok(cuGraphInstantiateWithFlags(&sealed, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH));
@@ -225,18 +217,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(parameters_set_on_an_instance_are_added),
-	    cmocka_unit_test(parameters_set_again_are_not_counted_again),
-	    cmocka_unit_test(an_update_replaces_what_is_named_if_it_succeeds),
-	    cmocka_unit_test(an_instance_whose_names_grow_without_end_becomes_unknown),
-	    cmocka_unit_test(the_number_of_a_launch_is_that_of_its_structure),
-	    cmocka_unit_test(a_destroyed_instance_is_forgotten_and_one_that_lives_is_not),
-	    cmocka_unit_test(a_handle_that_is_used_again_names_what_the_new_instance_does),
-	    cmocka_unit_test(instances_end_with_their_context),
-	};
-
-	return cmocka_run_group_tests(tests, start, graph_test_stop);
-}
+GROUP(start, graph_test_stop)

@@ -64,6 +64,8 @@ static int make_graph(void **state)
 	return 0;
 }
 
+GROUP(make_graph, NULL)
+
 static void expect_first(CUgraphExec exec)
 {
 	EXPECT(exec, {first.first, 0}, {first.second, 0}, {first.inner.third, 0}, {first.inner.fourth, 0},
@@ -83,11 +85,10 @@ static const char *const questions[] = {
 };
 #define N_QUESTIONS (sizeof(questions) / sizeof(questions[0]))
 
-static void a_question_the_driver_does_not_answer_makes_the_instance_unknown(void **state)
+TEST(a_question_the_driver_does_not_answer_makes_the_instance_unknown)
 {
 	unsigned n_failures = 0;
 
-	(void)state;
 	for (size_t i = 0; i < N_QUESTIONS; i++) {
 		for (unsigned n = 1;; n++) {
 			kernel_params_drop(); /* so that it has to be asked again */
@@ -116,9 +117,8 @@ static void a_question_the_driver_does_not_answer_makes_the_instance_unknown(voi
 	assert_int_equal(n_failures, 4 + 6 + 1 + 1 + 5 + 1 + 2 + 1 + 1);
 }
 
-static void a_question_that_fails_when_parameters_are_set_makes_the_instance_unknown(void **state)
+TEST(a_question_that_fails_when_parameters_are_set_makes_the_instance_unknown)
 {
-	(void)state;
 	for (unsigned n = 1; n <= 5; n++) {
 		CUgraphExec exec = instantiate(graph);
 
@@ -137,12 +137,11 @@ static void a_question_that_fails_when_parameters_are_set_makes_the_instance_unk
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
-static void without_memory_an_update_makes_the_instance_unknown(void **state)
+TEST(without_memory_an_update_makes_the_instance_unknown)
 {
 	CUgraphExec exec = instantiate(graph);
 	unsigned n_failures = 0;
 
-	(void)state;
 	for (bool done = false; !done; n_failures += !done) {
 		left = n_failures + 1;
 		graph_updated(exec, graph);
@@ -158,14 +157,13 @@ static void without_memory_an_update_makes_the_instance_unknown(void **state)
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
-static void without_memory_set_parameters_make_the_instance_unknown(void **state)
+TEST(without_memory_set_parameters_make_the_instance_unknown)
 {
 	struct wide wide;
 	void *params[1] = {&wide};
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
 	unsigned n_failures = 0;
 
-	(void)state;
 	wide_of(&wide, 100);
 	p.kernel.func = wide_function;
 	p.kernel.kernelParams = params;
@@ -183,28 +181,6 @@ static void without_memory_set_parameters_make_the_instance_unknown(void **state
 	}
 	assert_in_range(n_failures, 4, 8); /* the set, its growth in steps, the larger one for both */
 	assert_int_equal(graph_n_unknown(), 0);
-}
-
-/* Last: what could not be put down is believed to be alive for good. */
-static void without_memory_an_instance_is_unknown(void **state)
-{
-	CUgraphExec exec = instantiate(graph);
-
-	(void)state;
-	for (unsigned n = 1; n <= 5; n++) {
-		left = n;
-		graph_instantiated(exec, graph, 0);
-		bool done = left;
-		left = 0;
-		assert_int_equal(done, n == 5);
-		if (done)
-			expect_first(exec);
-		else
-			expect_unknown(exec);
-		assert_int_equal(graph_n_unknown(), n == 5 ? 1 : n == 1 ? 1 : 2);
-	}
-	assert_ok(cuGraphExecDestroy(exec));
-	assert_int_equal(graph_n_unknown(), 1);
 }
 
 /* ---- threads ---- */
@@ -251,14 +227,13 @@ static void *launch_shared(void *argument)
 	return NULL;
 }
 
-static void threads_do_not_disturb_each_other(void **state)
+TEST(threads_do_not_disturb_each_other)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
 	struct wide wide;
 	void *params[1] = {&wide};
 	pthread_t thread[3];
 
-	(void)state;
 	p.kernel.func = wide_function;
 	p.kernel.kernelParams = params;
 	shared = instantiate(graph);
@@ -280,16 +255,23 @@ static void threads_do_not_disturb_each_other(void **state)
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
-int main(void)
+/* Last: what could not be put down is believed to be alive for good. */
+TEST(without_memory_an_instance_is_unknown)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_question_the_driver_does_not_answer_makes_the_instance_unknown),
-	    cmocka_unit_test(a_question_that_fails_when_parameters_are_set_makes_the_instance_unknown),
-	    cmocka_unit_test(without_memory_an_update_makes_the_instance_unknown),
-	    cmocka_unit_test(without_memory_set_parameters_make_the_instance_unknown),
-	    cmocka_unit_test(threads_do_not_disturb_each_other),
-	    cmocka_unit_test(without_memory_an_instance_is_unknown),
-	};
+	CUgraphExec exec = instantiate(graph);
 
-	return cmocka_run_group_tests(tests, make_graph, NULL);
+	for (unsigned n = 1; n <= 5; n++) {
+		left = n;
+		graph_instantiated(exec, graph, 0);
+		bool done = left;
+		left = 0;
+		assert_int_equal(done, n == 5);
+		if (done)
+			expect_first(exec);
+		else
+			expect_unknown(exec);
+		assert_int_equal(graph_n_unknown(), n == 5 ? 1 : n == 1 ? 1 : 2);
+	}
+	assert_ok(cuGraphExecDestroy(exec));
+	assert_int_equal(graph_n_unknown(), 1);
 }

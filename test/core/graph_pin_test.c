@@ -60,17 +60,15 @@ static unsigned held_of_sets(unsigned in_vain)
 	return held;
 }
 
-static void all_that_sets_name_is_held(void **state)
+TEST(all_that_sets_name_is_held)
 {
-	(void)state;
 	assert_int_equal(held_of_sets(0), N);
 	assert_int_equal(n_pins, N);
 }
 
 /* Each would take a second: a GPU that is stuck would keep the program for as many as its graph has sets. */
-static void it_waits_in_vain_once(void **state)
+TEST(it_waits_in_vain_once)
 {
-	(void)state;
 	assert_int_equal(held_of_sets(3), 2);
 	assert_int_equal(n_pins, 3);
 	assert_int_equal(held_of_sets(1), 0);
@@ -78,7 +76,7 @@ static void it_waits_in_vain_once(void **state)
 }
 
 /* Handles that the program has mapped there are blocks of their own. */
-static void of_a_copy_that_begins_further_on_all_is_held(void **state)
+TEST(of_a_copy_that_begins_further_on_all_is_held)
 {
 	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 			      .dstMemoryType = CU_MEMORYTYPE_HOST,
@@ -93,7 +91,6 @@ static void of_a_copy_that_begins_further_on_all_is_held(void **state)
 	struct graph_pin hold;
 	CUdeviceptr block;
 
-	(void)state;
 	lasting = 0;
 	assert_ok(cuMemAlloc_v2(&block, 2 * MIB));
 	copy.srcDevice = block;
@@ -107,11 +104,6 @@ static void of_a_copy_that_begins_further_on_all_is_held(void **state)
 int main(void)
 {
 	static const char *const settings[] = {"SIM_MEMORY=256MiB", NULL};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(all_that_sets_name_is_held),
-	    cmocka_unit_test(it_waits_in_vain_once),
-	    cmocka_unit_test(of_a_copy_that_begins_further_on_all_is_held),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -35,9 +35,8 @@ static unsigned long stock(uint64_t bytes)
 	return sim_calls("cuMemCreate") - made;
 }
 
-static void what_leaves_finds_memory_of_its_size(void **state)
+TEST(what_leaves_finds_memory_of_its_size)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant large = get(2 * PIECE, HEAP_DEVICE), small = get(PIECE / 2, HEAP_DEVICE);
 	assert_false(core_leaves(&own, large.address));
@@ -53,11 +52,10 @@ static void what_leaves_finds_memory_of_its_size(void **state)
 }
 
 /* Of 12 pieces of 4 MiB and 4 of 2, 56 MiB, the parts of 16 MiB: 12 / 56 of it in pieces of 4 MiB, and one begun. */
-static void sizes_are_stocked_in_proportion(void **state)
+TEST(sizes_are_stocked_in_proportion)
 {
 	struct heap_grant grants[16];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	for (unsigned i = 0; i < 16; i++)
 		grants[i] = get(i < 12 ? PIECE : PIECE / 2, HEAP_DEVICE);
@@ -73,11 +71,10 @@ static void sizes_are_stocked_in_proportion(void **state)
 }
 
 /* Eight sizes, 72 MiB, in pieces of up to 16: 16, 14, and the one of 2 that still fits. */
-static void many_sizes_do_not_make_it_more(void **state)
+TEST(many_sizes_do_not_make_it_more)
 {
 	struct heap_grant grants[8];
 
-	(void)state;
 	core_heap_open(&own, 512 * MIB, 256 * MIB, 256 * MIB);
 	for (unsigned i = 0; i < 8; i++)
 		grants[i] = get((i + 1) * 2 * MIB, HEAP_DEVICE);
@@ -89,11 +86,10 @@ static void many_sizes_do_not_make_it_more(void **state)
 }
 
 /* What is kept for good is 8 MiB. */
-static void no_more_is_pinned_than_is_kept(void **state)
+TEST(no_more_is_pinned_than_is_kept)
 {
 	struct heap_grant grants[4];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 2 * PIECE);
 	for (unsigned i = 0; i < 4; i++)
 		grants[i] = get(PIECE, HEAP_DEVICE);
@@ -104,11 +100,10 @@ static void no_more_is_pinned_than_is_kept(void **state)
 	core_heap_close(&own);
 }
 
-static void what_cannot_leave_needs_none(void **state)
+TEST(what_cannot_leave_needs_none)
 {
 	struct heap_grant fixed;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant host = get(PIECE, HEAP_HOST), pinned = get(PIECE, HEAP_DEVICE);
 	assert_ok(heap_alloc(own.heap, PIECE, CHUNK_FIXED, HEAP_DEVICE, &fixed));
@@ -122,9 +117,8 @@ static void what_cannot_leave_needs_none(void **state)
 	core_heap_close(&own);
 }
 
-static void free_blocks_are_stock(void **state)
+TEST(free_blocks_are_stock)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant device = get(2 * PIECE, HEAP_DEVICE), host = get(2 * PIECE, HEAP_HOST);
 	give(&host);
@@ -134,9 +128,8 @@ static void free_blocks_are_stock(void **state)
 }
 
 /* Room is left for the program, and peers come first. */
-static void not_where_there_is_little_room_or_none_is_needed(void **state)
+TEST(not_where_there_is_little_room_or_none_is_needed)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 4 * STOCK, 256 * MIB);
 	struct heap_grant device = get(PIECE, HEAP_DEVICE), host = get(PIECE, HEAP_HOST);
 	assert_int_equal(stock(STOCK), 0);
@@ -154,9 +147,8 @@ static void not_where_there_is_little_room_or_none_is_needed(void **state)
 }
 
 /* The driver has none: nothing is lost. */
-static void what_cannot_be_had_is_not_stocked(void **state)
+TEST(what_cannot_be_had_is_not_stocked)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant device = get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -173,9 +165,8 @@ static void what_cannot_be_had_is_not_stocked(void **state)
 }
 
 /* It is mapped at the alias for good, or is released: never released and still mapped. */
-static void an_alias_that_cannot_be_had_nor_go_is_tried_again(void **state)
+TEST(an_alias_that_cannot_be_had_nor_go_is_tried_again)
 {
-	(void)state;
 	for (int used = 0; used < 2; used++) {
 		core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 		struct heap_grant device = get(PIECE, HEAP_DEVICE);
@@ -208,11 +199,10 @@ static unsigned long pin_ahead(uint64_t most, unsigned long *ret_released)
 }
 
 /* 8 MiB are kept without it, and the budget has less than four times what is pinned. */
-static void all_that_may_leave_finds_memory_of_its_size(void **state)
+TEST(all_that_may_leave_finds_memory_of_its_size)
 {
 	struct heap_grant grants[6];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 24 * MIB, 2 * PIECE);
 	for (unsigned i = 0; i < 6; i++)
 		grants[i] = get(i < 4 ? PIECE : PIECE / 2, HEAP_DEVICE);
@@ -229,11 +219,10 @@ static void all_that_may_leave_finds_memory_of_its_size(void **state)
 	core_heap_close(&own);
 }
 
-static void no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has(void **state)
+TEST(no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has)
 {
 	struct heap_grant grants[4];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 3 * PIECE, 256 * MIB);
 	for (unsigned i = 0; i < 4; i++)
 		grants[i] = get(PIECE, HEAP_DEVICE);
@@ -250,11 +239,10 @@ static void no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has(void **s
 	core_heap_close(&own);
 }
 
-static void what_is_pinned_ahead_follows_the_sizes_on_the_device(void **state)
+TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
 {
 	unsigned long released;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant small[4], large = get(2 * PIECE, HEAP_DEVICE);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 2);
@@ -280,11 +268,10 @@ static void what_is_pinned_ahead_follows_the_sizes_on_the_device(void **state)
 #define HOST_SPAN 20
 
 /* 4 MiB are kept without it. */
-static void what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something(void **state)
+TEST(what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something)
 {
 	struct heap_grant grants[4];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, PIECE);
 	for (unsigned i = 0; i < 4; i++)
 		grants[i] = get(PIECE, HEAP_DEVICE);
@@ -303,9 +290,8 @@ static void what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something(void **s
 	core_heap_close(&own);
 }
 
-static void what_cannot_be_had_is_not_pinned_ahead(void **state)
+TEST(what_cannot_be_had_is_not_pinned_ahead)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant device = get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -318,25 +304,8 @@ static void what_cannot_be_had_is_not_pinned_ahead(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_leaves_finds_memory_of_its_size),
-	    cmocka_unit_test(sizes_are_stocked_in_proportion),
-	    cmocka_unit_test(many_sizes_do_not_make_it_more),
-	    cmocka_unit_test(no_more_is_pinned_than_is_kept),
-	    cmocka_unit_test(what_cannot_leave_needs_none),
-	    cmocka_unit_test(free_blocks_are_stock),
-	    cmocka_unit_test(not_where_there_is_little_room_or_none_is_needed),
-	    cmocka_unit_test(what_cannot_be_had_is_not_stocked),
-	    cmocka_unit_test(an_alias_that_cannot_be_had_nor_go_is_tried_again),
-	    cmocka_unit_test(all_that_may_leave_finds_memory_of_its_size),
-	    cmocka_unit_test(no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has),
-	    cmocka_unit_test(what_is_pinned_ahead_follows_the_sizes_on_the_device),
-	    cmocka_unit_test(what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something),
-	    cmocka_unit_test(what_cannot_be_had_is_not_pinned_ahead),
-	};
-
 	setenv("SIM_DEVICES", "2", 1);
 	setenv("SIM_MEMORY", "2GiB", 1);
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

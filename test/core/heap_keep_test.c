@@ -50,11 +50,10 @@ static void tick(unsigned n)
 	assert_true(heap_is_valid(own.heap));
 }
 
-static void a_program_of_steps_makes_its_memory_once(void **state)
+TEST(a_program_of_steps_makes_its_memory_once)
 {
 	static const enum heap_from from[] = {HEAP_DEVICE, HEAP_HOST};
 
-	(void)state;
 	for (unsigned place = 0; place < 2; place++) {
 		open_heap();
 		tick(1);
@@ -71,9 +70,8 @@ static void a_program_of_steps_makes_its_memory_once(void **state)
 	}
 }
 
-static void what_nobody_needs_for_a_span_goes_back(void **state)
+TEST(what_nobody_needs_for_a_span_goes_back)
 {
-	(void)state;
 	open_heap();
 	tick(DEVICE_SPAN); /* in it nothing was idle */
 	get_all(HEAP_DEVICE);
@@ -86,9 +84,8 @@ static void what_nobody_needs_for_a_span_goes_back(void **state)
 	core_heap_close(&own);
 }
 
-static void host_memory_is_kept_for_longer(void **state)
+TEST(host_memory_is_kept_for_longer)
 {
-	(void)state;
 	open_heap();
 	tick(HOST_SPAN);
 	get_all(HEAP_HOST);
@@ -101,11 +98,10 @@ static void host_memory_is_kept_for_longer(void **state)
 }
 
 /* In one tick 512 MiB are unpinned, or a block more. */
-static void much_host_memory_goes_back_by_and_by(void **state)
+TEST(much_host_memory_goes_back_by_and_by)
 {
 	struct heap_grant many[10];
 
-	(void)state;
 	open_heap();
 	tick(1);
 	for (unsigned i = 0; i < 10; i++)
@@ -122,9 +118,8 @@ static void much_host_memory_goes_back_by_and_by(void **state)
 }
 
 /* Only what lay idle all the time: half of it was in use at some moment of the span. */
-static void what_was_in_use_in_between_stays(void **state)
+TEST(what_was_in_use_in_between_stays)
 {
-	(void)state;
 	open_heap();
 	tick(DEVICE_SPAN);
 	get_all(HEAP_DEVICE);
@@ -139,9 +134,8 @@ static void what_was_in_use_in_between_stays(void **state)
 	core_heap_close(&own);
 }
 
-static void without_ticks_it_goes_back_at_once(void **state)
+TEST(without_ticks_it_goes_back_at_once)
 {
-	(void)state;
 	open_heap();
 	get_all(HEAP_DEVICE);
 	give_all();
@@ -159,9 +153,8 @@ static void without_ticks_it_goes_back_at_once(void **state)
 	core_heap_close(&own);
 }
 
-static void where_the_policy_gives_a_size_it_goes_back_at_once(void **state)
+TEST(where_the_policy_gives_a_size_it_goes_back_at_once)
 {
-	(void)state;
 	open_heap();
 	own.heap->at_once[CHUNK_DEVICE] = true;
 	tick(1);
@@ -172,9 +165,8 @@ static void where_the_policy_gives_a_size_it_goes_back_at_once(void **state)
 }
 
 /* What is kept for the next allocation is somebody else's, and goes back as well when none comes. */
-static void what_peers_lent_goes_back_at_once_or_before_long(void **state)
+TEST(what_peers_lent_goes_back_at_once_or_before_long)
 {
-	(void)state;
 	core_heap_open_lent(&own, 0, 0, KEEP, 1, 1024 * MIB);
 	tick(1);
 	get_all(HEAP_DEVICE_FIRST);
@@ -188,20 +180,9 @@ static void what_peers_lent_goes_back_at_once_or_before_long(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_program_of_steps_makes_its_memory_once),
-	    cmocka_unit_test(what_nobody_needs_for_a_span_goes_back),
-	    cmocka_unit_test(host_memory_is_kept_for_longer),
-	    cmocka_unit_test(much_host_memory_goes_back_by_and_by),
-	    cmocka_unit_test(what_was_in_use_in_between_stays),
-	    cmocka_unit_test(without_ticks_it_goes_back_at_once),
-	    cmocka_unit_test(where_the_policy_gives_a_size_it_goes_back_at_once),
-	    cmocka_unit_test(what_peers_lent_goes_back_at_once_or_before_long),
-	};
-
 	setenv("SIM_DEVICES", "2", 1);
 	sim_switch("MEMORY", 4096 * MIB);
 	sim_switch("HOST_MEMORY", 4096 * MIB);
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

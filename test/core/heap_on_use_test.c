@@ -32,13 +32,12 @@ static enum sw_status take(uint64_t at, uint64_t bytes, enum heap_from from, str
 	return heap_on_use_take(own.heap, bytes, CHUNK_MOVABLE, from, grant);
 }
 
-static void reserved_memory_costs_nothing(void **state)
+TEST(reserved_memory_costs_nothing)
 {
 	uint64_t bytes[CHUNK_PLACES];
 	CUdeviceptr found;
 	bool stays;
 
-	(void)state;
 	open_heap(32 * MIB, 64 * MIB);
 	assert_int_equal(heap_made_device(own.heap), 0);
 	assert_int_equal(heap_on_use_left(own.heap, base), BYTES);
@@ -54,13 +53,12 @@ static void reserved_memory_costs_nothing(void **state)
 }
 
 /* Two units in the middle, then all that is around them. */
-static void memory_is_taken_for_what_is_asked_for(void **state)
+TEST(memory_is_taken_for_what_is_asked_for)
 {
 	uint64_t bytes[CHUNK_PLACES];
 	struct heap_grant grant = {0};
 	bool stays;
 
-	(void)state;
 	open_heap(128 * MIB, 64 * MIB);
 	assert_ok(take(3 * UNIT + 5, UNIT, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(grant.bytes_on_device, 2 * UNIT);
@@ -84,11 +82,10 @@ static void memory_is_taken_for_what_is_asked_for(void **state)
 	close_heap();
 }
 
-static void what_the_device_has_no_room_for_is_on_the_host(void **state)
+TEST(what_the_device_has_no_room_for_is_on_the_host)
 {
 	struct heap_grant grant = {0};
 
-	(void)state;
 	core_heap_open(&own, 16 * MIB, 32 * MIB, 256 * MIB);
 	assert_ok(heap_on_use_reserve(own.heap, 48 * MIB, false, &base));
 	assert_ok(take(0, 8 * MIB, HEAP_DEVICE_FIRST, &grant));
@@ -112,13 +109,12 @@ static void what_the_device_has_no_room_for_is_on_the_host(void **state)
 }
 
 /* Its address space is given once, when the piece has arrived. */
-static void a_free_while_a_piece_moves(void **state)
+TEST(a_free_while_a_piece_moves)
 {
 	struct heap_grant grant = {0};
 	struct migration transit;
 	CUdeviceptr again;
 
-	(void)state;
 	open_heap(64 * MIB, 64 * MIB);
 	assert_ok(take(0, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	assert_ok(take(8 * MIB, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
@@ -138,13 +134,12 @@ static void a_free_while_a_piece_moves(void **state)
 }
 
 /* Rounded: to 4 MiB, the largest piece of such a small budget, within the allocation. */
-static void what_is_missing_is_found(void **state)
+TEST(what_is_missing_is_found)
 {
 	struct heap_grant grant = {0};
 	CUdeviceptr address, other, found;
 	uint64_t bytes = 1;
 
-	(void)state;
 	open_heap(64 * MIB, 64 * MIB);
 	address = base + 6 * MIB + 3;
 	assert_true(heap_on_use_missing(own.heap, false, &address, &bytes));
@@ -178,11 +173,10 @@ static void what_is_missing_is_found(void **state)
 }
 
 /* The driver refuses access to a part that is mapped, then to unmap it. The next try takes it down first. */
-static void a_part_that_got_stuck_is_taken_again(void **state)
+TEST(a_part_that_got_stuck_is_taken_again)
 {
 	struct heap_grant grant = {0};
 
-	(void)state;
 	open_heap(64 * MIB, 64 * MIB);
 	sim_fail_then("cuMemSetAccess", 1, CUDA_ERROR_UNKNOWN, "cuMemUnmap", 1);
 	assert_int_not_equal(take(4 * MIB, 4 * MIB, HEAP_DEVICE, &grant), 0);
@@ -200,13 +194,12 @@ static uint64_t live_of(unsigned site)
 }
 
 /* Another thread may have taken memory for all such allocations before this one has its site. */
-static void what_was_taken_before_the_site_is_known_counts_for_it(void **state)
+TEST(what_was_taken_before_the_site_is_known_counts_for_it)
 {
 	uint64_t before = atomic_load(&stats.site[STATS_SMALL].figures.figure[FIGURE_live]);
 	unsigned site = stats_site(0, 0, 0, NULL, BYTES);
 	struct heap_grant grant = {0};
 
-	(void)state;
 	open_heap(64 * MIB, 64 * MIB);
 	assert_ok(take(0, 4 * MIB, HEAP_DEVICE_FIRST, &grant));
 	heap_on_use_set_site(own.heap, base, site);
@@ -221,16 +214,6 @@ static void what_was_taken_before_the_site_is_known_counts_for_it(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(reserved_memory_costs_nothing),
-	    cmocka_unit_test(memory_is_taken_for_what_is_asked_for),
-	    cmocka_unit_test(what_the_device_has_no_room_for_is_on_the_host),
-	    cmocka_unit_test(a_free_while_a_piece_moves),
-	    cmocka_unit_test(what_is_missing_is_found),
-	    cmocka_unit_test(a_part_that_got_stuck_is_taken_again),
-	    cmocka_unit_test(what_was_taken_before_the_site_is_known_counts_for_it),
-	};
-
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -43,6 +43,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
+EACH_TEST(set_up, tear_down)
+
 static struct heap_grant take(size_t bytes)
 {
 	struct heap_grant grant;
@@ -72,11 +74,10 @@ static uint64_t open_to(CUdeviceptr at, size_t bytes)
 	return all;
 }
 
-static void all_that_is_mapped_is_opened_and_closed(void **state)
+TEST(all_that_is_mapped_is_opened_and_closed)
 {
 	struct heap_grant on_device = take(8 * MIB), both = take(24 * MIB), slab = take(1000), warm, later;
 
-	(void)state;
 	assert_true(both.bytes_away && both.bytes_on_device);
 	warm = take(6 * MIB);
 	heap_free(own.heap, warm.block, warm.address);
@@ -108,11 +109,10 @@ static void all_that_is_mapped_is_opened_and_closed(void **state)
 	heap_free(own.heap, later.block, later.address);
 }
 
-static void a_failure_on_the_way_is_told_and_made_up_for(void **state)
+TEST(a_failure_on_the_way_is_told_and_made_up_for)
 {
 	struct heap_grant a = take(4 * MIB), b = take(4 * MIB);
 
-	(void)state;
 	atomic_store(&peers, PEER_1);
 	sim_fail("cuMemSetAccess", 2, CUDA_ERROR_UNKNOWN);
 	assert_int_equal(heap_reach(own.heap), CUDA_ERROR_UNKNOWN);
@@ -139,11 +139,10 @@ static void *reach(void *ret_result)
 }
 
 /* A piece that is on its way when a device is named: waited for, and open wherever it arrives. */
-static void what_is_on_its_way_is_waited_for(void **state)
+TEST(what_is_on_its_way_is_waited_for)
 {
 	struct arena *arena = heap_arena(own.heap);
 
-	(void)state;
 	for (int turn = 0; turn < 2; turn++) {
 		struct heap_grant grant = take(2 * MIB);
 		uint32_t piece = arena_unit(arena, grant.address);
@@ -176,17 +175,9 @@ static void what_is_on_its_way_is_waited_for(void **state)
 	}
 }
 
-#define REACH_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    REACH_TEST(all_that_is_mapped_is_opened_and_closed),
-	    REACH_TEST(a_failure_on_the_way_is_told_and_made_up_for),
-	    REACH_TEST(what_is_on_its_way_is_waited_for),
-	};
-
 	core_settings((const char *const[]){"SIM_DEVICES=3", NULL});
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -66,10 +66,9 @@ static uint64_t in_mib(uint64_t bytes)
 
 /* ---- where it is taken from ---- */
 
-static void peers_lend_in_their_order_before_the_host(void **state)
+TEST(peers_lend_in_their_order_before_the_host)
 {
 	uint64_t used, left;
-	(void)state;
 
 	core_heap_open_lent(&own, 32 * MIB, 64 * MIB, 0, 2, 16 * MIB);
 	get(0, 40 * MIB);
@@ -94,9 +93,8 @@ static void peers_lend_in_their_order_before_the_host(void **state)
 	close_heap();
 }
 
-static void what_must_stay_or_lie_on_the_host_is_not_lent(void **state)
+TEST(what_must_stay_or_lie_on_the_host_is_not_lent)
 {
-	(void)state;
 	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 0, 1, 16 * MIB);
 	assert_ok(take(0, 16 * MIB, CHUNK_FIXED, HEAP_DEVICE_FIRST));
 	assert_used(8, 0, 0, 8);
@@ -106,9 +104,8 @@ static void what_must_stay_or_lie_on_the_host_is_not_lent(void **state)
 	close_heap();
 }
 
-static void small_allocations_fill_slabs_there_before_those_on_the_host(void **state)
+TEST(small_allocations_fill_slabs_there_before_those_on_the_host)
 {
-	(void)state;
 	core_heap_open_lent(&own, 2 * MIB, 4 * MIB, 0, 1, 2 * MIB);
 	for (unsigned i = 0; i < 6; i++)
 		get(i, MIB);
@@ -120,9 +117,8 @@ static void small_allocations_fill_slabs_there_before_those_on_the_host(void **s
 	close_heap();
 }
 
-static void a_warm_block_is_not_given_where_it_may_not_begin(void **state)
+TEST(a_warm_block_is_not_given_where_it_may_not_begin)
 {
-	(void)state;
 	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 64 * MIB, 1, 16 * MIB);
 	get(0, 8 * MIB);
 	get(1, 8 * MIB);
@@ -142,10 +138,9 @@ static void a_warm_block_is_not_given_where_it_may_not_begin(void **state)
 }
 
 /* What it lends is a promise of the user's, not of the driver's; who filled it may go away again. */
-static void a_peer_that_has_less_is_left_alone_for_a_while(void **state)
+TEST(a_peer_that_has_less_is_left_alone_for_a_while)
 {
 	uint64_t used, left;
-	(void)state;
 
 	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 0, 1, 16 * MIB);
 	get(0, 8 * MIB);
@@ -166,9 +161,8 @@ static void a_peer_that_has_less_is_left_alone_for_a_while(void **state)
 	close_heap();
 }
 
-static void a_striped_block_lies_on_all_devices_in_turn(void **state)
+TEST(a_striped_block_lies_on_all_devices_in_turn)
 {
-	(void)state;
 	core_heap_open_lent(&own, 64 * MIB, 64 * MIB, 64 * MIB, 2, 32 * MIB);
 	assert_ok(take(0, 18 * MIB, CHUNK_FIXED, HEAP_STRIPE));
 	assert_used(8, 6, 4, 0);
@@ -215,9 +209,8 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 	assert_true(heap_is_valid(own.heap));
 }
 
-static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
+TEST(what_goes_out_goes_to_a_peer_and_then_to_the_host)
 {
-	(void)state;
 	core_heap_open_lent(&own, 16 * MIB, 32 * MIB, 0, 1, 6 * MIB);
 	own.heap->store.most_units = 2;
 	get_filled(4);
@@ -240,10 +233,35 @@ static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
 	close_heap();
 }
 
-/* As much as it has, but nowhere in one piece. */
-static void what_no_peer_has_room_for_goes_to_the_host(void **state)
+/* Also from the peer where it lies already; what lies on the host stays. */
+TEST(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room)
 {
-	(void)state;
+	struct migration transit;
+
+	core_heap_open_lent(&own, 8 * MIB, 8 * MIB, 0, 1, 16 * MIB);
+	own.heap->store.most_units = 2;
+	get_filled(4);
+	assert_used(8, 8, 0, 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(heap_to_host(own.heap, grants[i].address));
+	move(&grants[0], CHUNK_HOST);
+	assert_used(8, 8, 0, 4);
+	assert_int_equal(migration_begin(own.heap, arena_unit(heap_arena(own.heap), grants[0].address), CHUNK_DEVICE,
+					 false, &transit),
+			 SW_INVALID);
+	move(&grants[2], CHUNK_DEVICE);
+	move(&grants[2], CHUNK_HOST);
+	assert_int_equal(grants[2].block->bytes[CHUNK_HOST], 4 * MIB);
+	/* The host is full: rather there than in the way. */
+	move(&grants[1], CHUNK_HOST);
+	assert_int_equal(grants[1].block->bytes[CHUNK_PEER], 4 * MIB);
+	assert_true(are_filled(4));
+	close_heap();
+}
+
+/* As much as it has, but nowhere in one piece. */
+TEST(what_no_peer_has_room_for_goes_to_the_host)
+{
 	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 2, 6 * MIB);
 	own.heap->store.most_units = 2;
 	for (unsigned i = 0; i < 3; i++)
@@ -257,10 +275,9 @@ static void what_no_peer_has_room_for_goes_to_the_host(void **state)
 }
 
 /* However full the device is, and though the program wants it away from there. */
-static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **state)
+TEST(what_is_no_longer_lent_goes_to_the_host_from_where_it_is)
 {
 	struct migration transit;
-	(void)state;
 
 	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 1, 16 * MIB);
 	own.heap->store.most_units = 2;
@@ -284,10 +301,9 @@ static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **stat
 }
 
 /* To another peer that has room, else to the host; and it is not kept warm where it was. */
-static void what_a_peer_wants_back_leaves_it(void **state)
+TEST(what_a_peer_wants_back_leaves_it)
 {
 	struct migration transit;
-	(void)state;
 
 	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 2, 8 * MIB);
 	own.heap->store.most_units = 2;
@@ -309,9 +325,8 @@ static void what_a_peer_wants_back_leaves_it(void **state)
 }
 
 /* What the peer still lends comes before what the host has warm. */
-static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
+TEST(warm_host_memory_does_not_keep_a_peer_from_lending)
 {
-	(void)state;
 	core_heap_open_lent(&own, 16 * MIB, 32 * MIB, 64 * MIB, 1, 16 * MIB);
 	own.heap->store.most_units = 2;
 	get(0, 4 * MIB);
@@ -326,33 +341,6 @@ static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
 	close_heap();
 }
 
-/* Also from the peer where it lies already; what lies on the host stays. */
-static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void **state)
-{
-	struct migration transit;
-
-	(void)state;
-	core_heap_open_lent(&own, 8 * MIB, 8 * MIB, 0, 1, 16 * MIB);
-	own.heap->store.most_units = 2;
-	get_filled(4);
-	assert_used(8, 8, 0, 0);
-	for (unsigned i = 0; i < 3; i++)
-		assert_ok(heap_to_host(own.heap, grants[i].address));
-	move(&grants[0], CHUNK_HOST);
-	assert_used(8, 8, 0, 4);
-	assert_int_equal(migration_begin(own.heap, arena_unit(heap_arena(own.heap), grants[0].address), CHUNK_DEVICE,
-					 false, &transit),
-			 SW_INVALID);
-	move(&grants[2], CHUNK_DEVICE);
-	move(&grants[2], CHUNK_HOST);
-	assert_int_equal(grants[2].block->bytes[CHUNK_HOST], 4 * MIB);
-	/* The host is full: rather there than in the way. */
-	move(&grants[1], CHUNK_HOST);
-	assert_int_equal(grants[1].block->bytes[CHUNK_PEER], 4 * MIB);
-	assert_true(are_filled(4));
-	close_heap();
-}
-
 static int start(void **state)
 {
 	(void)state;
@@ -361,21 +349,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(peers_lend_in_their_order_before_the_host),
-	    cmocka_unit_test(what_must_stay_or_lie_on_the_host_is_not_lent),
-	    cmocka_unit_test(small_allocations_fill_slabs_there_before_those_on_the_host),
-	    cmocka_unit_test(a_warm_block_is_not_given_where_it_may_not_begin),
-	    cmocka_unit_test(a_peer_that_has_less_is_left_alone_for_a_while),
-	    cmocka_unit_test(a_striped_block_lies_on_all_devices_in_turn),
-	    cmocka_unit_test(what_goes_out_goes_to_a_peer_and_then_to_the_host),
-	    cmocka_unit_test(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room),
-	    cmocka_unit_test(what_no_peer_has_room_for_goes_to_the_host),
-	    cmocka_unit_test(what_is_no_longer_lent_goes_to_the_host_from_where_it_is),
-	    cmocka_unit_test(what_a_peer_wants_back_leaves_it),
-	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
-	};
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

@@ -5,13 +5,9 @@
 #include "shim/heap/heap_internal.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
+#include "test/test.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define GIB ((uint64_t)1 << 30)
 
@@ -44,10 +40,9 @@ static const char *pieces(const struct heap_grant *grant)
 	return text;
 }
 
-static void a_block_is_one_piece_unless_it_is_large_for_the_budget(void **state)
+TEST(a_block_is_one_piece_unless_it_is_large_for_the_budget)
 {
 	struct heap_grant grants[3];
-	(void)state;
 
 	core_heap_open(&own, 512 * MIB, 0, 0);
 	allocate(28 * MIB, &grants[0]);
@@ -70,10 +65,9 @@ static void a_block_is_one_piece_unless_it_is_large_for_the_budget(void **state)
 	close_heap(grants, 1);
 }
 
-static void what_will_move_goes_to_the_host_undivided(void **state)
+TEST(what_will_move_goes_to_the_host_undivided)
 {
 	struct heap_grant grants[2];
-	(void)state;
 
 	core_heap_open(&own, 512 * MIB, GIB, 0);
 	allocate(492 * MIB, &grants[0]);
@@ -97,11 +91,10 @@ static void what_will_move_goes_to_the_host_undivided(void **state)
 	close_heap(grants, 2);
 }
 
-static void memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other(void **state)
+TEST(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other)
 {
 	struct block_store *store;
 	struct heap_grant grants[2];
-	(void)state;
 
 	core_heap_open(&own, 64 * MIB, 0, 64 * MIB);
 	store = &own.heap->store;
@@ -126,10 +119,9 @@ static enum sw_status grow(const struct heap_grant *grant, size_t bytes)
 	return heap_grow(own.heap, grant->address, bytes, true, &on_host);
 }
 
-static void a_block_grows_into_free_and_warm_address_space_and_into_no_other(void **state)
+TEST(a_block_grows_into_free_and_warm_address_space_and_into_no_other)
 {
 	struct heap_grant grants[3];
-	(void)state;
 
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	allocate(6 * MIB, &grants[0]);
@@ -154,12 +146,11 @@ static void a_block_grows_into_free_and_warm_address_space_and_into_no_other(voi
 }
 
 /* The budget ends in the middle, and so do the driver's calls, each once. */
-static void a_block_that_cannot_grow_is_as_it_was(void **state)
+TEST(a_block_that_cannot_grow_is_as_it_was)
 {
 	struct heap_grant grant;
 	enum sw_status status;
 	unsigned n = 0;
-	(void)state;
 
 	core_heap_open(&own, 16 * MIB, 16 * MIB, 0);
 	allocate(6 * MIB, &grant);
@@ -190,7 +181,7 @@ static void a_block_that_cannot_grow_is_as_it_was(void **state)
 	close_heap(&grant, 1);
 }
 
-static void pieces_are_at_most_what_the_user_wants(void **state)
+TEST(pieces_are_at_most_what_the_user_wants)
 {
 	static const struct {
 		uint64_t piece, most;
@@ -206,7 +197,6 @@ static void pieces_are_at_most_what_the_user_wants(void **state)
 	};
 	struct heap_grant grant;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		own = (struct core_heap){.device = {.limit = 512 * MIB}, .before = sim_live()};
 		struct heap_config config = {.device_budget = &own.device,
@@ -222,7 +212,7 @@ static void pieces_are_at_most_what_the_user_wants(void **state)
 }
 
 /* A process that waits for its turn has a budget of nearly nothing, and blocks for the time when it has all. */
-static void pieces_may_be_for_another_budget_than_that_of_now(void **state)
+TEST(pieces_may_be_for_another_budget_than_that_of_now)
 {
 	static const struct {
 		uint64_t limit, other;
@@ -234,7 +224,6 @@ static void pieces_may_be_for_another_budget_than_that_of_now(void **state)
 	};
 	struct heap_grant grant;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		const _Atomic uint64_t other = rows[i].other;
 		own = (struct core_heap){.device = {.limit = rows[i].limit}, .before = sim_live()};
@@ -249,17 +238,7 @@ static void pieces_may_be_for_another_budget_than_that_of_now(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_block_is_one_piece_unless_it_is_large_for_the_budget),
-	    cmocka_unit_test(what_will_move_goes_to_the_host_undivided),
-	    cmocka_unit_test(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other),
-	    cmocka_unit_test(a_block_grows_into_free_and_warm_address_space_and_into_no_other),
-	    cmocka_unit_test(a_block_that_cannot_grow_is_as_it_was),
-	    cmocka_unit_test(pieces_are_at_most_what_the_user_wants),
-	    cmocka_unit_test(pieces_may_be_for_another_budget_than_that_of_now),
-	};
-
 	setenv("SIM_MEMORY", "1GiB", 1);
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -59,11 +59,10 @@ static void close_heap(struct heap_grant *grant)
 	core_heap_close(&own);
 }
 
-static void a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended(void **state)
+TEST(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended)
 {
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
 	uint32_t piece = piece_of(&grant);
@@ -97,11 +96,10 @@ static void a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended(
 	close_heap(&next);
 }
 
-static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state)
+TEST(every_block_that_a_range_touches_is_pinned_and_no_other)
 {
 	struct heap_grant grants[4];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 0, 0);
 	for (unsigned i = 0; i < 4; i++)
 		grants[i] = take(6 * MIB, CHUNK_MOVABLE);
@@ -125,12 +123,11 @@ static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state
 }
 
 /* Whether memory moves beside what runs may change: what is kept elsewhere is known by then. */
-static void what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs(void **state)
+TEST(what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs)
 {
 	struct heap_grant grants[3];
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	for (unsigned i = 0; i < 3; i++)
 		grants[i] = take(4 * MIB, CHUNK_MOVABLE);
@@ -160,11 +157,10 @@ static void what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs
 }
 
 /* As when the block that was pinned was freed, and another one took its place, before the pin was written down. */
-static void the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned(void **state)
+TEST(the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned)
 {
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
 	assert_ok(heap_pin_asked(own.heap, grant.address));
@@ -193,11 +189,10 @@ static void *pin_it(void *argument)
 	return NULL;
 }
 
-static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
+TEST(a_pin_waits_until_what_is_on_its_way_has_arrived)
 {
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	for (int turn = 0; turn < 2; turn++) {
 		struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
@@ -227,11 +222,10 @@ static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
 }
 
 /* It came out and is not mapped yet: that is done, and it does not turn back. */
-static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
+TEST(a_piece_at_rest_does_not_turn_once_it_is_pinned)
 {
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
 	struct pinner pinner = {.address = grant.address};
@@ -253,11 +247,10 @@ static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
 	close_heap(&grant);
 }
 
-static void a_pin_that_waits_too_long_is_none(void **state)
+TEST(a_pin_that_waits_too_long_is_none)
 {
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
 	assert_ok(begin(piece_of(&grant), CHUNK_HOST, &transit));
@@ -270,11 +263,10 @@ static void a_pin_that_waits_too_long_is_none(void **state)
 }
 
 /* The texture exists by then, and nobody asks again. */
-static void what_is_kept_elsewhere_stays_also_if_it_arrives_too_late(void **state)
+TEST(what_is_kept_elsewhere_stays_also_if_it_arrives_too_late)
 {
 	struct migration transit;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
@@ -288,9 +280,8 @@ static void what_is_kept_elsewhere_stays_also_if_it_arrives_too_late(void **stat
 
 /* ---- memory that others know ---- */
 
-static void memory_that_others_know_goes_back_to_the_driver_with_its_block(void **state)
+TEST(memory_that_others_know_goes_back_to_the_driver_with_its_block)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE), small = take(1000, CHUNK_MOVABLE);
 	assert_true(heap_pin(own.heap, grant.address, 1) && heap_pin(own.heap, small.address, 1));
@@ -306,11 +297,10 @@ static void memory_that_others_know_goes_back_to_the_driver_with_its_block(void 
 	core_heap_close(&own);
 }
 
-static void kinds_take_nothing_of_each_other_but_room(void **state)
+TEST(kinds_take_nothing_of_each_other_but_room)
 {
 	struct heap_grant fixed[2], movable[2];
 
-	(void)state;
 	core_heap_open(&own, 8 * MIB, 0, 8 * MIB);
 	fixed[0] = take(4 * MIB, CHUNK_FIXED);
 	movable[0] = take(4 * MIB, CHUNK_MOVABLE);
@@ -338,18 +328,6 @@ static void kinds_take_nothing_of_each_other_but_room(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended),
-	    cmocka_unit_test(every_block_that_a_range_touches_is_pinned_and_no_other),
-	    cmocka_unit_test(what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs),
-	    cmocka_unit_test(the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned),
-	    cmocka_unit_test(a_pin_waits_until_what_is_on_its_way_has_arrived),
-	    cmocka_unit_test(a_piece_at_rest_does_not_turn_once_it_is_pinned),
-	    cmocka_unit_test(a_pin_that_waits_too_long_is_none),
-	    cmocka_unit_test(what_is_kept_elsewhere_stays_also_if_it_arrives_too_late),
-	    cmocka_unit_test(memory_that_others_know_goes_back_to_the_driver_with_its_block),
-	    cmocka_unit_test(kinds_take_nothing_of_each_other_but_room),
-	};
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -84,9 +84,8 @@ static void go_in(void)
 	fill_in_place(&transit);
 }
 
-static void a_piece_moves_in_place_both_ways(void **state)
+TEST(a_piece_moves_in_place_both_ways)
 {
-	(void)state;
 	open_heap();
 	go_out();
 	go_in();
@@ -101,11 +100,10 @@ static void a_piece_moves_in_place_both_ways(void **state)
 	close_heap();
 }
 
-static void what_moved_in_place_moves_by_aliases_and_the_other_way_round(void **state)
+TEST(what_moved_in_place_moves_by_aliases_and_the_other_way_round)
 {
 	struct migration transit;
 
-	(void)state;
 	open_heap();
 	go_out();
 	for (int in_place = 0; in_place < 2; in_place++) {
@@ -121,11 +119,10 @@ static void what_moved_in_place_moves_by_aliases_and_the_other_way_round(void **
 	close_heap();
 }
 
-static void a_piece_that_is_held_comes_in_or_stays(void **state)
+TEST(a_piece_that_is_held_comes_in_or_stays)
 {
 	struct migration transit, other;
 
-	(void)state;
 	open_heap();
 	assert_int_equal(migration_pin(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
 	go_out();
@@ -144,11 +141,10 @@ static void a_piece_that_is_held_comes_in_or_stays(void **state)
 }
 
 /* The block goes when it is let go of. */
-static void a_block_may_be_freed_while_a_piece_is_held(void **state)
+TEST(a_block_may_be_freed_while_a_piece_is_held)
 {
 	struct migration transit;
 
-	(void)state;
 	open_heap();
 	go_out();
 	assert_ok(migration_pin(own.heap, piece, &transit));
@@ -164,13 +160,6 @@ static void a_block_may_be_freed_while_a_piece_is_held(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_piece_moves_in_place_both_ways),
-	    cmocka_unit_test(what_moved_in_place_moves_by_aliases_and_the_other_way_round),
-	    cmocka_unit_test(a_piece_that_is_held_comes_in_or_stays),
-	    cmocka_unit_test(a_block_may_be_freed_while_a_piece_is_held),
-	};
-
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

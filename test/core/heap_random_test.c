@@ -101,39 +101,35 @@ static void run(struct seed *seed, size_t most, bool with_failures)
 	core_heap_close(&own);
 }
 
-static void blocks_of_all_sizes_keep_their_contents(void **state)
+TEST(blocks_of_all_sizes_keep_their_contents)
 {
 	struct seed seed = seed_start(__func__);
 
-	(void)state;
 	core_heap_open(&own, 192 * MIB, 96 * MIB, 32 * MIB);
 	run(&seed, 64 * MIB, false);
 }
 
-static void small_blocks_keep_their_contents(void **state)
+TEST(small_blocks_keep_their_contents)
 {
 	struct seed seed = seed_start(__func__);
 
-	(void)state;
 	core_heap_open(&own, 12 * MIB, 8 * MIB, 4 * MIB);
 	run(&seed, MIB, false);
 }
 
-static void nothing_is_lost_while_driver_calls_fail_at_random(void **state)
+TEST(nothing_is_lost_while_driver_calls_fail_at_random)
 {
 	struct seed seed = seed_start(__func__);
 
-	(void)state;
 	core_heap_open(&own, 192 * MIB, 96 * MIB, 32 * MIB);
 	run(&seed, 64 * MIB, true);
 }
 
 /* Two peers lend memory, too. */
-static void blocks_that_lie_on_peers_keep_their_contents(void **state)
+TEST(blocks_that_lie_on_peers_keep_their_contents)
 {
 	struct seed seed = seed_start(__func__);
 
-	(void)state;
 	core_heap_open_lent(&own, 128 * MIB, 48 * MIB, 32 * MIB, 2, LENT);
 	run(&seed, 64 * MIB, false);
 	core_heap_open_lent(&own, 12 * MIB, 8 * MIB, 4 * MIB, 2, LENT);
@@ -150,13 +146,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(blocks_of_all_sizes_keep_their_contents),
-	    cmocka_unit_test(small_blocks_keep_their_contents),
-	    cmocka_unit_test(nothing_is_lost_while_driver_calls_fail_at_random),
-	    cmocka_unit_test(blocks_that_lie_on_peers_keep_their_contents),
-	};
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

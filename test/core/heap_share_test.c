@@ -52,15 +52,13 @@ static void who_can_be_shared(bool host_can)
 	core_heap_close(&own);
 }
 
-static void what_has_moved_can_be_shared(void **state)
+TEST(what_has_moved_can_be_shared)
 {
-	(void)state;
 	who_can_be_shared(true);
 }
 
-static void a_host_that_cannot_share_keeps_nobody_else_from_it(void **state)
+TEST(a_host_that_cannot_share_keeps_nobody_else_from_it)
 {
-	(void)state;
 	who_can_be_shared(false);
 }
 
@@ -116,9 +114,8 @@ static uint64_t made(enum chunk_place place)
 	return own.heap->store.chunks.made_bytes[place];
 }
 
-static void what_others_know_gets_no_next_owner_though_its_release_is_refused(void **state)
+TEST(what_others_know_gets_no_next_owner_though_its_release_is_refused)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
@@ -133,11 +130,10 @@ static void what_others_know_gets_no_next_owner_though_its_release_is_refused(vo
 }
 
 /* Host memory of two parts, 8 and 4 MiB: others know the first. */
-static void nor_do_the_parts_of_what_others_know(void **state)
+TEST(nor_do_the_parts_of_what_others_know)
 {
 	struct heap_grant next[2];
 
-	(void)state;
 	core_heap_open(&own, 2048 * MIB, 64 * MIB, 64 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	struct heap_grant known = get_as(3 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
@@ -156,9 +152,8 @@ static void nor_do_the_parts_of_what_others_know(void **state)
 	core_heap_close(&own);
 }
 
-static void a_refused_release_is_tried_again_until_it_succeeds(void **state)
+TEST(a_refused_release_is_tried_again_until_it_succeeds)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
@@ -175,9 +170,8 @@ static void a_refused_release_is_tried_again_until_it_succeeds(void **state)
 	core_heap_close(&own);
 }
 
-static void an_allocation_that_needs_memory_takes_back_what_was_refused(void **state)
+TEST(an_allocation_that_needs_memory_takes_back_what_was_refused)
 {
-	(void)state;
 	core_heap_open(&own, 2 * PIECE, 64 * MIB, 64 * MIB);
 	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
@@ -200,11 +194,10 @@ static CUdeviceptr unit_of(CUdeviceptr address)
 }
 
 /* Three lie in one slab, of which others get to know the second. */
-static void a_slab_that_others_know_takes_no_more_allocations(void **state)
+TEST(a_slab_that_others_know_takes_no_more_allocations)
 {
 	struct heap_grant grants[3], later[HEAP_UNIT / SMALL];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	for (unsigned i = 0; i < 3; i++)
 		grants[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
@@ -229,11 +222,10 @@ static void a_slab_that_others_know_takes_no_more_allocations(void **state)
 	core_heap_close(&own);
 }
 
-static void nor_does_one_that_was_full_when_others_got_to_know_it(void **state)
+TEST(nor_does_one_that_was_full_when_others_got_to_know_it)
 {
 	struct heap_grant grants[2];
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	for (unsigned i = 0; i < 2; i++)
 		grants[i] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
@@ -251,9 +243,8 @@ static void nor_does_one_that_was_full_when_others_got_to_know_it(void **state)
 }
 
 /* A program may export the address of memory that it has freed. */
-static void nor_does_one_that_was_empty_then(void **state)
+TEST(nor_does_one_that_was_empty_then)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	struct heap_grant first = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
 	CUdeviceptr known = unit_of(first.address);
@@ -269,18 +260,6 @@ static void nor_does_one_that_was_empty_then(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_has_moved_can_be_shared),
-	    cmocka_unit_test(a_host_that_cannot_share_keeps_nobody_else_from_it),
-	    cmocka_unit_test(what_others_know_gets_no_next_owner_though_its_release_is_refused),
-	    cmocka_unit_test(nor_do_the_parts_of_what_others_know),
-	    cmocka_unit_test(a_refused_release_is_tried_again_until_it_succeeds),
-	    cmocka_unit_test(an_allocation_that_needs_memory_takes_back_what_was_refused),
-	    cmocka_unit_test(a_slab_that_others_know_takes_no_more_allocations),
-	    cmocka_unit_test(nor_does_one_that_was_full_when_others_got_to_know_it),
-	    cmocka_unit_test(nor_does_one_that_was_empty_then),
-	};
-
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

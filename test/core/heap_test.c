@@ -42,11 +42,10 @@ static void put_all(unsigned n)
 
 /* ---- reuse ---- */
 
-static void a_block_freed_is_taken_again_without_a_driver_call(void **state)
+TEST(a_block_freed_is_taken_again_without_a_driver_call)
 {
 	static const size_t sizes[] = {1, 512, 100000, MIB, MIB + 1, 10 * MIB, 70 * MIB};
 
-	(void)state;
 	open_heap(256, 0, 256);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		assert_ok(get(0, sizes[i], false));
@@ -61,9 +60,8 @@ static void a_block_freed_is_taken_again_without_a_driver_call(void **state)
 	put_all(0);
 }
 
-static void a_warm_block_serves_what_is_up_to_an_eighth_smaller(void **state)
+TEST(a_warm_block_serves_what_is_up_to_an_eighth_smaller)
 {
-	(void)state;
 	open_heap(256, 0, 256);
 	assert_ok(get(0, 64 * MIB, false));
 	put(0);
@@ -78,11 +76,10 @@ static void a_warm_block_serves_what_is_up_to_an_eighth_smaller(void **state)
 }
 
 /* What lies behind the end of a block would be missing: a program would be out of memory that there is. */
-static void where_room_is_short_a_block_has_no_more_than_its_length(void **state)
+TEST(where_room_is_short_a_block_has_no_more_than_its_length)
 {
 	static const unsigned host[] = {0, 64};
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned all = 32 + host[i];
 
@@ -97,9 +94,8 @@ static void where_room_is_short_a_block_has_no_more_than_its_length(void **state
 	}
 }
 
-static void free_memory_is_kept_up_to_the_limit_and_goes_back_beyond(void **state)
+TEST(free_memory_is_kept_up_to_the_limit_and_goes_back_beyond)
 {
-	(void)state;
 	open_heap(256, 256, 16);
 	for (unsigned i = 0; i < 8; i++)
 		assert_ok(get(i, 8 * MIB, false));
@@ -122,9 +118,8 @@ static void free_memory_is_kept_up_to_the_limit_and_goes_back_beyond(void **stat
 	put_all(0);
 }
 
-static void host_memory_is_kept_and_given_back_by_its_own_limit(void **state)
+TEST(host_memory_is_kept_and_given_back_by_its_own_limit)
 {
-	(void)state;
 	open_heap(2, 256, 16);
 	assert_ok(get(0, 2 * MIB, false));
 	assert_ok(get(1, 16 * MIB, true));
@@ -140,9 +135,8 @@ static void host_memory_is_kept_and_given_back_by_its_own_limit(void **state)
 
 /* ---- budgets and spilling ---- */
 
-static void the_device_budget_is_used_to_the_last_2_mib(void **state)
+TEST(the_device_budget_is_used_to_the_last_2_mib)
 {
-	(void)state;
 	open_heap(101, 64, 0); /* an odd MiB that no chunk can use */
 	assert_ok(get(0, 64 * MIB, true));
 	assert_ok(get(1, 30 * MIB, true));
@@ -156,9 +150,8 @@ static void the_device_budget_is_used_to_the_last_2_mib(void **state)
 	put_all(4);
 }
 
-static void only_what_does_not_fit_goes_to_the_host(void **state)
+TEST(only_what_does_not_fit_goes_to_the_host)
 {
-	(void)state;
 	open_heap(40, 64, 0);
 	assert_ok(get(0, 64 * MIB, true));
 	assert_int_equal(grants[0].bytes_on_device, 40 * MIB);
@@ -170,9 +163,8 @@ static void only_what_does_not_fit_goes_to_the_host(void **state)
 	put_all(1);
 }
 
-static void a_driver_with_less_than_the_budget_spills_as_well(void **state)
+TEST(a_driver_with_less_than_the_budget_spills_as_well)
 {
-	(void)state;
 	open_heap(512, 64, 512);
 	sim_switch("MEMORY", 50 * MIB);
 	assert_ok(get(0, 64 * MIB, true));
@@ -199,9 +191,8 @@ static void refused_without_a_trace(size_t bytes, bool may_spill)
 	grants[MOST - 1] = (struct heap_grant){0};
 }
 
-static void without_spilling_what_is_over_the_budget_is_refused_and_nothing_changes(void **state)
+TEST(without_spilling_what_is_over_the_budget_is_refused_and_nothing_changes)
 {
-	(void)state;
 	open_heap(64, 64, 0);
 	assert_ok(get(0, 60 * MIB, false));
 	core_fill(grants[0].address, 60 * MIB, 7);
@@ -214,9 +205,8 @@ static void without_spilling_what_is_over_the_budget_is_refused_and_nothing_chan
 	put_all(2);
 }
 
-static void over_both_budgets_is_refused_and_nothing_changes(void **state)
+TEST(over_both_budgets_is_refused_and_nothing_changes)
 {
-	(void)state;
 	open_heap(16, 32, 0);
 	assert_ok(get(0, 10 * MIB, true));
 	refused_without_a_trace(40 * MIB, true);
@@ -228,9 +218,8 @@ static void over_both_budgets_is_refused_and_nothing_changes(void **state)
 }
 
 /* To find that out by pinning host memory takes the longer the more of it there is. */
-static void more_than_there_could_ever_be_is_refused_at_once(void **state)
+TEST(more_than_there_could_ever_be_is_refused_at_once)
 {
-	(void)state;
 	open_heap(16, 32, 0);
 	unsigned long made = sim_calls("cuMemCreate");
 	refused_without_a_trace(50 * MIB, true);
@@ -242,9 +231,8 @@ static void more_than_there_could_ever_be_is_refused_at_once(void **state)
 	put_all(1);
 }
 
-static void a_small_block_goes_to_the_host_only_when_the_device_is_full(void **state)
+TEST(a_small_block_goes_to_the_host_only_when_the_device_is_full)
 {
-	(void)state;
 	open_heap(4, 8, 8);
 	for (unsigned i = 0; i < 4; i++)
 		assert_ok(get(i, MIB, true));
@@ -265,9 +253,8 @@ static void a_small_block_goes_to_the_host_only_when_the_device_is_full(void **s
 	put_all(5);
 }
 
-static void an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room(void **state)
+TEST(an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room)
 {
-	(void)state;
 	open_heap(4, 8, 8);
 	assert_ok(get(0, 4 * MIB, true));
 	assert_ok(get(1, MIB, true));
@@ -279,9 +266,8 @@ static void an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room(voi
 	put_all(2);
 }
 
-static void a_warm_block_on_the_host_is_no_choice_while_the_device_has_room(void **state)
+TEST(a_warm_block_on_the_host_is_no_choice_while_the_device_has_room)
 {
-	(void)state;
 	open_heap(24, 64, 64);
 	assert_ok(get(0, 24 * MIB, true));
 	assert_ok(get(1, 8 * MIB, true));
@@ -293,7 +279,7 @@ static void a_warm_block_on_the_host_is_no_choice_while_the_device_has_room(void
 	put_all(2);
 }
 
-static void a_device_without_host_chunks_refuses_instead_of_spilling(void **state)
+TEST(a_device_without_host_chunks_refuses_instead_of_spilling)
 {
 	struct budget device = {.limit = 8 * MIB}, host = {.limit = 64 * MIB};
 	struct heap_config config = {.device_budget = &device, .host_budget = &host, .arena_bytes = 256 * MIB};
@@ -301,7 +287,6 @@ static void a_device_without_host_chunks_refuses_instead_of_spilling(void **stat
 	struct heap_grant grant;
 	struct heap *heap;
 
-	(void)state;
 	assert_ok(heap_create(&config, &heap));
 	assert_int_equal(heap_alloc(heap, 10 * MIB, CHUNK_MOVABLE, true, &grant), SW_NO_MEMORY);
 	assert_ok(heap_alloc(heap, 8 * MIB, CHUNK_MOVABLE, true, &grant));
@@ -312,13 +297,12 @@ static void a_device_without_host_chunks_refuses_instead_of_spilling(void **stat
 
 /* ---- physical memory is remapped where it is needed ---- */
 
-static void fragmentation_cannot_cause_out_of_memory(void **state)
+TEST(fragmentation_cannot_cause_out_of_memory)
 {
 	static const size_t sizes[] = {2, 10, 4, 6, 34, 2};
 	size_t freed = 0;
 	unsigned n = 0;
 
-	(void)state;
 	open_heap(256, 0, 256);
 	while (get(n, sizes[n % 6] * MIB, false) == SW_OK)
 		core_fill(grants[n].address, sizes[n % 6] * MIB, n), n++;
@@ -336,9 +320,8 @@ static void fragmentation_cannot_cause_out_of_memory(void **state)
 	put_all(MOST);
 }
 
-static void empty_slabs_give_way_to_large_blocks(void **state)
+TEST(empty_slabs_give_way_to_large_blocks)
 {
-	(void)state;
 	open_heap(32, 0, 32);
 	for (unsigned i = 0; i < 32; i++)
 		assert_ok(get(i, (i % 8 + 1) * 128 * 1024, false));
@@ -349,9 +332,8 @@ static void empty_slabs_give_way_to_large_blocks(void **state)
 	put_all(1);
 }
 
-static void what_is_warm_on_the_host_is_reused_for_other_sizes(void **state)
+TEST(what_is_warm_on_the_host_is_reused_for_other_sizes)
 {
-	(void)state;
 	open_heap(2, 64, 64);
 	assert_ok(get(0, 2 * MIB, false));
 	for (unsigned i = 1; i < 9; i++)
@@ -365,11 +347,10 @@ static void what_is_warm_on_the_host_is_reused_for_other_sizes(void **state)
 
 /* ---- sizes ---- */
 
-static void large_blocks_waste_less_than_2_mib_and_are_aligned_to_it(void **state)
+TEST(large_blocks_waste_less_than_2_mib_and_are_aligned_to_it)
 {
 	static const size_t sizes[] = {MIB + 1, 2 * MIB, 2 * MIB + 1, 7 * MIB + 5, 100 * MIB - 1, 1030 * MIB};
 
-	(void)state;
 	open_heap(2048, 0, 0);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		assert_ok(get(i, sizes[i], false));
@@ -379,9 +360,8 @@ static void large_blocks_waste_less_than_2_mib_and_are_aligned_to_it(void **stat
 	put_all(6);
 }
 
-static void small_blocks_share_2_mib_and_do_not_overlap(void **state)
+TEST(small_blocks_share_2_mib_and_do_not_overlap)
 {
-	(void)state;
 	open_heap(64, 0, 64);
 	/* 20 of 100 KiB make 2 MiB; their class is 112 KiB, 18 to a slab. */
 	for (unsigned i = 0; i < 36; i++) {
@@ -395,21 +375,19 @@ static void small_blocks_share_2_mib_and_do_not_overlap(void **state)
 	put_all(36);
 }
 
-static void sizes_beyond_all_address_space_are_refused(void **state)
+TEST(sizes_beyond_all_address_space_are_refused)
 {
 	static const size_t sizes[] = {SIZE_MAX,        SIZE_MAX - 1,    SIZE_MAX - HEAP_UNIT,
 				       (size_t)1 << 63, (size_t)1 << 52, ((size_t)8 << 30) + 1};
 
-	(void)state;
 	open_heap(64, 64, 0);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		refused_without_a_trace(sizes[i], true);
 	put_all(0);
 }
 
-static void blocks_longer_than_the_last_bin_are_reused_too(void **state)
+TEST(blocks_longer_than_the_last_bin_are_reused_too)
 {
-	(void)state;
 	open_heap(3500, 0, 3500);
 	assert_ok(get(0, 1024 * MIB, false)); /* exactly the last but one bin */
 	assert_ok(get(1, 1030 * MIB, false));
@@ -428,12 +406,11 @@ static void blocks_longer_than_the_last_bin_are_reused_too(void **state)
 
 /* ---- looking addresses up ---- */
 
-static void every_address_of_a_block_leads_to_its_start(void **state)
+TEST(every_address_of_a_block_leads_to_its_start)
 {
 	static const size_t sizes[] = {3 * MIB, 512, 100 * 1024, 64 * MIB, MIB};
 	CUdeviceptr base;
 
-	(void)state;
 	open_heap(128, 0, 128);
 	for (unsigned i = 0; i < 5; i++)
 		assert_ok(get(i, sizes[i], false));
@@ -456,7 +433,7 @@ static void every_address_of_a_block_leads_to_its_start(void **state)
 
 /* ---- the driver says no ---- */
 
-static void a_reservation_refused_is_tried_smaller(void **state)
+TEST(a_reservation_refused_is_tried_smaller)
 {
 	struct budget device = {.limit = 8 * MIB}, host = {0};
 	struct heap_config config = {.device_budget = &device, .host_budget = &host, .arena_bytes = (uint64_t)8 << 50};
@@ -464,7 +441,6 @@ static void a_reservation_refused_is_tried_smaller(void **state)
 	struct heap_grant grant;
 	struct heap *heap;
 
-	(void)state;
 	assert_ok(heap_create(&config, &heap));
 	assert_ok(heap_alloc(heap, 8 * MIB, CHUNK_MOVABLE, false, &grant));
 	assert_true(heap_contains(heap, grant.address));
@@ -473,9 +449,8 @@ static void a_reservation_refused_is_tried_smaller(void **state)
 	assert_int_equal(sim_live().reservations, reservations);
 }
 
-static void memory_the_driver_will_not_unmap_is_kept_and_tried_again(void **state)
+TEST(memory_the_driver_will_not_unmap_is_kept_and_tried_again)
 {
-	(void)state;
 	open_heap(64, 0, 0);
 	assert_ok(get(0, 62 * MIB, false)); /* 32 + 16 + 8 + 4 + 2 */
 	sim_fail("cuMemUnmap", 3, CUDA_ERROR_UNKNOWN);
@@ -486,9 +461,8 @@ static void memory_the_driver_will_not_unmap_is_kept_and_tried_again(void **stat
 	put_all(1);
 }
 
-static void a_handle_the_driver_will_not_release_is_kept_for_reuse(void **state)
+TEST(a_handle_the_driver_will_not_release_is_kept_for_reuse)
 {
-	(void)state;
 	open_heap(64, 0, 0);
 	assert_ok(get(0, 32 * MIB, false));
 	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
@@ -510,35 +484,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_block_freed_is_taken_again_without_a_driver_call),
-	    cmocka_unit_test(a_warm_block_serves_what_is_up_to_an_eighth_smaller),
-	    cmocka_unit_test(where_room_is_short_a_block_has_no_more_than_its_length),
-	    cmocka_unit_test(free_memory_is_kept_up_to_the_limit_and_goes_back_beyond),
-	    cmocka_unit_test(host_memory_is_kept_and_given_back_by_its_own_limit),
-	    cmocka_unit_test(the_device_budget_is_used_to_the_last_2_mib),
-	    cmocka_unit_test(only_what_does_not_fit_goes_to_the_host),
-	    cmocka_unit_test(a_driver_with_less_than_the_budget_spills_as_well),
-	    cmocka_unit_test(without_spilling_what_is_over_the_budget_is_refused_and_nothing_changes),
-	    cmocka_unit_test(over_both_budgets_is_refused_and_nothing_changes),
-	    cmocka_unit_test(more_than_there_could_ever_be_is_refused_at_once),
-	    cmocka_unit_test(a_small_block_goes_to_the_host_only_when_the_device_is_full),
-	    cmocka_unit_test(an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room),
-	    cmocka_unit_test(a_warm_block_on_the_host_is_no_choice_while_the_device_has_room),
-	    cmocka_unit_test(a_device_without_host_chunks_refuses_instead_of_spilling),
-	    cmocka_unit_test(fragmentation_cannot_cause_out_of_memory),
-	    cmocka_unit_test(empty_slabs_give_way_to_large_blocks),
-	    cmocka_unit_test(what_is_warm_on_the_host_is_reused_for_other_sizes),
-	    cmocka_unit_test(large_blocks_waste_less_than_2_mib_and_are_aligned_to_it),
-	    cmocka_unit_test(small_blocks_share_2_mib_and_do_not_overlap),
-	    cmocka_unit_test(sizes_beyond_all_address_space_are_refused),
-	    cmocka_unit_test(blocks_longer_than_the_last_bin_are_reused_too),
-	    cmocka_unit_test(every_address_of_a_block_leads_to_its_start),
-	    cmocka_unit_test(a_reservation_refused_is_tried_smaller),
-	    cmocka_unit_test(memory_the_driver_will_not_unmap_is_kept_and_tried_again),
-	    cmocka_unit_test(a_handle_the_driver_will_not_release_is_kept_for_reuse),
-	};
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

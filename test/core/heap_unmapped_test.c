@@ -78,9 +78,8 @@ static bool may_leave(CUdeviceptr at)
 	return true;
 }
 
-static void contents_go_along(void **state)
+TEST(contents_go_along)
 {
-	(void)state;
 	open_heap();
 	struct block *block = make(LONG), *other = make(LONG);
 	CUdeviceptr there = space + 20 * MIB;
@@ -115,9 +114,8 @@ static void contents_go_along(void **state)
 	close_heap();
 }
 
-static void closed_it_stays_and_open_it_leaves_with_what_it_holds(void **state)
+TEST(closed_it_stays_and_open_it_leaves_with_what_it_holds)
 {
-	(void)state;
 	open_heap();
 	struct block *block = make(4 * MIB);
 
@@ -147,11 +145,10 @@ static void *arrive_late(void *unused)
 }
 
 /* Longer than a pin is waited for. */
-static void what_is_on_its_way_is_unmapped_when_it_has_arrived(void **state)
+TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 {
 	pthread_t thread;
 
-	(void)state;
 	open_heap();
 	struct block *block = make(2 * MIB);
 
@@ -166,11 +163,10 @@ static void what_is_on_its_way_is_unmapped_when_it_has_arrived(void **state)
 	close_heap();
 }
 
-static void what_others_know_is_never_used_again(void **state)
+TEST(what_others_know_is_never_used_again)
 {
 	CUmemGenericAllocationHandle handle;
 
-	(void)state;
 	open_heap();
 	struct block *one = make(2 * MIB), *many = make(LONG);
 
@@ -193,9 +189,8 @@ static void what_others_know_is_never_used_again(void **state)
 }
 
 /* Each call that placing makes fails once: nothing is mapped then, and the next try is good. */
-static void refusals_leave_everything_as_it_was(void **state)
+TEST(refusals_leave_everything_as_it_was)
 {
-	(void)state;
 	open_heap();
 	struct block *block = make(LONG), *other = make(2 * MIB);
 
@@ -227,11 +222,10 @@ static void refusals_leave_everything_as_it_was(void **state)
 	close_heap();
 }
 
-static void making_it_ends_where_the_budgets_do(void **state)
+TEST(making_it_ends_where_the_budgets_do)
 {
 	struct heap_grant grant;
 
-	(void)state;
 	open_heap();
 	struct block *block = make(40 * MIB), *more = make(40 * MIB);
 
@@ -250,11 +244,10 @@ static void making_it_ends_where_the_budgets_do(void **state)
 	close_heap();
 }
 
-static void hint_is_followed_where_it_is_free(void **state)
+TEST(hint_is_followed_where_it_is_free)
 {
 	CUdeviceptr next, again;
 
-	(void)state;
 	open_heap();
 	assert_true(heap_reserve(own.heap, 4 * MIB, space + SPACE, &next));
 	assert_int_equal(next, space + SPACE);
@@ -267,9 +260,8 @@ static void hint_is_followed_where_it_is_free(void **state)
 }
 
 /* What it is that reaches into such memory is reported only where births are (extent_test); here nobody reports. */
-static void it_stays_as_long_as_memory_moves_beside_what_runs(void **state)
+TEST(it_stays_as_long_as_memory_moves_beside_what_runs)
 {
-	(void)state;
 	open_heap();
 	struct block *block = make(LONG), *later = make(LONG);
 
@@ -299,18 +291,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(contents_go_along),
-	    cmocka_unit_test(closed_it_stays_and_open_it_leaves_with_what_it_holds),
-	    cmocka_unit_test(what_is_on_its_way_is_unmapped_when_it_has_arrived),
-	    cmocka_unit_test(what_others_know_is_never_used_again),
-	    cmocka_unit_test(refusals_leave_everything_as_it_was),
-	    cmocka_unit_test(making_it_ends_where_the_budgets_do),
-	    cmocka_unit_test(hint_is_followed_where_it_is_free),
-	    cmocka_unit_test(it_stays_as_long_as_memory_moves_beside_what_runs),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

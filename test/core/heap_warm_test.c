@@ -52,9 +52,8 @@ static void open_heap(void)
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 }
 
-static void what_leaves_takes_what_free_blocks_have(void **state)
+TEST(what_leaves_takes_what_free_blocks_have)
 {
-	(void)state;
 	open_heap();
 	struct heap_grant host = get(2 * PIECE, HEAP_HOST), device = get(PIECE, HEAP_DEVICE_FIRST);
 	give(&host);
@@ -65,11 +64,10 @@ static void what_leaves_takes_what_free_blocks_have(void **state)
 	core_heap_close(&own);
 }
 
-static void a_program_that_allocates_anew_each_time_pins_once(void **state)
+TEST(a_program_that_allocates_anew_each_time_pins_once)
 {
 	unsigned long made = 0;
 
-	(void)state;
 	open_heap();
 	for (unsigned i = 0; i < 10; i++) {
 		struct heap_grant grant = get(PIECE, HEAP_DEVICE_FIRST);
@@ -85,9 +83,8 @@ static void a_program_that_allocates_anew_each_time_pins_once(void **state)
 	core_heap_close(&own);
 }
 
-static void a_block_of_another_length_is_built_of_free_ones(void **state)
+TEST(a_block_of_another_length_is_built_of_free_ones)
 {
-	(void)state;
 	open_heap();
 	struct heap_grant first = get(PIECE, HEAP_HOST), second = get(2 * PIECE, HEAP_HOST);
 	give(&first);
@@ -101,9 +98,8 @@ static void a_block_of_another_length_is_built_of_free_ones(void **state)
 }
 
 /* Device memory is made in no time; a warm block is worth more. */
-static void on_the_device_a_free_block_stays_while_there_is_room(void **state)
+TEST(on_the_device_a_free_block_stays_while_there_is_room)
 {
-	(void)state;
 	open_heap();
 	struct heap_grant first = get(PIECE, HEAP_DEVICE), second;
 	give(&first);
@@ -116,11 +112,10 @@ static void on_the_device_a_free_block_stays_while_there_is_room(void **state)
 /*
  * Of 1024 MiB, in pieces of 32: four free blocks of 24 MiB are all there is, and two of them have room for one of 30.
  */
-static void no_more_blocks_are_taken_down_than_it_takes(void **state)
+TEST(no_more_blocks_are_taken_down_than_it_takes)
 {
 	struct heap_grant rest, small[4], other;
 
-	(void)state;
 	core_heap_open(&own, 1024 * MIB, 0, 1024 * MIB);
 	assert_ok(heap_alloc(own.heap, 928 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &rest));
 	for (unsigned i = 0; i < 4; i++)
@@ -142,11 +137,10 @@ static void no_more_blocks_are_taken_down_than_it_takes(void **state)
 }
 
 /* What one block has in one chunk is had by taking that block down, and none before it. */
-static void the_block_that_has_such_a_chunk_is_taken_down(void **state)
+TEST(the_block_that_has_such_a_chunk_is_taken_down)
 {
 	struct heap_grant rest, old, right, other;
 
-	(void)state;
 	core_heap_open(&own, 1024 * MIB, 0, 1024 * MIB);
 	assert_ok(heap_alloc(own.heap, 952 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &rest));
 	assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &old));
@@ -166,16 +160,7 @@ static void the_block_that_has_such_a_chunk_is_taken_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_leaves_takes_what_free_blocks_have),
-	    cmocka_unit_test(a_program_that_allocates_anew_each_time_pins_once),
-	    cmocka_unit_test(a_block_of_another_length_is_built_of_free_ones),
-	    cmocka_unit_test(on_the_device_a_free_block_stays_while_there_is_room),
-	    cmocka_unit_test(no_more_blocks_are_taken_down_than_it_takes),
-	    cmocka_unit_test(the_block_that_has_such_a_chunk_is_taken_down),
-	};
-
 	sim_switch("MEMORY", 2048 * MIB);
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -39,6 +39,4 @@ CUresult home_fill_slowly(CUdeviceptr at, uint32_t value, size_t n, CUstream str
 /* Do n words at this address hold the value, for the CPU? */
 bool home_holds(CUdeviceptr at, uint32_t value, size_t n);
 
-#define HOME_TEST(test) cmocka_unit_test_setup_teardown(test, home_set_up, home_tear_down)
-
 #endif

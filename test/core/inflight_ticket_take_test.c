@@ -46,11 +46,10 @@ static void answer(void)
 }
 
 /* Between its look and the driver; and while it waits what it waits for may come in. */
-static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **state)
+TEST(who_finds_that_something_was_unmapped_since_it_looked_waits)
 {
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&admitted, false);
 	log_then = raise_unmapped;
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
@@ -66,11 +65,10 @@ static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **s
 }
 
 /* It has seen it in time, and takes no ticket. */
-static void who_waits_has_no_ticket(void **state)
+TEST(who_waits_has_no_ticket)
 {
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&admitted, false);
 	atomic_store(&ticket_mark(ticket_block)->unmapped, 1);
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
@@ -87,11 +85,10 @@ static bool block_is_claimed(void)
 	return ticket_is_out_for(ticket_block, UINT64_MAX) || atomic_load(&admitted);
 }
 
-static void at_the_gate_a_ticket_stays_out(void **state)
+TEST(at_the_gate_a_ticket_stays_out)
 {
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&admitted, false);
 	gate_drain();
 	assert_true(gate_close());
@@ -107,9 +104,8 @@ static void at_the_gate_a_ticket_stays_out(void **state)
 /* ---- the mover takes away ---- */
 
 /* It looks at the log once more, at the last moment. */
-static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
+TEST(nothing_is_taken_from_what_was_submitted_a_moment_ago)
 {
-	(void)state;
 	ticket_engine->progress.done = completion_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
@@ -180,11 +176,10 @@ static void *take_again_and_again(void *argument)
 	return NULL;
 }
 
-static void nobody_is_inside_with_what_was_taken(void **state)
+TEST(nobody_is_inside_with_what_was_taken)
 {
 	pthread_t threads[2], mover;
 
-	(void)state;
 	/* Nobody answers who waits: it asks again at once. */
 	atomic_store(&ticket_engine->channel.dead, true);
 	assert_int_equal(pthread_create(&mover, NULL, take_again_and_again, NULL), 0);
@@ -198,14 +193,4 @@ static void nobody_is_inside_with_what_was_taken(void **state)
 	atomic_store(&ticket_engine->channel.dead, false);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_finds_that_something_was_unmapped_since_it_looked_waits),
-	    cmocka_unit_test(who_waits_has_no_ticket),
-	    cmocka_unit_test(at_the_gate_a_ticket_stays_out),
-	    cmocka_unit_test(nothing_is_taken_from_what_was_submitted_a_moment_ago),
-	    cmocka_unit_test(nobody_is_inside_with_what_was_taken),
-	};
-	return cmocka_run_group_tests(tests, ticket_set_up, ticket_tear_down);
-}
+GROUP(ticket_set_up, ticket_tear_down)

@@ -64,9 +64,8 @@ static void *submit_once(void *argument)
 
 /* ---- what a ticket says ---- */
 
-static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void **state)
+TEST(a_block_is_used_from_the_record_on_until_the_submission_is_done)
 {
-	(void)state;
 	ticket_submit(ticket_block); /* names it for the first time: now there is a place */
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
@@ -81,9 +80,8 @@ static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void
 	assert_int_equal(block_state_last(ticket_mark(ticket_block)), 0);
 }
 
-static void a_number_is_its_own_however_late_it_is_heard(void **state)
+TEST(a_number_is_its_own_however_late_it_is_heard)
 {
-	(void)state;
 	uint64_t number = ticket_submit(ticket_block);
 	for (unsigned i = 1; i < INFLIGHT_TICKET_NUMBERS; i++)
 		ticket_submit(ticket_other);
@@ -99,9 +97,8 @@ static void a_number_is_its_own_however_late_it_is_heard(void **state)
 }
 
 /* One of another thread came later and was back sooner. */
-static void of_two_that_use_a_block_the_later_one_counts(void **state)
+TEST(of_two_that_use_a_block_the_later_one_counts)
 {
-	(void)state;
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	in_a_thread(submit_once);
@@ -113,9 +110,8 @@ static void of_two_that_use_a_block_the_later_one_counts(void **state)
 }
 
 /* The first one was heard while it was out, and is back when the second one is heard. */
-static void one_after_another_each_is_out_for_its_own_blocks(void **state)
+TEST(one_after_another_each_is_out_for_its_own_blocks)
 {
-	(void)state;
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
@@ -130,13 +126,12 @@ static void one_after_another_each_is_out_for_its_own_blocks(void **state)
 }
 
 /* Also where what came later was not submitted. */
-static void a_number_that_is_asked_for_late_is_not_lower(void **state)
+TEST(a_number_that_is_asked_for_late_is_not_lower)
 {
 	struct inflight_ticket_place *place = inflight_ticket_take_place();
 	struct inflight_ticket ticket = inflight_ticket_take(place);
 	uint64_t number = 0;
 
-	(void)state;
 	assert_false(inflight_ticket_is_back(ticket, &number));
 	inflight_ticket_give_back(place, 100);
 	for (unsigned i = 0; i < INFLIGHT_TICKET_NUMBERS; i++) {
@@ -151,9 +146,8 @@ static void a_number_that_is_asked_for_late_is_not_lower(void **state)
 }
 
 /* The mover's reader comes when it has been heard already, or not; and the log is its own. */
-static void what_is_taken_off_the_log_has_been_heard(void **state)
+TEST(what_is_taken_off_the_log_has_been_heard)
 {
-	(void)state;
 	ticket_empty_log();
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
@@ -170,13 +164,12 @@ static void submit_block(void)
 }
 
 /* It is there a moment after the mover has looked: it stays on the log until that has heard it. */
-static void what_has_not_been_heard_stays_on_the_log(void **state)
+TEST(what_has_not_been_heard_stays_on_the_log)
 {
 	struct named named;
 	uint64_t function;
 	unsigned n;
 
-	(void)state;
 	ticket_empty_log();
 	uint64_t before = completion_newest();
 	while_heard = submit_block;
@@ -186,9 +179,8 @@ static void what_has_not_been_heard_stays_on_the_log(void **state)
 	assert_true(named.address == ticket_block && n == 1);
 }
 
-static void nobody_can_tell_while_a_record_is_being_written(void **state)
+TEST(nobody_can_tell_while_a_record_is_being_written)
 {
-	(void)state;
 	ticket_empty_log();
 	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 3);
 	uint64_t number = ticket_submit(ticket_block);
@@ -213,9 +205,8 @@ static void fill_the_log(void)
 		;
 }
 
-static void what_finds_no_room_in_the_log_holds_its_blocks(void **state)
+TEST(what_finds_no_room_in_the_log_holds_its_blocks)
 {
-	(void)state;
 	fill_the_log();
 	assert_it_holds(ticket_open(ticket_block));
 	/* Of a mover that has ended nobody need be afraid. */
@@ -229,9 +220,8 @@ static void what_finds_no_room_in_the_log_holds_its_blocks(void **state)
 	assert_it_has_a_ticket(ticket_open(ticket_block));
 }
 
-static void what_names_too_much_holds_its_blocks(void **state)
+TEST(what_names_too_much_holds_its_blocks)
 {
-	(void)state;
 	for (unsigned extra = 0; extra < 2; extra++) {
 		struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 
@@ -244,9 +234,8 @@ static void what_names_too_much_holds_its_blocks(void **state)
 	}
 }
 
-static void what_may_touch_anything_holds_everything(void **state)
+TEST(what_may_touch_anything_holds_everything)
 {
-	(void)state;
 	struct submission *use = ticket_open(ticket_block);
 	submission_unknown(use);
 	struct submission_stripe *stripe = admit(use);
@@ -271,12 +260,11 @@ static void *submit_with_ticket(void *argument)
 	return NULL;
 }
 
-static void a_thread_that_finds_no_place_holds_its_blocks(void **state)
+TEST(a_thread_that_finds_no_place_holds_its_blocks)
 {
 	struct inflight_ticket_place *places[INFLIGHT_TICKET_PLACES + 1];
 	unsigned n = 0;
 
-	(void)state;
 	while ((places[n] = inflight_ticket_take_place()))
 		n++;
 	assert_true(n > 0);
@@ -300,9 +288,8 @@ static void track(bool beside)
 }
 
 /* It has a ticket, and is to hold besides. */
-static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
+TEST(who_enters_the_driver_after_it_was_asked_for_holds)
 {
-	(void)state;
 	log_then = ask_to_hold;
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
@@ -320,9 +307,8 @@ static void start_to_move_beside(void)
 	submission_set_tracking(true, true);
 }
 
-static void who_enters_the_driver_after_moving_beside_it_began_holds(void **state)
+TEST(who_enters_the_driver_after_moving_beside_it_began_holds)
 {
-	(void)state;
 	track(false);
 	log_then = start_to_move_beside;
 	struct submission *use = ticket_open(ticket_block);
@@ -331,23 +317,4 @@ static void who_enters_the_driver_after_moving_beside_it_began_holds(void **stat
 	submission_close(use, stripe);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_block_is_used_from_the_record_on_until_the_submission_is_done),
-	    cmocka_unit_test(a_number_is_its_own_however_late_it_is_heard),
-	    cmocka_unit_test(of_two_that_use_a_block_the_later_one_counts),
-	    cmocka_unit_test(one_after_another_each_is_out_for_its_own_blocks),
-	    cmocka_unit_test(a_number_that_is_asked_for_late_is_not_lower),
-	    cmocka_unit_test(what_is_taken_off_the_log_has_been_heard),
-	    cmocka_unit_test(what_has_not_been_heard_stays_on_the_log),
-	    cmocka_unit_test(nobody_can_tell_while_a_record_is_being_written),
-	    cmocka_unit_test(what_finds_no_room_in_the_log_holds_its_blocks),
-	    cmocka_unit_test(what_names_too_much_holds_its_blocks),
-	    cmocka_unit_test(what_may_touch_anything_holds_everything),
-	    cmocka_unit_test(a_thread_that_finds_no_place_holds_its_blocks),
-	    cmocka_unit_test(who_enters_the_driver_after_it_was_asked_for_holds),
-	    cmocka_unit_test(who_enters_the_driver_after_moving_beside_it_began_holds),
-	};
-	return cmocka_run_group_tests(tests, ticket_set_up, ticket_tear_down);
-}
+GROUP(ticket_set_up, ticket_tear_down)

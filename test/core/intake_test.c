@@ -34,6 +34,8 @@ static int open_heap(void **state)
 	return 0;
 }
 
+GROUP(open_heap, NULL)
+
 static void submit(void)
 {
 	struct submission *use = submission_open(HOOK_cuLaunchKernel);
@@ -44,9 +46,8 @@ static void submit(void)
 }
 
 /* What the mover naps through, it does not move. */
-static void the_mover_looks_often_while_the_program_submits(void **state)
+TEST(the_mover_looks_often_while_the_program_submits)
 {
-	(void)state;
 	while (intake_read(engine))
 		;
 	uint64_t rest = mover_idle_ns(engine);
@@ -68,9 +69,8 @@ static void the_mover_looks_often_while_the_program_submits(void **state)
 }
 
 /* There, submissions wait for what moves, and wake it. */
-static void in_gaps_or_if_nothing_may_move_it_rests(void **state)
+TEST(in_gaps_or_if_nothing_may_move_it_rests)
 {
-	(void)state;
 	submit();
 	assert_true(intake_read(engine));
 	uint64_t look = mover_idle_ns(engine);
@@ -81,14 +81,4 @@ static void in_gaps_or_if_nothing_may_move_it_rests(void **state)
 	assert_true(mover_idle_ns(engine) > look);
 	engine->governor.allows = true;
 	assert_int_equal(mover_idle_ns(engine), look);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_mover_looks_often_while_the_program_submits),
-	    cmocka_unit_test(in_gaps_or_if_nothing_may_move_it_rests),
-	};
-
-	return cmocka_run_group_tests(tests, open_heap, NULL);
 }

@@ -56,6 +56,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
+EACH_TEST(set_up, tear_down)
+
 static void expect_kept(unsigned n)
 {
 	assert_int_equal(engine->by_piece.kept_units[0], n);
@@ -64,18 +66,16 @@ static void expect_kept(unsigned n)
 	assert_true(plan_is_valid(engine->plan));
 }
 
-static void small_blocks_stay_as_far_as_their_share_goes(void **state)
+TEST(small_blocks_stay_as_far_as_their_share_goes)
 {
-	(void)state;
 	assert_true(N_SMALL <= KEPT);
 	expect_kept(N_SMALL);
 	piece_keep_follow(engine);
 	expect_kept(N_SMALL);
 }
 
-static void when_the_budget_shrinks_fewer_stay(void **state)
+TEST(when_the_budget_shrinks_fewer_stay)
 {
-	(void)state;
 	set_budget(3 * 16 * HEAP_UNIT);
 	piece_keep_follow(engine);
 	expect_kept(3);
@@ -93,11 +93,10 @@ static void when_the_budget_shrinks_fewer_stay(void **state)
 	expect_kept(1);
 }
 
-static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
+TEST(what_a_rule_keeps_has_a_share_of_its_own)
 {
 	struct heap_grant table, other;
 
-	(void)state;
 	/* 24 MiB: too large to be kept as a small block. */
 	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &table), SW_OK);
 	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
@@ -139,12 +138,6 @@ static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(small_blocks_stay_as_far_as_their_share_goes, set_up, tear_down),
-	    cmocka_unit_test_setup_teardown(when_the_budget_shrinks_fewer_stay, set_up, tear_down),
-	    cmocka_unit_test_setup_teardown(what_a_rule_keeps_has_a_share_of_its_own, set_up, tear_down),
-	};
-
 	core_driver();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

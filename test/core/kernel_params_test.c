@@ -57,6 +57,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 static CUfunction function(const char *name)
 {
 	CUfunction found;
@@ -122,11 +124,10 @@ static void fill_mixed(struct mixed *m)
 static const struct fake_name mixed_names[] = {
     {A, 0}, {A + 0x1000, 0}, {A + 0x3000, 0}, {A + 0xfe000000, 0}, {A + 0xfc000000, 0}};
 
-static void words_of_pointers_structures_and_packed_ones_are_named(void **state)
+TEST(words_of_pointers_structures_and_packed_ones_are_named)
 {
 	struct mixed m;
 
-	(void)state;
 	fill_mixed(&m);
 	for (int i = 0; i < 3; i++) {
 		launch(function("mixed"), m.params, NULL);
@@ -135,13 +136,12 @@ static void words_of_pointers_structures_and_packed_ones_are_named(void **state)
 	assert_int_equal(seen.n_unknown, 0);
 }
 
-static void a_kernel_of_a_library_is_as_good_as_a_function(void **state)
+TEST(a_kernel_of_a_library_is_as_good_as_a_function)
 {
 	struct mixed m;
 	CUfunction of_kernel;
 	size_t offset, bytes;
 
-	(void)state;
 	fill_mixed(&m);
 	assert_int_equal(cuFuncGetParamInfo(kernel("mixed"), 0, &offset, &bytes), CUDA_ERROR_INVALID_HANDLE);
 	launch(kernel("mixed"), m.params, NULL);
@@ -153,14 +153,13 @@ static void a_kernel_of_a_library_is_as_good_as_a_function(void **state)
 }
 
 /* No address has the bits from 57 on. */
-static void a_pointer_with_a_tag_above_it_is_named_without(void **state)
+TEST(a_pointer_with_a_tag_above_it_is_named_without)
 {
 	CUdeviceptr words[4] = {A | UINT64_C(1) << 57, (A + 0x1000) | UINT64_C(1) << 60, UINT64_C(1) << 63,
 				(A + 0x2000) | UINT64_C(0x7f) << 57};
 	const struct fake_name names[] = {{A, 0}, {A + 0x1000, 0}, {A + 0x2000, 0}};
 	struct mixed m;
 
-	(void)state;
 	fill_mixed(&m);
 	m.pointer = 0;
 	memcpy(m.inside, words, sizeof(words));
@@ -170,12 +169,11 @@ static void a_pointer_with_a_tag_above_it_is_named_without(void **state)
 	fake_expect("mixed, tagged", names, 3);
 }
 
-static void four_kibibytes_of_pointers_are_all_named(void **state)
+TEST(four_kibibytes_of_pointers_are_all_named)
 {
 	CUdeviceptr word[512];
 	void *params[512], *list[1] = {word};
 
-	(void)state;
 	for (unsigned i = 0; i < 512; i++) {
 		word[i] = A + i * 0x1000;
 		params[i] = &word[i];
@@ -190,12 +188,11 @@ static void four_kibibytes_of_pointers_are_all_named(void **state)
 }
 
 /* More runs than a slot holds. */
-static void ragged_layouts_are_asked_for_at_every_launch(void **state)
+TEST(ragged_layouts_are_asked_for_at_every_launch)
 {
 	CUdeviceptr word[80];
 	void *params[80];
 
-	(void)state;
 	for (unsigned i = 0; i < 80; i++) {
 		word[i] = A + i * 0x1000;
 		params[i] = &word[i];
@@ -209,22 +206,20 @@ static void ragged_layouts_are_asked_for_at_every_launch(void **state)
 	}
 }
 
-static void kernels_without_parameters_name_nothing(void **state)
+TEST(kernels_without_parameters_name_nothing)
 {
 	void *params[1] = {NULL};
 
-	(void)state;
 	launch(function("none"), NULL, NULL);
 	assert_int_equal(seen.n + seen.n_unknown, 0);
 	launch(function("none"), params, NULL);
 	assert_int_equal(seen.n + seen.n_unknown, 0);
 }
 
-static void missing_parameters_are_the_drivers_error(void **state)
+TEST(missing_parameters_are_the_drivers_error)
 {
 	struct mixed m;
 
-	(void)state;
 	fill_mixed(&m);
 	launch(function("mixed"), NULL, NULL);
 	assert_int_equal(seen.n, 0);
@@ -237,7 +232,7 @@ static void missing_parameters_are_the_drivers_error(void **state)
 
 /* ---- extra ---- */
 
-static void a_buffer_of_parameters_is_searched(void **state)
+TEST(a_buffer_of_parameters_is_searched)
 {
 	CUdeviceptr buffer[6] = {A, 5, A + 0x1000, 0, A + 0x2000, A + 0x3000};
 	size_t bytes = 5 * 8 + 4; /* the last one is cut */
@@ -247,7 +242,6 @@ static void a_buffer_of_parameters_is_searched(void **state)
 			  CU_LAUNCH_PARAM_END};
 	const struct fake_name names[] = {{A, 0}, {A + 0x1000, 0}, {A + 0x2000, 0}};
 
-	(void)state;
 	launch(function("mixed"), NULL, extra);
 	fake_expect("a buffer", names, 3);
 	launch(function("mixed"), NULL, turned);
@@ -259,7 +253,7 @@ static void a_buffer_of_parameters_is_searched(void **state)
 	fake_expect("cuLaunchKernelEx", names, 3);
 }
 
-static void broken_extra_lists_do_not_crash(void **state)
+TEST(broken_extra_lists_do_not_crash)
 {
 	CUdeviceptr buffer[2] = {A, A};
 	size_t bytes = (size_t)1 << 40;
@@ -271,7 +265,6 @@ static void broken_extra_lists_do_not_crash(void **state)
 	void *strange[] = {(void *)9, buffer, CU_LAUNCH_PARAM_END};
 	struct mixed m;
 
-	(void)state;
 	launch(function("mixed"), NULL, none);
 	launch(function("mixed"), NULL, huge);
 	assert_int_equal(seen.n, 0);
@@ -289,11 +282,10 @@ static void broken_extra_lists_do_not_crash(void **state)
 
 /* ---- remembering and forgetting ---- */
 
-static void a_layout_is_asked_for_once(void **state)
+TEST(a_layout_is_asked_for_once)
 {
 	struct mixed m;
 
-	(void)state;
 	fill_mixed(&m);
 	launch(function("mixed"), m.params, NULL);
 	unsigned long before = questions();
@@ -305,13 +297,12 @@ static void a_layout_is_asked_for_once(void **state)
 	assert_int_equal(questions(), before + 8); /* seven, and that there is no eighth */
 }
 
-static void unloading_forgets(void **state)
+TEST(unloading_forgets)
 {
 	struct mixed m;
 	CUmodule other;
 	CUlibrary another;
 
-	(void)state;
 	fill_mixed(&m);
 	ok(cuModuleLoadData(&other, &image));
 	ok(cuLibraryLoadData(&another, &image, NULL, NULL, 0, NULL, NULL, 0));
@@ -327,13 +318,12 @@ static void unloading_forgets(void **state)
 	assert_int_equal(cuModuleUnload(other), CUDA_ERROR_INVALID_HANDLE);
 }
 
-static void a_function_that_is_gone_is_unknown(void **state)
+TEST(a_function_that_is_gone_is_unknown)
 {
 	struct mixed m;
 	CUmodule other;
 	CUfunction gone;
 
-	(void)state;
 	fill_mixed(&m);
 	ok(cuModuleLoadData(&other, &image));
 	ok(cuModuleGetFunction(&gone, other, "mixed"));
@@ -351,7 +341,7 @@ static bool is_called(CUfunction of, const char *expected)
 	return kernel_params_name((uintptr_t)of, name) && !strcmp(name, expected);
 }
 
-static void the_name_is_kept_when_the_function_is_gone(void **state)
+TEST(the_name_is_kept_when_the_function_is_gone)
 {
 	CUdeviceptr buffer[1] = {A};
 	size_t bytes = 8;
@@ -362,7 +352,6 @@ static void the_name_is_kept_when_the_function_is_gone(void **state)
 	CUmodule other;
 	CUfunction gone;
 
-	(void)state;
 	fill_mixed(&m);
 	assert_false(kernel_params_name(12345, name));
 	launch(kernel("mixed"), m.params, NULL);
@@ -393,12 +382,11 @@ static CUresult CUDAAPI refuse(CUfunction of, size_t index, size_t *ret_offset, 
 	return answer;
 }
 
-static void without_an_answer_it_is_unknown_and_asked_again(void **state)
+TEST(without_an_answer_it_is_unknown_and_asked_again)
 {
 	__typeof__(real.cuFuncGetParamInfo) own = REAL(cuFuncGetParamInfo);
 	struct mixed m;
 
-	(void)state;
 	fill_mixed(&m);
 	kernel_params_drop();
 	real.cuFuncGetParamInfo = refuse;
@@ -478,12 +466,11 @@ static CUresult CUDAAPI no_symbols(const char *symbol, void **ret_address, int v
 	return CUDA_ERROR_NOT_FOUND;
 }
 
-static void many_threads_and_functions_get_the_right_layouts(void **state)
+TEST(many_threads_and_functions_get_the_right_layouts)
 {
 	__typeof__(real.cuFuncGetParamInfo) own = REAL(cuFuncGetParamInfo);
 	pthread_t threads[4];
 
-	(void)state;
 	kernel_params_drop();
 	__typeof__(real.cuGetProcAddress_v2) own_symbols = REAL(cuGetProcAddress_v2);
 	real.cuGetProcAddress_v2 = no_symbols;
@@ -504,26 +491,4 @@ static void many_threads_and_functions_get_the_right_layouts(void **state)
 	real.cuGetProcAddress_v2 = own_symbols;
 	kernel_params_drop();
 	assert_int_equal(n_wrong, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(words_of_pointers_structures_and_packed_ones_are_named),
-	    cmocka_unit_test(a_kernel_of_a_library_is_as_good_as_a_function),
-	    cmocka_unit_test(a_pointer_with_a_tag_above_it_is_named_without),
-	    cmocka_unit_test(four_kibibytes_of_pointers_are_all_named),
-	    cmocka_unit_test(ragged_layouts_are_asked_for_at_every_launch),
-	    cmocka_unit_test(kernels_without_parameters_name_nothing),
-	    cmocka_unit_test(missing_parameters_are_the_drivers_error),
-	    cmocka_unit_test(a_buffer_of_parameters_is_searched),
-	    cmocka_unit_test(broken_extra_lists_do_not_crash),
-	    cmocka_unit_test(a_layout_is_asked_for_once),
-	    cmocka_unit_test(unloading_forgets),
-	    cmocka_unit_test(a_function_that_is_gone_is_unknown),
-	    cmocka_unit_test(the_name_is_kept_when_the_function_is_gone),
-	    cmocka_unit_test(without_an_answer_it_is_unknown_and_asked_again),
-	    cmocka_unit_test(many_threads_and_functions_get_the_right_layouts),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

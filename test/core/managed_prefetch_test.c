@@ -13,21 +13,19 @@ static CUdeviceptr managed(size_t bytes, bool prefetch)
 	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = &settings});
 }
 
-static void without_prefetch_it_comes_where_it_is_touched(void **state)
+TEST(without_prefetch_it_comes_where_it_is_touched)
 {
 	CUdeviceptr at = managed(MIB, false);
 
-	(void)state;
 	assert_ok(cuCtxSynchronize());
 	assert_int_equal(sim_managed().resident, 0);
 	assert_ok(cuMemFree_v2(at));
 }
 
-static void on_allocation_it_is_brought(void **state)
+TEST(on_allocation_it_is_brought)
 {
 	CUdeviceptr at = managed(8 * MIB + 100, true);
 
-	(void)state;
 	assert_ok(cuCtxSynchronize());
 	unsigned long faults = sim_managed().gpu_faults;
 	assert_ok(home_fill(at, 5, 2 * MIB + 25, NULL));
@@ -36,11 +34,10 @@ static void on_allocation_it_is_brought(void **state)
 	assert_ok(cuMemFree_v2(at));
 }
 
-static void of_a_block_that_does_not_fit_the_front_is_brought(void **state)
+TEST(of_a_block_that_does_not_fit_the_front_is_brought)
 {
 	CUdeviceptr at = managed(100 * MIB, true);
 
-	(void)state;
 	assert_ok(cuCtxSynchronize());
 	assert_int_equal(sim_managed().resident, 56 * MIB);
 	assert_int_equal(sim_managed_where(at), 2);
@@ -55,11 +52,10 @@ static void of_a_block_that_does_not_fit_the_front_is_brought(void **state)
 	assert_ok(cuMemFree_v2(more));
 }
 
-static void a_prefetch_that_fails_is_not_missed(void **state)
+TEST(a_prefetch_that_fails_is_not_missed)
 {
 	CUdeviceptr at;
 
-	(void)state;
 	sim_fail("cuMemPrefetchAsync_ptsz", 1, CUDA_ERROR_UNKNOWN);
 	at = managed(40 * MIB, true);
 	assert_false(sim_fail_pending());
@@ -70,7 +66,7 @@ static void a_prefetch_that_fails_is_not_missed(void **state)
 	assert_ok(cuMemFree_v2(at));
 }
 
-static void in_a_capture_nothing_is_brought(void **state)
+TEST(in_a_capture_nothing_is_brought)
 {
 	CUdeviceptr at = managed(MIB, false), more;
 	CUstream stream = home_stream();
@@ -78,7 +74,6 @@ static void in_a_capture_nothing_is_brought(void **state)
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_ok(home_fill(at, 2, 10, stream));
 	more = managed(MIB, true);
@@ -95,16 +90,10 @@ static void in_a_capture_nothing_is_brought(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+EACH_TEST(home_set_up, home_tear_down)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    HOME_TEST(without_prefetch_it_comes_where_it_is_touched),
-	    HOME_TEST(on_allocation_it_is_brought),
-	    HOME_TEST(of_a_block_that_does_not_fit_the_front_is_brought),
-	    HOME_TEST(a_prefetch_that_fails_is_not_missed),
-	    HOME_TEST(in_a_capture_nothing_is_brought),
-	};
-
 	home_start();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

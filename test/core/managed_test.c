@@ -9,12 +9,11 @@ static CUdeviceptr managed(size_t bytes, const struct backend_managed_settings *
 	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = settings});
 }
 
-static void more_than_the_device_has_serves_both_sides(void **state)
+TEST(more_than_the_device_has_serves_both_sides)
 {
 	const size_t bytes = 3 * 64 * MIB;
 	CUdeviceptr at = managed(bytes, NULL);
 
-	(void)state;
 	assert_int_equal(stats_live(PLACE_MANAGED), bytes);
 	assert_ok(home_fill(at, 7, bytes / 4, NULL));
 	assert_ok(cuCtxSynchronize());
@@ -27,19 +26,18 @@ static void more_than_the_device_has_serves_both_sides(void **state)
 	assert_int_equal(stats_live(PLACE_MANAGED), 0);
 }
 
-static void a_pitched_block_has_the_pitch_of_a_heap_block(void **state)
+TEST(a_pitched_block_has_the_pitch_of_a_heap_block)
 {
 	struct backend_request request = {.bytes = 20 * 512, .width = 300, .height = 20, .element = 4};
 	CUdeviceptr at;
 	size_t pitch = 0;
 
-	(void)state;
 	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_OK);
 	assert_int_equal(pitch, 512);
 	assert_ok(cuMemFree_v2(at));
 }
 
-static void it_answers_as_device_memory_that_is_managed(void **state)
+TEST(it_answers_as_device_memory_that_is_managed)
 {
 	CUdeviceptr at = managed(MIB, NULL), base, pointer;
 	unsigned type = 0, is_managed = 0;
@@ -47,7 +45,6 @@ static void it_answers_as_device_memory_that_is_managed(void **state)
 	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
 	size_t bytes;
 
-	(void)state;
 	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5), CU_MEMORYTYPE_DEVICE);
 	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at + 5), 1);
 	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
@@ -63,12 +60,11 @@ static void it_answers_as_device_memory_that_is_managed(void **state)
 	assert_int_equal(cuPointerGetAttribute(&type, which[0], at), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void synchronous_copies_can_be_asked_for(void **state)
+TEST(synchronous_copies_can_be_asked_for)
 {
 	CUdeviceptr at = managed(MIB, NULL), own;
 	unsigned on = 1;
 
-	(void)state;
 	assert_ok(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 8));
 	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
 	assert_int_equal(ledger_n_sync_memops(), 1);
@@ -88,13 +84,12 @@ static int range_attribute(CUdeviceptr at, CUmem_range_attribute attribute)
 	return value;
 }
 
-static void advice_of_the_policy_is_given(void **state)
+TEST(advice_of_the_policy_is_given)
 {
 	struct backend_managed_settings settings = {
 	    .advice = BACKEND_READ_MOSTLY | BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE, .device = -1};
 	CUdeviceptr at = managed(MIB, &settings);
 
-	(void)state;
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1);
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_CPU);
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY), 0);
@@ -107,25 +102,23 @@ static void advice_of_the_policy_is_given(void **state)
 	assert_ok(cuMemFree_v2(at));
 }
 
-static void advice_that_fails_leaves_good_memory(void **state)
+TEST(advice_that_fails_leaves_good_memory)
 {
 	struct backend_managed_settings settings = {.advice = BACKEND_PREFER_DEVICE, .device = 5};
 	CUdeviceptr at;
 
-	(void)state;
 	at = managed(MIB, &settings); /* there is no device 5 */
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID);
 	assert_ok(home_fill(at, 1, 100, NULL));
 	assert_ok(cuMemFree_v2(at));
 }
 
-static void a_driver_without_memory_says_so(void **state)
+TEST(a_driver_without_memory_says_so)
 {
 	struct backend_request request = {.bytes = MIB};
 	CUdeviceptr at = 4711;
 	size_t pitch;
 
-	(void)state;
 	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_NO_MEMORY);
 	device_get(0)->managed = false;
@@ -136,11 +129,10 @@ static void a_driver_without_memory_says_so(void **state)
 
 /* ---- freeing ---- */
 
-static void a_free_that_the_driver_refuses_leaves_it_alive(void **state)
+TEST(a_free_that_the_driver_refuses_leaves_it_alive)
 {
 	CUdeviceptr at = managed(MIB, NULL);
 
-	(void)state;
 	uint64_t frees = stats_get(STAT_frees);
 
 	sim_fail("cuMemFree_v2", 1, CUDA_ERROR_UNKNOWN);
@@ -152,13 +144,12 @@ static void a_free_that_the_driver_refuses_leaves_it_alive(void **state)
 	assert_int_equal(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state)
+TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program)
 {
 	CUdeviceptr at = managed(MIB, NULL);
 	CUstream stream = home_stream();
 	unsigned long frees = sim_calls("cuMemFree_v2");
 
-	(void)state;
 	sim_hold();
 	assert_ok(home_fill(at, 3, MIB / 4, stream));
 	assert_ok(cuMemFreeAsync(at, stream));
@@ -171,12 +162,11 @@ static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
+TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 {
 	CUdeviceptr at = managed(MIB, NULL);
 	CUstream stream = home_capture();
 
-	(void)state;
 	assert_ok(cuMemFree_v2(at));
 	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
 	deferred_free_reap(0);
@@ -185,11 +175,10 @@ static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
 }
 
 /* The driver has freed it then: a second time it would be somebody else's. */
-static void with_its_context_it_is_gone(void **state)
+TEST(with_its_context_it_is_gone)
 {
 	CUcontext first, second;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&first));
 	assert_ok(cuCtxCreate_v2(&second, 0, 0));
 	managed(MIB, NULL);
@@ -204,12 +193,11 @@ static void with_its_context_it_is_gone(void **state)
 }
 
 /* Freed behind a stream of another context, which ends first: its own context lives, and so it is freed as ever. */
-static void the_end_of_another_context_frees_it_as_ever(void **state)
+TEST(the_end_of_another_context_frees_it_as_ever)
 {
 	CUdeviceptr at = managed(MIB, NULL);
 	CUcontext first, second;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&first));
 	assert_ok(cuCtxCreate_v2(&second, 0, 0));
 	CUstream stream = home_stream();
@@ -223,23 +211,10 @@ static void the_end_of_another_context_frees_it_as_ever(void **state)
 	assert_int_equal(stats_live(PLACE_MANAGED), 0);
 }
 
+EACH_TEST(home_set_up, home_tear_down)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    HOME_TEST(more_than_the_device_has_serves_both_sides),
-	    HOME_TEST(a_pitched_block_has_the_pitch_of_a_heap_block),
-	    HOME_TEST(it_answers_as_device_memory_that_is_managed),
-	    HOME_TEST(synchronous_copies_can_be_asked_for),
-	    HOME_TEST(advice_of_the_policy_is_given),
-	    HOME_TEST(advice_that_fails_leaves_good_memory),
-	    HOME_TEST(a_driver_without_memory_says_so),
-	    HOME_TEST(a_free_that_the_driver_refuses_leaves_it_alive),
-	    HOME_TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program),
-	    HOME_TEST(a_free_in_a_capture_is_put_off_and_harms_it_not),
-	    HOME_TEST(with_its_context_it_is_gone),
-	    HOME_TEST(the_end_of_another_context_frees_it_as_ever),
-	};
-
 	home_start();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

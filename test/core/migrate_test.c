@@ -97,9 +97,8 @@ static void must_have_what_is_written_now(void)
 	assert_true(core_is_filled(grant.address, BYTES, 2));
 }
 
-static void what_is_written_after_a_move_was_taken_back_is_there(void **state)
+TEST_WITH(what_is_written_after_a_move_was_taken_back_is_there, begin, end)
 {
-	(void)state;
 	leave(false);
 	assert_true(migrate_take_back(engine));
 	must_have_what_is_written_now();
@@ -118,12 +117,11 @@ static void *let_copies_go(void *argument)
 }
 
 /* A gap that is given up opens after this. */
-static void what_is_written_after_a_move_in_a_gap_was_given_up_is_there(void **state)
+TEST_WITH(what_is_written_after_a_move_in_a_gap_was_given_up_is_there, begin, end)
 {
 	unsigned long before = sim_calls("cuStreamSynchronize");
 	pthread_t thread;
 
-	(void)state;
 	leave(true);
 	assert_ok(pthread_create(&thread, NULL, let_copies_go, &before));
 	migrate_abandon(engine);
@@ -211,9 +209,8 @@ static void must_be_there(char place)
 
 #define MANY 120
 
-static void a_mapping_that_is_refused_many_times_is_made(void **state)
+TEST_WITH(a_mapping_that_is_refused_many_times_is_made, begin_to_refuse, end_refusing)
 {
-	(void)state;
 	evict();
 	heap_trim(own.heap, 0, 64 * MIB);
 	own.device.limit = 0; /* no room there */
@@ -223,9 +220,8 @@ static void a_mapping_that_is_refused_many_times_is_made(void **state)
 	must_be_there('H');
 }
 
-static void what_is_taken_back_is_mapped_though_that_is_refused_many_times(void **state)
+TEST_WITH(what_is_taken_back_is_mapped_though_that_is_refused_many_times, begin_to_refuse, end_refusing)
 {
-	(void)state;
 	core_fill(grant.address, BYTES, 3);
 	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
 	assert_int_equal(migrate_begin(engine, piece_of(), CHUNK_HOST, false), MIGRATE_BEGUN);
@@ -237,11 +233,10 @@ static void what_is_taken_back_is_mapped_though_that_is_refused_many_times(void 
 }
 
 /* The driver's tables take memory of the device, too. */
-static void idle_memory_of_the_device_goes_back_before_a_mapping_is_given_up(void **state)
+TEST_WITH(idle_memory_of_the_device_goes_back_before_a_mapping_is_given_up, begin_to_refuse, end_refusing)
 {
 	struct heap_grant more;
 
-	(void)state;
 	own.heap->keep[CHUNK_DEVICE] = 64 * MIB;
 	assert_ok(heap_alloc(own.heap, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &more));
 	evict();
@@ -254,9 +249,8 @@ static void idle_memory_of_the_device_goes_back_before_a_mapping_is_given_up(voi
 }
 
 /* Those of the device are smaller. */
-static void what_cannot_be_mapped_on_the_host_comes_to_the_device(void **state)
+TEST_WITH(what_cannot_be_mapped_on_the_host_comes_to_the_device, begin_to_refuse, end_refusing)
 {
-	(void)state;
 	evict();
 	refused.host = true;
 	assert_true(deferred_map_map(engine));
@@ -270,11 +264,10 @@ static void map_by_hand(CUdeviceptr address)
 	assert_ok(own_map(address, BYTES, 0, arena->states[arena_unit(arena, address)].chunk->handle, 0));
 }
 
-static void with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more(void **state)
+TEST_WITH(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more, begin_to_refuse, end_refusing)
 {
 	struct heap_grant other;
 
-	(void)state;
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &other));
 	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
 	assert_true(core_leaves(&own, other.address));
@@ -304,22 +297,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_written_after_a_move_was_taken_back_is_there, begin, end),
-	    cmocka_unit_test_setup_teardown(what_is_written_after_a_move_in_a_gap_was_given_up_is_there, begin, end),
-	    cmocka_unit_test_setup_teardown(a_mapping_that_is_refused_many_times_is_made, begin_to_refuse,
-					    end_refusing),
-	    cmocka_unit_test_setup_teardown(what_is_taken_back_is_mapped_though_that_is_refused_many_times,
-					    begin_to_refuse, end_refusing),
-	    cmocka_unit_test_setup_teardown(idle_memory_of_the_device_goes_back_before_a_mapping_is_given_up,
-					    begin_to_refuse, end_refusing),
-	    cmocka_unit_test_setup_teardown(what_cannot_be_mapped_on_the_host_comes_to_the_device, begin_to_refuse,
-					    end_refusing),
-	    cmocka_unit_test_setup_teardown(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more,
-					    begin_to_refuse, end_refusing),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

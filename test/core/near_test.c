@@ -53,6 +53,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 /* Which allocations a submission pins, as bits. */
 static unsigned pinned_by(CUdeviceptr address, size_t bytes)
 {
@@ -71,9 +73,8 @@ static unsigned pinned_by(CUdeviceptr address, size_t bytes)
 }
 
 /* The first one also where the address space of the heap begins. */
-static void a_pointer_beside_a_block_keeps_it(void **state)
+TEST(a_pointer_beside_a_block_keeps_it)
 {
-	(void)state;
 	for (unsigned i = 0; i < N; i++) {
 		assert_int_equal(pinned_by(begin_of(i) - 512, 0), 0);
 		assert_int_equal(pinned_by(begin_of(i) - 511, 0), 1u << i);
@@ -87,19 +88,17 @@ static void a_pointer_beside_a_block_keeps_it(void **state)
 }
 
 /* A copy says how far it reaches. */
-static void a_range_beside_a_block_does_not(void **state)
+TEST(a_range_beside_a_block_does_not)
 {
-	(void)state;
 	assert_int_equal(pinned_by(end_of(0), 4), 0);
 	assert_int_equal(pinned_by(end_of(0) - 4, 4), 1);
 }
 
 /* Arrays of pointers are searched by these two. */
-static void a_word_beside_a_block_means_it(void **state)
+TEST(a_word_beside_a_block_means_it)
 {
 	CUdeviceptr first, bytes;
 
-	(void)state;
 	submission_heap_span(&first, &bytes);
 	for (int at = -600; at < 600; at++) {
 		bool is_near = at > -512;
@@ -111,13 +110,12 @@ static void a_word_beside_a_block_means_it(void **state)
 }
 
 /* Of such an allocation the pointer may mean all: parts that were taken apart. */
-static void a_pointer_beside_memory_on_use_keeps_all_of_it(void **state)
+TEST(a_pointer_beside_memory_on_use_keeps_all_of_it)
 {
 	const struct heap_grant before[] = {grants[0], grants[1]};
 	struct heap_grant part = {0};
 	CUdeviceptr base;
 
-	(void)state;
 	heap_set_beside(own_heap.heap, true, UINT64_MAX); /* as in `fast` */
 	assert_int_equal(heap_on_use_reserve(own_heap.heap, 2 * BLOCK_BYTES, false, &base), SW_OK);
 	for (unsigned i = 0; i < 2; i++) {
@@ -135,12 +133,11 @@ static void a_pointer_beside_memory_on_use_keeps_all_of_it(void **state)
 	memcpy(grants, before, sizeof(before));
 }
 
-static void a_grown_block_touches_no_other(void **state)
+TEST(a_grown_block_touches_no_other)
 {
 	struct heap_grant first, next;
 	uint64_t away;
 
-	(void)state;
 	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &first), SW_OK);
 	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &next), SW_OK);
 	assert_int_equal(heap_grow(own_heap.heap, first.address, BLOCK_BYTES + HEAP_UNIT, HEAP_DEVICE, &away),
@@ -153,17 +150,4 @@ static void a_grown_block_touches_no_other(void **state)
 	heap_free(own_heap.heap, next.block, next.address);
 	heap_free(own_heap.heap, first.block, first.address);
 	assert_true(heap_is_valid(own_heap.heap));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_pointer_beside_a_block_keeps_it),
-	    cmocka_unit_test(a_range_beside_a_block_does_not),
-	    cmocka_unit_test(a_word_beside_a_block_means_it),
-	    cmocka_unit_test(a_pointer_beside_memory_on_use_keeps_all_of_it),
-	    cmocka_unit_test(a_grown_block_touches_no_other),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

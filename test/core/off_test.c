@@ -8,11 +8,10 @@
 
 #include <stdlib.h>
 
-static void a_submission_goes_straight_to_the_driver(void **state)
+TEST(a_submission_goes_straight_to_the_driver)
 {
 	CUdeviceptr block;
 
-	(void)state;
 	core_driver();
 	assert_int_equal(cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
 	assert_int_equal(cuMemsetD8_v2(block, 1, 4096), CUDA_SUCCESS);
@@ -27,8 +26,5 @@ static void a_submission_goes_straight_to_the_driver(void **state)
 int main(void)
 {
 	setenv("SPILLWAY", "0", 1);
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_submission_goes_straight_to_the_driver),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -5,14 +5,9 @@
 #ifndef SPILLWAY_TEST_OPERANDS_FAKE_H
 #define SPILLWAY_TEST_OPERANDS_FAKE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/driver/real.h"
 #include "shim/submit/submission.h"
+#include "test/test.h"
 
 #define FAKE_NAMES 8192
 

@@ -64,9 +64,8 @@ static void finish(enum hook_id id, CUstream stream)
 	ASYNC(name, args, __VA_ARGS__);                                                                                \
 	ASYNC(name##_ptsz, args, __VA_ARGS__)
 
-static void copies_name_both_sides_with_their_length(void **state)
+TEST(copies_name_both_sides_with_their_length)
 {
-	(void)state;
 	SYNC_OWN(cuMemcpy, (A, B, 100), {A, 100}, {B, 100});
 	SYNC_OWN(cuMemcpyHtoD_v2, (A, H, 100), {A, 100}, {HA, 100});
 	SYNC_OWN(cuMemcpyDtoH_v2, (H, B, 100), {HA, 100}, {B, 100});
@@ -79,9 +78,8 @@ static void copies_name_both_sides_with_their_length(void **state)
 	ASYNC_OWN(cuMemcpyPeerAsync, (A, NULL, B, NULL, 100, S), {A, 100}, {B, 100});
 }
 
-static void copies_of_nothing_name_nothing(void **state)
+TEST(copies_of_nothing_name_nothing)
 {
-	(void)state;
 	SYNC(cuMemcpy, (A, B, 0));
 	SYNC(cuMemsetD8_v2, (A, 1, 0));
 	SYNC(cuMemsetD2D32_v2, (A, 64, 1, 0, 5));
@@ -90,9 +88,8 @@ static void copies_of_nothing_name_nothing(void **state)
 	ASYNC(cuMemPrefetchAsync, (A, 0, 0, S));
 }
 
-static void arrays_are_not_named(void **state)
+TEST(arrays_are_not_named)
 {
-	(void)state;
 	SYNC_OWN(cuMemcpyAtoA_v2, (ARRAY, 1, ARRAY, 2, 100));
 	SYNC_OWN(cuMemcpyAtoD_v2, (A, ARRAY, 5, 100), {A, 100});
 	SYNC_OWN(cuMemcpyDtoA_v2, (ARRAY, 5, B, 100), {B, 100});
@@ -102,9 +99,8 @@ static void arrays_are_not_named(void **state)
 	ASYNC_OWN(cuMemcpyHtoAAsync_v2, (ARRAY, 5, H, 100, S), {HA, 100});
 }
 
-static void first_versions_name_only_their_host_side(void **state)
+TEST(first_versions_name_only_their_host_side)
 {
-	(void)state;
 	SYNC(cuMemcpyHtoD, (V1, H, 100), {HA, 100});
 	SYNC(cuMemcpyDtoH, (H, V1, 100), {HA, 100});
 	SYNC(cuMemcpyDtoD, (V1, V1, 100));
@@ -150,7 +146,7 @@ static void first_versions_name_only_their_host_side(void **state)
 	ASYNC(cuMemcpy3DAsync, (&three, S), {HA + 1000, 1210});
 }
 
-static void boxes_are_named_from_first_byte_to_last(void **state)
+TEST(boxes_are_named_from_first_byte_to_last)
 {
 	CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
 			     .srcDevice = A,
@@ -165,7 +161,6 @@ static void boxes_are_named_from_first_byte_to_last(void **state)
 			     .Height = 5};
 	const struct fake_name dst = {B, 4 * 512 + 100}, src = {A + 3 * 256 + 8, 4 * 256 + 100};
 
-	(void)state;
 	SYNC_OWN(cuMemcpy2D_v2, (&two), dst, src);
 	SYNC_OWN(cuMemcpy2DUnaligned_v2, (&two), dst, src);
 	ASYNC_OWN(cuMemcpy2DAsync_v2, (&two, S), dst, src);
@@ -206,7 +201,7 @@ static void boxes_are_named_from_first_byte_to_last(void **state)
 	ASYNC_OWN(cuMemcpy3DPeerAsync, (&peer, S), dstp, srcp);
 }
 
-static void boxes_that_do_not_fit_an_address_space_name_their_base(void **state)
+TEST(boxes_that_do_not_fit_an_address_space_name_their_base)
 {
 	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 			      .srcDevice = A,
@@ -218,7 +213,6 @@ static void boxes_that_do_not_fit_an_address_space_name_their_base(void **state)
 			      .Height = 1,
 			      .Depth = 1};
 
-	(void)state;
 	SYNC(cuMemcpy3D_v2, (&copy), {A, 100}); /* one row: the pitch does not matter */
 	copy.Height = 2;
 	SYNC(cuMemcpy3D_v2, (&copy), {A, 1});
@@ -233,7 +227,7 @@ static void boxes_that_do_not_fit_an_address_space_name_their_base(void **state)
 }
 
 /* Pitch and height that are left out: whatever the driver makes of it lies in what is named. */
-static void left_out_pitches_are_packed(void **state)
+TEST(left_out_pitches_are_packed)
 {
 	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 			      .srcDevice = A,
@@ -246,15 +240,13 @@ static void left_out_pitches_are_packed(void **state)
 			      .Height = 5,
 			      .Depth = 4};
 
-	(void)state;
 	SYNC(cuMemcpy3D_v2, (&copy), {B + 10, 4 * 6 * 110 + 5 * 110 + 100}, {A, 2000});
 }
 
-static void box_range_is_exact(void **state)
+TEST(box_range_is_exact)
 {
 	struct seed seed = seed_start("box_range_is_exact");
 
-	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		struct copy_extent e = {seed_below(&seed, 9), seed_below(&seed, 5), seed_below(&seed, 5)};
 		struct copy_extent_place p = {
@@ -278,9 +270,8 @@ static void box_range_is_exact(void **state)
 	}
 }
 
-static void sets_name_what_they_fill(void **state)
+TEST(sets_name_what_they_fill)
 {
-	(void)state;
 	SYNC_OWN(cuMemsetD8_v2, (A, 0, 100), {A, 100});
 	SYNC_OWN(cuMemsetD16_v2, (A, 0, 100), {A, 200});
 	SYNC_OWN(cuMemsetD32_v2, (A, 0, 100), {A, 400});
@@ -296,13 +287,12 @@ static void sets_name_what_they_fill(void **state)
 	SYNC(cuMemsetD2D32_v2, (A, 0, 1, 10, 1), {A, 40});
 }
 
-static void lists_name_every_entry(void **state)
+TEST(lists_name_every_entry)
 {
 	CUdeviceptr dsts[] = {A, A + 4096, A + 8192}, srcs[] = {B, HA, B + 8192};
 	size_t sizes[] = {10, 20, 0};
 	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 
-	(void)state;
 	ASYNC_OWN(cuMemcpyBatchAsync, (dsts, srcs, sizes, 3, NULL, NULL, 0, NULL, S), {A, 10}, {B, 10}, {A + 4096, 20},
 		  {HA, 20});
 	ASYNC_OWN(cuMemcpyBatchAsync_v2, (dsts, srcs, sizes, 2, NULL, NULL, 0, S), {A, 10}, {B, 10}, {A + 4096, 20},
@@ -322,7 +312,7 @@ static void lists_name_every_entry(void **state)
 		  {A + 4096, 0}, {HA, 4});
 }
 
-static void lists_of_boxes_name_pointers_in_elements_of_arrays(void **state)
+TEST(lists_of_boxes_name_pointers_in_elements_of_arrays)
 {
 	CUDA_MEMCPY3D_BATCH_OP ops[2] = {
 	    {.dst = {CU_MEMCPY_OPERAND_TYPE_POINTER, {.ptr = {.ptr = A, .rowLength = 64, .layerHeight = 8}}},
@@ -333,7 +323,6 @@ static void lists_of_boxes_name_pointers_in_elements_of_arrays(void **state)
 	     .extent = {10, 4, 3}}};
 	const struct fake_name a = {A, 2 * 512 + 3 * 64 + 10}, b = {B, 120}, c = {B + 4096, 120 * 16};
 
-	(void)state;
 	ASYNC_OWN(cuMemcpy3DBatchAsync, (2, ops, NULL, 0, S), a, b, c);
 	ASYNC_OWN(cuMemcpy3DBatchAsync_v2, (2, ops, 0, S), a, b, c);
 	ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (ops, 0, S), a, b);
@@ -341,7 +330,7 @@ static void lists_of_boxes_name_pointers_in_elements_of_arrays(void **state)
 	ASYNC(cuMemcpy3DBatchAsync_v2, (1, ops, 0, S), {A, 1}, {B, 1});
 }
 
-static void memory_operations_name_their_word(void **state)
+TEST(memory_operations_name_their_word)
 {
 	CUstreamBatchMemOpParams ops[6] = {
 	    {.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, A, {1}, 0, B}},
@@ -352,7 +341,6 @@ static void memory_operations_name_their_word(void **state)
 	    {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_64, A + 24, {1}, 0, B}},
 	};
 
-	(void)state;
 	ASYNC_OWN(cuStreamWaitValue32, (S, A, 1, 0), {A, 4});
 	ASYNC_OWN(cuStreamWaitValue32_v2, (S, A, 1, 0), {A, 4});
 	ASYNC_OWN(cuStreamWaitValue64, (S, A, 1, 0), {A, 8});
@@ -369,11 +357,10 @@ static void memory_operations_name_their_word(void **state)
 	assert_int_equal(seen.n_unknown, 1);
 }
 
-static void old_launches_are_unknown_and_graphs_somebody_elses(void **state)
+TEST(old_launches_are_unknown_and_graphs_somebody_elses)
 {
 	CUfunction f = (CUfunction)0xf00d;
 
-	(void)state;
 	SYNC(cuLaunch, (f));
 	assert_int_equal(seen.n_unknown, 1);
 	assert_int_equal(seen.function, 0xf00d);
@@ -394,14 +381,13 @@ static CUresult CUDAAPI one_pointer(CUfunction function, size_t index, size_t *r
 	return index ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static void launches_name_what_the_kernel_takes(void **state)
+TEST(launches_name_what_the_kernel_takes)
 {
 	CUfunction f = (CUfunction)0xf00d;
 	CUdeviceptr word = A;
 	void *params[] = {&word};
 	CUlaunchConfig config = {.hStream = S};
 
-	(void)state;
 	real.cuFuncGetParamInfo = one_pointer;
 	ASYNC_OWN(cuLaunchKernel, (f, 1, 1, 1, 1, 1, 1, 0, S, params, NULL), {A, 0});
 	assert_int_equal(seen.function, 0xf00d);
@@ -419,9 +405,8 @@ static void launches_name_what_the_kernel_takes(void **state)
 	assert_int_equal(seen.n_unknown, 0);
 }
 
-static void every_row_has_been_called(void **state)
+TEST(every_row_has_been_called)
 {
-	(void)state;
 /* clang-format off */
 #define HOOK_SUBMIT(name, params, args) if (!called[HOOK_##name]) fail_msg("%s", #name);
 #define HOOK_SUBMIT_SYNC(name, params, args) if (!called[HOOK_##name]) fail_msg("%s", #name);
@@ -430,9 +415,8 @@ static void every_row_has_been_called(void **state)
 }
 
 /* All else may do more than it says, or bring somebody a pointer. */
-static void only_sets_touch_nothing_but_what_they_name(void **state)
+TEST(only_sets_touch_nothing_but_what_they_name)
 {
-	(void)state;
 	for (int id = 0; id < HOOK_COUNT; id++) {
 		const char *name = real_name((enum hook_id)id), *own = strstr(name, "_pt");
 		size_t n = own ? (size_t)(own - name) : strlen(name);
@@ -452,9 +436,8 @@ static void only_sets_touch_nothing_but_what_they_name(void **state)
 		seen.n_named_only != 0;                                                                                \
 	})
 
-static void a_set_brings_no_address_only_if_it_clears_words(void **state)
+TEST(a_set_brings_no_address_only_if_it_clears_words)
 {
-	(void)state;
 	assert_true(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A, 0, 4, S)));
 	assert_false(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A, 1, 4, S)));
 	assert_false(BRINGS_NONE(operands_cuMemsetD8Async(NULL, A, 0, 5, S)));
@@ -483,9 +466,8 @@ static void call_with_zeros(const char *name, void *function)
 			fail_msg("%s named %#llx", name, seen.name[i].address);
 }
 
-static void nulls_do_not_crash(void **state)
+TEST(nulls_do_not_crash)
 {
-	(void)state;
 	real.cuFuncGetParamInfo = one_pointer;
 /* clang-format off */
 #define HOOK_SUBMIT(name, params, args) call_with_zeros(#name, (void *)operands_##name);
@@ -510,9 +492,8 @@ static uint64_t number_of_set(size_t n)
 	return seen.function;
 }
 
-static void the_number_is_made_from_entry_point_and_extent(void **state)
+TEST(the_number_is_made_from_entry_point_and_extent)
 {
-	(void)state;
 	uint64_t first = number_of_set(100);
 	assert_true(first >> 63);
 	assert_int_equal(number_of_set(100), first);
@@ -520,30 +501,4 @@ static void the_number_is_made_from_entry_point_and_extent(void **state)
 	fake_forget();
 	operands_cuMemsetD8_v2(NULL, A, 1, 100);
 	assert_int_not_equal(seen.function, first);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(copies_name_both_sides_with_their_length),
-	    cmocka_unit_test(copies_of_nothing_name_nothing),
-	    cmocka_unit_test(arrays_are_not_named),
-	    cmocka_unit_test(first_versions_name_only_their_host_side),
-	    cmocka_unit_test(boxes_are_named_from_first_byte_to_last),
-	    cmocka_unit_test(boxes_that_do_not_fit_an_address_space_name_their_base),
-	    cmocka_unit_test(left_out_pitches_are_packed),
-	    cmocka_unit_test(box_range_is_exact),
-	    cmocka_unit_test(sets_name_what_they_fill),
-	    cmocka_unit_test(lists_name_every_entry),
-	    cmocka_unit_test(lists_of_boxes_name_pointers_in_elements_of_arrays),
-	    cmocka_unit_test(memory_operations_name_their_word),
-	    cmocka_unit_test(old_launches_are_unknown_and_graphs_somebody_elses),
-	    cmocka_unit_test(launches_name_what_the_kernel_takes),
-	    cmocka_unit_test(every_row_has_been_called),
-	    cmocka_unit_test(only_sets_touch_nothing_but_what_they_name),
-	    cmocka_unit_test(a_set_brings_no_address_only_if_it_clears_words),
-	    cmocka_unit_test(nulls_do_not_crash),
-	    cmocka_unit_test(the_number_is_made_from_entry_point_and_extent),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

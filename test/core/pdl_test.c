@@ -42,13 +42,12 @@ static CUlaunchConfig config_of(CUlaunchAttribute *attributes, unsigned n)
 	return (CUlaunchConfig){2, 3, 4, 5, 6, 7, 8, (CUstream)9, attributes, n};
 }
 
-static void the_one_attribute_is_cleared_in_a_copy(void **state)
+TEST(the_one_attribute_is_cleared_in_a_copy)
 {
 	CUlaunchAttribute given[4], before[4];
 	CUlaunchConfig config = config_of(given, 4);
 	uint64_t cleared = stats_get(STAT_pdl_cleared);
 
-	(void)state;
 	memset(given, 0x5a, sizeof(given)); /* padding and the rest of each value are handed on as well */
 	given[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
 	given[1].id = OVERLAP;
@@ -69,14 +68,13 @@ static void the_one_attribute_is_cleared_in_a_copy(void **state)
 	assert_int_equal(stats_get(STAT_pdl_cleared), cleared + 1);
 }
 
-static void a_launch_that_does_not_ask_for_it_is_handed_on_as_it_is(void **state)
+TEST(a_launch_that_does_not_ask_for_it_is_handed_on_as_it_is)
 {
 	CUlaunchAttribute given[2] = {{.id = OVERLAP}, {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE}};
 	CUlaunchConfig config = config_of(given, 2), none = config_of(NULL, 0), wrong = config_of(NULL, 1);
 	uint64_t cleared = stats_get(STAT_pdl_cleared);
 	const CUlaunchConfig *const all[] = {&config, &none, &wrong, NULL};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		if (all[i] == &wrong)
 			continue; /* the fake driver would read it */
@@ -87,7 +85,7 @@ static void a_launch_that_does_not_ask_for_it_is_handed_on_as_it_is(void **state
 }
 
 /* Work that waits for such an event would wait for ever without its record. */
-static void events_of_a_launch_are_kept_and_counted(void **state)
+TEST(events_of_a_launch_are_kept_and_counted)
 {
 	CUlaunchAttribute given[3] = {{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT},
 				      {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT},
@@ -95,7 +93,6 @@ static void events_of_a_launch_are_kept_and_counted(void **state)
 	CUlaunchConfig with = config_of(given, 3), without = config_of(given, 2);
 	uint64_t events = stats_get(STAT_pdl_events);
 
-	(void)state;
 	given[0].value.programmaticEvent.event = (CUevent)11;
 	given[1].value.launchCompletionEvent.event = (CUevent)12;
 	launch(&with);
@@ -107,12 +104,11 @@ static void events_of_a_launch_are_kept_and_counted(void **state)
 	assert_int_equal(stats_get(STAT_pdl_events), events + 2);
 }
 
-static void more_attributes_than_there_are_keep_their_overlap(void **state)
+TEST(more_attributes_than_there_are_keep_their_overlap)
 {
 	CUlaunchAttribute given[MOST];
 	CUlaunchConfig config = config_of(given, 32);
 
-	(void)state;
 	memset(given, 0, sizeof(given));
 	for (unsigned i = 0; i < MOST; i++) {
 		given[i].id = OVERLAP;
@@ -126,14 +122,13 @@ static void more_attributes_than_there_are_keep_their_overlap(void **state)
 	assert_ptr_equal(seen_at, &config);
 }
 
-static void the_policy_says_when(void **state)
+TEST(the_policy_says_when)
 {
 	static const struct {
 		enum policy_pdl setting;
 		bool at_start, spilled;
 	} rows[] = {{POLICY_PDL_KEEP, false, false}, {POLICY_PDL_AUTO, false, true}, {POLICY_PDL_OFF, true, true}};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		atomic_store(&pdl_cleared, false);
 		pdl_start(rows[i].setting);
@@ -141,17 +136,4 @@ static void the_policy_says_when(void **state)
 		pdl_spilled();
 		assert_int_equal(pdl_is_cleared(), rows[i].spilled);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_one_attribute_is_cleared_in_a_copy),
-	    cmocka_unit_test(a_launch_that_does_not_ask_for_it_is_handed_on_as_it_is),
-	    cmocka_unit_test(events_of_a_launch_are_kept_and_counted),
-	    cmocka_unit_test(more_attributes_than_there_are_keep_their_overlap),
-	    cmocka_unit_test(the_policy_says_when),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

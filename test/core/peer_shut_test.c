@@ -26,12 +26,11 @@ static bool is_open_within(unsigned ms)
 	return atomic_load(&opened);
 }
 
-static void who_opens_waits_for_one_gap_though_the_next_follows_at_once(void **state)
+TEST(who_opens_waits_for_one_gap_though_the_next_follows_at_once)
 {
 	const uint64_t owner = UINT64_C(1) << OWNER, both = owner | UINT64_C(1) << OTHER;
 	pthread_t thread;
 
-	(void)state;
 	assert_true(peer_shut(OWNER, owner));
 	assert_int_equal(pthread_create(&thread, NULL, open_to_other, NULL), 0);
 	while (peer_may_reach(OWNER) == owner)
@@ -56,10 +55,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_opens_waits_for_one_gap_though_the_next_follows_at_once),
-	};
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

@@ -73,9 +73,8 @@ static void assert_is(enum residence residence, unsigned reasons)
 	assert_int_equal(spill_any_held(), residence != RESIDENCE_RUNS);
 }
 
-static void it_stops_leaves_comes_back_and_goes_on(void **state)
+TEST_WITH(it_stops_leaves_comes_back_and_goes_on, begin, end)
 {
-	(void)state;
 	assert_ok(ask(RESIDENCE_STOPPED, RESIDENCE_TURN));
 	assert_is(RESIDENCE_STOPPED, RESIDENCE_TURN);
 	assert_int_equal(heap_made_device(own.heap), BYTES);
@@ -89,9 +88,8 @@ static void it_stops_leaves_comes_back_and_goes_on(void **state)
 	assert_is(RESIDENCE_RUNS, 0);
 }
 
-static void what_the_user_holds_does_not_come_back_for_its_turn(void **state)
+TEST_WITH(what_the_user_holds_does_not_come_back_for_its_turn, begin, end)
 {
-	(void)state;
 	assert_ok(ask(RESIDENCE_STOPPED, RESIDENCE_TURN));
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
 	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN | RESIDENCE_USER);
@@ -103,9 +101,8 @@ static void what_the_user_holds_does_not_come_back_for_its_turn(void **state)
 	assert_is(RESIDENCE_RUNS, 0);
 }
 
-static void what_the_user_releases_waits_for_its_turn(void **state)
+TEST_WITH(what_the_user_releases_waits_for_its_turn, begin, end)
 {
-	(void)state;
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
 	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
@@ -114,9 +111,8 @@ static void what_the_user_releases_waits_for_its_turn(void **state)
 	assert_is(RESIDENCE_RUNS, 0);
 }
 
-static void what_runs_is_released_by_nobody(void **state)
+TEST_WITH(what_runs_is_released_by_nobody, begin, end)
 {
-	(void)state;
 	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_TURN));
 	assert_ok(ask(RESIDENCE_BACK, RESIDENCE_TURN));
 	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
@@ -124,16 +120,14 @@ static void what_runs_is_released_by_nobody(void **state)
 	assert_int_equal(heap_made_device(own.heap), BYTES);
 }
 
-static void a_leave_for_the_user_that_fails_holds_nothing(void **state)
+TEST_WITH(a_leave_for_the_user_that_fails_holds_nothing, begin_without_host, end)
 {
-	(void)state;
 	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_USER), SW_NO_MEMORY);
 	assert_is(RESIDENCE_RUNS, 0);
 }
 
-static void a_leave_for_a_turn_holds_also_what_cannot_leave(void **state)
+TEST_WITH(a_leave_for_a_turn_holds_also_what_cannot_leave, begin_without_host, end)
 {
-	(void)state;
 	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_TURN), SW_NO_MEMORY);
 	assert_is(RESIDENCE_AWAY, RESIDENCE_TURN);
 	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_USER), SW_NO_MEMORY);
@@ -145,9 +139,8 @@ static void a_leave_for_a_turn_holds_also_what_cannot_leave(void **state)
 }
 
 /* end() sees that nothing holds it. */
-static void nobody_holds_what_a_dead_mover_had(void **state)
+TEST_WITH(nobody_holds_what_a_dead_mover_had, begin, end)
 {
-	(void)state;
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
 }
@@ -160,19 +153,4 @@ static int start(void **state)
 	return 0;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(it_stops_leaves_comes_back_and_goes_on),
-	    TEST(what_the_user_holds_does_not_come_back_for_its_turn),
-	    TEST(what_the_user_releases_waits_for_its_turn),
-	    TEST(what_runs_is_released_by_nobody),
-	    cmocka_unit_test_setup_teardown(a_leave_for_the_user_that_fails_holds_nothing, begin_without_host, end),
-	    cmocka_unit_test_setup_teardown(a_leave_for_a_turn_holds_also_what_cannot_leave, begin_without_host, end),
-	    TEST(nobody_holds_what_a_dead_mover_had),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

@@ -74,7 +74,7 @@ static void *free_slowly(void *argument)
 	return NULL;
 }
 
-static void the_event_of_a_segment_is_that_of_the_latest_free(void **state)
+TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 {
 	CUstream stream = async_stream(), other = async_stream();
 	struct free_of its = {.stream = stream};
@@ -82,7 +82,6 @@ static void the_event_of_a_segment_is_that_of_the_latest_free(void **state)
 	struct gate gate;
 	pthread_t thread;
 
-	(void)state;
 	make_it_move();
 	assert_ok(cuCtxGetCurrent(&its.context));
 	/* A segment that is large enough for both. */
@@ -114,13 +113,12 @@ static void the_event_of_a_segment_is_that_of_the_latest_free(void **state)
 /* ---- who else may not have it yet ---- */
 
 /* A stream that has ended, but not its work; and a stream that has freed what another one has allocated. */
-static void a_part_is_nobodys_until_its_free_is_reached(void **state)
+TEST(a_part_is_nobodys_until_its_free_is_reached)
 {
 	CUstream stream = async_stream(), other = async_stream(), third = async_stream();
 	CUdeviceptr first = async_get(3 * PART_BYTES, stream), second = async_get(3 * PART_BYTES, third), new, newer;
 	struct gate gate, later;
 
-	(void)state;
 	assert_ok(cuMemsetD8Async(first, 1, PART_BYTES, stream));
 	async_hold(&gate, stream);
 	async_hold(&later, other);
@@ -158,12 +156,11 @@ static bool is_discarded(CUdeviceptr address)
 }
 
 /* Also one up to the end, which takes the rest of the last piece where that belongs to nobody. */
-static void a_discard_ends_with_its_part(void **state)
+TEST(a_discard_ends_with_its_part)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr first = async_get(4 * PART_BYTES, stream), block[8], second, third;
 
-	(void)state;
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_int_equal(async_get(PART_BYTES, stream), first);
 	second = async_get(PART_BYTES, stream);
@@ -243,12 +240,11 @@ static void *share_streams(void *argument)
 	return NULL;
 }
 
-static void threads_may_share_streams(void **state)
+TEST(threads_may_share_streams)
 {
 	CUstream stream[STREAMS] = {async_stream(), async_stream()};
 	struct sharer sharer[THREADS];
 
-	(void)state;
 	for (unsigned i = 0; i < THREADS; i++) {
 		sharer[i] = (struct sharer){.stream = stream, .number = i + 1};
 		assert_ok(cuCtxGetCurrent(&sharer[i].context));
@@ -277,12 +273,11 @@ static CUresult query_and_let_go(CUevent event)
 	return query(event);
 }
 
-static void an_allocation_without_memory_waits_for_segments(void **state)
+TEST(an_allocation_without_memory_waits_for_segments)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr block[10], part, large;
 
-	(void)state;
 	part = async_get(4 * PART_BYTES, stream);
 	for (unsigned i = 0; i < 9; i++)
 		assert_ok(cuMemAlloc_v2(&block[i], 12 * MIB));
@@ -308,14 +303,13 @@ static void an_allocation_without_memory_waits_for_segments(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void the_driver_gets_unused_segments_before_anything_is_moved(void **state)
+TEST(the_driver_gets_unused_segments_before_anything_is_moved)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	CUstream stream = async_stream();
 	CUdeviceptr block, part;
 	struct oom_retry retry = {0};
 
-	(void)state;
 	segments_tick(); /* ticks run: unused segments stay for a while */
 	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
 	part = async_get(PART_BYTES, stream);
@@ -340,13 +334,12 @@ static unsigned site_at(CUdeviceptr address)
 }
 
 /* Sizes of other classes make other sites. */
-static void each_part_is_counted_for_who_has_allocated_it(void **state)
+TEST(each_part_is_counted_for_who_has_allocated_it)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr first = async_get(4 * PART_BYTES, stream), second;
 	unsigned before = site_at(first);
 
-	(void)state;
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_int_equal(async_get(2 * MIB, stream), first);
 	second = async_get(3 * PART_BYTES, stream);
@@ -370,14 +363,13 @@ static uint64_t reserved(CUmemPool_attribute attribute)
 	return bytes;
 }
 
-static void what_a_stream_has_not_reached_is_reserved(void **state)
+TEST(what_a_stream_has_not_reached_is_reserved)
 {
 	CUstream stream = async_stream();
 	uint64_t before = reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 	CUdeviceptr part[2] = {async_get(4 * PART_BYTES, stream), async_get(PART_BYTES, stream)};
 	struct gate gate;
 
-	(void)state;
 	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + 5 * PART_BYTES);
 	async_hold(&gate, stream);
 	assert_ok(cuMemFreeAsync(part[0], stream));
@@ -391,12 +383,11 @@ static void what_a_stream_has_not_reached_is_reserved(void **state)
 }
 
 /* A step may take some seconds, in which a segment has no use. */
-static void an_unused_segment_stays_for_some_ticks(void **state)
+TEST(an_unused_segment_stays_for_some_ticks)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr part = async_get(PART_BYTES, stream), again;
 
-	(void)state;
 	segments_tick();
 	assert_ok(cuMemFreeAsync(part, stream));
 	assert_ok(cuStreamSynchronize(stream));
@@ -426,15 +417,38 @@ static unsigned take_all(CUdeviceptr block[ALL])
 	return n;
 }
 
+/* A budget that shrinks takes what is unused before anything is moved. */
+TEST(a_smaller_budget_takes_unused_segments_first)
+{
+	struct device *device = device_get(0);
+	CUstream stream = async_stream();
+	CUdeviceptr block, part;
+	uint64_t limit = atomic_load(&device->budget.limit);
+
+	segments_tick();
+	heap_trim(atomic_load(&device->heap), 0, 0);
+	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
+	part = async_get(4 * PART_BYTES, stream);
+	assert_ok(cuMemFreeAsync(part, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	uint64_t moves = stats_get(STAT_moves_out);
+	atomic_store(&device->budget.limit, 8 * MIB);
+	assert_true(follow_make_fit(device));
+	assert_int_equal(atomic_load(&device->budget.used), 8 * MIB);
+	assert_int_equal(stats_get(STAT_moves_out), moves);
+	atomic_store(&device->budget.limit, limit);
+	assert_ok(cuMemFree_v2(block));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
 /* When that is done, or behind it. Its owner has what it has freed there at once, as before. */
-static void for_want_of_memory_a_stream_takes_what_another_has_freed(void **state)
+TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 {
 	CUstream stream = async_stream(), other = async_stream();
 	CUdeviceptr block[ALL], part[4], none;
 	int no = 0, yes = 1;
 	struct gate gate;
 
-	(void)state;
 	part[0] = async_get(4 * PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(part[0], stream));
 	assert_int_equal(async_get(PART_BYTES, stream), part[0]);
@@ -466,31 +480,6 @@ static void for_want_of_memory_a_stream_takes_what_another_has_freed(void **stat
 	assert_ok(cuStreamDestroy_v2(other));
 }
 
-/* A budget that shrinks takes what is unused before anything is moved. */
-static void a_smaller_budget_takes_unused_segments_first(void **state)
-{
-	struct device *device = device_get(0);
-	CUstream stream = async_stream();
-	CUdeviceptr block, part;
-	uint64_t limit = atomic_load(&device->budget.limit);
-
-	(void)state;
-	segments_tick();
-	heap_trim(atomic_load(&device->heap), 0, 0);
-	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
-	part = async_get(4 * PART_BYTES, stream);
-	assert_ok(cuMemFreeAsync(part, stream));
-	assert_ok(cuStreamSynchronize(stream));
-	uint64_t moves = stats_get(STAT_moves_out);
-	atomic_store(&device->budget.limit, 8 * MIB);
-	assert_true(follow_make_fit(device));
-	assert_int_equal(atomic_load(&device->budget.used), 8 * MIB);
-	assert_int_equal(stats_get(STAT_moves_out), moves);
-	atomic_store(&device->budget.limit, limit);
-	assert_ok(cuMemFree_v2(block));
-	assert_ok(cuStreamDestroy_v2(stream));
-}
-
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
 static int check(void **state)
 {
@@ -509,24 +498,13 @@ static int check(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, check)
+
 int main(void)
 {
 	static const char *const settings[] = {
 	    "SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" STREAMS_POLICY,
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no", NULL};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(the_event_of_a_segment_is_that_of_the_latest_free, check),
-	    cmocka_unit_test_teardown(a_part_is_nobodys_until_its_free_is_reached, check),
-	    cmocka_unit_test_teardown(a_discard_ends_with_its_part, check),
-	    cmocka_unit_test_teardown(threads_may_share_streams, check),
-	    cmocka_unit_test_teardown(an_allocation_without_memory_waits_for_segments, check),
-	    cmocka_unit_test_teardown(the_driver_gets_unused_segments_before_anything_is_moved, check),
-	    cmocka_unit_test_teardown(each_part_is_counted_for_who_has_allocated_it, check),
-	    cmocka_unit_test_teardown(what_a_stream_has_not_reached_is_reserved, check),
-	    cmocka_unit_test_teardown(an_unused_segment_stays_for_some_ticks, check),
-	    cmocka_unit_test_teardown(a_smaller_budget_takes_unused_segments_first, check),
-	    cmocka_unit_test_teardown(for_want_of_memory_a_stream_takes_what_another_has_freed, check),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

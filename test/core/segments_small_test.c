@@ -29,6 +29,8 @@ static int make_it_move(void **state)
 	return 0;
 }
 
+GROUP(make_it_move, NULL)
+
 /* Returns the length of the block that has this address. */
 static uint64_t block_of(CUdeviceptr address, CUdeviceptr *ret_begin)
 {
@@ -39,12 +41,11 @@ static uint64_t block_of(CUdeviceptr address, CUdeviceptr *ret_begin)
 	return atomic_load(&arena->states[unit].units) * (uint64_t)HEAP_UNIT;
 }
 
-static void small_parts_share_small_blocks(void **state)
+TEST(small_parts_share_small_blocks)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr part[3], begin[3];
 
-	(void)state;
 	part[0] = async_get(6 * MIB, stream);
 	part[1] = async_get(10 * MIB, stream);
 	part[2] = async_get(16 * MIB, stream);
@@ -58,13 +59,12 @@ static void small_parts_share_small_blocks(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void small_and_large_ones_do_not_mix(void **state)
+TEST(small_and_large_ones_do_not_mix)
 {
 	CUstream stream = async_stream();
 	CUdeviceptr large = async_get(40 * MIB, stream), small, begin;
 	struct gate gate;
 
-	(void)state;
 	assert_true(block_of(large, &begin) >= 40 * MIB);
 	/* Unused, it would be freed when ticks have stopped. */
 	async_hold(&gate, stream);
@@ -91,15 +91,13 @@ static int check(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, check)
+
 int main(void)
 {
 	static const char *const settings[] = {
 	    "SIM_MEMORY=2GiB", "SIM_FILL=0", "SPILLWAY_POLICY=" STREAMS_POLICY,
 	    "SPILLWAY_SET=device.budget=1GiB,host.budget=512MiB,spill.mode=fast,report.summary=no", NULL};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(small_parts_share_small_blocks, check),
-	    cmocka_unit_test_teardown(small_and_large_ones_do_not_mix, check),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, make_it_move, NULL);
+	return test_run();
 }

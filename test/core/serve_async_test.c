@@ -47,6 +47,8 @@ static int check_after(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, check_after)
+
 /* ---- captures ---- */
 
 /* Another thread that captures in GLOBAL mode, the strictest: it begins, waits to be let go, and ends. */
@@ -94,13 +96,12 @@ static CUresult capture_end(struct capturing *capturing)
 	return capturing->result;
 }
 
-static void a_free_during_anothers_capture_harms_nothing_and_happens_later(void **state)
+TEST(a_free_during_anothers_capture_harms_nothing_and_happens_later)
 {
 	CUdeviceptr target = alloc(MIB), gone = alloc(8 * MIB), last = alloc(4 * MIB);
 	struct capturing capturing;
 	struct ledger_row row;
 
-	(void)state;
 	capture_begin(&capturing, target);
 	assert_true(capture_is_open());
 	assert_ok(cuMemFree_v2(gone));
@@ -116,13 +117,12 @@ static void a_free_during_anothers_capture_harms_nothing_and_happens_later(void 
 	assert_ok(cuMemFree_v2(target));
 }
 
-static void allocating_during_anothers_capture_harms_nothing(void **state)
+TEST(allocating_during_anothers_capture_harms_nothing)
 {
 	CUdeviceptr target = alloc(MIB), more[3];
 	struct capturing capturing;
 	CUdeviceptr unused;
 
-	(void)state;
 	capture_begin(&capturing, target);
 	more[0] = alloc(40 * MIB);
 	more[1] = alloc(30 * MIB); /* spilled */
@@ -136,13 +136,12 @@ static void allocating_during_anothers_capture_harms_nothing(void **state)
 	assert_ok(cuMemFree_v2(target));
 }
 
-static void an_async_free_during_anothers_capture_harms_nothing(void **state)
+TEST(an_async_free_during_anothers_capture_harms_nothing)
 {
 	CUdeviceptr target = alloc(MIB), gone = alloc(8 * MIB);
 	CUstream stream = stream_new();
 	struct capturing capturing;
 
-	(void)state;
 	capture_begin(&capturing, target);
 	assert_ok(cuMemsetD8Async(gone, 3, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(gone, stream));
@@ -152,13 +151,12 @@ static void an_async_free_during_anothers_capture_harms_nothing(void **state)
 	assert_ok(cuMemFree_v2(target));
 }
 
-static void heap_memory_cannot_be_freed_into_a_graph(void **state)
+TEST(heap_memory_cannot_be_freed_into_a_graph)
 {
 	CUdeviceptr address = alloc(3 * MIB);
 	CUstream stream = stream_new();
 	CUgraph graph;
 
-	(void)state;
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuStreamEndCapture(stream, &graph));
@@ -167,12 +165,11 @@ static void heap_memory_cannot_be_freed_into_a_graph(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_stream_destroyed_in_its_capture_ends_it_for_us_too(void **state)
+TEST(a_stream_destroyed_in_its_capture_ends_it_for_us_too)
 {
 	CUdeviceptr address = alloc(3 * MIB);
 	CUstream stream = stream_new();
 
-	(void)state;
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_true(capture_is_open());
 	assert_ok(cuMemFree_v2(address));
@@ -188,13 +185,12 @@ static void a_stream_destroyed_in_its_capture_ends_it_for_us_too(void **state)
 	assert_false(capture_is_open());
 }
 
-static void a_free_during_a_recapture_does_not_end_it(void **state)
+TEST(a_free_during_a_recapture_does_not_end_it)
 {
 	CUdeviceptr address = alloc(3 * MIB);
 	CUstream stream = stream_new();
 	CUgraph graph, same;
 
-	(void)state;
 	assert_ok(cuGraphCreate(&graph, 0));
 	assert_ok(cuStreamBeginRecaptureToGraph(stream, CU_STREAM_CAPTURE_MODE_GLOBAL, graph, NULL, NULL));
 	assert_ok(cuMemFree_v2(address));
@@ -204,12 +200,11 @@ static void a_free_during_a_recapture_does_not_end_it(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_capture_that_did_not_begin_is_not_open(void **state)
+TEST(a_capture_that_did_not_begin_is_not_open)
 {
 	CUstream stream = stream_new();
 	CUgraph graph, none;
 
-	(void)state;
 	sim_fail("cuStreamBeginCapture_v2", 1, CUDA_ERROR_UNKNOWN);
 	assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_UNKNOWN);
 	assert_false(capture_is_open());
@@ -226,12 +221,11 @@ static void a_capture_that_did_not_begin_is_not_open(void **state)
 
 /* ---- behind a stream ---- */
 
-static void an_async_free_returns_at_once_and_happens_behind_its_stream(void **state)
+TEST(an_async_free_returns_at_once_and_happens_behind_its_stream)
 {
 	CUdeviceptr address = alloc(8 * MIB), other;
 	CUstream stream = stream_new();
 
-	(void)state;
 	sim_hold();
 	assert_ok(cuMemsetD8Async(address, 7, 8 * MIB, stream));
 	unsigned long waits = sim_calls("cuCtxSynchronize");
@@ -266,14 +260,13 @@ static void use_up_events(void)
 	}
 }
 
-static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void **state)
+TEST(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing)
 {
 	static const char *const names[] = {"cuStreamGetCtx", "cuEventCreate", "cuEventRecord"};
 	CUdeviceptr address = alloc(3 * MIB);
 	CUstream stream = stream_new();
 	struct ledger_row row;
 
-	(void)state;
 	use_up_events();
 	for (unsigned i = 0; i < 3; i++) {
 		sim_fail(names[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -286,12 +279,11 @@ static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void 
 }
 
 /* Making and ending an event costs more than all the rest of a free. */
-static void events_of_frees_are_used_again(void **state)
+TEST(events_of_frees_are_used_again)
 {
 	CUstream stream = stream_new();
 	CUdeviceptr blocks[8];
 
-	(void)state;
 	unsigned long before = sim_calls("cuEventCreate");
 	for (unsigned turn = 0; turn < 20; turn++) {
 		for (unsigned i = 0; i < 8; i++)
@@ -342,7 +334,7 @@ static void *free_first(void *argument)
  * One thread waits for the context in its free. Meanwhile another submits work on a block and frees it in a capture, so
  * that it is put off. When the first wait ends, the second block may still be in use.
  */
-static void a_block_put_off_during_a_wait_is_not_freed_by_that_wait(void **state)
+TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 {
 	CUdeviceptr first = alloc(4 * MIB), second = alloc(6 * MIB), target = alloc(512);
 	CUstream one = stream_new(), two = stream_new(), captured = stream_new();
@@ -351,7 +343,6 @@ static void a_block_put_off_during_a_wait_is_not_freed_by_that_wait(void **state
 	pthread_t thread;
 	CUgraph graph;
 
-	(void)state;
 	gate_submit(&early, one);
 	assert_int_equal(pthread_create(&thread, NULL, free_first, &first), 0);
 	while (sim_calls("cuCtxSynchronize") == waits)
@@ -375,8 +366,6 @@ static void a_block_put_off_during_a_wait_is_not_freed_by_that_wait(void **state
 	assert_ok(cuStreamDestroy_v2(captured));
 }
 
-#define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
-
 int main(void)
 {
 	static const char *const settings[] = {
@@ -384,19 +373,6 @@ int main(void)
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
 	    NULL,
 	};
-	const struct CMUnitTest tests[] = {
-	    CLEAN(a_free_during_anothers_capture_harms_nothing_and_happens_later),
-	    CLEAN(allocating_during_anothers_capture_harms_nothing),
-	    CLEAN(an_async_free_during_anothers_capture_harms_nothing),
-	    CLEAN(heap_memory_cannot_be_freed_into_a_graph),
-	    CLEAN(a_stream_destroyed_in_its_capture_ends_it_for_us_too),
-	    CLEAN(a_free_during_a_recapture_does_not_end_it),
-	    CLEAN(a_capture_that_did_not_begin_is_not_open),
-	    CLEAN(an_async_free_returns_at_once_and_happens_behind_its_stream),
-	    CLEAN(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing),
-	    CLEAN(events_of_frees_are_used_again),
-	    CLEAN(a_block_put_off_during_a_wait_is_not_freed_by_that_wait),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -74,9 +74,8 @@ static int comes_back_in_between(void *unused)
 	return 0;
 }
 
-static void who_comes_back_as_it_is_refused_tries_again(void **state)
+TEST(who_comes_back_as_it_is_refused_tries_again)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS, comes_back_in_between, NULL));
 }
 
@@ -89,9 +88,8 @@ static int never_comes_back(void *unused)
 	return 0;
 }
 
-static void who_has_too_short_turns_is_refused_at_last(void **state)
+TEST(who_has_too_short_turns_is_refused_at_last)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS, never_comes_back, NULL));
 }
 
@@ -106,15 +104,13 @@ static int is_not_away_yet(void *waits_long)
 	return 0;
 }
 
-static void who_is_due_a_turn_waits_for_it_before_it_is_away(void **state)
+TEST(who_is_due_a_turn_waits_for_it_before_it_is_away)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS, is_not_away_yet, NULL));
 }
 
-static void who_waits_too_long_for_its_turn_is_refused_at_last(void **state)
+TEST(who_waits_too_long_for_its_turn_is_refused_at_last)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS, is_not_away_yet, ""));
 }
 
@@ -126,9 +122,8 @@ static int asks_for_too_much(void *unused)
 	return 0;
 }
 
-static void what_can_never_be_had_is_refused_at_once(void **state)
+TEST(what_can_never_be_had_is_refused_at_once)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS, asks_for_too_much, NULL));
 }
 
@@ -142,21 +137,7 @@ static int ends_at_the_gate(void *unused)
 }
 
 /* The driver may have shut down. */
-static void who_waits_when_the_process_ends_asks_for_nothing_more(void **state)
+TEST(who_waits_when_the_process_ends_asks_for_nothing_more)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS, ends_at_the_gate, NULL));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_comes_back_as_it_is_refused_tries_again),
-	    cmocka_unit_test(who_has_too_short_turns_is_refused_at_last),
-	    cmocka_unit_test(who_is_due_a_turn_waits_for_it_before_it_is_away),
-	    cmocka_unit_test(who_waits_too_long_for_its_turn_is_refused_at_last),
-	    cmocka_unit_test(what_can_never_be_had_is_refused_at_once),
-	    cmocka_unit_test(who_waits_when_the_process_ends_asks_for_nothing_more),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

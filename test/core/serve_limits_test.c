@@ -38,15 +38,13 @@ static int passes_through(void *argument)
 	return 0;
 }
 
-static void without_vmm_everything_passes_through(void **state)
+TEST(without_vmm_everything_passes_through)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SIM_VMM=0"), passes_through, NULL));
 }
 
-static void by_policy_everything_passes_through(void **state)
+TEST(by_policy_everything_passes_through)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=default=driver"), passes_through, NULL));
 }
 
@@ -66,16 +64,14 @@ static int stays_within_the_budget(void *argument)
 	return 0;
 }
 
-static void without_host_chunks_over_the_budget_is_out_of_memory(void **state)
+TEST(without_host_chunks_over_the_budget_is_out_of_memory)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"),
 				stays_within_the_budget, NULL));
 }
 
-static void with_spilling_off_over_the_budget_is_out_of_memory(void **state)
+TEST(with_spilling_off_over_the_budget_is_out_of_memory)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=off"),
 				stays_within_the_budget, NULL));
 }
@@ -91,12 +87,11 @@ static int has_budgets(void *argument)
 	return 0;
 }
 
-static void budgets_are_bytes_shares_or_what_is_free(void **state)
+TEST(budgets_are_bytes_shares_or_what_is_free)
 {
 	uint64_t bytes[] = {100 * MIB, 7 * MIB}, share[] = {64 * MIB, 0}, half[] = {128 * MIB, 0},
 		 less[] = {3072 * MIB, 0};
 
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=7MiB"), has_budgets, bytes));
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=25%"), has_budgets, share));
 	/* Left to us: a GiB less than is free, of a small device half. */
@@ -122,9 +117,8 @@ static int uses_two_devices(void *argument)
 	return 0;
 }
 
-static void each_device_has_a_heap_and_a_budget_of_its_own(void **state)
+TEST(each_device_has_a_heap_and_a_budget_of_its_own)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=32MiB"), uses_two_devices, NULL));
 }
 
@@ -148,19 +142,17 @@ static int is_in_stage(void *argument)
 	return 0;
 }
 
-static void switched_off_we_are_not_there(void **state)
+TEST(switched_off_we_are_not_there)
 {
 	enum stage off = STAGE_OFF;
 
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY=0"), is_in_stage, &off));
 }
 
-static void a_bad_policy_passes_through_or_refuses_when_strict(void **state)
+TEST(a_bad_policy_passes_through_or_refuses_when_strict)
 {
 	enum stage off = STAGE_OFF, refuse = STAGE_REFUSE;
 
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1"), is_in_stage, &off));
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1", "SPILLWAY_STRICT=1"), is_in_stage, &refuse));
 }
@@ -188,24 +180,7 @@ static int forks(void *argument)
 	return 0;
 }
 
-static void the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on(void **state)
+TEST(the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on)
 {
-	(void)state;
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB"), forks, NULL));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(without_vmm_everything_passes_through),
-	    cmocka_unit_test(by_policy_everything_passes_through),
-	    cmocka_unit_test(without_host_chunks_over_the_budget_is_out_of_memory),
-	    cmocka_unit_test(with_spilling_off_over_the_budget_is_out_of_memory),
-	    cmocka_unit_test(budgets_are_bytes_shares_or_what_is_free),
-	    cmocka_unit_test(each_device_has_a_heap_and_a_budget_of_its_own),
-	    cmocka_unit_test(switched_off_we_are_not_there),
-	    cmocka_unit_test(a_bad_policy_passes_through_or_refuses_when_strict),
-	    cmocka_unit_test(the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

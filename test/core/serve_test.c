@@ -76,13 +76,14 @@ static int check_after(void **state)
 	return 0;
 }
 
+EACH_TEST(note_before, check_after)
+
 /* ---- addresses that may and may not be freed ---- */
 
-static void a_double_free_is_refused(void **state)
+TEST(a_double_free_is_refused)
 {
 	CUdeviceptr large = alloc(3 * MIB), small = alloc(100);
 
-	(void)state;
 	assert_ok(cuMemFree_v2(large));
 	assert_int_equal(cuMemFree_v2(large), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuMemFree_v2(small));
@@ -90,11 +91,10 @@ static void a_double_free_is_refused(void **state)
 	assert_int_equal(cuMemFreeAsync(small, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void the_middle_of_a_block_cannot_be_freed(void **state)
+TEST(the_middle_of_a_block_cannot_be_freed)
 {
 	CUdeviceptr large = alloc(6 * MIB), small = alloc(2000);
 
-	(void)state;
 	assert_int_equal(cuMemFree_v2(large + 1), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemFree_v2(large + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemFree_v2(small + 512), CUDA_ERROR_INVALID_VALUE);
@@ -105,13 +105,12 @@ static void the_middle_of_a_block_cannot_be_freed(void **state)
 	assert_ok(cuMemFree_v2(small));
 }
 
-static void a_strangers_pointer_goes_to_the_driver(void **state)
+TEST(a_strangers_pointer_goes_to_the_driver)
 {
 	CUdeviceptr stranger = 0;
 	unsigned long calls = sim_calls("cuMemFree_v2");
 	uint64_t foreign = stats_get(STAT_foreign_frees);
 
-	(void)state;
 	assert_ok(REAL(cuMemAlloc_v2)(&stranger, MIB));
 	assert_ok(cuMemFree_v2(stranger));
 	assert_int_equal(sim_calls("cuMemFree_v2"), calls + 1);
@@ -121,11 +120,10 @@ static void a_strangers_pointer_goes_to_the_driver(void **state)
 	assert_int_equal(cuMemFree_v2(0), REAL(cuMemFree_v2)(0));
 }
 
-static void managed_memory_is_counted_and_freed_by_the_driver(void **state)
+TEST(managed_memory_is_counted_and_freed_by_the_driver)
 {
 	CUdeviceptr managed;
 
-	(void)state;
 	assert_ok(cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
 	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
 	assert_int_equal(cuMemFree_v2(managed + 1), REAL(cuMemFree_v2)(managed + 1));
@@ -135,14 +133,13 @@ static void managed_memory_is_counted_and_freed_by_the_driver(void **state)
 }
 
 /* A pool is charged with what it has reserved, whether the program uses that or not. */
-static void pools_take_room_from_the_heap(void **state)
+TEST(pools_take_room_from_the_heap)
 {
 	CUdeviceptr async, ours;
 	CUmemoryPool pool;
 	cuuint64_t reserved = 0;
 	CUstream stream = stream_new();
 
-	(void)state;
 	assert_ok(cuMemAllocAsync(&async, 3 * MIB, stream));
 	assert_int_equal(stats_live(PLACE_DRIVER), 3 * MIB);
 	ours = alloc(2 * MIB);
@@ -159,12 +156,11 @@ static void pools_take_room_from_the_heap(void **state)
 	pool_refresh(device_get(0));
 }
 
-static void arguments_the_driver_would_refuse_are_refused(void **state)
+TEST(arguments_the_driver_would_refuse_are_refused)
 {
 	CUdeviceptr address = 42;
 	size_t pitch = 43;
 
-	(void)state;
 	assert_int_equal(cuMemAlloc_v2(NULL, 5), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemAlloc_v2(&address, 0), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, 0, 5, 4), CUDA_ERROR_INVALID_VALUE);
@@ -175,12 +171,11 @@ static void arguments_the_driver_would_refuse_are_refused(void **state)
 	assert_true(address == 42 && pitch == 43);
 }
 
-static void errno_and_the_current_context_are_left_alone(void **state)
+TEST(errno_and_the_current_context_are_left_alone)
 {
 	CUcontext context = context_now();
 	CUdeviceptr address, unused;
 
-	(void)state;
 	errno = EXDEV;
 	assert_ok(cuMemAlloc_v2(&address, 9 * MIB));
 	assert_int_equal(cuMemAlloc_v2(&unused, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
@@ -189,24 +184,22 @@ static void errno_and_the_current_context_are_left_alone(void **state)
 	assert_ptr_equal(context_now(), context);
 }
 
-static void without_a_context_the_driver_says_so(void **state)
+TEST(without_a_context_the_driver_says_so)
 {
 	CUcontext context = context_now();
 	CUdeviceptr address = 42;
 
-	(void)state;
 	assert_ok(cuCtxSetCurrent(NULL));
 	assert_int_equal(cuMemAlloc_v2(&address, MIB), CUDA_ERROR_INVALID_CONTEXT);
 	assert_int_equal(address, 42);
 	assert_ok(cuCtxSetCurrent(context));
 }
 
-static void a_pitched_block_has_rows_of_512_bytes(void **state)
+TEST(a_pitched_block_has_rows_of_512_bytes)
 {
 	CUdeviceptr address;
 	size_t pitch;
 
-	(void)state;
 	assert_ok(cuMemAllocPitch_v2(&address, &pitch, 1025, 3000, 4));
 	assert_int_equal(pitch, 1536);
 	assert_non_null(device_of(address + 1536 * 3000 - 1));
@@ -215,12 +208,11 @@ static void a_pitched_block_has_rows_of_512_bytes(void **state)
 	assert_ok(cuMemFree_v2(address));
 }
 
-static void serve_find_knows_blocks_by_any_address_in_them(void **state)
+TEST(serve_find_knows_blocks_by_any_address_in_them)
 {
 	CUdeviceptr large = alloc(5 * MIB), small = alloc(700);
 	struct ledger_row row = {.bytes = 1};
 
-	(void)state;
 	assert_true(serve_find(large + 5 * MIB - 1, &row));
 	assert_true(row.key == large && row.bytes == 5 * MIB && row.context == context_now());
 	assert_true(serve_find(small + 699, &row));
@@ -238,12 +230,11 @@ static void serve_find_knows_blocks_by_any_address_in_them(void **state)
 
 /* ---- over the budget ---- */
 
-static void over_the_budget_blocks_spill_and_are_counted(void **state)
+TEST(over_the_budget_blocks_spill_and_are_counted)
 {
 	uint64_t spilled = stats_get(STAT_spilled_bytes), refused = stats_get(STAT_refused);
 	CUdeviceptr first = alloc(64 * MIB), second = alloc(32 * MIB), third;
 
-	(void)state;
 	assert_int_equal(core_pages_at(first, 64 * MIB, 'D'), 32);
 	assert_int_equal(core_pages_at(second, 32 * MIB, 'H'), 16);
 	assert_int_equal(stats_get(STAT_spilled_bytes), spilled + 32 * MIB);
@@ -257,12 +248,11 @@ static void over_the_budget_blocks_spill_and_are_counted(void **state)
 	assert_int_equal(stats_live(PLACE_HOST) + stats_live(PLACE_DEVICE), 0);
 }
 
-static void memory_whose_stream_has_passed_is_used_before_anything_spills(void **state)
+TEST(memory_whose_stream_has_passed_is_used_before_anything_spills)
 {
 	CUstream stream = stream_new();
 	CUdeviceptr first = alloc(64 * MIB), second;
 
-	(void)state;
 	assert_ok(cuMemsetD8Async(first, 1, 64 * MIB, stream));
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_ok(cuStreamSynchronize(stream));
@@ -273,12 +263,11 @@ static void memory_whose_stream_has_passed_is_used_before_anything_spills(void *
 }
 
 /* What the free waits for may need the thread that allocates: no waiting for ever. */
-static void memory_whose_stream_does_not_pass_is_not_waited_for_for_ever(void **state)
+TEST(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever)
 {
 	CUstream stream = stream_new();
 	CUdeviceptr first = alloc(96 * MIB), second;
 
-	(void)state;
 	sim_hold();
 	assert_ok(cuMemsetD8Async(first, 1, 96 * MIB, stream));
 	assert_ok(cuMemFreeAsync(first, stream));
@@ -291,13 +280,12 @@ static void memory_whose_stream_does_not_pass_is_not_waited_for_for_ever(void **
 
 /* ---- contexts ---- */
 
-static void a_contexts_blocks_are_free_when_it_is_destroyed(void **state)
+TEST(a_contexts_blocks_are_free_when_it_is_destroyed)
 {
 	CUcontext first = context_now(), other;
 	CUdeviceptr mine = alloc(3 * MIB), address[3];
 	uint64_t frees = stats_get(STAT_frees);
 
-	(void)state;
 	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	address[0] = alloc(10 * MIB);
 	address[1] = alloc(100);
@@ -351,29 +339,25 @@ static void free_waits(CUdeviceptr address, size_t bytes, CUstream stream, CUcon
 	assert_ok(freeing.result);
 }
 
-static void a_free_waits_for_work_submitted_before(void **state)
+TEST(a_free_waits_for_work_submitted_before)
 {
 	CUstream stream = stream_new();
 
-	(void)state;
 	free_waits(alloc(8 * MIB), 8 * MIB, stream, context_now());
 	free_waits(alloc(4096), 4096, stream, context_now());
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_free_waits_for_the_blocks_own_context_not_the_current_one(void **state)
+TEST(a_free_waits_for_the_blocks_own_context_not_the_current_one)
 {
 	CUcontext first = context_now(), other;
 
-	(void)state;
 	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	CUstream stream = stream_new();
 	free_waits(alloc(8 * MIB), 8 * MIB, stream, first);
 	assert_ok(cuCtxDestroy_v2(other));
 	assert_ok(cuCtxSetCurrent(first));
 }
-
-#define CLEAN(test) cmocka_unit_test_setup_teardown(test, note_before, check_after)
 
 int main(void)
 {
@@ -382,24 +366,6 @@ int main(void)
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
 	    NULL,
 	};
-	const struct CMUnitTest tests[] = {
-	    CLEAN(a_double_free_is_refused),
-	    CLEAN(the_middle_of_a_block_cannot_be_freed),
-	    CLEAN(a_strangers_pointer_goes_to_the_driver),
-	    CLEAN(managed_memory_is_counted_and_freed_by_the_driver),
-	    CLEAN(pools_take_room_from_the_heap),
-	    CLEAN(arguments_the_driver_would_refuse_are_refused),
-	    CLEAN(errno_and_the_current_context_are_left_alone),
-	    CLEAN(without_a_context_the_driver_says_so),
-	    CLEAN(a_pitched_block_has_rows_of_512_bytes),
-	    CLEAN(serve_find_knows_blocks_by_any_address_in_them),
-	    CLEAN(over_the_budget_blocks_spill_and_are_counted),
-	    CLEAN(memory_whose_stream_has_passed_is_used_before_anything_spills),
-	    CLEAN(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever),
-	    CLEAN(a_contexts_blocks_are_free_when_it_is_destroyed),
-	    CLEAN(a_free_waits_for_work_submitted_before),
-	    CLEAN(a_free_waits_for_the_blocks_own_context_not_the_current_one),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

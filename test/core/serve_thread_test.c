@@ -119,11 +119,10 @@ static void run_workers(const char *name)
 	assert_true(served > STEPS);
 }
 
-static void threads_never_see_each_others_blocks(void **state)
+TEST(threads_never_see_each_others_blocks)
 {
 	struct device *device = device_get(0);
 
-	(void)state;
 	run_workers(__func__);
 	struct heap *heap = atomic_load(&device->heap);
 	core_drain();
@@ -146,7 +145,7 @@ static void *trim_often(void *argument)
 	return NULL;
 }
 
-static void trimming_beside_them_harms_nobody(void **state)
+TEST(trimming_beside_them_harms_nobody)
 {
 	atomic_bool stop = false;
 	pthread_t trimmer;
@@ -165,13 +164,12 @@ static void *count_for_another(void *block)
 }
 
 /* As the mover does, which nothing but the number tells of the thread that made the site: for the thread sanitizer. */
-static void with_the_number_of_a_site_comes_what_it_says(void **state)
+TEST(with_the_number_of_a_site_comes_what_it_says)
 {
 	unsigned before, site;
 	CUdeviceptr block;
 	pthread_t thread;
 
-	(void)state;
 	assert_ok(cuMemAlloc_v2(&block, 4 * MIB));
 	const struct arena *arena = &atomic_load(&device_get(0)->heap)->store.arena;
 	uint32_t unit = arena_unit(arena, block);
@@ -194,11 +192,6 @@ int main(void)
 	    "SPILLWAY_SET=device.budget=24MiB,host.budget=40MiB,report.summary=no",
 	    NULL,
 	};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(threads_never_see_each_others_blocks),
-	    cmocka_unit_test(trimming_beside_them_harms_nobody),
-	    cmocka_unit_test(with_the_number_of_a_site_comes_what_it_says),
-	};
 	core_start(settings);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

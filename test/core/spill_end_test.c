@@ -92,11 +92,10 @@ static bool is_closed(void)
 }
 
 /* Else threads that go on would write to what is being copied. */
-static void the_gate_stays_closed_until_an_open_gap_has_ended(void **state)
+TEST_WITH(the_gate_stays_closed_until_an_open_gap_has_ended, begin_exact, end)
 {
 	pthread_t thread;
 
-	(void)state;
 	has_mover = true;
 	at_third = sim_release;
 	assert_true(mover_start(engine));
@@ -117,9 +116,8 @@ static void lower(void)
 	atomic_store(&engine->channel.dead, true);
 }
 
-static void what_is_unmapped_is_waited_for(void **state)
+TEST_WITH(what_is_unmapped_is_waited_for, begin_fast, end)
 {
-	(void)state;
 	at_third = lower;
 	atomic_store(&engine->channel.everything.unmapped, 1);
 	spill_end();
@@ -139,11 +137,10 @@ static void *put_in_place(void *unused)
 	return NULL;
 }
 
-static void the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place(void **state)
+TEST_WITH(the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place, begin_exact, end)
 {
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&engine->channel.dead, true);
 	engine->loop.has_thread = true;
 	gate_drain();
@@ -156,26 +153,23 @@ static void the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place
 	assert_false(is_closed());
 }
 
-static void nothing_is_waited_for_for_ever(void **state)
+TEST_WITH(nothing_is_waited_for_for_ever, begin_fast, end)
 {
-	(void)state;
 	atomic_store(&engine->channel.everything.unmapped, 1);
 	spill_end();
 	assert_in_range(n_stops, 4, 20);
 	atomic_store(&engine->channel.everything.unmapped, 0);
 }
 
-static void a_mover_that_leaves_all_in_its_place_is_asked_once(void **state)
+TEST_WITH(a_mover_that_leaves_all_in_its_place_is_asked_once, begin_fast, end)
 {
-	(void)state;
 	spill_end();
 	assert_int_equal(n_stops, 1);
 }
 
 /* It may have looked before the process said that it ends. */
-static void nothing_begins_to_move_when_the_process_ends(void **state)
+TEST_WITH(nothing_begins_to_move_when_the_process_ends, begin_fast, end)
 {
-	(void)state;
 	assert_true(link_open(engine));
 	atomic_store(&mover_state.spill.ending, true);
 	assert_int_equal(migrate_begin(engine, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, false),
@@ -195,17 +189,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(the_gate_stays_closed_until_an_open_gap_has_ended, begin_exact, end),
-	    cmocka_unit_test_setup_teardown(what_is_unmapped_is_waited_for, begin_fast, end),
-	    cmocka_unit_test_setup_teardown(the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place,
-					    begin_exact, end),
-	    cmocka_unit_test_setup_teardown(nothing_is_waited_for_for_ever, begin_fast, end),
-	    cmocka_unit_test_setup_teardown(a_mover_that_leaves_all_in_its_place_is_asked_once, begin_fast, end),
-	    cmocka_unit_test_setup_teardown(nothing_begins_to_move_when_the_process_ends, begin_fast, end),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

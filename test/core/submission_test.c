@@ -74,7 +74,7 @@ static struct block_state *block_mark(void)
 	return &heap_arena(own_heap.heap)->marks[0];
 }
 
-static void each_launch_of_several_counts_on_its_own_stream(void **state)
+TEST(each_launch_of_several_counts_on_its_own_stream)
 {
 	CUstream one = stream_new(), two = stream_new();
 	unsigned *word = word_new();
@@ -82,7 +82,6 @@ static void each_launch_of_several_counts_on_its_own_stream(void **state)
 	CUDA_LAUNCH_PARAMS list[2] = {{.hStream = one, .kernelParams = params},
 				      {.hStream = two, .kernelParams = params}};
 
-	(void)state;
 	struct submission *use = submission_open(HOOK_cuLaunchCooperativeKernelMultiDevice);
 	assert_non_null(use);
 	operands_cuLaunchCooperativeKernelMultiDevice(use, list, 2, 0);
@@ -128,12 +127,11 @@ static bool somebody_waits(void)
 }
 
 /* Some piece of some block is in transit. */
-static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **state)
+TEST(a_submission_without_memory_waits_until_nothing_is_unmapped)
 {
 	CUstream stream = stream_new();
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&engine->channel.everything.unmapped, 1);
 	assert_int_equal(pthread_create(&thread, NULL, submit_without_memory, stream), 0);
 	assert_true(becomes(somebody_waits));
@@ -158,9 +156,8 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
  * A submission was read for another reason, with an engine that does not move yet, and enters the driver after tracking
  * was switched on: the mover has not seen it, and what it has named may be a part.
  */
-static void what_was_read_before_tracking_began_may_touch_anything(void **state)
+TEST(what_was_read_before_tracking_began_may_touch_anything)
 {
-	(void)state;
 	submission_set_tracking(false, false);
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	assert_non_null(use);
@@ -201,9 +198,8 @@ static struct submission *open_naming_block(void)
  * A submission was read while memory moved in gaps alone, and enters the driver when it moves beside submissions: of
  * what it names, only the blocks that its addresses are in were listed.
  */
-static void what_was_read_before_memory_moved_beside_it_may_touch_anything(void **state)
+TEST(what_was_read_before_memory_moved_beside_it_may_touch_anything)
 {
-	(void)state;
 	submission_set_tracking(false, false);
 	submission_set_tracking(true, false);
 	assert_false(submission_is_beside());
@@ -246,11 +242,10 @@ static void what_was_read_before_memory_moved_beside_it_may_touch_anything(void 
 	track_and_hold();
 }
 
-static void blocks_are_held_when_that_is_asked_for(void **state)
+TEST(blocks_are_held_when_that_is_asked_for)
 {
 	uint64_t before = block_state_last(block_mark());
 
-	(void)state;
 	hold_no_more();
 	struct submission *use = open_naming_block();
 	struct submission_stripe *stripe = admit(use);
@@ -275,9 +270,8 @@ static void ask_to_hold(void)
 }
 
 /* It is asked for when a submission has seen that it is not, and is not inside the driver yet. */
-static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
+TEST(who_enters_the_driver_after_it_was_asked_for_holds)
 {
-	(void)state;
 	hold_no_more();
 	struct submission *use = open_naming_block();
 	log_then = ask_to_hold;
@@ -314,11 +308,10 @@ static bool block_is_held(void)
 }
 
 /* A gap takes nothing from who waits for it to end. */
-static void who_waits_at_the_gate_holds_what_it_names(void **state)
+TEST(who_waits_at_the_gate_holds_what_it_names)
 {
 	pthread_t thread;
 
-	(void)state;
 	hold_no_more();
 	atomic_store(&admitted, false);
 	gate_drain();
@@ -355,14 +348,13 @@ static bool is_discarded_in(CUstream stream, CUdeviceptr address)
  * A discard in a stream's order needs to know who else names the block. Where nothing was held nobody does, so what was
  * submitted then must be done first; and at the first time somebody may be inside the driver who holds nothing.
  */
-static void a_discard_waits_for_what_held_nothing(void **state)
+TEST(a_discard_waits_for_what_held_nothing)
 {
 	CUstream one = stream_new(), two = stream_new();
 	unsigned *word = word_new();
 	struct arena *arena = heap_arena(own_heap.heap);
 	CUdeviceptr other = block + 4 * HEAP_UNIT;
 
-	(void)state;
 	arena_mark_block(arena, 4, 4);
 	hold_no_more();
 	/* Somebody is inside the driver, and has no number yet. */
@@ -397,11 +389,10 @@ static void a_discard_waits_for_what_held_nothing(void **state)
 }
 
 /* It asked for holding itself, and another one's hold is not its own. */
-static void a_discard_that_holds_nothing_is_none(void **state)
+TEST(a_discard_that_holds_nothing_is_none)
 {
 	CUstream one = stream_new();
 
-	(void)state;
 	hold_no_more();
 	struct submission *use = open_naming_block();
 	struct submission_stripe *stripe = admit(use);
@@ -417,13 +408,12 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 }
 
 /* Somebody is inside the driver at all times, but it is not the same one. */
-static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
+TEST(a_discard_does_not_wait_for_a_moment_of_rest)
 {
 	struct submission_stripe *a = &submission_stripes[SUBMISSION_STRIPES - 1],
 				 *b = &submission_stripes[SUBMISSION_STRIPES - 2];
 	CUstream one = stream_new();
 
-	(void)state;
 	hold_no_more();
 	atomic_fetch_add(&a->inside, 1);
 	for (int i = 0; i < 3; i++)
@@ -438,9 +428,8 @@ static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
 	stream_end(one);
 }
 
-static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
+TEST(nobody_is_asked_to_hold_when_nothing_is_tracked)
 {
-	(void)state;
 	submission_set_tracking(false, false);
 	assert_true(submission_ask_to_pin());
 	assert_false(submission_is_watched());
@@ -449,12 +438,11 @@ static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
 }
 
 /* What was named in another device's heap before its engine was there was not heard. */
-static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
+TEST(what_was_read_before_an_engine_came_may_touch_anything)
 {
 	static struct core_heap other_heap;
 	static struct device other_device = {.ordinal = 1};
 
-	(void)state;
 	core_heap_open(&other_heap, 64 * MIB, 64 * MIB, 0);
 	later = mover_new(&other_device, other_heap.heap, false);
 	assert_non_null(later);
@@ -476,13 +464,12 @@ static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 	assert_true(becomes(all_is_done));
 }
 
-static void an_engine_hears_of_what_names_its_memory_alone(void **state)
+TEST(an_engine_hears_of_what_names_its_memory_alone)
 {
 	uint64_t function;
 	struct named named;
 	unsigned n;
 
-	(void)state;
 	while (engine_read_log(engine, &function, &named, 1, &n))
 		;
 	while (engine_read_log(later, &function, &named, 1, &n))
@@ -495,11 +482,10 @@ static void an_engine_hears_of_what_names_its_memory_alone(void **state)
 }
 
 /* Nobody asks when it is done, so no event is recorded for it. */
-static void what_is_traced_and_no_more_has_no_number(void **state)
+TEST(what_is_traced_and_no_more_has_no_number)
 {
 	uint64_t before = completion_newest();
 
-	(void)state;
 	submission_set_tracking(false, false);
 	submission_set_trace(true);
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
@@ -527,11 +513,10 @@ static void lost(char text[4096])
 }
 
 /* The mover notices the death of a context a moment later. These are the last: the engine is dead afterwards. */
-static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
+TEST(a_stop_names_what_has_arrived_since_the_mover_looked)
 {
 	char text[4096];
 
-	(void)state;
 	engine->rests.n = 1;
 	engine->rests.at[0].transit = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
 	fault_report_note(engine);
@@ -543,11 +528,10 @@ static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 }
 
 /* The mover may have been busy with something else for seconds: pinning memory. */
-static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
+TEST(a_stop_that_is_noticed_late_is_told_all_the_same)
 {
 	char text[4096];
 
-	(void)state;
 	atomic_store(&engine->channel.dead, false);
 	engine->rests.n = 1;
 	fault_report_note(engine);
@@ -575,25 +559,4 @@ static int set_up(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_launch_of_several_counts_on_its_own_stream),
-	    cmocka_unit_test(a_submission_without_memory_waits_until_nothing_is_unmapped),
-	    cmocka_unit_test(what_was_read_before_tracking_began_may_touch_anything),
-	    cmocka_unit_test(what_was_read_before_memory_moved_beside_it_may_touch_anything),
-	    cmocka_unit_test(blocks_are_held_when_that_is_asked_for),
-	    cmocka_unit_test(who_enters_the_driver_after_it_was_asked_for_holds),
-	    cmocka_unit_test(who_waits_at_the_gate_holds_what_it_names),
-	    cmocka_unit_test(a_discard_waits_for_what_held_nothing),
-	    cmocka_unit_test(a_discard_that_holds_nothing_is_none),
-	    cmocka_unit_test(a_discard_does_not_wait_for_a_moment_of_rest),
-	    cmocka_unit_test(nobody_is_asked_to_hold_when_nothing_is_tracked),
-	    cmocka_unit_test(what_was_read_before_an_engine_came_may_touch_anything),
-	    cmocka_unit_test(an_engine_hears_of_what_names_its_memory_alone),
-	    cmocka_unit_test(what_is_traced_and_no_more_has_no_number),
-	    cmocka_unit_test(a_stop_names_what_has_arrived_since_the_mover_looked),
-	    cmocka_unit_test(a_stop_that_is_noticed_late_is_told_all_the_same),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+GROUP(set_up, NULL)

@@ -44,13 +44,12 @@ static bool is_mapped(CUdeviceptr address)
 	return mincore((void *)(uintptr_t)(address & ~(page - 1)), page, &in_core) == 0;
 }
 
-static void there_is_none_where_the_device_does_not_reach_it(void **state)
+TEST(there_is_none_where_the_device_does_not_reach_it)
 {
 	struct backend_request request = {.bytes = MIB};
 	CUdeviceptr at = 4711;
 	size_t pitch;
 
-	(void)state;
 	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
 	assert_int_equal(at, 4711);
 }
@@ -81,32 +80,29 @@ static void use_it(CUdeviceptr at)
 	assert_int_equal(stats_live(PLACE_SYSTEM), 0);
 }
 
-static void a_device_that_reaches_it_uses_it(void **state)
+TEST(a_device_that_reaches_it_uses_it)
 {
 	unsigned long calls = sim_calls("cuMemHostRegister_v2");
 
-	(void)state;
 	pageable(true);
 	use_it(system_memory(MIB, NULL));
 	use_it(system_memory(MIB, &registering)); /* not needed, not done */
 	assert_int_equal(sim_calls("cuMemHostRegister_v2"), calls);
 }
 
-static void registered_it_can_be_used_elsewhere(void **state)
+TEST(registered_it_can_be_used_elsewhere)
 {
 	unsigned long calls = sim_calls("cuMemHostUnregister");
 
-	(void)state;
 	use_it(system_memory(MIB, &registering));
 	assert_int_equal(sim_calls("cuMemHostUnregister"), calls + 1);
 }
 
 /* Of whatever size: the host budget pays for all that is pinned. */
-static void whole_pages_are_registered_and_charged(void **state)
+TEST(whole_pages_are_registered_and_charged)
 {
 	uint64_t used = atomic_load(&host_budget.used);
 
-	(void)state;
 	told_page = 65536;
 	CUdeviceptr at = system_memory(1000, &registering);
 	told_page = 0;
@@ -115,13 +111,12 @@ static void whole_pages_are_registered_and_charged(void **state)
 	assert_int_equal(atomic_load(&host_budget.used), used);
 }
 
-static void what_cannot_be_registered_leaves_nothing_behind(void **state)
+TEST(what_cannot_be_registered_leaves_nothing_behind)
 {
 	struct backend_request request = {.bytes = MIB, .system = &registering};
 	CUdeviceptr at = 4711;
 	size_t pitch;
 
-	(void)state;
 	sim_fail("cuMemHostRegister_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
 	sim_fail("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_UNKNOWN);
@@ -136,12 +131,11 @@ static void what_cannot_be_registered_leaves_nothing_behind(void **state)
 	assert_int_equal(at, 4711);
 }
 
-static void huge_pages_and_a_node_are_asked_for(void **state)
+TEST(huge_pages_and_a_node_are_asked_for)
 {
 	struct backend_system_settings settings = {.huge = true, .numa_node = 0};
 	CUdeviceptr at;
 
-	(void)state;
 	pageable(true);
 	at = system_memory(3 * MIB, &settings);
 	assert_int_equal(at % (2 * MIB), 0);
@@ -188,21 +182,19 @@ static void answers(CUdeviceptr at)
 	assert_int_equal(cuMemGetAddressRange_v2(&base, &bytes, at), CUDA_ERROR_NOT_FOUND);
 }
 
-static void it_answers_as_device_memory_with_a_host_pointer(void **state)
+TEST(it_answers_as_device_memory_with_a_host_pointer)
 {
-	(void)state;
 	answers(system_memory(10000, &registering));
 	pageable(true);
 	answers(system_memory(10000, NULL));
 }
 
-static void hints_are_taken_where_the_driver_does_not_take_them(void **state)
+TEST(hints_are_taken_where_the_driver_does_not_take_them)
 {
 	const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, none = {0};
 	CUdeviceptr at = system_memory(10000, &registering);
 	unsigned long calls = sim_calls("cuMemPrefetchAsync_v2");
 
-	(void)state;
 	assert_ok(cuMemPrefetchAsync_v2(at, 10000, device, 0, NULL));
 	assert_ok(cuMemAdvise_v2(at + 5, 9995, CU_MEM_ADVISE_SET_READ_MOSTLY, device));
 	assert_int_equal(sim_calls("cuMemPrefetchAsync_v2"), calls);
@@ -219,12 +211,11 @@ static void hints_are_taken_where_the_driver_does_not_take_them(void **state)
 
 /* ---- freeing ---- */
 
-static void a_free_waits_for_work_submitted_before(void **state)
+TEST(a_free_waits_for_work_submitted_before)
 {
 	CUstream stream = home_stream();
 	CUdeviceptr at;
 
-	(void)state;
 	pageable(true);
 	at = system_memory(MIB, NULL);
 	assert_ok(home_fill_slowly(at, 3, MIB / 4, stream)); /* would write to nothing, and end the process */
@@ -233,12 +224,11 @@ static void a_free_waits_for_work_submitted_before(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state)
+TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program)
 {
 	CUdeviceptr at = system_memory(MIB, &registering);
 	CUstream stream = home_stream();
 
-	(void)state;
 	sim_hold();
 	assert_ok(home_fill(at, 3, MIB / 4, stream));
 	assert_ok(cuMemFreeAsync(at, stream));
@@ -251,12 +241,11 @@ static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
+TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 {
 	CUdeviceptr at = system_memory(MIB, &registering);
 	CUstream stream = home_capture();
 
-	(void)state;
 	assert_ok(cuMemFree_v2(at));
 	deferred_free_reap(0);
 	assert_true(is_mapped(at));
@@ -264,11 +253,10 @@ static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
 	assert_false(is_mapped(at));
 }
 
-static void with_its_context_it_is_gone(void **state)
+TEST(with_its_context_it_is_gone)
 {
 	CUcontext first, second;
 
-	(void)state;
 	assert_ok(cuCtxGetCurrent(&first));
 	assert_ok(cuCtxCreate_v2(&second, 0, 0));
 	CUdeviceptr at = system_memory(MIB, &registering);
@@ -279,25 +267,10 @@ static void with_its_context_it_is_gone(void **state)
 	assert_ok(cuCtxSetCurrent(first));
 }
 
-#define TEST(test) cmocka_unit_test_setup_teardown(test, home_set_up, tear_down)
+EACH_TEST(home_set_up, tear_down)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(there_is_none_where_the_device_does_not_reach_it),
-	    TEST(a_device_that_reaches_it_uses_it),
-	    TEST(registered_it_can_be_used_elsewhere),
-	    TEST(whole_pages_are_registered_and_charged),
-	    TEST(what_cannot_be_registered_leaves_nothing_behind),
-	    TEST(huge_pages_and_a_node_are_asked_for),
-	    TEST(it_answers_as_device_memory_with_a_host_pointer),
-	    TEST(hints_are_taken_where_the_driver_does_not_take_them),
-	    TEST(a_free_waits_for_work_submitted_before),
-	    TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program),
-	    TEST(a_free_in_a_capture_is_put_off_and_harms_it_not),
-	    TEST(with_its_context_it_is_gone),
-	};
-
 	home_start();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -93,9 +93,10 @@ static int open_heap(void **state)
 	return 0;
 }
 
-static void what_was_there_before_is_known(void **state)
+GROUP(open_heap, NULL)
+
+TEST(what_was_there_before_is_known)
 {
-	(void)state;
 	assert_int_equal(future()->n_blocks, 1);
 	assert_int_equal(future()->block[0].begin, offset_of(first.address));
 	assert_int_equal(future()->block[0].end, offset_of(first.address) + 40 * MIB);
@@ -103,9 +104,8 @@ static void what_was_there_before_is_known(void **state)
 	assert_true(is_alive(first.address + 8 * MIB, 4) && is_alive(first.address + 16 * MIB, 16));
 }
 
-static void what_the_program_says_itself_follows_no_rule(void **state)
+TEST(what_the_program_says_itself_follows_no_rule)
 {
-	(void)state;
 	declare(declared.address + 4 * MIB, 4, false);
 	declare(declared.address + 8 * MIB, 4, true);
 	submit(first.address + 9 * MIB, first.address + 10 * MIB);
@@ -114,11 +114,10 @@ static void what_the_program_says_itself_follows_no_rule(void **state)
 	assert_int_equal(future()->log.n_alive, 2);
 }
 
-static void names_births_and_deaths_are_told_in_their_order(void **state)
+TEST(names_births_and_deaths_are_told_in_their_order)
 {
 	uint64_t from, to;
 
-	(void)state;
 	second = block_new();
 	report(second.address, 12, true);
 	submit(first.address + 17 * MIB, second.address + 11 * MIB);
@@ -142,11 +141,10 @@ static void names_births_and_deaths_are_told_in_their_order(void **state)
 	assert_int_equal(death[1].position, 3);
 }
 
-static void pieces_are_found_by_their_units(void **state)
+TEST(pieces_are_found_by_their_units)
 {
 	uint32_t unit = (uint32_t)(offset_of(first.address) / HEAP_UNIT), piece, past, other, other_past;
 
-	(void)state;
 	assert_true(future()->piece_at(future()->argument, unit, &piece, &past));
 	assert_true(piece == unit && past > unit && past <= unit + 20);
 	assert_true(future()->piece_at(future()->argument, past - 1, &other, &other_past));
@@ -155,9 +153,8 @@ static void pieces_are_found_by_their_units(void **state)
 	assert_false(future()->piece_at(future()->argument, engine->arena->n_units_seen + 50, &piece, &past));
 }
 
-static void in_fast_small_blocks_are_named_as_a_whole(void **state)
+TEST(in_fast_small_blocks_are_named_as_a_whole)
 {
-	(void)state;
 	submit(first.address + 8 * MIB, first.address + 16 * MIB);
 	assert_true(intake_read(engine));
 	assert_int_equal(future()->whole_units, tensor_extents_whole(0) / HEAP_UNIT);
@@ -168,11 +165,10 @@ static void in_fast_small_blocks_are_named_as_a_whole(void **state)
 	engine->exact = false;
 }
 
-static void after_lost_births_blocks_are_known_and_tensors_are_not(void **state)
+TEST(after_lost_births_blocks_are_known_and_tensors_are_not)
 {
 	bool born = true;
 
-	(void)state;
 	for (; lifetimes_is_known(engine->lifetimes); born = !born)
 		report(first.address + 36 * MIB, 2, born);
 	submit(first.address + 8 * MIB, first.address + 16 * MIB);
@@ -187,9 +183,8 @@ static void after_lost_births_blocks_are_known_and_tensors_are_not(void **state)
 	assert_int_equal(future()->log.n_alive, 2);
 }
 
-static void a_freed_block_is_the_allocators_no_more(void **state)
+TEST(a_freed_block_is_the_allocators_no_more)
 {
-	(void)state;
 	heap_free(own.heap, second.block, second.address);
 	submit(first.address + 8 * MIB, first.address + 16 * MIB);
 	assert_true(intake_read(engine));
@@ -201,19 +196,4 @@ static void a_freed_block_is_the_allocators_no_more(void **state)
 	assert_true(intake_read(engine));
 	assert_int_equal(future()->n_blocks, 0);
 	assert_int_equal(future()->log.n_alive, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_was_there_before_is_known),
-	    cmocka_unit_test(what_the_program_says_itself_follows_no_rule),
-	    cmocka_unit_test(names_births_and_deaths_are_told_in_their_order),
-	    cmocka_unit_test(pieces_are_found_by_their_units),
-	    cmocka_unit_test(in_fast_small_blocks_are_named_as_a_whole),
-	    cmocka_unit_test(after_lost_births_blocks_are_known_and_tensors_are_not),
-	    cmocka_unit_test(a_freed_block_is_the_allocators_no_more),
-	};
-
-	return cmocka_run_group_tests(tests, open_heap, NULL);
 }

@@ -33,6 +33,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 /* ---- arguments and results ---- */
 
 struct by_value {
@@ -55,7 +57,7 @@ static CUresult none(void)
 	return submission_is_quiet() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
-static void arguments_and_results_are_the_drivers(void **state)
+TEST(arguments_and_results_are_the_drivers)
 {
 	struct by_value value = {{9, 10, 11}};
 	CUresult (*body)(int, void *, unsigned char, float, size_t, double, long, int, struct by_value, unsigned,
@@ -63,7 +65,6 @@ static void arguments_and_results_are_the_drivers(void **state)
 	CUresult (*without)(void);
 	void *address = unknown_body((void *)many);
 
-	(void)state;
 	assert_true(address && address != (void *)many && unknown_body((void *)many) == address);
 	memcpy(&body, &address, sizeof(body));
 	address = unknown_body((void *)none);
@@ -95,14 +96,13 @@ static CUresult give(CUstream stream, unsigned *word)
 /* The stream waits for no other, and the call does not show it. So many that there are events behind some. */
 enum { MANY_CALLS = 100 };
 
-static void what_it_submits_is_done_when_everything_is(void **state)
+TEST(what_it_submits_is_done_when_everything_is)
 {
 	CUstream stream = stream_new();
 	unsigned *word = word_new();
 	CUresult (*body)(CUstream, unsigned *);
 	void *address = unknown_body((void *)give);
 
-	(void)state;
 	memcpy(&body, &address, sizeof(body));
 	track(true);
 	stream_hold(stream, word);
@@ -130,13 +130,12 @@ static CUresult make_context(CUcontext *ret_context, CUstream *ret_stream, unsig
 	return CUDA_SUCCESS;
 }
 
-static void the_context_that_it_leaves_current_is_known(void **state)
+TEST(the_context_that_it_leaves_current_is_known)
 {
 	CUcontext context = core_context(), made;
 	CUresult (*body)(CUcontext *, CUstream *, unsigned *);
 	void *address = unknown_body((void *)make_context);
 
-	(void)state;
 	memcpy(&body, &address, sizeof(body));
 	for (int on = 0; on < 2; on++) {
 		unsigned *word = word_new();
@@ -170,11 +169,10 @@ static CUresult call_back(void)
 	return inner_body(call_back, &depth);
 }
 
-static void one_may_call_another(void **state)
+TEST(one_may_call_another)
 {
 	void *address = unknown_body((void *)again);
 
-	(void)state;
 	memcpy(&inner_body, &address, sizeof(inner_body));
 	track(true);
 	assert_int_equal(inner_body(call_back, &depth), CUDA_ERROR_INVALID_VALUE);
@@ -186,28 +184,14 @@ static void one_may_call_another(void **state)
 }
 
 /* Last, as it takes all. */
-static void each_function_has_a_body_of_its_own_until_all_are_taken(void **state)
+TEST(each_function_has_a_body_of_its_own_until_all_are_taken)
 {
 	void *first = unknown_body((void *)many), *before = first;
 	char *made_up = (char *)0x1000;
 	unsigned n = 0;
 
-	(void)state;
 	for (void *body; (body = unknown_body(made_up + n)); n++, before = body)
 		assert_true(body != before && n < UNKNOWN_MOST);
 	assert_true(n >= UNKNOWN_MOST - 5);
 	assert_ptr_equal(unknown_body((void *)many), first);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(arguments_and_results_are_the_drivers),
-	    cmocka_unit_test(what_it_submits_is_done_when_everything_is),
-	    cmocka_unit_test(the_context_that_it_leaves_current_is_known),
-	    cmocka_unit_test(one_may_call_another),
-	    cmocka_unit_test(each_function_has_a_body_of_its_own_until_all_are_taken),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

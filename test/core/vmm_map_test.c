@@ -78,6 +78,8 @@ static int close_space(void **state)
 	return 0;
 }
 
+EACH_TEST(open_space, close_space)
+
 /* ---- what is moving ---- */
 
 static handle_id mapped;
@@ -125,11 +127,10 @@ static void nothing_is_mapped_over_it(handle_id handle)
 	unmap(space + PIECE);
 }
 
-static void a_drivers_handle_is_not_mapped_over_what_is_moving(void **state)
+TEST(a_drivers_handle_is_not_mapped_over_what_is_moving)
 {
 	handle_id handle = drivers_new();
 
-	(void)state;
 	begin_move();
 	nothing_is_mapped_over_it(handle);
 	end_move();
@@ -139,11 +140,10 @@ static void a_drivers_handle_is_not_mapped_over_what_is_moving(void **state)
 }
 
 /* A second mapping of our handle is one that the heap does not track. */
-static void nor_is_a_handle_of_ours_that_is_mapped_elsewhere(void **state)
+TEST(nor_is_a_handle_of_ours_that_is_mapped_elsewhere)
 {
 	handle_id handle = handle_new();
 
-	(void)state;
 	assert_ok(map(space + 2 * PIECE, handle));
 	begin_move();
 	nothing_is_mapped_over_it(handle);
@@ -152,12 +152,11 @@ static void nor_is_a_handle_of_ours_that_is_mapped_elsewhere(void **state)
 	assert_ok(cuMemRelease(handle));
 }
 
-static void nor_is_one_that_was_exported_before_it_was_mapped(void **state)
+TEST(nor_is_one_that_was_exported_before_it_was_mapped)
 {
 	handle_id handle = handle_new();
 	int file;
 
-	(void)state;
 	assert_ok(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	begin_move();
 	nothing_is_mapped_over_it(handle);
@@ -180,12 +179,11 @@ static void *open_it(void *ret_result)
 }
 
 /* As without the library: programs end if one of these fails. */
-static void calls_on_what_is_moving_wait_until_it_has_arrived(void **state)
+TEST(calls_on_what_is_moving_wait_until_it_has_arrived)
 {
 	CUresult result = CUDA_ERROR_UNKNOWN;
 	pthread_t mover, opener;
 
-	(void)state;
 	begin_move();
 	assert_int_equal(pthread_create(&mover, NULL, arrive_late, NULL), 0);
 	assert_int_equal(pthread_create(&opener, NULL, open_it, &result), 0);
@@ -226,11 +224,10 @@ CUresult __wrap_heap_unplace(struct heap *of, CUdeviceptr address, uint64_t byte
 }
 
 /* The heap would give the memory to others while the program has its handle. */
-static void a_piece_of_the_heap_has_no_handle_for_the_program(void **state)
+TEST(a_piece_of_the_heap_has_no_handle_for_the_program)
 {
 	handle_id handle = handle_new();
 
-	(void)state;
 	assert_ok(map(space, handle));
 	asks = true;
 	unmap(space);
@@ -263,13 +260,12 @@ bool __wrap_segments_give_up(const struct device *device)
 }
 
 /* Room is made by what takes other locks, and may wait. */
-static void no_lock_is_held_while_room_is_made_for_what_is_exported(void **state)
+TEST(no_lock_is_held_while_room_is_made_for_what_is_exported)
 {
 	handle_id handle = handle_new(), drivers;
 	CUdeviceptr warm;
 	int file;
 
-	(void)state;
 	assert_ok(cuMemAlloc_v2(&warm, PIECE));
 	assert_ok(cuMemFree_v2(warm));
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -295,11 +291,10 @@ static void map_three(const handle_id handles[3])
 	assert_ok(cuMemSetAccess(space, 3 * PIECE, &access_desc, 1));
 }
 
-static void an_unmapping_that_the_driver_refuses_unmaps_nothing(void **state)
+TEST(an_unmapping_that_the_driver_refuses_unmaps_nothing)
 {
 	handle_id handles[3] = {handle_new(), drivers_new(), handle_new()};
 
-	(void)state;
 	map_three(handles);
 	core_fill(space, 3 * PIECE, 8);
 	for (unsigned n = 1; n <= 3; n++) {
@@ -327,13 +322,12 @@ static void an_unmapping_that_the_driver_refuses_unmaps_nothing(void **state)
 /* ---- handles that have ended ---- */
 
 /* A driver may take a number that it has never given for an address. */
-static void a_number_of_ours_is_never_the_drivers_to_look_up(void **state)
+TEST(a_number_of_ours_is_never_the_drivers_to_look_up)
 {
 	handle_id handle = handle_new();
 	CUmemAllocationProp said;
 	int file;
 
-	(void)state;
 	assert_ok(cuMemRelease(handle));
 	unsigned long calls = sim_calls("cuMemRelease") + sim_calls("cuMemGetAllocationPropertiesFromHandle") +
 			      sim_calls("cuMemExportToShareableHandle");
@@ -375,11 +369,10 @@ void __wrap_va_ranges_count(CUdeviceptr address, int more)
 	__real_va_ranges_count(address, more);
 }
 
-static void addresses_that_have_just_been_mapped_are_not_given_back(void **state)
+TEST(addresses_that_have_just_been_mapped_are_not_given_back)
 {
 	handle_id handle = drivers_new();
 
-	(void)state;
 	gives_back = true;
 	assert_ok(map(space, handle));
 	gives_back = false;
@@ -401,23 +394,4 @@ static int start(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_drivers_handle_is_not_mapped_over_what_is_moving, open_space,
-					    close_space),
-	    cmocka_unit_test_setup_teardown(nor_is_a_handle_of_ours_that_is_mapped_elsewhere, open_space, close_space),
-	    cmocka_unit_test_setup_teardown(nor_is_one_that_was_exported_before_it_was_mapped, open_space, close_space),
-	    cmocka_unit_test_setup_teardown(calls_on_what_is_moving_wait_until_it_has_arrived, open_space, close_space),
-	    cmocka_unit_test_setup_teardown(a_piece_of_the_heap_has_no_handle_for_the_program, open_space, close_space),
-	    cmocka_unit_test_setup_teardown(no_lock_is_held_while_room_is_made_for_what_is_exported, open_space,
-					    close_space),
-	    cmocka_unit_test_setup_teardown(an_unmapping_that_the_driver_refuses_unmaps_nothing, open_space,
-					    close_space),
-	    cmocka_unit_test_setup_teardown(a_number_of_ours_is_never_the_drivers_to_look_up, open_space, close_space),
-	    cmocka_unit_test_setup_teardown(addresses_that_have_just_been_mapped_are_not_given_back, open_space,
-					    close_space),
-	};
-
-	return cmocka_run_group_tests(tests, start, NULL);
-}
+GROUP(start, NULL)

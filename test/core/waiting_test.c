@@ -72,9 +72,8 @@ static uint64_t wait_with_a_stop(unsigned at_step, uint64_t ns)
 	return channel_wait(&engine->channel, &block, 1, false, NULL);
 }
 
-static void time_stopped_is_no_wait_of_a_site(void **state)
+TEST(time_stopped_is_no_wait_of_a_site)
 {
-	(void)state;
 	assert_int_equal(wait_with_a_stop(3, 42 * SECOND), 42 * SECOND - WAITING_MOST_NS);
 	assert_int_equal(site_us(), 2000000);
 	assert_int_equal(get(STAT_wait_us), 2000000);
@@ -84,27 +83,24 @@ static void time_stopped_is_no_wait_of_a_site(void **state)
 }
 
 /* Time in which nobody could answer is not time in which nobody did. */
-static void a_stop_takes_nothing_of_the_patience(void **state)
+TEST(a_stop_takes_nothing_of_the_patience)
 {
-	(void)state;
 	wait_with_a_stop(0, 42 * SECOND);
 	assert_int_equal(steps, 19); /* of 100 ms; the stop counts for two of them */
 }
 
-static void a_wait_without_a_stop_counts_whole(void **state)
+TEST(a_wait_without_a_stop_counts_whole)
 {
-	(void)state;
 	assert_int_equal(wait_with_a_stop(UINT_MAX, 0), 0);
 	assert_int_equal(site_us(), 2000000);
 	assert_int_equal(get(STAT_waiting_us), 2000000);
 }
 
 /* Three submissions that wait for 1 s each, 0.9 s of it together. */
-static void time_in_which_several_wait_counts_once(void **state)
+TEST(time_in_which_several_wait_counts_once)
 {
 	struct waiting one, two, three;
 
-	(void)state;
 	waiting_begin(&one);
 	now_ns += 50 * MS;
 	waiting_begin(&two);
@@ -128,11 +124,10 @@ static void time_in_which_several_wait_counts_once(void **state)
 }
 
 /* A reading in the middle of it: what has passed is there, and does not come again with the next one. */
-static void a_wait_counts_in_the_time_in_which_it_is(void **state)
+TEST(a_wait_counts_in_the_time_in_which_it_is)
 {
 	struct waiting one;
 
-	(void)state;
 	waiting_begin(&one);
 	for (unsigned i = 0; i < 20; i++) {
 		now_ns += 70 * MS;
@@ -170,6 +165,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 static int begin_anew(void **state)
 {
 	(void)state;
@@ -179,14 +176,4 @@ static int begin_anew(void **state)
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(time_stopped_is_no_wait_of_a_site, begin_anew),
-	    cmocka_unit_test_setup(a_stop_takes_nothing_of_the_patience, begin_anew),
-	    cmocka_unit_test_setup(a_wait_without_a_stop_counts_whole, begin_anew),
-	    cmocka_unit_test_setup(time_in_which_several_wait_counts_once, begin_anew),
-	    cmocka_unit_test_setup(a_wait_counts_in_the_time_in_which_it_is, begin_anew),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
-}
+EACH_TEST(begin_anew, NULL)

@@ -2,14 +2,11 @@
  * How programs end, fork and keep quiet under the library.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const small[] = {"SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", NULL};
 
@@ -47,27 +44,23 @@ static void ends_with_a_summary(const char *act)
 	run_free(&outcome);
 }
 
-static void leaving_main_with_live_blocks_ends_in_a_summary(void **state)
+TEST(leaving_main_with_live_blocks_ends_in_a_summary)
 {
-	(void)state;
 	ends_with_a_summary("ends_from_main");
 }
 
-static void exit_from_a_thread_ends_in_a_summary(void **state)
+TEST(exit_from_a_thread_ends_in_a_summary)
 {
-	(void)state;
 	ends_with_a_summary("ends_from_a_thread");
 }
 
-static void exit_inside_an_exit_handler_ends_in_a_summary(void **state)
+TEST(exit_inside_an_exit_handler_ends_in_a_summary)
 {
-	(void)state;
 	ends_with_a_summary("ends_in_an_exit_handler");
 }
 
-static void frees_in_late_destructors_do_no_harm(void **state)
+TEST(frees_in_late_destructors_do_no_harm)
 {
-	(void)state;
 	ends_with_a_summary("frees_in_a_destructor");
 }
 
@@ -81,39 +74,34 @@ static void ends_as_it_would(const char *act, int status)
 	run_free(&outcome);
 }
 
-static void underscore_exit_keeps_its_status(void **state)
+TEST(underscore_exit_keeps_its_status)
 {
-	(void)state;
 	ends_as_it_would("ends_at_once", 7);
 }
 
-static void a_program_may_ask_for_its_summary(void **state)
+TEST(a_program_may_ask_for_its_summary)
 {
 	struct outcome outcome = RUN(small, ACTOR, "ends_at_once_but_says_so");
 
-	(void)state;
 	must_leave(outcome, 7, "", 1);
 	must_be_summed_up(&outcome);
 	run_free(&outcome);
 }
 
-static void abort_stays_an_abort(void **state)
+TEST(abort_stays_an_abort)
 {
-	(void)state;
 	ends_as_it_would("aborts", 128 + SIGABRT);
 }
 
-static void sigterm_stays_a_sigterm(void **state)
+TEST(sigterm_stays_a_sigterm)
 {
-	(void)state;
 	ends_as_it_would("is_terminated", 128 + SIGTERM);
 }
 
-static void a_program_without_cuda_is_silent_and_leaves_nothing(void **state)
+TEST(a_program_without_cuda_is_silent_and_leaves_nothing)
 {
 	struct outcome outcome = RUN(NULL, ACTOR, "does_nothing");
 
-	(void)state;
 	must(outcome, 0, "hello\n");
 	assert_string_equal(outcome.err, "");
 	run_free(&outcome);
@@ -124,121 +112,87 @@ static void a_program_without_cuda_is_silent_and_leaves_nothing(void **state)
 	run_free(&outcome);
 }
 
-static void a_program_that_only_asks_is_silent(void **state)
+TEST(a_program_that_only_asks_is_silent)
 {
 	struct outcome outcome = RUN(NULL, ACTOR, "only_asks");
 
-	(void)state;
 	must(outcome, 0, "hello\n");
 	assert_string_equal(outcome.err, "");
 	run_free(&outcome);
 }
 
-static void a_child_that_execs_something_else_says_nothing(void **state)
+TEST(a_child_that_execs_something_else_says_nothing)
 {
 	struct outcome outcome = RUN(small, ACTOR, "allocates_nothing_in_a_child");
 
-	(void)state;
 	must(outcome, 0, "hello\n");
 	must_be_summed_up(&outcome);
 	run_free(&outcome);
 }
 
-static void a_closed_stderr_stops_nobody(void **state)
+TEST(a_closed_stderr_stops_nobody)
 {
 	struct outcome outcome = RUN(small, ACTOR, "frees_everything_with_stderr_closed");
 
-	(void)state;
 	must(outcome, 7, "");
 	assert_string_equal(outcome.err, "");
 	run_free(&outcome);
 }
 
-static void a_child_forked_before_cuda_starts_afresh(void **state)
+TEST(a_child_forked_before_cuda_starts_afresh)
 {
 	struct outcome outcome = RUN(small, ACTOR, "forks_before");
 
-	(void)state;
 	must(outcome, 0, "");
 	assert_int_equal(run_lines_with(outcome.err, "summary of process"), 2);
 	run_free(&outcome);
 }
 
-static void a_child_forked_after_cuda_gets_the_drivers_answers(void **state)
+TEST(a_child_forked_after_cuda_gets_the_drivers_answers)
 {
 	struct outcome outcome = RUN(small, ACTOR, "forks_after");
 
-	(void)state;
 	must(outcome, 0, "");
 	must_be_summed_up(&outcome); /* the parent's; the child has none */
 	run_free(&outcome);
 }
 
-static void forks_while_threads_allocate_leave_no_lock_taken(void **state)
+TEST(forks_while_threads_allocate_leave_no_lock_taken)
 {
 	struct outcome outcome = RUN(small, ACTOR, "forks_while_threads_allocate");
 
-	(void)state;
 	/* A child that was forked before the first allocation begins afresh, and ends by _exit(): its figures stay. */
 	must_leave(outcome, 0, "", outcome.n_figures);
 	run_free(&outcome);
 }
 
-static void the_summary_can_be_switched_off(void **state)
+TEST(the_summary_can_be_switched_off)
 {
 	struct outcome outcome = RUN(SET("SPILLWAY_SET=report.summary=no"), ACTOR, "fills_up");
 
-	(void)state;
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(run_lines_with(outcome.err, "summary"), 0);
 	assert_int_equal(run_lines_with(outcome.err, "policy heap"), 0);
 	run_free(&outcome);
 }
 
-static void the_figures_come_where_they_are_asked_for(void **state)
+TEST(the_figures_come_where_they_are_asked_for)
 {
 	struct outcome outcome = RUN(SET("SPILLWAY_SET=report=full"), ACTOR, "fills_up");
 
-	(void)state;
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(run_lines_with(outcome.err, "  change: "), 1);
 	assert_int_equal(run_lines_with(outcome.err, " live at exit, "), 2);
 	run_free(&outcome);
 }
 
-static void an_ipc_handle_of_heap_memory_is_refused_with_advice(void **state)
+TEST(an_ipc_handle_of_heap_memory_is_refused_with_advice)
 {
 	struct outcome outcome = RUN(NULL, ACTOR, "asks_for_an_ipc_handle");
 
-	(void)state;
 	must(outcome, 0, "1\n1\n");
 	assert_int_equal(run_lines_with(outcome.err, "use: driver"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "ipc: yes"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "movable: no"), 1);
 	run_free(&outcome);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(leaving_main_with_live_blocks_ends_in_a_summary),
-	    cmocka_unit_test(exit_from_a_thread_ends_in_a_summary),
-	    cmocka_unit_test(exit_inside_an_exit_handler_ends_in_a_summary),
-	    cmocka_unit_test(frees_in_late_destructors_do_no_harm),
-	    cmocka_unit_test(underscore_exit_keeps_its_status),
-	    cmocka_unit_test(a_program_may_ask_for_its_summary),
-	    cmocka_unit_test(abort_stays_an_abort),
-	    cmocka_unit_test(sigterm_stays_a_sigterm),
-	    cmocka_unit_test(a_program_without_cuda_is_silent_and_leaves_nothing),
-	    cmocka_unit_test(a_program_that_only_asks_is_silent),
-	    cmocka_unit_test(a_child_that_execs_something_else_says_nothing),
-	    cmocka_unit_test(a_closed_stderr_stops_nobody),
-	    cmocka_unit_test(a_child_forked_before_cuda_starts_afresh),
-	    cmocka_unit_test(a_child_forked_after_cuda_gets_the_drivers_answers),
-	    cmocka_unit_test(forks_while_threads_allocate_leave_no_lock_taken),
-	    cmocka_unit_test(the_summary_can_be_switched_off),
-	    cmocka_unit_test(the_figures_come_where_they_are_asked_for),
-	    cmocka_unit_test(an_ipc_handle_of_heap_memory_is_refused_with_advice),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,11 @@
  * the device, 64 MiB of the host.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static CUcontext context;
 
@@ -20,6 +17,8 @@ static int set_up(void **state)
 	context = driver_start(0);
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 /* Everything that was allocated is free again, however it was laid out: the whole budget can be had in one piece. */
 static int nothing_is_lost(void **state)
@@ -34,11 +33,12 @@ static int nothing_is_lost(void **state)
 	return 0;
 }
 
-static void memory_holds_what_is_written_on_both_sides_of_the_budget(void **state)
+EACH_TEST(NULL, nothing_is_lost)
+
+TEST(memory_holds_what_is_written_on_both_sides_of_the_budget)
 {
 	CUdeviceptr block[4];
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		assert_int_equal(cu.cuMemAlloc_v2(&block[i], 20 * MIB), CUDA_SUCCESS);
 		assert_true(driver_is_heap(block[i]));
@@ -55,11 +55,10 @@ static void memory_holds_what_is_written_on_both_sides_of_the_budget(void **stat
 }
 
 /* The program gets its error, goes on, and what it had is as it was. */
-static void a_program_goes_on_after_out_of_memory(void **state)
+TEST(a_program_goes_on_after_out_of_memory)
 {
 	CUdeviceptr block, more = 4711;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 90 * MIB), CUDA_SUCCESS);
 	assert_int_equal(driver_fill(NULL, block, 99, 90 * MIB / 4), CUDA_SUCCESS);
 	for (int i = 0; i < 20; i++)
@@ -71,11 +70,10 @@ static void a_program_goes_on_after_out_of_memory(void **state)
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
-static void odd_sizes_give_the_drivers_codes(void **state)
+TEST(odd_sizes_give_the_drivers_codes)
 {
 	CUdeviceptr block = 4711;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 0), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemAlloc_v2(NULL, 4096), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemAlloc_v2(NULL, 0), CUDA_ERROR_INVALID_VALUE);
@@ -89,17 +87,15 @@ static void odd_sizes_give_the_drivers_codes(void **state)
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
-static void free_of_nothing_succeeds(void **state)
+TEST(free_of_nothing_succeeds)
 {
-	(void)state;
 	assert_int_equal(cu.cuMemFree_v2(0), CUDA_SUCCESS);
 }
 
-static void a_block_is_freed_once(void **state)
+TEST(a_block_is_freed_once)
 {
 	CUdeviceptr small, large;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&small, 5000), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAlloc_v2(&large, 9 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(small), CUDA_SUCCESS);
@@ -109,11 +105,10 @@ static void a_block_is_freed_once(void **state)
 	assert_int_equal(cu.cuMemFreeAsync(large, NULL), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void an_address_inside_a_block_frees_nothing(void **state)
+TEST(an_address_inside_a_block_frees_nothing)
 {
 	CUdeviceptr small, large;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&small, 5000), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAlloc_v2(&large, 9 * MIB), CUDA_SUCCESS);
 	assert_int_equal(driver_fill(NULL, large, 5, 9 * MIB / 4), CUDA_SUCCESS);
@@ -127,23 +122,21 @@ static void an_address_inside_a_block_frees_nothing(void **state)
 }
 
 /* Strangers go to the driver, which gives its own answer. */
-static void free_of_a_stranger_is_answered_by_the_driver(void **state)
+TEST(free_of_a_stranger_is_answered_by_the_driver)
 {
 	unsigned long before = sim_calls("cuMemFree_v2");
 	int variable;
 
-	(void)state;
 	assert_int_equal(cu.cuMemFree_v2((CUdeviceptr)&variable), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemFree_v2(12345), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(sim_calls("cuMemFree_v2") - before, 2);
 }
 
-static void what_the_driver_gave_is_freed_by_the_driver(void **state)
+TEST(what_the_driver_gave_is_freed_by_the_driver)
 {
 	CUdeviceptr managed, pooled;
 	void *host;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAllocAsync(&pooled, 4096, NULL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemHostAlloc(&host, 4096, 0), CUDA_SUCCESS);
@@ -156,12 +149,11 @@ static void what_the_driver_gave_is_freed_by_the_driver(void **state)
 	assert_int_equal(cu.cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
 }
 
-static void a_hundred_thousand_small_blocks_do_not_overlap(void **state)
+TEST(a_hundred_thousand_small_blocks_do_not_overlap)
 {
 	enum { MANY = 100000 };
 	CUdeviceptr *block = malloc(MANY * sizeof(*block));
 
-	(void)state;
 	for (unsigned i = 0; i < MANY; i++) {
 		assert_int_equal(cu.cuMemAlloc_v2(&block[i], 16 + i % 600), CUDA_SUCCESS);
 		unsigned *word = sim_pointer(block[i]);
@@ -193,13 +185,12 @@ static void must_change_nothing(CUresult result, CUresult expected)
 	errno = 4711;
 }
 
-static void errno_and_the_current_context_stay_as_they_were(void **state)
+TEST(errno_and_the_current_context_stay_as_they_were)
 {
 	CUdeviceptr block, other;
 	size_t pitch, free, total;
 	unsigned word;
 
-	(void)state;
 	errno = 4711;
 	must_change_nothing(cu.cuMemAlloc_v2(&block, 50 * MIB), CUDA_SUCCESS);
 	must_change_nothing(cu.cuMemAlloc_v2(&other, 50 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -213,22 +204,4 @@ static void errno_and_the_current_context_stay_as_they_were(void **state)
 	must_change_nothing(cu.cuMemFree_v2(other), CUDA_SUCCESS);
 	must_change_nothing(cu.cuMemFree_v2(other), CUDA_ERROR_INVALID_VALUE);
 	must_change_nothing(cu.cuCtxSynchronize(), CUDA_SUCCESS);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_teardown(name, nothing_is_lost)
-	const struct CMUnitTest tests[] = {
-	    TEST(memory_holds_what_is_written_on_both_sides_of_the_budget),
-	    TEST(a_program_goes_on_after_out_of_memory),
-	    TEST(odd_sizes_give_the_drivers_codes),
-	    TEST(free_of_nothing_succeeds),
-	    TEST(a_block_is_freed_once),
-	    TEST(an_address_inside_a_block_frees_nothing),
-	    TEST(free_of_a_stranger_is_answered_by_the_driver),
-	    TEST(what_the_driver_gave_is_freed_by_the_driver),
-	    TEST(a_hundred_thousand_small_blocks_do_not_overlap),
-	    TEST(errno_and_the_current_context_stay_as_they_were),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -5,15 +5,11 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define BYTES (3 * MIB)
 
@@ -108,31 +104,27 @@ static void each_library(void *(*how)(void), int (*what)(void), const char *driv
 	}
 }
 
-static void a_library_that_is_bound_to_what_it_links_first_is_seen(void **state)
+TEST(a_library_that_is_bound_to_what_it_links_first_is_seen)
 {
-	(void)state;
 	each_library(open_deep, by_link, NULL);
 }
 
-static void such_a_library_is_seen_when_it_looks_the_driver_up(void **state)
+TEST(such_a_library_is_seen_when_it_looks_the_driver_up)
 {
-	(void)state;
 	each_library(open_deep, by_dlsym, "libcuda.so.1");
 	each_library(open_deep, by_dlsym, driver_path);
 	each_library(open_deep, by_proc, driver_path);
 }
 
 /* A second copy of the driver in the program's own namespace; dlsym is ours then, and does not know its addresses. */
-static void a_driver_of_ones_own_by_its_path_is_not_used(void **state)
+TEST(a_driver_of_ones_own_by_its_path_is_not_used)
 {
-	(void)state;
 	each_library(open_plainly, by_dlsym, COPY);
 	each_library(open_plainly, by_proc, COPY);
 }
 
-static void a_library_in_a_namespace_of_its_own_is_seen(void **state)
+TEST(a_library_in_a_namespace_of_its_own_is_seen)
 {
-	(void)state;
 	each_library(open_apart, by_link, NULL);
 	each_library(open_apart, by_dlsym, "libcuda.so.1");
 	each_library(open_apart, by_proc, driver_path);
@@ -140,17 +132,11 @@ static void a_library_in_a_namespace_of_its_own_is_seen(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_library_that_is_bound_to_what_it_links_first_is_seen),
-	    cmocka_unit_test(such_a_library_is_seen_when_it_looks_the_driver_up),
-	    cmocka_unit_test(a_driver_of_ones_own_by_its_path_is_not_used),
-	    cmocka_unit_test(a_library_in_a_namespace_of_its_own_is_seen),
-	};
 	Dl_info info;
 
 	if (!dladdr((void *)sim_calls, &info))
 		return 1;
 	if (!realpath(info.dli_fname, driver_path))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -68,7 +68,7 @@ static void settle(void)
 /* ---- what is dead ---- */
 
 /* It begins and ends within pieces, which are of 2 MiB and more. Its neighbours were there before, or are born, too. */
-static int dying(void)
+CHILD_TEST(what_is_dead_is_not_copied_wherever_it_begins, SCENE_SETTINGS(runtime))
 {
 	begin();
 	born(3 * MIB, 6 * MIB + 512);
@@ -98,16 +98,10 @@ static int dying(void)
 	return own_end();
 }
 
-static void what_is_dead_is_not_copied_wherever_it_begins(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime), dying), 0);
-}
-
 /* ---- what is born ---- */
 
 /* What was there, and is said to be empty, is not copied in for the first submission to use it; its neighbours are. */
-static int beginning(void)
+CHILD_TEST(what_is_born_is_not_copied_in, SCENE_SETTINGS(runtime))
 {
 	begin();
 	for (unsigned i = 0; i < 100 && !dead_in(); i++) {
@@ -120,12 +114,6 @@ static int beginning(void)
 	}
 	CHECK(dead_in() > 0 && dead_out() == 0);
 	return own_end();
-}
-
-static void what_is_born_is_not_copied_in(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime), beginning), 0);
 }
 
 /* ---- where it may not say so ---- */
@@ -143,7 +131,7 @@ static void check_survives(size_t at, size_t bytes, unsigned value)
 	CHECK(dead_out() == before);
 }
 
-static int refusing(void)
+CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 {
 	CUgraph graph, second;
 	CUgraphExec exec;
@@ -188,14 +176,8 @@ static int refusing(void)
 	return own_end();
 }
 
-static void what_may_not_be_dead_survives(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime), refusing), 0);
-}
-
 /* What was discarded is born again after the block has grown: with all of it, beside what was there. */
-static int growing(void)
+CHILD_TEST(what_is_born_again_in_a_block_that_has_grown_survives, SCENE_SETTINGS(runtime))
 {
 	scene_load(&own_scene, 0);
 	pool = child_alloc(6 * MIB);
@@ -211,12 +193,6 @@ static int growing(void)
 	CHECK(holds(0, 0x4444, 4 * MIB) && holds(4 * MIB, 0x3333, 2 * MIB) && holds(6 * MIB, 0x5555, 6 * MIB));
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-static void what_is_born_again_in_a_block_that_has_grown_survives(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime), growing), 0);
 }
 
 /* ---- anything ---- */
@@ -271,22 +247,9 @@ static int anything(void)
 	return own_end();
 }
 
-static void what_is_alive_survives_any_births_and_deaths(void **state)
+TEST(what_is_alive_survives_any_births_and_deaths)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime), anything), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_dead_is_not_copied_wherever_it_begins, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_born_is_not_copied_in, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_may_not_be_dead_survives, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_born_again_in_a_block_that_has_grown_survives, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_alive_survives_any_births_and_deaths, folder_make, folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

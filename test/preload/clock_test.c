@@ -4,12 +4,9 @@
  * the time of day as it was before the step: ahead of the kernel's, by which such waits end.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-
-#include <cmocka.h>
 
 #include <sys/syscall.h>
 #include <time.h>
@@ -35,7 +32,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 	return result;
 }
 
-static int goes_on(void)
+CHILD_TEST(a_job_goes_on_when_the_time_of_day_is_set_back, SCENE_SETTINGS())
 {
 	struct scene scene;
 	struct timespec seen, kernels;
@@ -57,18 +54,4 @@ static int goes_on(void)
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	scene_close(&scene);
 	return 0;
-}
-
-static void a_job_goes_on_when_the_time_of_day_is_set_back(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), goes_on), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_job_goes_on_when_the_time_of_day_is_set_back),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

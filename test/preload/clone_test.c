@@ -5,14 +5,11 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -41,7 +38,7 @@ static bool ends(struct scene *scene, CUstream stream)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static int launches_behind_a_closed_gate(void)
+CHILD_TEST(a_child_that_was_cloned_is_not_held_at_the_gate, SCENE_SETTINGS())
 {
 	struct scene scene;
 	CUstream stream;
@@ -62,18 +59,4 @@ static int launches_behind_a_closed_gate(void)
 	MUST(cu.cuStreamDestroy_v2(stream));
 	scene_close(&scene);
 	return 0;
-}
-
-static void a_child_that_was_cloned_is_not_held_at_the_gate(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), launches_behind_a_closed_gate), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_child_that_was_cloned_is_not_held_at_the_gate),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

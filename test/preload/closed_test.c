@@ -5,20 +5,17 @@
  */
 #include "test/preload/child.h"
 #include "test/preload/fake_torch.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
 #include <glob.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- parts ---- */
 
@@ -228,40 +225,34 @@ static void run_in_all_modes(int (*part)(void))
 	}
 }
 
-static void an_interpreter_is_closed_and_asked_no_more(void **state)
+TEST(an_interpreter_is_closed_and_asked_no_more)
 {
-	(void)state;
 	run_in_all_modes(close_fake);
 }
 
-static void it_is_closed_once_no_thread_is_asking_it(void **state)
+TEST(it_is_closed_once_no_thread_is_asking_it)
 {
-	(void)state;
 	run_in_all_modes(close_beside);
 }
 
-static void a_fork_while_a_thread_asks_leaves_a_child_that_can_end(void **state)
+TEST(a_fork_while_a_thread_asks_leaves_a_child_that_can_end)
 {
-	(void)state;
 	const char *const settings[] = {CHILD_BUDGETS, NULL};
 	assert_int_equal(child_run(settings, fork_beside), 0);
 }
 
-static void the_unwinder_may_be_closed(void **state)
+TEST(the_unwinder_may_be_closed)
 {
-	(void)state;
 	run_in_all_modes(close_unwinder);
 }
 
-static void autograd_may_be_closed(void **state)
+TEST(autograd_may_be_closed)
 {
-	(void)state;
 	run_in_all_modes(close_autograd);
 }
 
-static void a_plugin_that_is_opened_where_another_was_has_its_own_rule(void **state)
+TEST(a_plugin_that_is_opened_where_another_was_has_its_own_rule)
 {
-	(void)state;
 	const char *const settings[] = {CHILD_BUDGETS, "SPILLWAY_POLICY=" PLUG_POLICY, NULL};
 	assert_int_equal(child_run(settings, open_in_turn), 0);
 }
@@ -294,16 +285,7 @@ static int close_all_real(void)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_interpreter_is_closed_and_asked_no_more),
-	    cmocka_unit_test(it_is_closed_once_no_thread_is_asking_it),
-	    cmocka_unit_test(a_fork_while_a_thread_asks_leaves_a_child_that_can_end),
-	    cmocka_unit_test(the_unwinder_may_be_closed),
-	    cmocka_unit_test(autograd_may_be_closed),
-	    cmocka_unit_test(a_plugin_that_is_opened_where_another_was_has_its_own_rule),
-	};
-
 	if (argc > 1 && !strcmp(argv[1], "real"))
 		return close_all_real();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -9,15 +9,13 @@
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -25,8 +23,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define SET  "device.budget=16MiB,host.total=64MiB,report.summary=no"
 #define MOST 64
@@ -327,11 +323,10 @@ static void is_the_one(long pid)
 	assert_true(found);
 }
 
-static void list_and_top_agree_on_who_is_who(void **state)
+TEST(list_and_top_agree_on_who_is_who)
 {
 	long pid[2];
 
-	(void)state;
 	start_both(false);
 	for (unsigned i = 0; i < 2; i++) {
 		pid[i] = shown_by_top(identity[i]);
@@ -343,12 +338,11 @@ static void list_and_top_agree_on_who_is_who(void **state)
 		rank_end(&job[i]);
 }
 
-static void each_is_suspended_by_what_list_shows(void **state)
+TEST(each_is_suspended_by_what_list_shows)
 {
 	char pid[16];
 	int status;
 
-	(void)state;
 	start_both(false);
 	assert_true(asks("suspend", identity[1]));
 	assert_true(listed(identity[1], "suspended") > 1 && listed(identity[0], "running") > 1);
@@ -365,7 +359,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void no_series_comes_twice_for_prometheus(void **state)
+TEST(no_series_comes_twice_for_prometheus)
 {
 	static char *series[20000];
 	char *line, *save, id[IDENTITY_TEXT];
@@ -373,7 +367,6 @@ static void no_series_comes_twice_for_prometheus(void **state)
 	unsigned seen[2] = {0};
 	int status;
 
-	(void)state;
 	start_both(false);
 	char *text = TOOL_OF(&status, "prom", "-");
 	assert_int_equal(status, 0);
@@ -395,9 +388,8 @@ static void no_series_comes_twice_for_prometheus(void **state)
 }
 
 /* Each sees the other one's socket in the folder they share, and no process that it could belong to. */
-static void from_inside_another_container_is_known_by_its_id(void **state)
+TEST(from_inside_another_container_is_known_by_its_id)
 {
-	(void)state;
 	start_both(true);
 	for (unsigned i = 0; i < 2; i++) {
 		rank_ask(&job[i], 'h', (unsigned)(identity[!i] >> 32));
@@ -411,12 +403,11 @@ static void from_inside_another_container_is_known_by_its_id(void **state)
 }
 
 /* host.total is 64 MiB: of one folder, whichever PID namespaces; a killed one gives its share back. */
-static void containers_that_share_a_folder_share_the_host(void **state)
+TEST(containers_that_share_a_folder_share_the_host)
 {
 	time_t end = time(NULL) + 20;
 	bool back = false;
 
-	(void)state;
 	start_both(true);
 	assert_int_equal(rank_ask(&job[0], 'a', 48), 1);
 	assert_int_equal(rank_ask(&job[1], 'a', 32), 0);
@@ -428,16 +419,4 @@ static void containers_that_share_a_folder_share_the_host(void **state)
 	rank_end(&job[1]);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(list_and_top_agree_on_who_is_who),
-	    TEST(each_is_suspended_by_what_list_shows),
-	    TEST(no_series_comes_twice_for_prometheus),
-	    TEST(from_inside_another_container_is_known_by_its_id),
-	    TEST(containers_that_share_a_folder_share_the_host),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -2,12 +2,7 @@
  * Several contexts, and contexts that end with memory in them. Two devices; budgets 32 MiB each, host 64 MiB.
  */
 #include "test/preload/driver.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 static int set_up(void **state)
 {
@@ -15,6 +10,8 @@ static int set_up(void **state)
 	driver_start(0);
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 static CUdeviceptr alloc(size_t bytes)
 {
@@ -32,11 +29,10 @@ static size_t free_now(void)
 	return free;
 }
 
-static void memory_of_one_context_is_usable_and_freeable_in_another(void **state)
+TEST(memory_of_one_context_is_usable_and_freeable_in_another)
 {
 	CUcontext primary, second, now;
 
-	(void)state;
 	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
 	CUdeviceptr block = alloc(8 * MIB);
 	assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
@@ -49,12 +45,11 @@ static void memory_of_one_context_is_usable_and_freeable_in_another(void **state
 	assert_int_equal(cu.cuCtxSetCurrent(primary), CUDA_SUCCESS);
 }
 
-static void a_destroyed_context_takes_its_memory_along(void **state)
+TEST(a_destroyed_context_takes_its_memory_along)
 {
 	CUcontext primary, second;
 	size_t before = free_now();
 
-	(void)state;
 	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
 	CUdeviceptr kept = alloc(4 * MIB);
 	assert_int_equal(driver_fill(NULL, kept, 3, MIB), CUDA_SUCCESS);
@@ -72,13 +67,12 @@ static void a_destroyed_context_takes_its_memory_along(void **state)
 }
 
 /* A context that ends while asynchronous frees are on their way. */
-static void a_destroyed_context_ends_its_pending_frees(void **state)
+TEST(a_destroyed_context_ends_its_pending_frees)
 {
 	CUcontext primary, second;
 	CUstream stream;
 	size_t before = free_now();
 
-	(void)state;
 	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
@@ -92,11 +86,10 @@ static void a_destroyed_context_ends_its_pending_frees(void **state)
 	assert_int_equal(free_now(), before);
 }
 
-static void a_reset_primary_context_starts_again(void **state)
+TEST(a_reset_primary_context_starts_again)
 {
 	CUdeviceptr block = alloc(30 * MIB), small = alloc(10);
 
-	(void)state;
 	assert_int_equal(cu.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
 	driver_start(0);
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
@@ -107,13 +100,12 @@ static void a_reset_primary_context_starts_again(void **state)
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
-static void without_a_context_calls_answer_as_the_driver(void **state)
+TEST(without_a_context_calls_answer_as_the_driver)
 {
 	CUcontext before;
 	CUdeviceptr block = 4711;
 	size_t free, total;
 
-	(void)state;
 	assert_int_equal(cu.cuCtxGetCurrent(&before), CUDA_SUCCESS);
 	CUdeviceptr live = alloc(MIB);
 	assert_int_equal(cu.cuCtxSetCurrent(NULL), CUDA_SUCCESS);
@@ -124,12 +116,11 @@ static void without_a_context_calls_answer_as_the_driver(void **state)
 	assert_int_equal(cu.cuMemFree_v2(live), CUDA_SUCCESS);
 }
 
-static void each_device_has_its_own_heap_and_budget(void **state)
+TEST(each_device_has_its_own_heap_and_budget)
 {
 	CUcontext first = driver_start(0), second = driver_start(1);
 	int ordinal = -1;
 
-	(void)state;
 	assert_ptr_not_equal(first, second);
 	CUdeviceptr there = alloc(30 * MIB);
 	assert_int_equal(sim_where(there), 'D');
@@ -145,13 +136,12 @@ static void each_device_has_its_own_heap_and_budget(void **state)
 }
 
 /* docs/facts.md, Failures of other projects: heap memory has no access for another device unless peers ask for it. */
-static void copies_between_devices_are_right(void **state)
+TEST(copies_between_devices_are_right)
 {
 	CUcontext first = driver_start(0), second = driver_start(1);
 	CUdeviceptr there = alloc(40 * MIB); /* partly on the host */
 	size_t words = 40 * MIB / 4;
 
-	(void)state;
 	assert_int_equal(driver_fill(NULL, there, 2020, words), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxSetCurrent(first), CUDA_SUCCESS);
@@ -165,18 +155,4 @@ static void copies_between_devices_are_right(void **state)
 	assert_true(driver_holds(there, 2018, words));
 	assert_int_equal(cu.cuMemFree_v2(here), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(there), CUDA_SUCCESS);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(memory_of_one_context_is_usable_and_freeable_in_another),
-	    cmocka_unit_test(a_destroyed_context_takes_its_memory_along),
-	    cmocka_unit_test(a_destroyed_context_ends_its_pending_frees),
-	    cmocka_unit_test(a_reset_primary_context_starts_again),
-	    cmocka_unit_test(without_a_context_calls_answer_as_the_driver),
-	    cmocka_unit_test(each_device_has_its_own_heap_and_budget),
-	    cmocka_unit_test(copies_between_devices_are_right),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -274,21 +274,12 @@ static int discarding_in_a_stream(void)
 	return own_end();
 }
 
-static void what_is_discarded_is_not_copied_and_what_is_written_then_is_kept(void **state)
+TEST(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept)
 {
-	(void)state;
 	if (!scene_moves())
 		return;
 	own_run(discarding);
 	own_run(discarding_at_random);
 	own_run(discarding_what_is_still_written);
 	own_run(discarding_in_a_stream);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,22 +2,18 @@
  * What dlerror() says after dlsym: of a search that found something, nothing; of one that did not, the C library's own
  * words. Started with the simulated driver, with one that lacks nearly everything (small_driver.c), and with none.
  */
+#include "test/test.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* First in this program: the search that makes the library look at the driver. */
-static void a_name_of_another_library_is_found_without_an_error(void **state)
+TEST(a_name_of_another_library_is_found_without_an_error)
 {
 	void *library = dlopen(STRANGERS, RTLD_NOW | RTLD_LOCAL);
 
-	(void)state;
 	assert_non_null(library);
 	dlerror();
 	/* It begins like a driver's name. */
@@ -29,12 +25,11 @@ static void a_name_of_another_library_is_found_without_an_error(void **state)
 	assert_null(dlerror());
 }
 
-static void a_drivers_name_is_found_without_an_error(void **state)
+TEST(a_drivers_name_is_found_without_an_error)
 {
 	static const char *const names[] = {"cuMemAlloc_v2", "cuInit", "cuMemAlloc_v2"};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 
-	(void)state;
 	if (!library)
 		skip();
 	dlerror();
@@ -50,25 +45,14 @@ static void a_drivers_name_is_found_without_an_error(void **state)
 	assert_null(dlerror());
 }
 
-static void a_name_that_is_nowhere_is_an_error(void **state)
+TEST(a_name_that_is_nowhere_is_an_error)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 
-	(void)state;
 	dlerror();
 	assert_null(dlsym(library ? library : RTLD_DEFAULT, "cuNoSuchFunction"));
 	const char *said = dlerror();
 	assert_non_null(said);
 	assert_non_null(strstr(said, "cuNoSuchFunction"));
 	assert_null(dlerror());
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_name_of_another_library_is_found_without_an_error),
-	    cmocka_unit_test(a_drivers_name_is_found_without_an_error),
-	    cmocka_unit_test(a_name_that_is_nowhere_is_an_error),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

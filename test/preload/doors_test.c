@@ -3,15 +3,12 @@
  * without us for everything else. The lists are the library's own, so a new row is tested by being there.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* clang-format off */
 static const struct row {
@@ -49,6 +46,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 /* The export of that name of libspillway.so, asked for past every hook. */
 static void *ours(const char *name)
 {
@@ -65,34 +64,30 @@ static void must_be_ours(const char *name, void *address, const char *door)
 	assert_non_null(strstr(info.dli_fname, "libspillway.so"));
 }
 
-static void every_row_linked_directly_is_ours(void **state)
+TEST(every_row_linked_directly_is_ours)
 {
-	(void)state;
 	for (size_t i = 0; i < N_HOOKED; i++)
 		must_be_ours(hooked[i].name, hooked[i].linked, "link");
 }
 
-static void every_row_by_dlsym_of_a_handle_is_ours(void **state)
+TEST(every_row_by_dlsym_of_a_handle_is_ours)
 {
-	(void)state;
 	for (size_t i = 0; i < N_HOOKED; i++)
 		must_be_ours(hooked[i].name, dlsym(cuda, hooked[i].name), "dlsym(handle)");
 }
 
-static void every_row_by_dlsym_of_the_whole_program_is_ours(void **state)
+TEST(every_row_by_dlsym_of_the_whole_program_is_ours)
 {
 	void *program = dlopen(NULL, RTLD_NOW);
 
-	(void)state;
 	for (size_t i = 0; i < N_HOOKED; i++) {
 		must_be_ours(hooked[i].name, dlsym(RTLD_DEFAULT, hooked[i].name), "dlsym(RTLD_DEFAULT)");
 		must_be_ours(hooked[i].name, dlsym(program, hooked[i].name), "dlsym(dlopen(NULL))");
 	}
 }
 
-static void functions_without_a_row_are_the_drivers_own(void **state)
+TEST(functions_without_a_row_are_the_drivers_own)
 {
-	(void)state;
 	for (size_t i = 0; i < N_OTHERS; i++) {
 		void *own = driver_native(others[i]);
 
@@ -102,12 +97,11 @@ static void functions_without_a_row_are_the_drivers_own(void **state)
 }
 
 /* One that is not in the list. A variable is no function. */
-static void a_function_of_a_newer_driver_has_a_body_that_calls_it(void **state)
+TEST(a_function_of_a_newer_driver_has_a_body_that_calls_it)
 {
 	void *own = driver_native("cuBrandNew"), *address = dlsym(cuda, "cuBrandNew"), *asked = NULL;
 	int (*body)(int, int);
 
-	(void)state;
 	assert_true(own && address && address != own);
 	assert_ptr_equal(dlsym(cuda, "cuBrandNew"), address);
 	assert_int_equal(cuGetProcAddress_v2("cuBrandNew", &asked, 13000, 0, NULL), CUDA_SUCCESS);
@@ -188,9 +182,8 @@ static bool was_reached(const char *name)
 	return false;
 }
 
-static void every_address_of_get_proc_address_is_substituted_and_no_other(void **state)
+TEST(every_address_of_get_proc_address_is_substituted_and_no_other)
 {
-	(void)state;
 	for (size_t i = 0; i < N_HOOKED; i++)
 		ask_all(hooked[i].name);
 	for (size_t i = 0; i < N_OTHERS; i++)
@@ -206,11 +199,10 @@ static void every_address_of_get_proc_address_is_substituted_and_no_other(void *
 	assert_true(was_reached("cuMemPrefetchAsync_v2"));
 }
 
-static void get_proc_address_of_itself_gives_the_abi_of_the_version(void **state)
+TEST(get_proc_address_of_itself_gives_the_abi_of_the_version)
 {
 	void *address;
 
-	(void)state;
 	assert_int_equal(cuGetProcAddress_v2("cuGetProcAddress", &address, 11030, 0, NULL), CUDA_SUCCESS);
 	must_be_ours("cuGetProcAddress", address, "version 11030");
 	assert_int_equal(cuGetProcAddress_v2("cuGetProcAddress", &address, 12000, 0, NULL), CUDA_SUCCESS);
@@ -219,13 +211,12 @@ static void get_proc_address_of_itself_gives_the_abi_of_the_version(void **state
 	must_be_ours("cuGetProcAddress", address, "four arguments");
 }
 
-static void get_proc_address_takes_null_as_the_driver_does(void **state)
+TEST(get_proc_address_takes_null_as_the_driver_does)
 {
 	__typeof__(&cuGetProcAddress_v2) five = (__typeof__(five))driver_native("cuGetProcAddress_v2");
 	CUdriverProcAddressQueryResult status;
 	void *address;
 
-	(void)state;
 	assert_int_equal(cuGetProcAddress_v2(NULL, &address, 12000, 0, &status),
 			 five(NULL, &address, 12000, 0, &status));
 	assert_int_equal(cuGetProcAddress_v2("cuMemAlloc", NULL, 12000, 0, &status),
@@ -236,12 +227,11 @@ static void get_proc_address_takes_null_as_the_driver_does(void **state)
 /* ---- calls ---- */
 
 /* The open door leads to the heap: cuMemAlloc never reaches the driver, and what comes back is cuMemMap's. */
-static void a_call_through_each_door_is_served(void **state)
+TEST(a_call_through_each_door_is_served)
 {
 	static const char *const doors[] = {"link", "handle", "default", "proc", "proc_v2"};
 	unsigned long before;
 
-	(void)state;
 	driver_start(0);
 	before = sim_calls("cuMemAlloc_v2");
 	for (size_t i = 0; i < sizeof(doors) / sizeof(doors[0]); i++) {
@@ -259,13 +249,12 @@ static void a_call_through_each_door_is_served(void **state)
 
 /* ---- names that are not the driver's ---- */
 
-static void names_that_only_begin_like_the_drivers_are_untouched(void **state)
+TEST(names_that_only_begin_like_the_drivers_are_untouched)
 {
 	static const char *const names[] = {"cudnnCreate", "cublasCreate_v2", "curl_easy_init",
 					    "cudaMalloc",  "cuMemAlloc_v2",   "cuSomethingElse"};
 	void *strangers = dlopen(STRANGERS, RTLD_NOW | RTLD_LOCAL);
 
-	(void)state;
 	assert_non_null(strangers);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		void *own = driver_dlsym()(strangers, names[i]);
@@ -276,14 +265,13 @@ static void names_that_only_begin_like_the_drivers_are_untouched(void **state)
 	dlclose(strangers);
 }
 
-static void a_name_nobody_has_is_null_with_the_same_dlerror(void **state)
+TEST(a_name_nobody_has_is_null_with_the_same_dlerror)
 {
 	static const char *const names[] = {
 	    "cuNoSuchFunction", "cudnnNoSuchFunction", "no_such_function", "", "c", "cu"};
 	void *const handles[] = {cuda, RTLD_DEFAULT};
 	char with[512];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		for (size_t h = 0; h < 2; h++) {
 			assert_null(dlsym(handles[h], names[i]));
@@ -293,22 +281,4 @@ static void a_name_nobody_has_is_null_with_the_same_dlerror(void **state)
 			assert_string_equal(with, dlerror());
 		}
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_row_linked_directly_is_ours),
-	    cmocka_unit_test(every_row_by_dlsym_of_a_handle_is_ours),
-	    cmocka_unit_test(every_row_by_dlsym_of_the_whole_program_is_ours),
-	    cmocka_unit_test(functions_without_a_row_are_the_drivers_own),
-	    cmocka_unit_test(a_function_of_a_newer_driver_has_a_body_that_calls_it),
-	    cmocka_unit_test(every_address_of_get_proc_address_is_substituted_and_no_other),
-	    cmocka_unit_test(get_proc_address_of_itself_gives_the_abi_of_the_version),
-	    cmocka_unit_test(get_proc_address_takes_null_as_the_driver_does),
-	    cmocka_unit_test(a_call_through_each_door_is_served),
-	    cmocka_unit_test(names_that_only_begin_like_the_drivers_are_untouched),
-	    cmocka_unit_test(a_name_nobody_has_is_null_with_the_same_dlerror),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -1,22 +1,18 @@
 /*
  * Loading a driver whose constructor calls dlsym ends, and the driver works; a hang is ended by the test's time limit.
  */
+#include "test/test.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-static void a_driver_that_looks_itself_up_while_loading_does_not_hang(void **state)
+TEST(a_driver_that_looks_itself_up_while_loading_does_not_hang)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
 	Dl_info info;
 
-	(void)state;
 	if (!library)
 		fail_msg("%s", dlerror());
 	int (*found)(void) = (int (*)(void))dlsym(library, "eager_found");
@@ -29,23 +25,13 @@ static void a_driver_that_looks_itself_up_while_loading_does_not_hang(void **sta
 }
 
 /* Without contexts, devices or VMM there is nothing to serve with: the driver itself answers. */
-static void a_driver_that_lacks_nearly_everything_is_passed_through(void **state)
+TEST(a_driver_that_lacks_nearly_everything_is_passed_through)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 	__typeof__(&cuMemAlloc_v2) alloc = (__typeof__(alloc))dlsym(library, "cuMemAlloc_v2");
 	CUdeviceptr block = 0;
 
-	(void)state;
 	assert_int_equal(alloc(&block, 4096), CUDA_SUCCESS);
 	assert_int_equal(block, 4096); /* what eager_driver.c answers */
 	assert_null(dlsym(library, "cuMemFree_v2"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_driver_that_looks_itself_up_while_loading_does_not_hang),
-	    cmocka_unit_test(a_driver_that_lacks_nearly_everything_is_passed_through),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

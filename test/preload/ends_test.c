@@ -2,16 +2,12 @@
  * What ends with a context, a stream or a thread: captures that nobody can end any more, frees on their way, memory.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
@@ -116,18 +112,16 @@ static int destroys_a_capturing_stream(void)
 	return frees_at_once();
 }
 
-static void a_capture_ends_with_its_context(void **state)
+TEST(a_capture_ends_with_its_context)
 {
-	(void)state;
 	PASSES(destroys_a_capturing_context);
 	PASSES(resets_a_capturing_context);
 	PASSES(resets_beside_green_contexts);
 	PASSES(releases_a_capturing_context);
 }
 
-static void a_capture_ends_with_its_stream(void **state)
+TEST(a_capture_ends_with_its_stream)
 {
-	(void)state;
 	PASSES(destroys_a_capturing_stream);
 }
 
@@ -170,9 +164,8 @@ static int ends_a_capturing_thread(void)
 	return 0;
 }
 
-static void a_capture_of_a_threads_own_stream_ends_with_the_thread(void **state)
+TEST(a_capture_of_a_threads_own_stream_ends_with_the_thread)
 {
-	(void)state;
 	PASSES(ends_a_capturing_thread);
 }
 
@@ -196,9 +189,8 @@ static int a_living_thread_goes_on_capturing(void)
 	return 0;
 }
 
-static void what_ends_elsewhere_ends_no_capture_of_a_living_thread(void **state)
+TEST(what_ends_elsewhere_ends_no_capture_of_a_living_thread)
 {
-	(void)state;
 	PASSES(a_living_thread_goes_on_capturing);
 }
 
@@ -292,21 +284,18 @@ static int fails_to_destroy_a_context(void)
 	return 0;
 }
 
-static void frees_behind_the_streams_of_a_context_happen_when_it_ends(void **state)
+TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends)
 {
-	(void)state;
 	PASSES_STATICALLY(destroys_a_context_others_wait_for);
 }
 
-static void a_free_behind_a_stream_outlives_the_context_of_the_block(void **state)
+TEST(a_free_behind_a_stream_outlives_the_context_of_the_block)
 {
-	(void)state;
 	PASSES(destroys_the_context_of_a_block_in_use);
 }
 
-static void a_context_that_does_not_end_keeps_its_blocks_and_its_frees(void **state)
+TEST(a_context_that_does_not_end_keeps_its_blocks_and_its_frees)
 {
-	(void)state;
 	PASSES(fails_to_destroy_a_context);
 }
 
@@ -337,9 +326,8 @@ static int ends_contexts_that_were_peers(void)
 	return 0;
 }
 
-static void access_that_ended_before_the_first_allocation_is_none(void **state)
+TEST(access_that_ended_before_the_first_allocation_is_none)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL}), ends_contexts_that_were_peers), 0);
 }
@@ -377,9 +365,8 @@ static int uses_contexts_in_turn(void)
 	return 0;
 }
 
-static void a_context_made_anew_has_its_own_blocks(void **state)
+TEST(a_context_made_anew_has_its_own_blocks)
 {
-	(void)state;
 	PASSES(uses_contexts_in_turn);
 }
 
@@ -419,25 +406,7 @@ static int releases_a_shared_context(void)
 	return 0;
 }
 
-static void a_release_that_is_not_the_last_takes_nothing(void **state)
+TEST(a_release_that_is_not_the_last_takes_nothing)
 {
-	(void)state;
 	PASSES(releases_a_shared_context);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_capture_ends_with_its_context),
-	    cmocka_unit_test(a_capture_ends_with_its_stream),
-	    cmocka_unit_test(a_capture_of_a_threads_own_stream_ends_with_the_thread),
-	    cmocka_unit_test(what_ends_elsewhere_ends_no_capture_of_a_living_thread),
-	    cmocka_unit_test(frees_behind_the_streams_of_a_context_happen_when_it_ends),
-	    cmocka_unit_test(a_free_behind_a_stream_outlives_the_context_of_the_block),
-	    cmocka_unit_test(a_context_that_does_not_end_keeps_its_blocks_and_its_frees),
-	    cmocka_unit_test(access_that_ended_before_the_first_allocation_is_none),
-	    cmocka_unit_test(a_context_made_anew_has_its_own_blocks),
-	    cmocka_unit_test(a_release_that_is_not_the_last_takes_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,9 +102,8 @@ static int moving(void)
 	return own_end();
 }
 
-static void what_is_reported_moves(void **state)
+TEST(what_is_reported_moves)
 {
-	(void)state;
 	expandable_run(moving);
 }
 
@@ -131,9 +130,8 @@ static int last_bytes(void)
 	return own_end();
 }
 
-static void a_handle_moves_of_which_only_the_end_is_alive(void **state)
+TEST(a_handle_moves_of_which_only_the_end_is_alive)
 {
-	(void)state;
 	expandable_run(last_bytes);
 }
 
@@ -159,9 +157,8 @@ static int using(void)
 	return own_end();
 }
 
-static void nothing_moves_of_what_a_kernel_uses(void **state)
+TEST(nothing_moves_of_what_a_kernel_uses)
 {
-	(void)state;
 	expandable_run(using);
 }
 
@@ -217,9 +214,8 @@ static int going_back(void)
 	return own_end();
 }
 
-static void nothing_moves_of_what_a_kernel_uses_backwards(void **state)
+TEST(nothing_moves_of_what_a_kernel_uses_backwards)
 {
-	(void)state;
 	expandable_run(going_back);
 }
 
@@ -247,9 +243,8 @@ static int copying(void)
 	return own_end();
 }
 
-static void nothing_moves_of_what_a_copy_uses(void **state)
+TEST(nothing_moves_of_what_a_copy_uses)
 {
-	(void)state;
 	expandable_run(copying);
 }
 
@@ -299,9 +294,8 @@ static int shrinking(void)
 	return own_end();
 }
 
-static void segments_grow_and_shrink(void **state)
+TEST(segments_grow_and_shrink)
 {
-	(void)state;
 	expandable_run(shrinking);
 }
 
@@ -348,9 +342,8 @@ static int replaying(void)
 	return own_end();
 }
 
-static void what_a_graph_uses_stays_in_fast(void **state)
+TEST(what_a_graph_uses_stays_in_fast)
 {
-	(void)state;
 	expandable_run(replaying);
 }
 
@@ -397,9 +390,8 @@ static int mapping_again(void)
 	return 0;
 }
 
-static void what_is_mapped_where_a_graph_may_use_everything_is_preserved(void **state)
+TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved)
 {
-	(void)state;
 	expandable_run(mapping_again);
 }
 
@@ -441,26 +433,9 @@ static int unreported(void)
 	return own_end();
 }
 
-static void what_nobody_reports_stays_in_fast(void **state)
+TEST(what_nobody_reports_stays_in_fast)
 {
-	(void)state;
 	expandable_run(unreported);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_reported_moves, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(a_handle_moves_of_which_only_the_end_is_alive, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_kernel_uses, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_kernel_uses_backwards, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(nothing_moves_of_what_a_copy_uses, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(segments_grow_and_shrink, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_a_graph_uses_stays_in_fast, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_mapped_where_a_graph_may_use_everything_is_preserved, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_nobody_reports_stays_in_fast, folder_make, folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

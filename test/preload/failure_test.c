@@ -3,15 +3,12 @@
  * memory, or an error that nobody has a plan for.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /*
  * The n-th call of each function that serving may use fails, for n = 1, 2, ... until it is not called so often. Each
@@ -22,16 +19,6 @@ static struct outcome survive(const char *order)
 {
 	return RUN(SET(order, "SIM_MEMORY=16MiB", "SIM_FILL=0", "SPILLWAY_SET=device.budget=4MiB,host.budget=8MiB"),
 		   ACTOR, "survives");
-}
-
-static void without_failures_everything_succeeds(void **state)
-{
-	struct outcome outcome = survive("SIM_FAIL=");
-
-	(void)state;
-	assert_int_equal(outcome.status, 0);
-	assert_string_equal(outcome.out, "0\n");
-	run_free(&outcome);
 }
 
 /* Asked once at the start: a place whose granularity cannot be learned is not used for good. */
@@ -51,7 +38,49 @@ static void must_have_survived(const char *order, const char *name, int error, c
 		fail_msg("%s: status %d, stdout %s, stderr:\n%s", order, outcome->status, outcome->out, outcome->err);
 }
 
-static void every_failure_of_the_driver_is_survived(void **state)
+#define LEND(peers, devices)                                                                                           \
+	RUN(SET("SIM_MEMORY=128MiB", "SIM_DEVICES=3", "SIM_PEERS=" peers,                                              \
+		"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static,report.summary=full,spill."      \
+		"peers=" devices),                                                                                     \
+	    ACTOR, "ends_from_main")
+
+/* Device 3 does not exist, device 1 is not within reach; device 2 lends. */
+TEST(who_cannot_lend_is_named_and_left_out)
+{
+	struct outcome outcome = LEND("0-2", "1 .. 3");
+
+	if (outcome.status != 7 ||
+	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: the one does not reach the other") !=
+		1 ||
+	    run_lines_with(outcome.err, "device 3 cannot lend memory to device 0: there is no such device") != 1 ||
+	    run_lines_with(outcome.err, " went to other devices; ") != 1 ||
+	    run_lines_with(outcome.err, "spillway:   peer ") != 1 || run_lines_with(outcome.err, "spillway:   host "))
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	run_free(&outcome);
+}
+
+/* Device 2 may be given access to the heap of device 0, and would not reach what device 1 lends. */
+TEST(what_others_would_not_reach_is_not_lent)
+{
+	struct outcome outcome = LEND("0-1,0-2", "1");
+
+	if (outcome.status != 7 ||
+	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: a third reaches this one") != 1 ||
+	    run_lines_with(outcome.err, "spillway:   peer ") || run_lines_with(outcome.err, "spillway:   host ") != 1)
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	run_free(&outcome);
+}
+
+TEST(without_failures_everything_succeeds)
+{
+	struct outcome outcome = survive("SIM_FAIL=");
+
+	assert_int_equal(outcome.status, 0);
+	assert_string_equal(outcome.out, "0\n");
+	run_free(&outcome);
+}
+
+TEST(every_failure_of_the_driver_is_survived)
 {
 	static const char *const names[] = {"cuMemCreate",
 					    "cuMemMap",
@@ -74,7 +103,6 @@ static void every_failure_of_the_driver_is_survived(void **state)
 	int error = atoi(getenv("FAILURE_CODE"));
 	unsigned tried = 0;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		bool over = false;
 
@@ -91,50 +119,4 @@ static void every_failure_of_the_driver_is_survived(void **state)
 		}
 	}
 	assert_true(tried > 40);
-}
-
-#define LEND(peers, devices)                                                                                           \
-	RUN(SET("SIM_MEMORY=128MiB", "SIM_DEVICES=3", "SIM_PEERS=" peers,                                              \
-		"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static,report.summary=full,spill."      \
-		"peers=" devices),                                                                                     \
-	    ACTOR, "ends_from_main")
-
-/* Device 3 does not exist, device 1 is not within reach; device 2 lends. */
-static void who_cannot_lend_is_named_and_left_out(void **state)
-{
-	struct outcome outcome = LEND("0-2", "1 .. 3");
-	(void)state;
-
-	if (outcome.status != 7 ||
-	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: the one does not reach the other") !=
-		1 ||
-	    run_lines_with(outcome.err, "device 3 cannot lend memory to device 0: there is no such device") != 1 ||
-	    run_lines_with(outcome.err, " went to other devices; ") != 1 ||
-	    run_lines_with(outcome.err, "spillway:   peer ") != 1 || run_lines_with(outcome.err, "spillway:   host "))
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	run_free(&outcome);
-}
-
-/* Device 2 may be given access to the heap of device 0, and would not reach what device 1 lends. */
-static void what_others_would_not_reach_is_not_lent(void **state)
-{
-	struct outcome outcome = LEND("0-1,0-2", "1");
-	(void)state;
-
-	if (outcome.status != 7 ||
-	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: a third reaches this one") != 1 ||
-	    run_lines_with(outcome.err, "spillway:   peer ") || run_lines_with(outcome.err, "spillway:   host ") != 1)
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	run_free(&outcome);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_cannot_lend_is_named_and_left_out),
-	    cmocka_unit_test(what_others_would_not_reach_is_not_lent),
-	    cmocka_unit_test(without_failures_everything_succeeds),
-	    cmocka_unit_test(every_failure_of_the_driver_is_survived),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

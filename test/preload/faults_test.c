@@ -3,18 +3,14 @@
  * what the model has counted, whichever way the memory was asked for; and programs without leave the device alone.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 #include "tools/trace/trace_read.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=16MiB", ##__VA_ARGS__, NULL})
 #define BYTES         (24 * MIB)
@@ -83,9 +79,8 @@ static int is_counted(void)
 	return 0;
 }
 
-static void managed_memory_of_the_program_is_counted(void **state)
+TEST(managed_memory_of_the_program_is_counted)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), is_counted), 0);
 	assert_int_equal(child_run(SETTINGS("SIM_DRIVER=560.35.03"), is_counted), 0);
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events", "EVENTS=1"), is_counted), 0);
@@ -101,9 +96,8 @@ static int is_counted_by_policy(void)
 	return 0;
 }
 
-static void device_memory_that_the_policy_makes_managed_is_counted(void **state)
+TEST(device_memory_that_the_policy_makes_managed_is_counted)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=managed"), is_counted_by_policy), 0);
 	assert_int_equal(
 	    child_run(SETTINGS("SPILLWAY_POLICY=managed", "SPILLWAY_SET=faults=events"), is_counted_by_policy), 0);
@@ -157,11 +151,10 @@ static int is_traced(void)
 	return 0;
 }
 
-static void faults_are_in_a_trace(void **state)
+TEST(faults_are_in_a_trace)
 {
 	char folder[] = "/tmp/faults_test.XXXXXX", path[64], setting[96];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/t", folder);
 	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
@@ -187,9 +180,8 @@ static int opens_nothing(void)
 	return 0;
 }
 
-static void without_managed_memory_or_switched_off_nothing_is_opened(void **state)
+TEST(without_managed_memory_or_switched_off_nothing_is_opened)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), opens_nothing), 0);
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events"), opens_nothing), 0);
 	assert_int_equal(child_run(SETTINGS("MANAGED=1", "SPILLWAY_SET=faults=off"), opens_nothing), 0);
@@ -204,13 +196,12 @@ static int works_without(void)
 	return 0;
 }
 
-static void a_program_does_not_notice_that_there_is_no_source(void **state)
+TEST(a_program_does_not_notice_that_there_is_no_source)
 {
 	static const char *const wrong[] = {"SIM_UVM=missing", "SIM_UVM=denied", "SIM_UVM=refused",
 					    "SIM_UVM=unknown", "SIM_UVM=silent", "SIM_UVM=overwrites",
 					    "SIM_UVM=no-file"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_int_equal(child_run(SETTINGS(wrong[i]), works_without), 0);
 }
@@ -234,23 +225,8 @@ static int leaves_nothing_to_others(void)
 	return 0;
 }
 
-static void neither_a_fork_nor_what_it_executes_has_our_descriptors(void **state)
+TEST(neither_a_fork_nor_what_it_executes_has_our_descriptors)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), leaves_nothing_to_others), 0);
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events"), leaves_nothing_to_others), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(managed_memory_of_the_program_is_counted),
-	    cmocka_unit_test(device_memory_that_the_policy_makes_managed_is_counted),
-	    cmocka_unit_test(faults_are_in_a_trace),
-	    cmocka_unit_test(without_managed_memory_or_switched_off_nothing_is_opened),
-	    cmocka_unit_test(a_program_does_not_notice_that_there_is_no_source),
-	    cmocka_unit_test(neither_a_fork_nor_what_it_executes_has_our_descriptors),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,12 @@
  */
 #include "shim/base/user_dir.h"
 #include "test/preload/figures_help.h"
+#include "test/test.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,8 +19,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 static int is_killed(void)
 {
 	work();
@@ -30,9 +26,8 @@ static int is_killed(void)
 	return 0;
 }
 
-static void the_last_figures_outlive_a_kill(void **state)
+TEST(the_last_figures_outlive_a_kill)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
 	const struct stats_page *page = page_there();
 	assert_int_equal(page->counter[STAT_allocations], N_BLOCKS);
@@ -72,9 +67,8 @@ static int loses_its_folder(void)
 	exit(7);
 }
 
-static void the_figures_are_found_again_when_their_folder_was_removed(void **state)
+TEST(the_figures_are_found_again_when_their_folder_was_removed)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), loses_its_folder), 7);
 	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
@@ -86,9 +80,8 @@ static int exits(void)
 	exit(7);
 }
 
-static void an_exit_leaves_nothing(void **state)
+TEST(an_exit_leaves_nothing)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), exits), 7);
 	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
@@ -137,11 +130,10 @@ static void make_inner(const char *more, mode_t mode)
 	assert_int_equal(chmod(path, mode), 0);
 }
 
-static void the_last_figures_are_left_where_they_are_asked_for(void **state)
+TEST(the_last_figures_are_left_where_they_are_asked_for)
 {
 	static struct stats_page page;
 
-	(void)state;
 	make_inner("/asked", 0700);
 	assert_int_equal(left_by("/asked", &page), 1);
 	assert_int_equal(page.counter[STAT_allocations], N_BLOCKS);
@@ -149,17 +141,16 @@ static void the_last_figures_are_left_where_they_are_asked_for(void **state)
 	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
 
-static void but_not_in_a_folder_that_is_missing_or_open_to_others(void **state)
+TEST(but_not_in_a_folder_that_is_missing_or_open_to_others)
 {
 	static struct stats_page page;
 
-	(void)state;
 	assert_int_equal(left_by("/missing", &page), 0);
 	make_inner("/open", 0755);
 	assert_int_equal(left_by("/open", &page), 0);
 }
 
-static int forks(void)
+CHILD_TEST(a_forked_child_neither_counts_there_nor_removes_it, SETTINGS())
 {
 	work();
 	const struct stats_page *page = page_there();
@@ -178,12 +169,6 @@ static int forks(void)
 	child_alloc(BLOCK);
 	CHECK(page->counter[STAT_allocations] == allocations + 1);
 	return 0;
-}
-
-static void a_forked_child_neither_counts_there_nor_removes_it(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), forks), 0);
 }
 
 static bool first_frees;
@@ -215,9 +200,8 @@ static int clones(void)
 	return 0;
 }
 
-static void a_cloned_child_neither_counts_there_nor_ends_it(void **state)
+TEST(a_cloned_child_neither_counts_there_nor_ends_it)
 {
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		first_frees = i;
 		assert_int_equal(child_run(SETTINGS(), clones), 0);
@@ -243,9 +227,8 @@ static int is_in_memory(void)
 }
 
 /* Not in /tmp, which may be on a disk. */
-static void without_a_runtime_folder_they_are_in_memory(void **state)
+TEST(without_a_runtime_folder_they_are_in_memory)
 {
-	(void)state;
 	if (access("/dev/shm", W_OK) != 0)
 		skip();
 	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=");
@@ -259,11 +242,10 @@ static int is_unseen(void)
 	return 0;
 }
 
-static void in_a_folder_that_others_may_read_there_is_no_file(void **state)
+TEST(in_a_folder_that_others_may_read_there_is_no_file)
 {
 	char path[128];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/spillway", folder);
 	assert_int_equal(mkdir(path, 0755), 0);
 	assert_int_equal(chmod(path, 0755), 0);
@@ -330,11 +312,10 @@ static int says_that_files_are_limited_heard(void)
 	return run_heard("limit");
 }
 
-static void why_there_is_no_file_is_said_in_words(void **state)
+TEST(why_there_is_no_file_is_said_in_words)
 {
 	char path[128];
 
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), says_that_files_are_limited_heard), 0);
 	snprintf(path, sizeof(path), "%s/spillway", folder);
 	assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
@@ -350,12 +331,11 @@ static int is_beside(void)
 	exit(0);
 }
 
-static void what_is_left_of_others_goes_after_a_day(void **state)
+TEST(what_is_left_of_others_goes_after_a_day)
 {
 	const struct timespec old = {.tv_sec = time(NULL) - 25 * 60 * 60};
 	char path[256];
 
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
 	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
 	assert_int_equal(folder_files(STATS_TAIL, path), 1);
@@ -373,12 +353,11 @@ static int made_in_time(void)
 }
 
 /* As of a container with this folder: the number of the process means nothing here, the lock of the file does. */
-static void what_somebody_holds_is_never_removed(void **state)
+TEST(what_somebody_holds_is_never_removed)
 {
 	const struct timespec old = {.tv_sec = time(NULL) - 25 * 60 * 60};
 	char path[256], other[300];
 
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(), made_in_time), 128 + SIGKILL);
 	assert_int_equal(folder_files(STATS_TAIL, path), 1);
 	/* What the killed process held is free; then it is ours, under a name that no process here has. */
@@ -399,7 +378,7 @@ static void what_somebody_holds_is_never_removed(void **state)
 	assert_int_equal(folder_files(STATS_TAIL, path), 0);
 }
 
-static int is_held_while_it_lives(void)
+CHILD_TEST(a_live_process_holds_its_file, SETTINGS())
 {
 	char path[256];
 
@@ -410,32 +389,11 @@ static int is_held_while_it_lives(void)
 	return 0;
 }
 
-static void a_live_process_holds_its_file(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), is_held_while_it_lives), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
+EACH_TEST(folder_make, folder_remove)
 
 int main(int argc, char **argv)
 {
 	if (argc > 1)
 		return strcmp(argv[1], "limit") ? says_that_the_folder_is_open() : says_that_files_are_limited();
-	const struct CMUnitTest tests[] = {
-	    TEST(the_last_figures_outlive_a_kill),
-	    TEST(the_figures_are_found_again_when_their_folder_was_removed),
-	    TEST(an_exit_leaves_nothing),
-	    TEST(the_last_figures_are_left_where_they_are_asked_for),
-	    TEST(but_not_in_a_folder_that_is_missing_or_open_to_others),
-	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
-	    TEST(a_cloned_child_neither_counts_there_nor_ends_it),
-	    TEST(without_a_runtime_folder_they_are_in_memory),
-	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
-	    TEST(why_there_is_no_file_is_said_in_words),
-	    TEST(what_is_left_of_others_goes_after_a_day),
-	    TEST(what_somebody_holds_is_never_removed),
-	    TEST(a_live_process_holds_its_file),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

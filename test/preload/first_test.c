@@ -80,24 +80,12 @@ static int touched_in_turn(void)
 	return 0;
 }
 
-static void nothing_moves_before_anything_is_known(void **state)
+TEST(nothing_moves_before_anything_is_known)
 {
-	(void)state;
 	own_run(touched_at_random);
 }
 
-static void what_repeats_itself_moves(void **state)
+TEST(what_repeats_itself_moves)
 {
-	(void)state;
 	own_run(touched_in_turn);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(nothing_moves_before_anything_is_known),
-	    cmocka_unit_test(what_repeats_itself_moves),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

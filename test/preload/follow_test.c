@@ -3,14 +3,10 @@
  * steps go on, every byte is as it was, and the neighbour has its memory and the reserve.
  */
 #include "test/preload/suspend_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RESERVE      (8 * MIB)
 #define JOB          (N_BLOCKS * BLOCK)
@@ -86,9 +82,8 @@ static int comes_back(void)
 	return 0;
 }
 
-static void the_budget_follows_what_the_driver_has_free(void **state)
+TEST(the_budget_follows_what_the_driver_has_free)
 {
-	(void)state;
 	assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}),
 				   follows_what_is_free),
 			 0);
@@ -98,9 +93,8 @@ static void the_budget_follows_what_the_driver_has_free(void **state)
 	    0);
 }
 
-static void memory_comes_back_when_a_neighbour_has_left(void **state)
+TEST(memory_comes_back_when_a_neighbour_has_left)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}), comes_back), 0);
 }
@@ -122,26 +116,14 @@ static int begins_to_follow(void)
 	return 0;
 }
 
-static void a_budget_of_the_start_follows_nothing_until_it_is_told_to(void **state)
+TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to)
 {
-	(void)state;
 	assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=start"), NULL}),
 				   begins_to_follow),
 			 0);
 }
 
-static int all(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_budget_follows_what_the_driver_has_free),
-	    cmocka_unit_test(memory_comes_back_when_a_neighbour_has_left),
-	    cmocka_unit_test(a_budget_of_the_start_follows_nothing_until_it_is_told_to),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(all);
+	return suspend_run(test_run);
 }

@@ -3,12 +3,7 @@
  * nevertheless, within what there is, and more of it comes in when the others have gone. In the mode of SPILL_MODE.
  */
 #include "test/preload/scene.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 /* Of SIM_MEMORY, which scene_run() sets. */
 #define DEVICE  (512 * MIB)
@@ -69,17 +64,7 @@ static int moves(void)
 	return 0;
 }
 
-static void memory_moves_within_what_others_leave(void **state)
+TEST(memory_moves_within_what_others_leave)
 {
-	(void)state;
 	assert_int_equal(scene_run(BUDGET, moves), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(memory_moves_within_what_others_leave),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

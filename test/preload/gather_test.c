@@ -3,12 +3,7 @@
  * parameter, and is there all the same; in `fast` nothing is stopped.
  */
 #include "test/preload/scene.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 enum { ROUNDS = 80, POINTERS = 2, LANE = 1, SLOTS = 4 };
 /* Room of an array: the pointers may begin anywhere in it. */
@@ -106,21 +101,6 @@ static int follow(CUdeviceptr (*alloc)(size_t bytes), void (*send)(CUdeviceptr a
 	return 0;
 }
 
-static int pointers_of_an_array_are_followed(void)
-{
-	return follow(child_alloc, send_plain);
-}
-
-static int pointers_of_an_array_in_a_list_of_copies_are_followed(void)
-{
-	return follow(child_alloc, send_listed);
-}
-
-static int pointers_of_an_array_in_rows_are_followed(void)
-{
-	return follow(child_alloc, send_box);
-}
-
 static CUdeviceptr alloc_elsewhere(size_t bytes)
 {
 	CUdeviceptr address = 0;
@@ -128,14 +108,29 @@ static CUdeviceptr alloc_elsewhere(size_t bytes)
 	return cu.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS ? address : 0;
 }
 
+CHILD_TEST(arrays, SCENE_SETTINGS())
+{
+	return follow(child_alloc, send_plain);
+}
+
+CHILD_TEST(arrays_in_lists, SCENE_SETTINGS())
+{
+	return follow(child_alloc, send_listed);
+}
+
+CHILD_TEST(arrays_in_rows, SCENE_SETTINGS())
+{
+	return follow(child_alloc, send_box);
+}
+
 /* Libraries take theirs from the driver's pools, which the heap knows nothing of. */
-static int pointers_of_an_array_outside_the_heap_are_followed(void)
+CHILD_TEST(arrays_elsewhere, SCENE_SETTINGS())
 {
 	return follow(alloc_elsewhere, send_plain);
 }
 
 /* What cannot be read is the driver's to refuse. */
-static int a_source_that_is_none_is_refused_by_the_driver(void)
+CHILD_TEST(no_array, SCENE_SETTINGS())
 {
 	struct scene scene;
 
@@ -149,42 +144,8 @@ static int a_source_that_is_none_is_refused_by_the_driver(void)
 	return 0;
 }
 
-static void arrays(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_are_followed), 0);
-}
-
-static void arrays_in_lists(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_in_a_list_of_copies_are_followed), 0);
-}
-
-static void arrays_in_rows(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_in_rows_are_followed), 0);
-}
-
-static void arrays_elsewhere(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_outside_the_heap_are_followed), 0);
-}
-
-static void no_array(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), a_source_that_is_none_is_refused_by_the_driver), 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(arrays), cmocka_unit_test(arrays_in_lists),
-					   cmocka_unit_test(arrays_in_rows), cmocka_unit_test(arrays_elsewhere),
-					   cmocka_unit_test(no_array)};
-
 	scene_size = SCENE_SMALL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -61,9 +61,8 @@ static int plugged(void)
 	return 0;
 }
 
-static void what_a_plugged_in_allocator_keeps_is_preserved(void **state)
+TEST(what_a_plugged_in_allocator_keeps_is_preserved)
 {
-	(void)state;
 	run(plugged);
 }
 
@@ -110,19 +109,9 @@ static int restored(void)
 	return 0;
 }
 
-static void what_a_pool_of_graphs_restores_after_submissions_is_preserved(void **state)
+TEST(what_a_pool_of_graphs_restores_after_submissions_is_preserved)
 {
-	(void)state;
 	run(restored);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_a_plugged_in_allocator_keeps_is_preserved, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_a_pool_of_graphs_restores_after_submissions_is_preserved, folder_make,
-					    folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -3,16 +3,12 @@
  * after some launches nothing moves any more, and no word is wrong. Each part in a process of its own (child.h).
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { PAIRS = 12, SETS = 6, IN_TIME_S = 40 };
 #define EACH_BYTES (4 * MIB)
@@ -243,9 +239,8 @@ static void part(int (*program)(void), size_t budget)
 }
 
 #define PART(name)                                                                                                     \
-	static void test_##name(void **state)                                                                          \
+	TEST(test_##name)                                                                                              \
 	{                                                                                                              \
-		(void)state;                                                                                           \
 		part(name, name == one_block_is_told_apart ? BUDGET_OF_ONE : BUDGET);                                  \
 	}
 
@@ -253,15 +248,3 @@ PART(what_most_nodes_use_comes)
 PART(graphs_that_take_turns_are_right)
 PART(what_others_use_is_right)
 PART(one_block_is_told_apart)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_most_nodes_use_comes),
-	    cmocka_unit_test(test_graphs_that_take_turns_are_right),
-	    cmocka_unit_test(test_what_others_use_is_right),
-	    cmocka_unit_test(test_one_block_is_told_apart),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

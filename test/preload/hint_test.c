@@ -3,11 +3,7 @@
  * that is a heap block (entry_hint.c); and that managed memory of the program itself still gets them.
  */
 #include "test/preload/driver.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 #define BYTES    (3 * MIB)
 #define GPU_0    ((CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE})
@@ -38,11 +34,12 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static void a_prefetch_is_taken_as_a_hint(void **state)
+GROUP(set_up, tear_down)
+
+TEST(a_prefetch_is_taken_as_a_hint)
 {
 	unsigned long calls = sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_v2");
 
-	(void)state;
 	ok(cuMemPrefetchAsync(heap, BYTES, 0, NULL));
 	ok(cuMemPrefetchAsync(heap + 100, 5, CU_DEVICE_CPU, NULL));
 	ok(cuMemPrefetchAsync_ptsz(heap, BYTES, 0, NULL));
@@ -52,9 +49,8 @@ static void a_prefetch_is_taken_as_a_hint(void **state)
 	assert_int_equal(sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_v2"), calls);
 }
 
-static void a_wrong_prefetch_is_refused_as_by_the_driver(void **state)
+TEST(a_wrong_prefetch_is_refused_as_by_the_driver)
 {
-	(void)state;
 	is(INVALID_VALUE, cuMemPrefetchAsync(heap, 0, 0, NULL));
 	is(INVALID_VALUE, cuMemPrefetchAsync(heap + 1, BYTES, 0, NULL));
 	is(INVALID_VALUE, cuMemPrefetchAsync(heap + BYTES + 64 * MIB, 1, 0, NULL));
@@ -64,9 +60,8 @@ static void a_wrong_prefetch_is_refused_as_by_the_driver(void **state)
 	is(INVALID_VALUE, cuMemPrefetchAsync_v2(heap, BYTES, GPU_0, 1, NULL));
 }
 
-static void advice_is_taken_as_a_hint(void **state)
+TEST(advice_is_taken_as_a_hint)
 {
-	(void)state;
 	ok(cuMemAdvise(heap, BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY, 9)); /* the device is ignored */
 	ok(cuMemAdvise(heap, BYTES, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU));
 	ok(cuMemAdvise_v2(heap, BYTES, CU_MEM_ADVISE_SET_ACCESSED_BY, GPU_0));
@@ -76,14 +71,13 @@ static void advice_is_taken_as_a_hint(void **state)
 	is(INVALID_VALUE, cuMemAdvise_v2(heap, BYTES + 1, CU_MEM_ADVISE_SET_READ_MOSTLY, GPU_0));
 }
 
-static void a_range_has_no_advice(void **state)
+TEST(a_range_has_no_advice)
 {
 	int value[3] = {7, 7, 7}, more = 7;
 	void *data[] = {value, &more};
 	size_t sizes[] = {12, 4};
 	CUmem_range_attribute which[] = {CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY};
 
-	(void)state;
 	ok(cuMemRangeGetAttributes(data, sizes, which, 2, heap, BYTES));
 	assert_int_equal(value[0], CU_DEVICE_INVALID);
 	assert_int_equal(value[2], CU_DEVICE_INVALID);
@@ -95,12 +89,11 @@ static void a_range_has_no_advice(void **state)
 	is(INVALID_VALUE, cuMemRangeGetAttribute(&more, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, heap, BYTES + 1));
 }
 
-static void the_programs_own_managed_memory_is_the_drivers(void **state)
+TEST(the_programs_own_managed_memory_is_the_drivers)
 {
 	CUdeviceptr managed;
 	int value = 0;
 
-	(void)state;
 	ok(cu.cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
 	ok(cuMemAdvise(managed, BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
 	ok(cuMemPrefetchAsync_v2(managed, BYTES, GPU_0, 0, NULL));
@@ -121,7 +114,7 @@ static unsigned long batches(void)
 	       sim_calls("cuMemDiscardAndPrefetchBatchAsync") + sim_calls("cuMemDiscardAndPrefetchBatchAsync_ptsz");
 }
 
-static void batches_of_heap_memory_are_taken_as_hints(void **state)
+TEST(batches_of_heap_memory_are_taken_as_hints)
 {
 	CUdeviceptr at[] = {heap, heap + MIB, heap + 5};
 	CUmemLocation to[] = {GPU_0, HOST};
@@ -129,7 +122,6 @@ static void batches_of_heap_memory_are_taken_as_hints(void **state)
 	unsigned long calls = batches();
 	CUstream stream;
 
-	(void)state;
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemPrefetchBatchAsync(at, sizes, 3, to, first, 2, 0, stream));
 	ok(cuMemPrefetchBatchAsync_ptsz(at, sizes, 3, to, first, 1, 0, NULL));
@@ -142,7 +134,7 @@ static void batches_of_heap_memory_are_taken_as_hints(void **state)
 	ok(cu.cuStreamDestroy_v2(stream));
 }
 
-static void a_wrong_batch_is_refused_whole(void **state)
+TEST(a_wrong_batch_is_refused_whole)
 {
 	CUdeviceptr at[] = {heap, heap + MIB};
 	CUmemLocation to[] = {GPU_0, HOST}, wrong[] = {GPU_0, GPU_9};
@@ -151,7 +143,6 @@ static void a_wrong_batch_is_refused_whole(void **state)
 	unsigned long calls = batches();
 	const CUstream own = CU_STREAM_PER_THREAD;
 
-	(void)state;
 	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, 2, 1, own));
 	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, 2, 0, NULL));
 	is(INVALID_VALUE, cuMemDiscardBatchAsync_ptsz(at, sizes, 2, 0, CU_STREAM_LEGACY));
@@ -172,7 +163,7 @@ static void a_wrong_batch_is_refused_whole(void **state)
 	assert_int_equal(batches(), calls + 2);
 }
 
-static void a_mixed_batch_gives_the_driver_its_own_part(void **state)
+TEST(a_mixed_batch_gives_the_driver_its_own_part)
 {
 	CUdeviceptr managed, other, at[4];
 	CUmemLocation to[] = {HOST, GPU_0}, wrong[] = {HOST, GPU_9};
@@ -180,7 +171,6 @@ static void a_mixed_batch_gives_the_driver_its_own_part(void **state)
 	unsigned long calls = batches();
 	CUstream stream;
 
-	(void)state;
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
 	ok(cu.cuMemAllocManaged(&other, BYTES, CU_MEM_ATTACH_GLOBAL));
@@ -213,20 +203,4 @@ static void a_mixed_batch_gives_the_driver_its_own_part(void **state)
 	ok(cu.cuMemFree_v2(managed));
 	ok(cu.cuMemFree_v2(other));
 	ok(cu.cuStreamDestroy_v2(stream));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_prefetch_is_taken_as_a_hint),
-	    cmocka_unit_test(a_wrong_prefetch_is_refused_as_by_the_driver),
-	    cmocka_unit_test(advice_is_taken_as_a_hint),
-	    cmocka_unit_test(a_range_has_no_advice),
-	    cmocka_unit_test(the_programs_own_managed_memory_is_the_drivers),
-	    cmocka_unit_test(batches_of_heap_memory_are_taken_as_hints),
-	    cmocka_unit_test(a_wrong_batch_is_refused_whole),
-	    cmocka_unit_test(a_mixed_batch_gives_the_driver_its_own_part),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

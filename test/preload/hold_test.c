@@ -5,18 +5,15 @@
  */
 #include "test/preload/scene.h"
 #include "test/slow.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { ROUNDS = 100, ON_MAIN = 0, ON_HELD = 1, ON_OTHER = 2, ON_THREAD = 3 }; /* lanes */
 
@@ -420,12 +417,11 @@ static int copies_that_measure_behind_held_work(void)
 	return end(one, two);
 }
 
-static void copies_that_measure_behind_held_work_ends(void **state)
+TEST(copies_that_measure_behind_held_work_ends)
 {
 	static const char *const names[] = {"cuMemAddressReserve", "cuStreamQuery"};
 	static const char *const calls[] = {"1", "2", "3", "8", "25"};
 
-	(void)state;
 	for (unsigned i = 0; i < 2 + 5; i++) {
 		setenv("HOLD_AT", names[i >= 2], 1);
 		setenv("HOLD_CALL", calls[i < 2 ? i : i - 2], 1);
@@ -481,9 +477,8 @@ static int forks_in_the_middle(void)
 /* ---- the parts ---- */
 
 #define PART(name)                                                                                                     \
-	static void name##_ends(void **state)                                                                          \
+	TEST(name##_ends)                                                                                              \
 	{                                                                                                              \
-		(void)state;                                                                                           \
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), name), 0);                                 \
 	}
 PART(value_written_by_the_thread_after_more_launches)
@@ -500,25 +495,3 @@ PART(copies_that_lie_behind_held_work)
 PART(exits_in_the_middle)
 PART(exits_while_a_kernel_spins_and_a_thread_synchronizes)
 PART(forks_in_the_middle)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(value_written_by_the_thread_after_more_launches_ends),
-	    cmocka_unit_test(value_in_a_block_written_by_another_stream_ends),
-	    cmocka_unit_test(host_function_that_needs_the_lock_of_the_submitting_thread_ends),
-	    cmocka_unit_test(spin_released_by_a_kernel_ends),
-	    cmocka_unit_test(spin_released_by_a_copy_ends),
-	    cmocka_unit_test(spin_released_by_a_set_ends),
-	    cmocka_unit_test(spin_on_a_word_in_a_block_ends),
-	    cmocka_unit_test(spin_released_by_a_kernel_of_another_device_ends),
-	    cmocka_unit_test(one_thread_synchronizes_while_another_submits_ends),
-	    cmocka_unit_test(capture_open_while_another_thread_allocates_and_launches_ends),
-	    cmocka_unit_test(copies_that_lie_behind_held_work_ends),
-	    cmocka_unit_test(copies_that_measure_behind_held_work_ends),
-	    cmocka_unit_test(exits_in_the_middle_ends),
-	    cmocka_unit_test(exits_while_a_kernel_spins_and_a_thread_synchronizes_ends),
-	    cmocka_unit_test(forks_in_the_middle_ends),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

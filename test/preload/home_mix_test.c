@@ -5,21 +5,17 @@
  */
 #include "test/preload/home.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct scene scene;
 
 /* The scene's blocks are in the heap by homes.yaml; 3 MiB are managed, 6 MiB are pages. */
 enum { MANAGED = 3, PAGES = 6, ROUNDS = 40 };
 
-static int moves_the_heap_alone(void)
+CHILD_TEST(the_spill_engine_moves_the_heap_and_nothing_else, SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY))
 {
 	scene_load(&scene, 0);
 	CUdeviceptr managed = child_alloc(MANAGED * MIB), pages = child_alloc(PAGES * MIB);
@@ -41,12 +37,6 @@ static int moves_the_heap_alone(void)
 	scene_close(&scene);
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-static void the_spill_engine_moves_the_heap_and_nothing_else(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY), moves_the_heap_alone), 0);
 }
 
 /* ---- threads ---- */
@@ -122,18 +112,7 @@ static int threads(void)
 	return 0;
 }
 
-static void threads_allocate_and_free_all_of_them_at_once(void **state)
+TEST(threads_allocate_and_free_all_of_them_at_once)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY), threads), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_spill_engine_moves_the_heap_and_nothing_else),
-	    cmocka_unit_test(threads_allocate_and_free_all_of_them_at_once),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

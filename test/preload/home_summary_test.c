@@ -3,13 +3,10 @@
  * once, and with the name of what it lacks.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define BUDGETS "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=full"
 
@@ -30,12 +27,11 @@ static void must_say_once(const struct outcome *outcome, const char *text)
 }
 
 /* The actor has four blocks of 12 MiB, one of 100 bytes, and ends with them. */
-static void the_summary_counts_managed_memory(void **state)
+TEST(the_summary_counts_managed_memory)
 {
 	struct outcome outcome =
 	    must_end(SET("SIM_MEMORY=64MiB", "SPILLWAY_POLICY=managed", BUDGETS), "ends_from_main", 7);
 
-	(void)state;
 	must_say_once(&outcome, "policy managed (built in)");
 	must_say_once(&outcome, "  managed    48.0 MiB live at exit,    48.0 MiB at most");
 	must_say_once(&outcome, "  5 allocations, 0 frees, 0 refused, 0 left to the driver");
@@ -45,11 +41,10 @@ static void the_summary_counts_managed_memory(void **state)
 	run_free(&outcome);
 }
 
-static void the_summary_counts_pages_of_the_process(void **state)
+TEST(the_summary_counts_pages_of_the_process)
 {
 	const char *const reached[] = {"SIM_PAGEABLE=1", "SIM_PAGEABLE=0"};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct outcome outcome = must_end(
 		    SET("SIM_MEMORY=64MiB", reached[i], "SPILLWAY_POLICY=system", BUDGETS), "ends_from_main", 7);
@@ -62,11 +57,10 @@ static void the_summary_counts_pages_of_the_process(void **state)
 	}
 }
 
-static void frees_after_the_end_do_no_harm(void **state)
+TEST(frees_after_the_end_do_no_harm)
 {
 	const char *const policies[] = {"SPILLWAY_POLICY=managed", "SPILLWAY_POLICY=system"};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct outcome outcome =
 		    must_end(SET("SIM_MEMORY=64MiB", policies[i], BUDGETS), "frees_in_a_destructor", 7);
@@ -75,13 +69,12 @@ static void frees_after_the_end_do_no_harm(void **state)
 	}
 }
 
-static void what_the_device_lacks_is_said_once(void **state)
+TEST(what_the_device_lacks_is_said_once)
 {
 	struct outcome outcome =
 	    must_end(SET("SIM_MEMORY=64MiB", "SIM_CONCURRENT_MANAGED=0", "SPILLWAY_POLICY=managed", BUDGETS),
 		     "ends_from_main", 7);
 
-	(void)state;
 	must_say_once(&outcome, "concurrentManagedAccess is 0");
 	assert_int_equal(run_lines_with(outcome.err, "  managed "), 0);
 	run_free(&outcome);
@@ -94,16 +87,4 @@ static void what_the_device_lacks_is_said_once(void **state)
 			   "ends_from_main", 7);
 	must_say_once(&outcome, "registered memory has another address on device 0");
 	run_free(&outcome);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_summary_counts_managed_memory),
-	    cmocka_unit_test(the_summary_counts_pages_of_the_process),
-	    cmocka_unit_test(frees_after_the_end_do_no_harm),
-	    cmocka_unit_test(what_the_device_lacks_is_said_once),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

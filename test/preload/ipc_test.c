@@ -5,17 +5,13 @@
  */
 #include "test/preload/folder.h"
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define SETTINGS(set, ...)                                                                                             \
 	((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB",                            \
@@ -159,9 +155,8 @@ static int gives_all(void)
 	return 0;
 }
 
-static void memory_is_the_same_on_both_sides(void **state)
+TEST(memory_is_the_same_on_both_sides)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("ipc=yes,heap.chunk=2MiB,device.budget=200MiB", "LIES_ON=D"), gives_all),
 			 0);
 	assert_int_equal(
@@ -169,9 +164,8 @@ static void memory_is_the_same_on_both_sides(void **state)
 	    0);
 }
 
-static void memory_on_the_host_can_be_given_too(void **state)
+TEST(memory_on_the_host_can_be_given_too)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("ipc=yes,device.budget=4MiB,spill.mode=static", "LIES_ON=H"), gives_all),
 			 0);
 }
@@ -189,7 +183,8 @@ static void takes_one(void)
 	give_turn(to_giver[1]);
 }
 
-static int gives_by_rule(void)
+CHILD_TEST(without_the_setting_only_memory_of_a_rule_is_given,
+	   SETTINGS("spill.mode=exact", "SPILLWAY_POLICY=" IPC_POLICY))
 {
 	pid_t pid = split(takes_one);
 	CUipcMemHandle handle;
@@ -218,12 +213,6 @@ static int gives_by_rule(void)
 	take_turn(to_giver[0]);
 	join(pid);
 	return 0;
-}
-
-static void without_the_setting_only_memory_of_a_rule_is_given(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS("spill.mode=exact", "SPILLWAY_POLICY=" IPC_POLICY), gives_by_rule), 0);
 }
 
 /* ---- who cannot open it ---- */
@@ -333,9 +322,8 @@ static int ends_early(void)
 	return 1;
 }
 
-static void who_cannot_open_it_is_told_so(void **state)
+TEST(who_cannot_open_it_is_told_so)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("ipc=yes"), gives_to_a_stranger), 0);
 	assert_int_equal(child_run(SETTINGS("ipc=yes"), ends_early), 0);
 }
@@ -367,7 +355,7 @@ static void takes_with_failures(void)
 	give_turn(to_giver[1]);
 }
 
-static int gives_with_failures(void)
+CHILD_TEST(what_fails_on_the_way_leaves_nothing_behind, SETTINGS("ipc=yes,heap.chunk=2MiB"))
 {
 	pid_t pid = split(takes_with_failures);
 	CUipcMemHandle handle;
@@ -381,12 +369,6 @@ static int gives_with_failures(void)
 	take_turn(to_giver[0]);
 	join(pid);
 	return 0;
-}
-
-static void what_fails_on_the_way_leaves_nothing_behind(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS("ipc=yes,heap.chunk=2MiB"), gives_with_failures), 0);
 }
 
 /* ---- neither call waits for the GPU ---- */
@@ -535,41 +517,29 @@ static int gives_two(void)
 	return 0;
 }
 
-static void opening_and_closing_wait_for_no_stream(void **state)
+TEST(opening_and_closing_wait_for_no_stream)
 {
-	(void)state;
 	takes = takes_while_a_stream_is_held;
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=fast"), gives_two), 0);
 }
 
-static void what_a_green_context_has_opened_stays_until_its_work_is_done(void **state)
+TEST(what_a_green_context_has_opened_stays_until_its_work_is_done)
 {
-	(void)state;
 	takes = takes_in_a_green_context;
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
 }
 
-static void what_the_driver_refuses_to_unmap_with_a_context_goes_later(void **state)
+TEST(what_the_driver_refuses_to_unmap_with_a_context_goes_later)
 {
-	(void)state;
 	takes = takes_in_a_context_that_ends;
 	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
 }
 
+GROUP(folder_make_for_all, folder_remove)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(memory_is_the_same_on_both_sides),
-	    cmocka_unit_test(memory_on_the_host_can_be_given_too),
-	    cmocka_unit_test(without_the_setting_only_memory_of_a_rule_is_given),
-	    cmocka_unit_test(who_cannot_open_it_is_told_so),
-	    cmocka_unit_test(what_fails_on_the_way_leaves_nothing_behind),
-	    cmocka_unit_test(opening_and_closing_wait_for_no_stream),
-	    cmocka_unit_test(what_a_green_context_has_opened_stays_until_its_work_is_done),
-	    cmocka_unit_test(what_the_driver_refuses_to_unmap_with_a_context_goes_later),
-	};
-
 	/* One that was killed leaves its socket, which the next one removes when it is old. */
-	return cmocka_run_group_tests(tests, folder_make_for_all, folder_remove);
+	return test_run();
 }

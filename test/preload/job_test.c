@@ -3,14 +3,11 @@
  * for bit, and what was slow about it is said once.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Small and short; what it needs lies between the two device sizes. */
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", "40", "64", "1"
@@ -31,6 +28,8 @@ static int train_without(void **state)
 	return 0;
 }
 
+GROUP(train_without, NULL)
+
 static void runs_out_of_memory(const char *const settings[])
 {
 	struct outcome outcome = RUN(settings, TRAIN_ARGUMENTS);
@@ -41,15 +40,13 @@ static void runs_out_of_memory(const char *const settings[])
 	run_free(&outcome);
 }
 
-static void without_the_library_the_job_runs_out_of_memory(void **state)
+TEST(without_the_library_the_job_runs_out_of_memory)
 {
-	(void)state;
 	runs_out_of_memory(SET("LD_PRELOAD=", limited));
 }
 
-static void with_spilling_off_the_job_runs_out_of_memory(void **state)
+TEST(with_spilling_off_the_job_runs_out_of_memory)
 {
-	(void)state;
 	runs_out_of_memory(SET(limited, "SPILLWAY_SET=spill.mode=off"));
 }
 
@@ -67,41 +64,24 @@ static void finishes_alike(const char *const settings[], unsigned spilling)
 	run_free(&outcome);
 }
 
-static void with_the_library_it_finishes_with_the_same_losses(void **state)
+TEST(with_the_library_it_finishes_with_the_same_losses)
 {
-	(void)state;
 	finishes_alike(SET(limited, "SPILLWAY_SET=host.budget=512MiB"), 1);
 }
 
 /* Placed once; where memory moves: spill_job_test. */
-static void a_budget_below_the_device_gives_the_same_losses(void **state)
+TEST(a_budget_below_the_device_gives_the_same_losses)
 {
-	(void)state;
 	finishes_alike(SET(large, "SPILLWAY_SET=device.budget=20MiB,host.budget=512MiB,spill.mode=static"), 1);
 	finishes_alike(SET(large, "SPILLWAY_SET=device.budget=2MiB,host.budget=512MiB,spill.mode=static"), 1);
 }
 
-static void a_job_that_fits_says_nothing_of_spilling(void **state)
+TEST(a_job_that_fits_says_nothing_of_spilling)
 {
-	(void)state;
 	finishes_alike(SET(large, "SPILLWAY_SET=device.budget=500MiB"), 0);
 }
 
-static void both_budgets_too_small_is_out_of_memory(void **state)
+TEST(both_budgets_too_small_is_out_of_memory)
 {
-	(void)state;
 	runs_out_of_memory(SET(limited, "SPILLWAY_SET=device.budget=1MiB,host.budget=8MiB,spill.mode=off"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(without_the_library_the_job_runs_out_of_memory),
-	    cmocka_unit_test(with_spilling_off_the_job_runs_out_of_memory),
-	    cmocka_unit_test(with_the_library_it_finishes_with_the_same_losses),
-	    cmocka_unit_test(a_budget_below_the_device_gives_the_same_losses),
-	    cmocka_unit_test(a_job_that_fits_says_nothing_of_spilling),
-	    cmocka_unit_test(both_budgets_too_small_is_out_of_memory),
-	};
-	return cmocka_run_group_tests(tests, train_without, NULL);
 }

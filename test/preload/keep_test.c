@@ -4,14 +4,11 @@
  * kernels. In `exact` slabs stay.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A 16th of the budget stays: the table, and what of the small blocks beside it there is room for. */
 #define BUDGET   (128 * MIB)
@@ -110,7 +107,7 @@ static int tables_that_nobody_names_stay(void)
 /* Small blocks of the program have all of their share before; the shipped policy knows the library by its name. */
 static int tables_of_libraries_stay(void)
 {
-	CUresult (*table)(CUresult (*)(CUdeviceptr *, size_t), size_t, CUdeviceptr *);
+	CUresult (*table)(CUresult(*)(CUdeviceptr *, size_t), size_t, CUdeviceptr *);
 	CUdeviceptr hidden[N_LOOKED] = {0};
 	unsigned sum = 0;
 
@@ -133,21 +130,12 @@ static int tables_of_libraries_stay(void)
 	return 0;
 }
 
-static void tables(void **state)
+TEST(tables)
 {
-	(void)state;
 	assert_int_equal(scene_run(BUDGET, tables_that_nobody_names_stay), 0);
 }
 
-static void tables_of_a_library(void **state)
+TEST(tables_of_a_library)
 {
-	(void)state;
 	assert_int_equal(scene_run(BUDGET, tables_of_libraries_stay), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(tables), cmocka_unit_test(tables_of_a_library)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,15 @@
  * The last things a program does: it frees when the library has ended already, and it writes where nobody reads.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LOUD ((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", NULL})
 
@@ -30,9 +26,8 @@ static int leaves_blocks_to_a_library(void)
 	exit(7);
 }
 
-static void a_free_after_our_end_succeeds(void **state)
+TEST(a_free_after_our_end_succeeds)
 {
-	(void)state;
 	assert_int_equal(child_run(LOUD, leaves_blocks_to_a_library), 7);
 }
 
@@ -67,9 +62,8 @@ static int talks_to_nobody_unread(void)
 	return run_unread("talks_to_nobody");
 }
 
-static void a_stderr_that_nobody_reads_does_not_end_the_program(void **state)
+TEST(a_stderr_that_nobody_reads_does_not_end_the_program)
 {
-	(void)state;
 	assert_int_equal(child_run(LOUD, talks_to_nobody_unread), 7);
 }
 
@@ -129,15 +123,9 @@ static int talks_with_a_signal_pending(void)
 	return 0;
 }
 
-static int talks_with_a_signal_pending_unread(void)
+CHILD_TEST(a_broken_pipe_signal_of_the_program_stays_pending, LOUD)
 {
 	return run_unread("talks_with_a_signal_pending");
-}
-
-static void a_broken_pipe_signal_of_the_program_stays_pending(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(LOUD, talks_with_a_signal_pending_unread), 0);
 }
 
 static int talks_with_the_signal_blocked(void)
@@ -156,15 +144,9 @@ static int talks_with_the_signal_blocked(void)
 	return 0;
 }
 
-static int talks_with_the_signal_blocked_unread(void)
+CHILD_TEST(no_broken_pipe_signal_of_ours_stays_behind, LOUD)
 {
 	return run_unread("talks_with_the_signal_blocked");
-}
-
-static void no_broken_pipe_signal_of_ours_stays_behind(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(LOUD, talks_with_the_signal_blocked_unread), 0);
 }
 
 /* ---- a data file in the place of stderr ---- */
@@ -183,12 +165,11 @@ static int opens_a_data_file_as_descriptor_2(void)
 	exit(7); /* and what it came to */
 }
 
-static void nothing_is_written_into_a_data_file(void **state)
+TEST(nothing_is_written_into_a_data_file)
 {
 	struct stat status;
 	int fd = mkstemp(data);
 
-	(void)state;
 	assert_true(fd > STDERR_FILENO);
 	assert_int_equal(child_run(LOUD, opens_a_data_file_as_descriptor_2), 7);
 	assert_int_equal(fstat(fd, &status), 0);
@@ -210,12 +191,5 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; argc > 1 && i < sizeof(parts) / sizeof(*parts); i++)
 		if (!strcmp(argv[1], parts[i].name))
 			return parts[i].run();
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_free_after_our_end_succeeds),
-	    cmocka_unit_test(a_stderr_that_nobody_reads_does_not_end_the_program),
-	    cmocka_unit_test(a_broken_pipe_signal_of_the_program_stays_pending),
-	    cmocka_unit_test(no_broken_pipe_signal_of_ours_stays_behind),
-	    cmocka_unit_test(nothing_is_written_into_a_data_file),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -3,12 +3,7 @@
  * each call little however many there are, and a capture ends with the context of its stream, whichever is current.
  */
 #include "test/preload/child.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
@@ -80,9 +75,8 @@ static int allocates_and_frees_after_a_capture(void)
 	return 0;
 }
 
-static void a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle(void **state)
+TEST(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle)
 {
-	(void)state;
 	assert_int_equal(child_run(LARGE, asks_how_much_is_free_after_a_capture), 0);
 	assert_int_equal(child_run(LARGE, allocates_the_device_after_a_capture), 0);
 	assert_int_equal(child_run(BUDGETS, allocates_and_frees_after_a_capture), 0);
@@ -93,7 +87,7 @@ static void a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_th
 #define N_FREES     2000u
 #define MOST_A_CALL 2u /* events asked about: one for each stream that is not done */
 
-static int frees_many_behind_a_held_stream(void)
+CHILD_TEST(frees_behind_a_held_stream_ask_about_few_events_each, BUDGETS)
 {
 	static CUdeviceptr blocks[N_FREES];
 
@@ -116,14 +110,8 @@ static int frees_many_behind_a_held_stream(void)
 	return 0;
 }
 
-static void frees_behind_a_held_stream_ask_about_few_events_each(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(BUDGETS, frees_many_behind_a_held_stream), 0);
-}
-
 /* Behind a stream that is held, and one behind a stream that is done: that one must be found at once. */
-static int frees_behind_a_held_stream_and_a_finished_one(void)
+CHILD_TEST(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one, BUDGETS)
 {
 	CUdeviceptr small[40];
 
@@ -143,15 +131,9 @@ static int frees_behind_a_held_stream_and_a_finished_one(void)
 	return reused ? 0 : 1;
 }
 
-static void frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(BUDGETS, frees_behind_a_held_stream_and_a_finished_one), 0);
-}
-
 /* ---- captures and contexts ---- */
 
-static int destroys_the_context_of_a_captured_stream(void)
+CHILD_TEST(a_capture_ends_with_the_context_of_its_stream_whichever_is_current, BUDGETS)
 {
 	CUcontext first = driver_start(0), second;
 
@@ -170,21 +152,4 @@ static int destroys_the_context_of_a_captured_stream(void)
 	}
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-static void a_capture_ends_with_the_context_of_its_stream_whichever_is_current(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(BUDGETS, destroys_the_context_of_a_captured_stream), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle),
-	    cmocka_unit_test(frees_behind_a_held_stream_ask_about_few_events_each),
-	    cmocka_unit_test(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one),
-	    cmocka_unit_test(a_capture_ends_with_the_context_of_its_stream_whichever_is_current),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,10 @@
 #include "shim/spillway.h"
 #include "test/preload/child.h"
 #include "test/preload/slow_clock.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DEVICES "SIM_MEMORY=128MiB", "SIM_DEVICES=4", "SPILLWAY_POLICY=" LEND_POLICY
 #define BUDGETS "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static"
@@ -25,7 +21,7 @@ static struct spillway_place own_place(CUdeviceptr block)
 	return place;
 }
 
-static int lies_elsewhere(void)
+CHILD_TEST(blocks_lie_on_devices_that_lend, ((const char *const[]){DEVICES, BUDGETS, NULL}))
 {
 	size_t free, total, by_device;
 
@@ -57,14 +53,8 @@ static int lies_elsewhere(void)
 	return 0;
 }
 
-static void blocks_lie_on_devices_that_lend(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(((const char *const[]){DEVICES, BUDGETS, NULL}), lies_elsewhere), 0);
-}
-
 /* Device 3 has no heap and nobody has asked for one; what lends to it is what would. */
-static int asks_by_device_first(void)
+CHILD_TEST(the_total_is_the_same_by_device_as_by_context, ((const char *const[]){DEVICES, BUDGETS, NULL}))
 {
 	size_t free, total, by_device[2];
 	CUdevice device[2];
@@ -81,12 +71,6 @@ static int asks_by_device_first(void)
 		CHECK(total == by_device[i]);
 	}
 	return 0;
-}
-
-static void the_total_is_the_same_by_device_as_by_context(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(((const char *const[]){DEVICES, BUDGETS, NULL}), asks_by_device_first), 0);
 }
 
 /* ---- whose it is ---- */
@@ -113,13 +97,12 @@ static int has_its_own_budget(void)
 	return 0;
 }
 
-static void what_a_device_lends_does_not_come_off_its_own_budget(void **state)
+TEST(what_a_device_lends_does_not_come_off_its_own_budget)
 {
 	const char *const settings[] = {
 	    "SIM_MEMORY=256MiB", "SIM_DEVICES=3",
 	    EACH("spill.peers=0 .. 2,device.budget=32MiB,spill.mode=static,spill.peer_budget=40MiB"), NULL};
 
-	(void)state;
 	assert_int_equal(child_run(settings, has_its_own_budget), 0);
 }
 
@@ -188,9 +171,8 @@ static int has_used_nothing(void)
 	return 0;
 }
 
-static void no_more_is_lent_of_a_budget_than_its_owner_leaves(void **state)
+TEST(no_more_is_lent_of_a_budget_than_its_owner_leaves)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(((const char *const[]){
 			  TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=static,spill.peer_budget=64MiB"),
@@ -280,14 +262,13 @@ static int takes_its_own_back(void)
 	return 0;
 }
 
-static void what_a_device_needs_itself_comes_back(void **state)
+TEST(what_a_device_needs_itself_comes_back)
 {
 	const char *const exact[] = {
 	    TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"), NULL};
 	const char *const fast[] = {
 	    TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=fast,spill.peer_budget=64MiB"), NULL};
 
-	(void)state;
 	assert_int_equal(child_run(exact, takes_its_own_back), 0);
 	assert_int_equal(child_run(fast, takes_its_own_back), 0);
 }
@@ -316,28 +297,13 @@ static int makes_room_for_others(void)
 	return 0;
 }
 
-static void what_a_device_has_lent_makes_room_for_anybody_there(void **state)
+TEST(what_a_device_has_lent_makes_room_for_anybody_there)
 {
 	const char *const exact[] = {
 	    TWO, EACH("spill.peers=0,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"), NULL};
 	const char *const fast[] = {
 	    TWO, EACH("spill.peers=0,device.budget=64MiB,spill.mode=fast,spill.peer_budget=64MiB"), NULL};
 
-	(void)state;
 	assert_int_equal(child_run(exact, makes_room_for_others), 0);
 	assert_int_equal(child_run(fast, makes_room_for_others), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(blocks_lie_on_devices_that_lend),
-	    cmocka_unit_test(the_total_is_the_same_by_device_as_by_context),
-	    cmocka_unit_test(what_a_device_lends_does_not_come_off_its_own_budget),
-	    cmocka_unit_test(no_more_is_lent_of_a_budget_than_its_owner_leaves),
-	    cmocka_unit_test(what_a_device_needs_itself_comes_back),
-	    cmocka_unit_test(what_a_device_has_lent_makes_room_for_anybody_there),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

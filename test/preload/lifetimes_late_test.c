@@ -60,9 +60,8 @@ static int reading_late_at_first(void)
 	return own_end();
 }
 
-static void a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch(void **state)
+TEST(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch)
 {
-	(void)state;
 	torch_run(reading_late);
 	torch_run(reading_late_at_first);
 }
@@ -109,9 +108,8 @@ static int naming_the_unborn(void)
 	return own_end();
 }
 
-static void what_is_named_after_its_death_is_alive_again(void **state)
+TEST(what_is_named_after_its_death_is_alive_again)
 {
-	(void)state;
 	torch_run(naming_the_dead);
 	torch_run(naming_the_unborn);
 }
@@ -178,9 +176,8 @@ static int being_named_at_the_last_moment(void)
 	return own_end();
 }
 
-static void what_is_born_or_named_right_before_the_device_is_emptied_is_preserved(void **state)
+TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved)
 {
-	(void)state;
 	torch_run(being_born_at_the_last_moment);
 	torch_run(being_named_at_the_last_moment);
 }
@@ -224,9 +221,8 @@ static int being_born_often_at_first(void)
 	return own_end();
 }
 
-static void more_events_than_a_ring_holds_lose_nothing(void **state)
+TEST(more_events_than_a_ring_holds_lose_nothing)
 {
-	(void)state;
 	torch_run(being_born_often);
 	torch_run(being_born_often_at_first);
 }
@@ -266,12 +262,6 @@ static int making_a_slab_of_what_was_freed(void)
 	return own_end();
 }
 
-static void a_slab_is_not_taken_for_a_segment_because_something_was_freed(void **state)
-{
-	(void)state;
-	torch_run(making_a_slab_of_what_was_freed);
-}
-
 /* ---- memory that changes hands ---- */
 
 /* A pool whose segments are one slab, made for it alone; then the pool is gone, and somebody else has the slab. */
@@ -302,9 +292,8 @@ static int giving_a_slab_on(void)
 	return own_end();
 }
 
-static void a_slab_that_is_given_on_is_kept(void **state)
+TEST(a_slab_that_is_given_on_is_kept)
 {
-	(void)state;
 	torch_run(giving_a_slab_on);
 }
 
@@ -349,9 +338,8 @@ static int restoring_beside_another_thread(void)
 	return own_end();
 }
 
-static void a_restored_pool_is_kept_though_another_thread_submits_meanwhile(void **state)
+TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile)
 {
-	(void)state;
 	torch_run(restoring_beside_another_thread);
 }
 
@@ -372,29 +360,23 @@ static int using_the_fresh_at_first(void)
 	return own_end();
 }
 
-static void what_was_written_before_anything_spilled_is_kept(void **state)
+TEST(what_was_written_before_anything_spilled_is_kept)
 {
-	(void)state;
 	torch_run(using_the_fresh_at_first);
+}
+
+TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed)
+{
+	torch_run(making_a_slab_of_what_was_freed);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch),
-	    cmocka_unit_test(what_is_named_after_its_death_is_alive_again),
-	    cmocka_unit_test(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved),
-	    cmocka_unit_test(more_events_than_a_ring_holds_lose_nothing),
-	    cmocka_unit_test(a_slab_that_is_given_on_is_kept),
-	    cmocka_unit_test(a_restored_pool_is_kept_though_another_thread_submits_meanwhile),
-	    cmocka_unit_test(what_was_written_before_anything_spilled_is_kept),
-	    cmocka_unit_test(a_slab_is_not_taken_for_a_segment_because_something_was_freed),
-	};
 	int failed;
 
 	if (folder_make(NULL))
 		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = test_run();
 	folder_remove(NULL);
 	return failed;
 }

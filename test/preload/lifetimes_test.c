@@ -37,9 +37,8 @@ static int reporting(void)
 	return 0;
 }
 
-static void the_original_function_is_called_with_the_same_arguments(void **state)
+TEST(the_original_function_is_called_with_the_same_arguments)
 {
-	(void)state;
 	torch_run(reporting);
 }
 
@@ -85,9 +84,8 @@ static int surviving(void)
 	return own_end();
 }
 
-static void what_is_alive_survives_any_number_of_evictions(void **state)
+TEST(what_is_alive_survives_any_number_of_evictions)
 {
-	(void)state;
 	torch_run(surviving);
 }
 
@@ -207,9 +205,8 @@ static int dying_is_seen(void)
 	return own_end();
 }
 
-static void what_is_dead_is_not_copied(void **state)
+TEST(what_is_dead_is_not_copied)
 {
-	(void)state;
 	if (!scene_moves())
 		return;
 	torch_run(dying);
@@ -270,9 +267,8 @@ static int sharing_a_slab(void)
 	return own_end();
 }
 
-static void a_slab_that_the_allocator_uses_a_part_of_is_preserved(void **state)
+TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved)
 {
-	(void)state;
 	torch_run(sharing_a_slab);
 }
 
@@ -374,9 +370,8 @@ static int replaying_unannounced(void)
 	return own_end();
 }
 
-static void the_pool_of_a_graph_is_preserved_across_evictions_and_replays(void **state)
+TEST(the_pool_of_a_graph_is_preserved_across_evictions_and_replays)
 {
-	(void)state;
 	torch_run(replaying);
 	if (strcmp(scene_mode(), "fast")) /* where all that is used must be announced */
 		torch_run(replaying_unannounced);
@@ -416,9 +411,8 @@ static int restoring(void)
 	return own_end();
 }
 
-static void what_a_checkpoint_restores_is_preserved(void **state)
+TEST(what_a_checkpoint_restores_is_preserved)
 {
-	(void)state;
 	torch_run(restoring);
 }
 
@@ -443,26 +437,9 @@ static int overreaching(void)
 	return own_end();
 }
 
-static void what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing(void **state)
+TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing)
 {
-	(void)state;
 	torch_run(overreaching);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(the_original_function_is_called_with_the_same_arguments, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_alive_survives_any_number_of_evictions, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_dead_is_not_copied, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(a_slab_that_the_allocator_uses_a_part_of_is_preserved, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_a_checkpoint_restores_is_preserved, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing,
-					    folder_make, folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

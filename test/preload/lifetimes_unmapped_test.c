@@ -51,17 +51,9 @@ static int born_where_nothing_is_mapped(void)
 	return own_end();
 }
 
-static void what_is_born_where_nothing_is_mapped_comes_without_a_copy(void **state)
+TEST(what_is_born_where_nothing_is_mapped_comes_without_a_copy)
 {
-	(void)state;
 	torch_run(born_where_nothing_is_mapped);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_born_where_nothing_is_mapped_comes_without_a_copy, folder_make,
-					    folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -4,15 +4,11 @@
  * MiB.
  */
 #include "test/preload/home.h"
+#include "test/test.h"
 
 #include "shim/spillway.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static bool is_managed(CUdeviceptr block)
 {
@@ -30,7 +26,7 @@ static CUdeviceptr managed(size_t bytes)
 	return block;
 }
 
-static int has_one_address(void)
+CHILD_TEST(large_blocks_have_one_address_for_both_sides, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	driver_start(0);
 	CUdeviceptr block = managed(3 * MIB), small = child_alloc(4096), odd = managed(MIB + 4);
@@ -47,13 +43,7 @@ static int has_one_address(void)
 	return 0;
 }
 
-static void large_blocks_have_one_address_for_both_sides(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), has_one_address), 0);
-}
-
-static int is_larger_than_the_device(void)
+CHILD_TEST(more_than_the_device_has_works, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	enum { N = 5 };
 	const size_t bytes = 40 * MIB;
@@ -81,13 +71,7 @@ static int is_larger_than_the_device(void)
 	return 0;
 }
 
-static void more_than_the_device_has_works(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), is_larger_than_the_device), 0);
-}
-
-static int answers(void)
+CHILD_TEST(a_block_answers_as_device_memory_that_is_managed, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	struct spillway_place place;
 
@@ -113,26 +97,14 @@ static int answers(void)
 	return 0;
 }
 
-static void a_block_answers_as_device_memory_that_is_managed(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), answers), 0);
-}
-
-static int frees(void)
+CHILD_TEST(a_block_is_freed_in_every_way_and_once, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	driver_start(0);
 	home_frees(3 * MIB, is_managed);
 	return 0;
 }
 
-static void a_block_is_freed_in_every_way_and_once(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), frees), 0);
-}
-
-static int torch_frees_it(void)
+CHILD_TEST(the_allocators_of_frameworks_take_and_free_it, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	driver_start(0);
 	void *block = spillway_torch_alloc(3 << 20, 0, NULL);
@@ -145,12 +117,6 @@ static int torch_frees_it(void)
 	MUST(cu.cuMemFree_v2(managed(MIB)));
 	CHECK(sim_live().allocations < n + 1);
 	return 0;
-}
-
-static void the_allocators_of_frameworks_take_and_free_it(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), torch_frees_it), 0);
 }
 
 /* ---- in stream order: the driver's pools, or the heap's rows beside managed ones ---- */
@@ -185,9 +151,8 @@ static int allocates_in_stream_order(void)
 	return 0;
 }
 
-static void memory_in_stream_order_is_not_mixed_up_with_it(void **state)
+TEST(memory_in_stream_order_is_not_mixed_up_with_it)
 {
-	(void)state;
 	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), allocates_in_stream_order), 0);
 	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",async.use=heap"), allocates_in_stream_order),
 			 0);
@@ -233,9 +198,8 @@ static int is_advised_as_set(void)
 	return 0;
 }
 
-static void advice_is_what_the_policy_says(void **state)
+TEST(advice_is_what_the_policy_says)
 {
-	(void)state;
 	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), is_advised_as_shipped), 0);
 	assert_int_equal(child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS), is_advised_as_set), 0);
 }
@@ -256,9 +220,8 @@ static int comes_when_allocated(void)
 	return 0;
 }
 
-static void it_is_prefetched_when_the_policy_says(void **state)
+TEST(it_is_prefetched_when_the_policy_says)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"), comes_when_allocated), 0);
 }
@@ -290,29 +253,11 @@ static int is_the_drivers(void)
 	return 0;
 }
 
-static void without_concurrent_access_the_next_choice_is_taken(void **state)
+TEST(without_concurrent_access_the_next_choice_is_taken)
 {
-	(void)state;
 	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS, "SIM_CONCURRENT_MANAGED=0"), is_in_the_heap),
 			 0);
 	/* No fallback is named: whoever nobody on the list can serve goes to the driver. */
 	assert_int_equal(
 	    child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS, "SIM_CONCURRENT_MANAGED=0"), is_the_drivers), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(large_blocks_have_one_address_for_both_sides),
-	    cmocka_unit_test(more_than_the_device_has_works),
-	    cmocka_unit_test(a_block_answers_as_device_memory_that_is_managed),
-	    cmocka_unit_test(a_block_is_freed_in_every_way_and_once),
-	    cmocka_unit_test(the_allocators_of_frameworks_take_and_free_it),
-	    cmocka_unit_test(memory_in_stream_order_is_not_mixed_up_with_it),
-	    cmocka_unit_test(advice_is_what_the_policy_says),
-	    cmocka_unit_test(it_is_prefetched_when_the_policy_says),
-	    cmocka_unit_test(without_concurrent_access_the_next_choice_is_taken),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,9 @@
  * compared with what it does to the program's own managed memory.
  */
 #include "test/preload/managed_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- the calls ---- */
 
@@ -149,20 +145,11 @@ static int takes_hints(void)
 	return 0;
 }
 
-static void hints_name_any_gpu_and_do_what_they_do_natively(void **state)
+TEST(hints_name_any_gpu_and_do_what_they_do_natively)
 {
-	(void)state;
 	assert_int_equal(run_part(SETTINGS("all", ""), takes_hints), 0);
 	assert_int_equal(run_part(SETTINGS("0-1", ""), takes_hints), 0);
 	assert_int_equal(run_part(SETTINGS("none", ""), takes_hints), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(hints_name_any_gpu_and_do_what_they_do_natively, folder_make,
-					    folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -6,16 +6,12 @@
 #include "shim/spillway.h"
 #include "shim/stats/stats_page.h"
 #include "test/preload/managed_help.h"
+#include "test/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 /* ---- whose it is ---- */
 
@@ -66,9 +62,8 @@ static int belongs_to_its_device(void)
 	return 0;
 }
 
-static void a_block_belongs_to_the_device_it_was_asked_for_on(void **state)
+TEST(a_block_belongs_to_the_device_it_was_asked_for_on)
 {
-	(void)state;
 	assert_int_equal(run_part(SETTINGS("all", ""), belongs_to_its_device), 0);
 	assert_int_equal(run_part(SETTINGS("none", ""), belongs_to_its_device), 0);
 }
@@ -171,9 +166,8 @@ static int is_used_by_all(void)
 	return 0;
 }
 
-static void every_gpu_uses_what_any_has(void **state)
+TEST(every_gpu_uses_what_any_has)
 {
-	(void)state;
 	assert_int_equal(run_part(SETTINGS("all", ""), is_used_by_all), 0);
 	assert_int_equal(run_part(SETTINGS("0-1", ""), is_used_by_all), 0);
 	assert_int_equal(run_part(SETTINGS("none", ""), is_used_by_all), 0);
@@ -211,9 +205,8 @@ static int is_more_than_all_have(void)
 	return 0;
 }
 
-static void more_than_each_has_works_on_each(void **state)
+TEST(more_than_each_has_works_on_each)
 {
-	(void)state;
 	assert_int_equal(run_part(SETTINGS("all", ""), is_more_than_all_have), 0);
 	assert_int_equal(run_part(SETTINGS("none", ""), is_more_than_all_have), 0);
 }
@@ -235,9 +228,8 @@ static int comes_to_who_asked(void)
 	return 0;
 }
 
-static void the_policy_brings_it_to_the_gpu_that_wants_it(void **state)
+TEST(the_policy_brings_it_to_the_gpu_that_wants_it)
 {
-	(void)state;
 	assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), comes_to_who_asked), 0);
 }
 
@@ -299,23 +291,10 @@ static int ends_anywhere(void)
 	return 0;
 }
 
-static void a_block_ends_whichever_gpu_is_current(void **state)
+TEST(a_block_ends_whichever_gpu_is_current)
 {
-	(void)state;
 	assert_int_equal(run_part(SETTINGS("all", ""), ends_anywhere), 0);
 	assert_int_equal(run_part(SETTINGS("none", ""), ends_anywhere), 0);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_block_belongs_to_the_device_it_was_asked_for_on),
-	    TEST(every_gpu_uses_what_any_has),
-	    TEST(more_than_each_has_works_on_each),
-	    TEST(the_policy_brings_it_to_the_gpu_that_wants_it),
-	    TEST(a_block_ends_whichever_gpu_is_current),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -3,15 +3,11 @@
  * must not run yet is held, so that nothing depends on how fast anything is.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
@@ -74,9 +70,8 @@ static int copies_between_blocks(void)
 	return 0;
 }
 
-static void a_copy_with_sync_memops_returns_when_it_is_done(void **state)
+TEST(a_copy_with_sync_memops_returns_when_it_is_done)
 {
-	(void)state;
 	PASSES(copies_between_blocks);
 }
 
@@ -104,9 +99,8 @@ static int copies_beside_a_capture(void)
 	return 0;
 }
 
-static void a_copy_with_sync_memops_leaves_captures_of_others_alone(void **state)
+TEST(a_copy_with_sync_memops_leaves_captures_of_others_alone)
 {
-	(void)state;
 	PASSES(copies_beside_a_capture);
 }
 
@@ -123,18 +117,7 @@ static int copies_beside_a_held_stream(void)
 	return 0;
 }
 
-static void a_copy_with_sync_memops_waits_for_no_other_stream(void **state)
+TEST(a_copy_with_sync_memops_waits_for_no_other_stream)
 {
-	(void)state;
 	PASSES(copies_beside_a_held_stream);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_copy_with_sync_memops_returns_when_it_is_done),
-	    cmocka_unit_test(a_copy_with_sync_memops_leaves_captures_of_others_alone),
-	    cmocka_unit_test(a_copy_with_sync_memops_waits_for_no_other_stream),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

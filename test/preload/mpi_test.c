@@ -7,16 +7,12 @@
 #include "test/preload/folder.h"
 #include "test/preload/child.h"
 #include "test/preload/mpi.h"
+#include "test/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define LAZY CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
@@ -394,53 +390,42 @@ static int both_are_refused(void)
 	return both(is_refused_and_arrives);
 }
 
-static void without_ipc_everything_arrives_in_two_copies(void **state)
+TEST(without_ipc_everything_arrives_in_two_copies)
 {
-	(void)state;
 	run_both(both_exchange, "", "NOTHING=");
 	run_both(both_exchange, "", "REPLACES=1");
 }
 
-static void with_ipc_in_one(void **state)
+TEST(with_ipc_in_one)
 {
-	(void)state;
 	run_both(both_exchange_by_ipc, ",ipc=yes", "NOTHING=");
 	run_both(both_exchange_by_ipc, ",ipc=yes", "REPLACES=1");
 }
 
 /* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
-static void what_never_moves_goes_in_one_without_it(void **state)
+TEST(what_never_moves_goes_in_one_without_it)
 {
-	(void)state;
 	if (!is_native())
 		run_both(both_go_either_way, "", "SPILLWAY_POLICY=" MPI_POLICY);
 }
 
-static void where_gpus_do_not_reach_each_other_it_arrives_too(void **state)
+TEST(where_gpus_do_not_reach_each_other_it_arrives_too)
 {
-	(void)state;
 	if (!is_native())
 		run_both(both_are_refused, ",ipc=yes", "SIM_PEERS=none");
 }
 
-static void one_side_without_spillway_does_no_harm(void **state)
+TEST(one_side_without_spillway_does_no_harm)
 {
-	(void)state;
 	if (!is_native())
 		run_both(both_are_refused, ",ipc=yes", "RANK_1=0");
 }
 
+GROUP(folder_make_for_all, folder_remove)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(without_ipc_everything_arrives_in_two_copies),
-	    cmocka_unit_test(with_ipc_in_one),
-	    cmocka_unit_test(what_never_moves_goes_in_one_without_it),
-	    cmocka_unit_test(where_gpus_do_not_reach_each_other_it_arrives_too),
-	    cmocka_unit_test(one_side_without_spillway_does_no_harm),
-	};
-
 	if (!getenv("SPILL_MODE"))
 		setenv("SPILL_MODE", "static", 1);
-	return cmocka_run_group_tests(tests, folder_make_for_all, folder_remove);
+	return test_run();
 }

@@ -3,13 +3,9 @@
  * wants no memory then, and the first entry point of all being another than cuMemAlloc.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       "device.budget=32MiB,host.budget=64MiB,report.summary=no"
@@ -89,9 +85,8 @@ static int waits_in_a_cancelled_thread(void)
 	return 0;
 }
 
-static void other_threads_allocate_after_one_was_cancelled_in_an_allocation(void **state)
+TEST(other_threads_allocate_after_one_was_cancelled_in_an_allocation)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" BUDGETS), starts_in_a_cancelled_thread),
 	    0);
@@ -121,9 +116,8 @@ static int creates_beside_empty_slabs(void)
 	return 0;
 }
 
-static void empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_is_kept(void **state)
+TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_is_kept)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=32MiB,report.summary=no"),
 				   creates_beside_empty_slabs),
 			 0);
@@ -177,9 +171,8 @@ static int creates_an_array(void)
 	return 0;
 }
 
-static void a_strict_bad_policy_permits_no_device_memory_by_any_entry_point(void **state)
+TEST(a_strict_bad_policy_permits_no_device_memory_by_any_entry_point)
 {
-	(void)state;
 	assert_int_equal(child_run(STRICT, allocates_asynchronously), 0);
 	assert_int_equal(child_run(STRICT, allocates_managed), 0);
 	assert_int_equal(child_run(STRICT, creates_memory), 0);
@@ -188,7 +181,7 @@ static void a_strict_bad_policy_permits_no_device_memory_by_any_entry_point(void
 
 /* ---- pools ---- */
 
-static int makes_a_pool_first(void)
+CHILD_TEST(a_pool_made_before_the_first_allocation_leaves_the_heap_less, SETTINGS("SPILLWAY_SET=" BUDGETS))
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = on_device.location};
 	cuuint64_t all = UINT64_MAX;
@@ -214,21 +207,4 @@ static int makes_a_pool_first(void)
 	MUST(cuMemPoolDestroy(pool));
 	CHECK(child_on_device(child_alloc(32 * MIB), 32 * MIB));
 	return 0;
-}
-
-static void a_pool_made_before_the_first_allocation_leaves_the_heap_less(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=" BUDGETS), makes_a_pool_first), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(other_threads_allocate_after_one_was_cancelled_in_an_allocation),
-	    cmocka_unit_test(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_is_kept),
-	    cmocka_unit_test(a_strict_bad_policy_permits_no_device_memory_by_any_entry_point),
-	    cmocka_unit_test(a_pool_made_before_the_first_allocation_leaves_the_heap_less),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

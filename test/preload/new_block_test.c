@@ -3,13 +3,9 @@
  * comes next, room is made for them first, and they begin on the device.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { KEPT = 24, MADE = 6, STEPS = 400, IN_A_ROW = 4, MOVING = 2 };
 #define BLOCK_BYTES (4 * MIB)
@@ -122,19 +118,10 @@ static int makes_them_at_once(void)
 	return run(step_and_burst);
 }
 
-static void new_blocks_begin_on_the_device(void **state)
+TEST(new_blocks_begin_on_the_device)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("exact"), makes_blocks_in_each_step), 0);
 	assert_int_equal(child_run(SETTINGS("fast"), makes_blocks_in_each_step), 0);
 	assert_int_equal(child_run(SETTINGS("exact"), makes_them_at_once), 0);
 	assert_int_equal(child_run(SETTINGS("fast"), makes_them_at_once), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(new_blocks_begin_on_the_device),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,9 +143,8 @@ static int being_written_before_it_leaves(void)
 	return 0;
 }
 
-static void what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there(void **state)
+TEST(what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there)
 {
-	(void)state;
 	torch_run(being_born);
 	torch_run(being_born_before_sets);
 	folder_clear();
@@ -197,18 +196,6 @@ static int being_reborn_by_itself(void)
 	return being_reborn(false);
 }
 
-static void a_birth_ends_a_discard(void **state)
-{
-	(void)state;
-	if (!strcmp(scene_mode(), "fast")) /* where all that is used must be announced */
-		return;
-	folder_clear();
-	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_itself), 0);
-	folder_clear();
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch), 0);
-}
-
 /* Before anything in them is born, segments are filled; whether or not submissions were tracked by then. */
 static int being_filled(void)
 {
@@ -235,22 +222,22 @@ static int being_filled(void)
 	return 0;
 }
 
-static void what_an_allocator_has_filled_is_kept(void **state)
+TEST(what_an_allocator_has_filled_is_kept)
 {
-	(void)state;
 	folder_clear();
 	/* Memory that the driver gives out again does not hold what it held. */
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_filled), 0);
 }
 
-int main(void)
+TEST(a_birth_ends_a_discard)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(
-		what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there, folder_make,
-		folder_remove),
-	    cmocka_unit_test_setup_teardown(what_an_allocator_has_filled_is_kept, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(a_birth_ends_a_discard, folder_make, folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (!strcmp(scene_mode(), "fast")) /* where all that is used must be announced */
+		return;
+	folder_clear();
+	/* Memory that the driver gives out again does not hold what it held. */
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_itself), 0);
+	folder_clear();
+	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch), 0);
 }
+
+EACH_TEST(folder_make, folder_remove)

@@ -3,18 +3,15 @@
  * Each must find the one after itself, or the program would call itself for ever.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 typedef void *next_function(const char *name);
 
@@ -34,6 +31,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 static const char *library_of(void *address)
 {
 	static Dl_info info;
@@ -43,11 +42,10 @@ static const char *library_of(void *address)
 	return strrchr(info.dli_fname, '/') ? strrchr(info.dli_fname, '/') + 1 : info.dli_fname;
 }
 
-static void an_application_gets_what_is_after_itself(void **state)
+TEST(an_application_gets_what_is_after_itself)
 {
 	dlsym_function *c_dlsym = driver_dlsym();
 
-	(void)state;
 	void *own = dlsym(RTLD_NEXT, "malloc");
 	assert_ptr_equal(own, c_dlsym(RTLD_NEXT, "malloc"));
 	void *alloc = dlsym(RTLD_NEXT, "cuMemAlloc_v2");
@@ -55,28 +53,25 @@ static void an_application_gets_what_is_after_itself(void **state)
 	assert_null(dlsym(RTLD_NEXT, "main"));
 }
 
-static void an_interposer_before_us_gets_ours(void **state)
+TEST(an_interposer_before_us_gets_ours)
 {
-	(void)state;
 	assert_string_equal(library_of(before_next("cuMemAlloc_v2")), "libspillway.so");
 	assert_string_equal(library_of(before_next("getauxval")), "libchain_behind.so");
 	assert_ptr_equal(before_next("cuCtxGetDevice"), driver_native("cuCtxGetDevice"));
 }
 
-static void an_interposer_behind_us_gets_the_drivers_own(void **state)
+TEST(an_interposer_behind_us_gets_the_drivers_own)
 {
-	(void)state;
 	assert_ptr_equal(behind_next("cuMemAlloc_v2"), driver_native("cuMemAlloc_v2"));
 	assert_memory_equal(library_of(behind_next("getauxval")), "libc.so", 7);
 	assert_null(behind_next("behind_calls"));
 }
 
-static void a_linked_call_goes_down_the_chain_once(void **state)
+TEST(a_linked_call_goes_down_the_chain_once)
 {
 	unsigned before = atomic_load(before_calls), behind = atomic_load(behind_calls);
 	CUdeviceptr block;
 
-	(void)state;
 	assert_int_equal(cuMemAlloc_v2(&block, 3 * MIB), CUDA_SUCCESS);
 	assert_true(driver_is_heap(block));
 	assert_int_equal(atomic_load(before_calls) - before, 1);
@@ -100,28 +95,15 @@ static void *ask_often(void *argument)
 	return NULL;
 }
 
-static void many_threads_may_ask_at_once(void **state)
+TEST(many_threads_may_ask_at_once)
 {
 	void *expected = dlsym(RTLD_NEXT, "cuMemAlloc_v2"), *failed;
 	pthread_t threads[8];
 
-	(void)state;
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, ask_often, expected), 0);
 	for (int i = 0; i < 8; i++) {
 		pthread_join(threads[i], &failed);
 		assert_null(failed);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_application_gets_what_is_after_itself),
-	    cmocka_unit_test(an_interposer_before_us_gets_ours),
-	    cmocka_unit_test(an_interposer_behind_us_gets_the_drivers_own),
-	    cmocka_unit_test(a_linked_call_goes_down_the_chain_once),
-	    cmocka_unit_test(many_threads_may_ask_at_once),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -1,16 +1,14 @@
 /*
  * A program without any libcuda, and one that loads it late and for itself alone.
  */
+#include "test/test.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 typedef void *dlsym_function(void *handle, const char *name);
 
@@ -20,11 +18,10 @@ static dlsym_function *c_dlsym(void)
 }
 
 /* Our own export must not pass for a driver that is not there. */
-static void without_a_driver_dlsym_finds_nothing_and_says_so(void **state)
+TEST(without_a_driver_dlsym_finds_nothing_and_says_so)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
-	(void)state;
 	assert_null(library);
 	dlerror();
 	assert_null(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"));
@@ -35,12 +32,11 @@ static void without_a_driver_dlsym_finds_nothing_and_says_so(void **state)
 	assert_non_null(dlerror());
 }
 
-static void without_a_driver_a_late_linked_call_answers_not_found(void **state)
+TEST(without_a_driver_a_late_linked_call_answers_not_found)
 {
 	dlsym_function *find = c_dlsym();
 	CUdeviceptr block = 1;
 
-	(void)state;
 	if (!find)
 		skip();
 	/* What lazy binding would give a program that calls before it loads: our export. */
@@ -63,13 +59,12 @@ static void *look_up(void *argument)
 }
 
 /* Binding happens inside one of these calls while others load the driver. */
-static void many_threads_may_look_up_while_the_driver_is_loaded(void **state)
+TEST(many_threads_may_look_up_while_the_driver_is_loaded)
 {
 	pthread_t threads[8];
 	pthread_barrier_t start;
 	void *first = NULL;
 
-	(void)state;
 	pthread_barrier_init(&start, NULL, 8);
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, look_up, &start), 0);
@@ -88,13 +83,12 @@ static void many_threads_may_look_up_while_the_driver_is_loaded(void **state)
 }
 
 /* Loaded for itself alone (RTLD_LOCAL), as the CUDA runtime does it: served all the same. */
-static void a_driver_loaded_late_is_served(void **state)
+TEST(a_driver_loaded_late_is_served)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	CUdeviceptr block;
 	CUcontext context;
 
-	(void)state;
 	assert_non_null(library);
 #define FIND(name) __typeof__(&name) f_##name = (__typeof__(f_##name))dlsym(library, #name)
 	FIND(cuInit);
@@ -113,15 +107,4 @@ static void a_driver_loaded_late_is_served(void **state)
 	CUmemGenericAllocationHandle handle;
 	assert_int_equal(f_cuMemRetainAllocationHandle(&handle, (void *)block), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(f_cuMemFree_v2(block), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(without_a_driver_dlsym_finds_nothing_and_says_so),
-	    cmocka_unit_test(without_a_driver_a_late_linked_call_answers_not_found),
-	    cmocka_unit_test(many_threads_may_look_up_while_the_driver_is_loaded),
-	    cmocka_unit_test(a_driver_loaded_late_is_served),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,15 +39,13 @@ static int finds_none(void)
 	return on_use_end();
 }
 
-static void a_use_that_finds_no_memory_is_refused(void **state)
+TEST(a_use_that_finds_no_memory_is_refused)
 {
-	(void)state;
 	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
 }
 
-static void where_nothing_spills_it_is_refused_earlier(void **state)
+TEST(where_nothing_spills_it_is_refused_earlier)
 {
-	(void)state;
 	nothing_spills = true;
 	assert_int_equal(on_use_run_as("off", "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
 }
@@ -74,9 +72,8 @@ static int finds_too_little(void)
 	return on_use_end();
 }
 
-static void a_refused_launch_counts_once(void **state)
+TEST(a_refused_launch_counts_once)
 {
-	(void)state;
 	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_too_little), 0);
 }
 
@@ -109,9 +106,8 @@ static int driver_fails(void)
 	return on_use_end();
 }
 
-static void where_the_driver_fails_a_later_use_succeeds(void **state)
+TEST(where_the_driver_fails_a_later_use_succeeds)
 {
-	(void)state;
 	/* Nothing is kept that would do without the driver. */
 	assert_int_equal(
 	    on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0", driver_fails),
@@ -163,9 +159,8 @@ static int graphs(void)
 	return on_use_end();
 }
 
-static void what_a_graph_names_is_taken_as_a_whole(void **state)
+TEST(what_a_graph_names_is_taken_as_a_whole)
 {
-	(void)state;
 	assert_int_equal(on_use_run(graphs), 0);
 }
 
@@ -215,9 +210,8 @@ static int follows(void)
 	return on_use_end();
 }
 
-static void pointers_that_are_copied_count_as_named(void **state)
+TEST(pointers_that_are_copied_count_as_named)
 {
-	(void)state;
 	assert_int_equal(on_use_run(follows), 0);
 }
 
@@ -268,9 +262,8 @@ static int are_written(void)
 	return on_use_end();
 }
 
-static void pointers_that_a_stream_writes_count_as_named(void **state)
+TEST(pointers_that_a_stream_writes_count_as_named)
 {
-	(void)state;
 	assert_int_equal(on_use_run(are_written), 0);
 }
 
@@ -299,9 +292,8 @@ static int makes_up_an_address(void)
 	return 0;
 }
 
-static void an_address_that_was_never_named_is_told(void **state)
+TEST(an_address_that_was_never_named_is_told)
 {
-	(void)state;
 	assert_int_equal(on_use_run(makes_up_an_address), 0);
 }
 
@@ -394,9 +386,8 @@ static int is_waited_for(void)
 	return 0;
 }
 
-static void an_address_that_was_never_named_is_told_by_every_wait(void **state)
+TEST(an_address_that_was_never_named_is_told_by_every_wait)
 {
-	(void)state;
 	for (unsigned i = 0; i < WAYS; i++) {
 		way = ways[i];
 		folder_clear(); /* of the figures of the program before it */
@@ -448,9 +439,8 @@ static int leaves(void)
 	return on_use_end();
 }
 
-static void a_range_that_leaves_the_process_has_memory_and_keeps_it(void **state)
+TEST(a_range_that_leaves_the_process_has_memory_and_keeps_it)
 {
-	(void)state;
 	assert_int_equal(on_use_run(leaves), 0);
 }
 
@@ -470,9 +460,8 @@ static int finds_none_to_leave(void)
 	return on_use_end();
 }
 
-static void a_range_without_memory_for_it_does_not_leave(void **state)
+TEST(a_range_without_memory_for_it_does_not_leave)
 {
-	(void)state;
 	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none_to_leave), 0);
 }
 
@@ -510,32 +499,10 @@ static int is_suspended(void)
 	return on_use_end();
 }
 
-static void a_suspended_process_takes_nothing_of_the_device(void **state)
+TEST(a_suspended_process_takes_nothing_of_the_device)
 {
-	(void)state;
 	if (strcmp(on_use_mode(), "static") != 0)
 		assert_int_equal(on_use_run(is_suspended), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_use_that_finds_no_memory_is_refused, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(where_nothing_spills_it_is_refused_earlier, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(a_refused_launch_counts_once, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(where_the_driver_fails_a_later_use_succeeds, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_a_graph_names_is_taken_as_a_whole, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(pointers_that_are_copied_count_as_named, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(pointers_that_a_stream_writes_count_as_named, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(an_address_that_was_never_named_is_told_by_every_wait, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(a_range_that_leaves_the_process_has_memory_and_keeps_it, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(a_range_without_memory_for_it_does_not_leave, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(a_suspended_process_takes_nothing_of_the_device, folder_make,
-					    folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -7,11 +7,7 @@
 
 #include "shim/spillway.h"
 #include "test/preload/figures_help.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 /* Nine tenths of the device, and a third of that; the budget of on_use_run() is half of the device. */
 #define RESERVED (230 * MIB)

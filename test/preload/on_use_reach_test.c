@@ -52,13 +52,6 @@ static int reaches(void)
 	return on_use_end();
 }
 
-static void a_kernel_of_unknown_arguments_takes_what_its_device_can_reach(void **state)
-{
-	(void)state;
-	CHECK(!setenv("SIM_DEVICES", "2", 1));
-	assert_int_equal(on_use_run(reaches), 0);
-}
-
 /* A function of the driver that no row knows (sim_outside.c), which returns the difference of its arguments. */
 static int call_unknown(int a, int b)
 {
@@ -88,9 +81,8 @@ static int calls_unknown(void)
 	return on_use_end();
 }
 
-static void a_function_that_no_row_knows_finds_memory_everywhere(void **state)
+TEST(a_function_that_no_row_knows_finds_memory_everywhere)
 {
-	(void)state;
 	assert_int_equal(on_use_run(calls_unknown), 0);
 }
 
@@ -111,22 +103,15 @@ static int goes_beside(void)
 	return on_use_end();
 }
 
-static void a_pointer_beside_an_allocation_finds_its_memory(void **state)
+TEST(a_pointer_beside_an_allocation_finds_its_memory)
 {
-	(void)state;
 	assert_int_equal(on_use_run(goes_beside), 0);
 }
 
-int main(void)
+TEST(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_function_that_no_row_knows_finds_memory_everywhere, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(a_pointer_beside_an_allocation_finds_its_memory, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach, folder_make,
-					    folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	CHECK(!setenv("SIM_DEVICES", "2", 1));
+	assert_int_equal(on_use_run(reaches), 0);
 }
+
+EACH_TEST(folder_make, folder_remove)

@@ -62,9 +62,8 @@ static int uses_a_third(void)
 	return on_use_end();
 }
 
-static void what_is_not_used_takes_no_memory(void **state)
+TEST(what_is_not_used_takes_no_memory)
 {
-	(void)state;
 	/* The host could not hold the rest. */
 	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=16MiB", uses_a_third), 0);
 }
@@ -92,9 +91,8 @@ static int copies_around(void)
 	return on_use_end();
 }
 
-static void copies_reach_what_they_name(void **state)
+TEST(copies_reach_what_they_name)
 {
-	(void)state;
 	assert_int_equal(on_use_run(copies_around), 0);
 }
 
@@ -126,9 +124,8 @@ static int launches(void)
 	return on_use_end();
 }
 
-static void where_the_reach_is_unknown_all_is_taken(void **state)
+TEST(where_the_reach_is_unknown_all_is_taken)
 {
-	(void)state;
 	assert_int_equal(on_use_run(launches), 0);
 }
 
@@ -184,9 +181,8 @@ static int pools(void)
 	return on_use_end();
 }
 
-static void a_pool_that_says_what_is_born_takes_no_more(void **state)
+TEST(a_pool_that_says_what_is_born_takes_no_more)
 {
-	(void)state;
 	assert_int_equal(on_use_run(pools), 0);
 }
 
@@ -238,9 +234,8 @@ static int threads(void)
 	return on_use_end();
 }
 
-static void threads_take_parts_of_one_allocation(void **state)
+TEST(threads_take_parts_of_one_allocation)
 {
-	(void)state;
 	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=64MiB,host.budget=256MiB", threads), 0);
 }
 
@@ -289,22 +284,9 @@ static int answers(void)
 	return on_use_end();
 }
 
-static void questions_are_answered_for_all_of_it(void **state)
+TEST(questions_are_answered_for_all_of_it)
 {
-	(void)state;
 	assert_int_equal(on_use_run(answers), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_not_used_takes_no_memory, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(copies_reach_what_they_name, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(where_the_reach_is_unknown_all_is_taken, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(a_pool_that_says_what_is_born_takes_no_more, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(threads_take_parts_of_one_allocation, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(questions_are_answered_for_all_of_it, folder_make, folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -7,14 +7,10 @@
 #include "test/preload/figures_help.h"
 #include "test/preload/scene.h"
 #include "test/preload/slow_clock.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 enum { DEVICES = 2, BLOCKS = 16, FEW = 6, THREADS = 8 };
 
@@ -152,9 +148,8 @@ static int allocates_from_the_drivers_pool(void)
 	return end();
 }
 
-static void live_memory_is_spilled_for_what_the_driver_has_no_memory_for(void **state)
+TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for)
 {
-	(void)state;
 	assert_int_equal(run_small(creates), 0);
 	assert_int_equal(run_small(makes_an_array), 0);
 	assert_int_equal(run_small(allocates_from_the_drivers_pool), 0);
@@ -170,9 +165,8 @@ static int creates_more_than_there_is(void)
 	return end();
 }
 
-static void nothing_is_spilled_for_more_than_the_device_has(void **state)
+TEST(nothing_is_spilled_for_more_than_the_device_has)
 {
-	(void)state;
 	assert_int_equal(run_small(creates_more_than_there_is), 0);
 }
 
@@ -188,9 +182,8 @@ static int creates_one_after_the_other(void)
 	return end();
 }
 
-static void a_request_that_room_was_made_for_is_a_rescue(void **state)
+TEST(a_request_that_room_was_made_for_is_a_rescue)
 {
-	(void)state;
 	assert_int_equal(run_small(creates_one_after_the_other), 0);
 }
 
@@ -301,11 +294,10 @@ static int is_called_in_need(void)
 	return end();
 }
 
-static void what_takes_the_drivers_memory_by_the_way_is_called_again(void **state)
+TEST(what_takes_the_drivers_memory_by_the_way_is_called_again)
 {
 	unsigned wrong = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(by_the_way) / sizeof(*by_the_way); i++) {
 		now = &by_the_way[i];
 		if (!run_small(is_called_in_need))
@@ -345,9 +337,8 @@ static int is_made_of_memory_on_its_way(void)
 	return end();
 }
 
-static void an_instance_is_made_though_its_memory_moved_and_there_was_none(void **state)
+TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none)
 {
-	(void)state;
 	assert_int_equal(run_small(is_made_of_memory_on_its_way), 0);
 }
 
@@ -369,9 +360,8 @@ static int asks_while_it_captures(void)
 	return end();
 }
 
-static void nothing_is_spilled_while_a_capture_is_open(void **state)
+TEST(nothing_is_spilled_while_a_capture_is_open)
 {
-	(void)state;
 	assert_int_equal(run_small(asks_while_it_captures), 0);
 }
 
@@ -438,16 +428,14 @@ static int two_devices(void)
 	return end();
 }
 
-static void threads_that_ask_at_once_are_all_served(void **state)
+TEST(threads_that_ask_at_once_are_all_served)
 {
-	(void)state;
 	assert_int_equal(run_small(two_threads), 0);
 	assert_int_equal(run_small(many_threads), 0);
 }
 
-static void devices_do_not_refuse_for_each_other(void **state)
+TEST(devices_do_not_refuse_for_each_other)
 {
-	(void)state;
 	assert_int_equal(run_small(two_devices), 0);
 }
 
@@ -482,33 +470,14 @@ static int run_large(int (*program)(void))
 	return run_with("SIM_MEMORY=1GiB", 1000 * MIB, program);
 }
 
-static void as_much_is_spilled_as_is_asked_for(void **state)
+TEST(as_much_is_spilled_as_is_asked_for)
 {
-	(void)state;
 	assert_int_equal(run_large(creates_much), 0);
 }
 
-static void what_left_for_one_request_does_not_have_to_do_for_two(void **state)
+TEST(what_left_for_one_request_does_not_have_to_do_for_two)
 {
-	(void)state;
 	assert_int_equal(run_large(two_create_much), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for),
-	    TEST(nothing_is_spilled_for_more_than_the_device_has),
-	    TEST(a_request_that_room_was_made_for_is_a_rescue),
-	    TEST(what_takes_the_drivers_memory_by_the_way_is_called_again),
-	    TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none),
-	    TEST(nothing_is_spilled_while_a_capture_is_open),
-	    TEST(threads_that_ask_at_once_are_all_served),
-	    TEST(devices_do_not_refuse_for_each_other),
-	    TEST(as_much_is_spilled_as_is_asked_for),
-	    TEST(what_left_for_one_request_does_not_have_to_do_for_two),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -3,12 +3,7 @@
  * yet (a value that a stream waits for), so that nothing depends on how fast anything is.
  */
 #include "test/preload/child.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define TWO_DEVICES  ((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL})
@@ -53,9 +48,8 @@ static int writes_after_a_free_in_another_context(void)
 	return child_all_is_there();
 }
 
-static void memory_freed_behind_a_stream_of_another_context_waits_for_it(void **state)
+TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it)
 {
-	(void)state;
 	PASSES(writes_after_a_free_in_another_context);
 }
 
@@ -77,9 +71,8 @@ static int writes_after_a_free_behind_its_own_stream(void)
 	return child_all_is_there();
 }
 
-static void memory_freed_behind_the_threads_own_stream_waits_for_it(void **state)
+TEST(memory_freed_behind_the_threads_own_stream_waits_for_it)
 {
-	(void)state;
 	PASSES(writes_after_a_free_behind_its_own_stream);
 }
 
@@ -125,9 +118,8 @@ static int frees_what_an_unreachable_context_uses_in_a_capture(void)
 	return frees_what_an_unreachable_context_uses(true);
 }
 
-static void memory_of_a_context_that_cannot_be_entered_just_now_is_kept(void **state)
+TEST(memory_of_a_context_that_cannot_be_entered_just_now_is_kept)
 {
-	(void)state;
 	PASSES(frees_what_an_unreachable_context_uses_at_once);
 	PASSES(frees_what_an_unreachable_context_uses_in_a_capture);
 }
@@ -154,9 +146,8 @@ static int frees_behind_a_stream_that_is_gone(void)
 	return child_all_is_there();
 }
 
-static void a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing(void **state)
+TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing)
 {
-	(void)state;
 	PASSES(frees_behind_a_stream_that_is_gone);
 }
 
@@ -182,9 +173,8 @@ static int frees_without_an_event(void)
 	return child_all_is_there();
 }
 
-static void a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated(void **state)
+TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated)
 {
-	(void)state;
 	PASSES(frees_without_an_event);
 }
 
@@ -213,13 +203,12 @@ static int allocates_behind_a_held_stream(void)
 	return child_all_is_there();
 }
 
-static void an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream(void **state)
+TEST(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream)
 {
-	(void)state;
 	PASSES(allocates_behind_a_held_stream);
 }
 
-static int allocates_beside_another_devices_free(void)
+CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO_DEVICES)
 {
 	CUcontext first = driver_start(0);
 
@@ -238,12 +227,6 @@ static int allocates_beside_another_devices_free(void)
 	child_release(word);
 	MUST(cu.cuMemFree_v2(here));
 	return child_all_is_there();
-}
-
-static void an_allocation_that_does_not_fit_does_not_wait_for_another_device(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(TWO_DEVICES, allocates_beside_another_devices_free), 0);
 }
 
 /* ---- what was freed in a capture ---- */
@@ -273,23 +256,7 @@ static int allocates_after_a_capture(void)
 	return child_all_is_there();
 }
 
-static void a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spills(void **state)
+TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spills)
 {
-	(void)state;
 	PASSES(allocates_after_a_capture);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(memory_freed_behind_a_stream_of_another_context_waits_for_it),
-	    cmocka_unit_test(memory_freed_behind_the_threads_own_stream_waits_for_it),
-	    cmocka_unit_test(memory_of_a_context_that_cannot_be_entered_just_now_is_kept),
-	    cmocka_unit_test(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing),
-	    cmocka_unit_test(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated),
-	    cmocka_unit_test(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream),
-	    cmocka_unit_test(an_allocation_that_does_not_fit_does_not_wait_for_another_device),
-	    cmocka_unit_test(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spills),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

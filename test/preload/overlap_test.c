@@ -5,13 +5,9 @@
  */
 #include "test/preload/figures_help.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct scene scene;
 static CUstream stream;
@@ -122,38 +118,24 @@ static int run(const char *more, int (*program)(void))
 	    program);
 }
 
-static void kernels_overlap_until_something_has_spilled(void **state)
+TEST(kernels_overlap_until_something_has_spilled)
 {
-	(void)state;
 	assert_int_equal(run("", by_default), 0);
 }
 
-static void that_is_what_auto_says(void **state)
+TEST(that_is_what_auto_says)
 {
-	(void)state;
 	assert_int_equal(run(",submit.pdl=auto", by_default), 0);
 }
 
-static void they_overlap_as_ever_where_the_policy_keeps_it(void **state)
+TEST(they_overlap_as_ever_where_the_policy_keeps_it)
 {
-	(void)state;
 	assert_int_equal(run(",submit.pdl=keep", kept), 0);
 }
 
-static void they_never_overlap_where_it_is_off(void **state)
+TEST(they_never_overlap_where_it_is_off)
 {
-	(void)state;
 	assert_int_equal(run(",submit.pdl=off", off), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(kernels_overlap_until_something_has_spilled, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(that_is_what_auto_says, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(they_overlap_as_ever_where_the_policy_keeps_it, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(they_never_overlap_where_it_is_off, folder_make, folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

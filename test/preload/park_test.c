@@ -7,15 +7,12 @@
  * time makes a wait end at once, as its time has long passed by the kernel's clock.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-
-#include <cmocka.h>
 
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -85,7 +82,7 @@ static bool moves_go_on(struct scene *scene)
 	return sim_calls("cuMemcpyDtoDAsync_v2") > before;
 }
 
-static int ends_while_the_mover_stands_still(void)
+CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 {
 	CUcontext context = context_for_the_mover();
 	pthread_t rounds, end;
@@ -121,12 +118,6 @@ static int ends_while_the_mover_stands_still(void)
 	return 0;
 }
 
-static void the_mover_lets_go_of_a_context_before_it_ends(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), ends_while_the_mover_stands_still), 0);
-}
-
 /* ---- stopped and continued, again and again ---- */
 
 enum { STOPS = 40, CONTEXTS = 3, ROUNDS = 15 };
@@ -146,7 +137,7 @@ static pid_t start_stopper(void)
 	_exit(0);
 }
 
-static int is_stopped_again_and_again(void)
+CHILD_TEST(a_job_that_is_stopped_in_the_midst_of_moves_goes_on, SCENE_SETTINGS("SIM_REUSE=1"))
 {
 	pid_t stopper = start_stopper();
 	struct scene scene;
@@ -172,19 +163,4 @@ static int is_stopped_again_and_again(void)
 	CHECK(waitpid(stopper, &status, 0) == stopper);
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-static void a_job_that_is_stopped_in_the_midst_of_moves_goes_on(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_REUSE=1"), is_stopped_again_and_again), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_mover_lets_go_of_a_context_before_it_ends),
-	    cmocka_unit_test(a_job_that_is_stopped_in_the_midst_of_moves_goes_on),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,12 @@
  * and what is right stays right. Each part is a process of its own with a job that needs twice its budget (scene.h).
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Of the device's 256 MiB (SCENE_SETTINGS): more than it has free beside what the scene keeps there. */
 #define ALL_BUT_A_LITTLE (252 * MIB)
@@ -158,8 +154,47 @@ static int ends_beside(void *(*come)(void *))
 	return 0;
 }
 
+/* A release that ends nothing, while another thread is in the context for as long as this one says. */
+static atomic_bool frees;
+static CUdeviceptr held_block;
+
+static void *free_from_outside(void *argument)
+{
+	CUcontext context = child_context();
+
+	(void)argument;
+	atomic_store(&frees, true);
+	MUST(cu.cuMemFree_v2(held_block));
+	MUST(cu.cuCtxDestroy_v2(context));
+	return NULL;
+}
+
+static int contexts_end(void)
+{
+	return ends_beside(come_and_go);
+}
+
+static int green_contexts_end(void)
+{
+	return ends_beside(come_and_go_green);
+}
+
+TEST(contexts_of_the_past_keep_nothing_from_moving)
+{
+	static int (*const parts[])(void) = {destroyed_before, detached_before, released_before, reset_before};
+
+	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), parts[i]), 0);
+}
+
+TEST(contexts_that_come_and_go_are_left_in_time)
+{
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), contexts_end), 0);
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), green_contexts_end), 0);
+}
+
 /* Of another device: the last owner of its primary context, which ends with it. */
-static int green_is_the_last_owner(void)
+CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
 	CUcontext context, popped;
 	CUgreenCtx green;
@@ -188,22 +223,8 @@ static int green_is_the_last_owner(void)
 	return 0;
 }
 
-/* A release that ends nothing, while another thread is in the context for as long as this one says. */
-static atomic_bool frees;
-static CUdeviceptr held_block;
-
-static void *free_from_outside(void *argument)
-{
-	CUcontext context = child_context();
-
-	(void)argument;
-	atomic_store(&frees, true);
-	MUST(cu.cuMemFree_v2(held_block));
-	MUST(cu.cuCtxDestroy_v2(context));
-	return NULL;
-}
-
-static int release_ends_nothing(void)
+/* It hung for two minutes. */
+CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 {
 	pthread_t thread;
 	CUcontext context;
@@ -225,54 +246,8 @@ static int release_ends_nothing(void)
 	return 0;
 }
 
-static int contexts_end(void)
-{
-	return ends_beside(come_and_go);
-}
-
-static int green_contexts_end(void)
-{
-	return ends_beside(come_and_go_green);
-}
-
-static void contexts_of_the_past_keep_nothing_from_moving(void **state)
-{
-	static int (*const parts[])(void) = {destroyed_before, detached_before, released_before, reset_before};
-
-	(void)state;
-	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), parts[i]), 0);
-}
-
-static void contexts_that_come_and_go_are_left_in_time(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), contexts_end), 0);
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), green_contexts_end), 0);
-}
-
-static void the_last_owner_of_a_context_may_be_a_green_one(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), green_is_the_last_owner), 0);
-}
-
-/* It hung for two minutes. */
-static void a_release_that_ends_nothing_waits_for_nobody(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), release_ends_nothing), 0);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(contexts_of_the_past_keep_nothing_from_moving),
-	    cmocka_unit_test(contexts_that_come_and_go_are_left_in_time),
-	    cmocka_unit_test(the_last_owner_of_a_context_may_be_a_green_one),
-	    cmocka_unit_test(a_release_that_ends_nothing_waits_for_nobody),
-	};
-
 	scene_size = SCENE_SMALL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

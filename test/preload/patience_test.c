@@ -4,12 +4,7 @@
  */
 #include "test/preload/scene.h"
 #include "test/preload/slow_clock.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 /*
  * By the clock of this program a copy of 4 MiB takes 64 pauses: 450 ms, less than what the library takes for a copy
@@ -25,7 +20,7 @@ static struct scene scene;
  * The held stream names all blocks, so that none can leave until the program lets it go; that it does after it has
  * submitted more. Each of some hundred launches waited for 2 s.
  */
-static int held_by_a_value(void)
+CHILD_TEST(a_link_that_was_slow_once_does_not_hold_launches_up, SCENE_SETTINGS())
 {
 	CUstream held, other;
 
@@ -50,17 +45,4 @@ static int held_by_a_value(void)
 	scene_close(&scene);
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-static void a_link_that_was_slow_once_does_not_hold_launches_up(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), held_by_a_value), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_link_that_was_slow_once_does_not_hold_launches_up)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,16 +5,13 @@
  * (child.h).
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { MAIN = 0, FAR = 3 }; /* lanes */
 enum { MOVES = 8, STILL_MS = 400, DEADLINE_MS = 20000, OPENINGS = 10, CHASES = 200 };
@@ -146,9 +143,8 @@ static int a_kernel_on_its_own_memory(void)
 	return close_both();
 }
 
-static void memory_moves_beside_what_another_gpu_runs(void **state)
+TEST(memory_moves_beside_what_another_gpu_runs)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_on_its_own_memory), 0);
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), a_kernel_on_its_own_memory), 0);
 }
@@ -163,7 +159,7 @@ static void *a_copy(void *word)
 	return word;
 }
 
-static int a_copy_inside_the_driver(void)
+CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
 	pthread_t thread;
 
@@ -179,12 +175,6 @@ static int a_copy_inside_the_driver(void)
 	pthread_join(thread, NULL);
 	CHECK(goes_on_moving());
 	return close_both();
-}
-
-static void memory_moves_beside_who_is_inside_the_driver_for_another_gpu(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_copy_inside_the_driver), 0);
 }
 
 /* ---- what can ---- */
@@ -206,7 +196,7 @@ static char bring(CUdeviceptr block)
 	return sim_where(block);
 }
 
-static int a_copy_between_both(void)
+CHILD_TEST(a_copy_that_names_it_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"))
 {
 	open_both();
 	MUST(cu.cuCtxSetCurrent(scene.context));
@@ -232,13 +222,7 @@ static int a_copy_between_both(void)
 	return close_both();
 }
 
-static void a_copy_that_names_it_is_waited_for(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), a_copy_between_both), 0);
-}
-
-static int a_graph(void)
+CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
 	CUgraph graph;
 	CUgraphExec exec;
@@ -260,12 +244,6 @@ static int a_graph(void)
 	return close_both();
 }
 
-static void a_graph_of_another_gpu_is_waited_for(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_graph), 0);
-}
-
 static int a_kernel_of_a_gpu_with_access(void)
 {
 	open_both();
@@ -280,9 +258,8 @@ static int a_kernel_of_a_gpu_with_access(void)
 }
 
 /* In `fast` such a kernel may stop the job (spillway-limits(7)). */
-static void what_a_gpu_with_access_runs_is_waited_for(void **state)
+TEST(what_a_gpu_with_access_runs_is_waited_for)
 {
-	(void)state;
 	if (is_exact())
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_of_a_gpu_with_access), 0);
 }
@@ -322,24 +299,14 @@ static int access_that_is_opened(void)
 	return close_both();
 }
 
-static void access_is_opened_when_nothing_moves(void **state)
+TEST(access_is_opened_when_nothing_moves)
 {
-	(void)state;
 	for (int i = 0; is_exact() && i < OPENINGS; i++)
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), access_that_is_opened), 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(memory_moves_beside_what_another_gpu_runs),
-	    cmocka_unit_test(memory_moves_beside_who_is_inside_the_driver_for_another_gpu),
-	    cmocka_unit_test(a_copy_that_names_it_is_waited_for),
-	    cmocka_unit_test(a_graph_of_another_gpu_is_waited_for),
-	    cmocka_unit_test(what_a_gpu_with_access_runs_is_waited_for),
-	    cmocka_unit_test(access_is_opened_when_nothing_moves),
-	};
-
 	scene_size = SCENE_SMALL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

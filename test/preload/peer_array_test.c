@@ -4,12 +4,7 @@
  * copies from wherever it is.
  */
 #include "test/preload/gpus.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 enum { DEVICES = 3, ROW = 4096, ROWS = 64, LINE = 64 << 10, LEVELS = 2, BYTES = ROW * ROWS };
 
@@ -38,6 +33,8 @@ static int set_up(void **state)
 	}
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 /* ---- forms ---- */
 
@@ -127,9 +124,8 @@ static void by_way_of(CUarray array, int device, int from, int to, enum form for
 	gpus_expect(to, salt, BYTES, what, (int)form);
 }
 
-static void every_form_copies_into_arrays_and_out_of_them(void **state)
+TEST(every_form_copies_into_arrays_and_out_of_them)
 {
-	(void)state;
 	for (int device = 0; device < DEVICES; device++)
 		for (int from = 0; from < DEVICES; from++)
 			for (enum form form = 0; form < FORMS; form++) {
@@ -141,9 +137,8 @@ static void every_form_copies_into_arrays_and_out_of_them(void **state)
 
 /* ---- one row ---- */
 
-static void lines_are_copied_by_their_own_functions(void **state)
+TEST(lines_are_copied_by_their_own_functions)
 {
-	(void)state;
 	for (int device = 0; device < DEVICES; device++)
 		for (int from = 0; from < DEVICES; from++) {
 			int to = (from + 1) % DEVICES, offset = 1024;
@@ -168,9 +163,8 @@ static void lines_are_copied_by_their_own_functions(void **state)
 
 /* ---- captures ---- */
 
-static void copies_with_arrays_are_captured_and_replayed(void **state)
+TEST(copies_with_arrays_are_captured_and_replayed)
 {
-	(void)state;
 	for (int device = 0; device < DEVICES; device++) {
 		int from = (device + 1) % DEVICES, to = (device + 2) % DEVICES;
 		CUDA_MEMCPY3D_PEER in = box(planes[device], device, from, true),
@@ -194,15 +188,4 @@ static void copies_with_arrays_are_captured_and_replayed(void **state)
 		ok(cu.cuGraphDestroy(graph));
 	}
 	assert_int_equal(sim_broken_rules(), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_form_copies_into_arrays_and_out_of_them),
-	    cmocka_unit_test(lines_are_copied_by_their_own_functions),
-	    cmocka_unit_test(copies_with_arrays_are_captured_and_replayed),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -3,13 +3,9 @@
  * streams, which are of the context that is current, and with memory of pools, which is of none. No peer access at all.
  */
 #include "test/preload/gpus.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DEVICES 2
 #define BYTES   ((size_t)2 << 20)
@@ -26,6 +22,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 static void fill(int device, unsigned value)
 {
 	gpus_be(device);
@@ -34,11 +32,10 @@ static void fill(int device, unsigned value)
 }
 
 /* The copy takes a while: a stream that does not wait for it is done long before. */
-static void default_streams_wait_for_copies_with_the_host(void **state)
+TEST(default_streams_wait_for_copies_with_the_host)
 {
 	const CUstream defaults[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
 
-	(void)state;
 	for (unsigned i = 0; i < 3; i++) {
 		fill(1, 100 + i);
 		memset(pinned, 0, BYTES);
@@ -62,11 +59,10 @@ static void default_streams_wait_for_copies_with_the_host(void **state)
 }
 
 /* The driver may refuse to give the context back for a moment. */
-static void the_program_goes_on_in_its_own_context(void **state)
+TEST(the_program_goes_on_in_its_own_context)
 {
 	CUcontext current;
 
-	(void)state;
 	fill(1, 300);
 	gpus_be(0);
 	sim_fail("cuCtxPopCurrent_v2", 1, CUDA_ERROR_UNKNOWN);
@@ -80,12 +76,11 @@ static void the_program_goes_on_in_its_own_context(void **state)
 }
 
 /* Taken from a pool of device 0 in the order of a stream of device 1, whose context is not to touch it. */
-static void memory_of_pools_is_touched_by_the_device_of_the_copy(void **state)
+TEST(memory_of_pools_is_touched_by_the_device_of_the_copy)
 {
 	CUmemoryPool pool;
 	CUdeviceptr pooled;
 
-	(void)state;
 	ok(cuDeviceGetDefaultMemPool(&pool, 0));
 	gpus_be(1);
 	ok(cuMemAllocFromPoolAsync(&pooled, BYTES, pool, gpus.stream[1]));
@@ -104,15 +99,4 @@ static void memory_of_pools_is_touched_by_the_device_of_the_copy(void **state)
 	gpus_be(0);
 	ok(cu.cuMemFreeAsync(pooled, gpus.stream[0]));
 	ok(cu.cuStreamSynchronize(gpus.stream[0]));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(default_streams_wait_for_copies_with_the_host),
-	    cmocka_unit_test(the_program_goes_on_in_its_own_context),
-	    cmocka_unit_test(memory_of_pools_is_touched_by_the_device_of_the_copy),
-	};
-
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -3,17 +3,13 @@
  * of the driver and the host; with and without peer access (SIM_PEERS): every byte must be as it would be natively.
  */
 #include "test/preload/gpus.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define DEVICES 3
 #define ROW     4096
@@ -34,6 +30,8 @@ static int set_up(void **state)
 				}
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 /* ---- forms ---- */
 
@@ -160,11 +158,10 @@ static void done(void)
 	ok(cu.cuCtxSynchronize());
 }
 
-static void every_form_copies_between_any_two_from_anywhere(void **state)
+TEST(every_form_copies_between_any_two_from_anywhere)
 {
 	unsigned salt = 1;
 
-	(void)state;
 	for (int from = 0; from < DEVICES; from++)
 		for (int to = 0; to < DEVICES; to++)
 			for (int by = 0; by < DEVICES; by++)
@@ -180,14 +177,13 @@ static void every_form_copies_between_any_two_from_anywhere(void **state)
 }
 
 /* Memory of the driver on one side: of pools here, which stay there by this test's policy. */
-static void one_side_may_be_the_drivers(void **state)
+TEST(one_side_may_be_the_drivers)
 {
 	__typeof__(&cuMemAlloc_v2) native = (__typeof__(native))driver_native("cuMemAlloc_v2");
 	__typeof__(&cuMemFree_v2) native_free = (__typeof__(native_free))driver_native("cuMemFree_v2");
 	CUdeviceptr theirs;
 	unsigned salt = 4000;
 
-	(void)state;
 	gpus_be(1);
 	ok(native(&theirs, BYTES));
 	assert_false(driver_is_heap(theirs));
@@ -204,11 +200,10 @@ static void one_side_may_be_the_drivers(void **state)
 }
 
 /* The contexts of a peer copy are the program's to name; of cuMemAlloc memory the driver knows better, and so do we. */
-static void peer_forms_copy_whatever_contexts_are_named(void **state)
+TEST(peer_forms_copy_whatever_contexts_are_named)
 {
 	unsigned salt = 5000;
 
-	(void)state;
 	for (int wrong = 0; wrong < 2; wrong++) {
 		CUcontext to = gpus.context[wrong ? 0 : 2], from = gpus.context[wrong ? 0 : 1];
 		CUDA_MEMCPY3D_PEER b = box(CU_MEMORYTYPE_DEVICE, gpus.block[2], CU_MEMORYTYPE_DEVICE, gpus.block[1]);
@@ -294,12 +289,11 @@ static CUresult copy_out(int form, void *dst, CUdeviceptr src, CUstream stream)
 	}
 }
 
-static void host_memory_comes_and_goes_from_anywhere(void **state)
+TEST(host_memory_comes_and_goes_from_anywhere)
 {
 	unsigned salt = 7000;
 	void *pinned;
 
-	(void)state;
 	gpus_be(0);
 	ok(cu.cuMemHostAlloc(&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
 	for (int at = 0; at < DEVICES; at++)
@@ -328,11 +322,10 @@ static void host_memory_comes_and_goes_from_anywhere(void **state)
 /* ---- order ---- */
 
 /* Held where it stands, all of it is submitted: a kernel, a copy to another GPU, one to the host, and so on around. */
-static void copies_keep_the_order_of_their_stream(void **state)
+TEST(copies_keep_the_order_of_their_stream)
 {
 	unsigned *pinned;
 
-	(void)state;
 	gpus_be(0);
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
 	gpus_fill(1, 1);
@@ -365,12 +358,11 @@ static void copies_keep_the_order_of_their_stream(void **state)
 	ok(cu.cuMemFreeHost(pinned));
 }
 
-static void copies_are_captured_and_replayed(void **state)
+TEST(copies_are_captured_and_replayed)
 {
 	CUgraphExec instance;
 	CUgraph graph;
 
-	(void)state;
 	gpus_be(0);
 	ok(cu.cuStreamBeginCapture_v2(gpus.stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]));
@@ -389,7 +381,7 @@ static void copies_are_captured_and_replayed(void **state)
 }
 
 /* The simulated driver refuses such lists where there is no access: what comes out right was made one by one. */
-static void lists_of_boxes_are_made_one_by_one(void **state)
+TEST(lists_of_boxes_are_made_one_by_one)
 {
 	CUDA_MEMCPY3D_BATCH_OP ops[2] = {
 	    {.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = gpus.block[1], .rowLength = ROW}},
@@ -398,7 +390,6 @@ static void lists_of_boxes_are_made_one_by_one(void **state)
 	     .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM}};
 	size_t failed;
 
-	(void)state;
 	if (strcmp(getenv("SIM_PEERS") ? getenv("SIM_PEERS") : "all", "none"))
 		skip();
 	ops[1] = ops[0];
@@ -425,7 +416,7 @@ static bool is_told(CUresult result)
 }
 
 /* Whatever fails on the way is told, or made up for; the next copy is as good as ever. */
-static void failures_on_the_way_leave_nothing_behind(void **state)
+TEST(failures_on_the_way_leave_nothing_behind)
 {
 	static const char *const names[] = {"cuEventCreate",     "cuEventRecord",        "cuStreamCreate",
 					    "cuStreamWaitEvent", "cuMemcpyHtoDAsync_v2", "cuCtxPushCurrent_v2",
@@ -433,7 +424,6 @@ static void failures_on_the_way_leave_nothing_behind(void **state)
 	CUcontext now;
 	unsigned salt = 10000;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		for (unsigned n = 1; n <= 3; n++, salt++) {
 			gpus_fill_host(salt);
@@ -463,12 +453,11 @@ static void failures_on_the_way_leave_nothing_behind(void **state)
  * The driver would end the process for them (sim_copy_check_sides). More than the budget of device 1 has been asked
  * for, so that what comes next is on the host.
  */
-static void memory_on_the_host_is_copied_like_any_other(void **state)
+TEST(memory_on_the_host_is_copied_like_any_other)
 {
 	CUdeviceptr device_memory = gpus.block[1], more;
 	CUDA_MEMCPY3D_PEER there = box(CU_MEMORYTYPE_DEVICE, gpus.block[2], CU_MEMORYTYPE_DEVICE, 0);
 
-	(void)state;
 	gpus_be(1);
 	ok(cu.cuMemAlloc_v2(&more, (size_t)36 << 20));
 	ok(cu.cuMemAlloc_v2(&gpus.block[1], BYTES));
@@ -501,20 +490,4 @@ static void memory_on_the_host_is_copied_like_any_other(void **state)
 	ok(cu.cuMemFree_v2(more));
 	gpus.block[1] = device_memory;
 	assert_int_equal(sim_broken_rules(), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_form_copies_between_any_two_from_anywhere),
-	    cmocka_unit_test(one_side_may_be_the_drivers),
-	    cmocka_unit_test(peer_forms_copy_whatever_contexts_are_named),
-	    cmocka_unit_test(host_memory_comes_and_goes_from_anywhere),
-	    cmocka_unit_test(copies_keep_the_order_of_their_stream),
-	    cmocka_unit_test(copies_are_captured_and_replayed),
-	    cmocka_unit_test(lists_of_boxes_are_made_one_by_one),
-	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
-	    cmocka_unit_test(memory_on_the_host_is_copied_like_any_other),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

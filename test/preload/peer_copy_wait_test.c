@@ -3,17 +3,13 @@
  * (SIM_PEERS).
  */
 #include "test/preload/gpus.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define DEVICES 3
 #define ROW     4096
@@ -34,6 +30,8 @@ static int set_up(void **state)
 				}
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 /* What was submitted is done when the context that submitted it says so. */
 static void done(void)
@@ -60,13 +58,12 @@ static CUresult two_orders(bool boxes, CUdeviceptr dst, const CUdeviceptr *srcs,
 }
 
 /* Pinned memory during the call, other memory when its turn comes, which is when all of it has changed. */
-static void lists_read_host_memory_when_they_say(void **state)
+TEST(lists_read_host_memory_when_they_say)
 {
 	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
 							CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	unsigned char *pinned;
 
-	(void)state;
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES / 2, CU_MEMHOSTALLOC_PORTABLE));
 	for (int boxes = 0; boxes < 2; boxes++) {
 		const CUdeviceptr srcs[] = {(CUdeviceptr)pinned, (CUdeviceptr)(gpus.host + BYTES / 2)};
@@ -89,12 +86,11 @@ static void lists_read_host_memory_when_they_say(void **state)
 }
 
 /* What another stream writes there after the call is not copied, however late the copies' own stream is. */
-static void lists_have_read_device_memory_when_they_return(void **state)
+TEST(lists_have_read_device_memory_when_they_return)
 {
 	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
 							CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
 
-	(void)state;
 	for (int boxes = 0; boxes < 2; boxes++) {
 		const CUdeviceptr srcs[] = {gpus.block[1], gpus.block[1] + BYTES / 2};
 
@@ -140,14 +136,13 @@ static void *copy_beside_a_capture(void *argument)
 }
 
 /* None of these calls is unsafe natively: neither do they end the capture nor fail because of it. */
-static void copies_leave_captures_of_other_threads_alone(void **state)
+TEST(copies_leave_captures_of_other_threads_alone)
 {
 	struct beside beside;
 	CUstream capturing;
 	CUgraph graph = NULL;
 	pthread_t thread;
 
-	(void)state;
 	gpus_fill(1, 9800);
 	gpus_fill_host(9801);
 	gpus_be(0);
@@ -175,9 +170,8 @@ static void copies_leave_captures_of_other_threads_alone(void **state)
  * Natively a synchronous copy between two GPUs comes behind what either was given in its default stream. Only those
  * that the library makes in three steps are looked at: the simulated GPU has its own idea of the others.
  */
-static void a_synchronous_copy_comes_behind_both_default_streams(void **state)
+TEST(a_synchronous_copy_comes_behind_both_default_streams)
 {
-	(void)state;
 	if (strcmp(getenv("SIM_PEERS") ? getenv("SIM_PEERS") : "all", "none"))
 		skip();
 	gpus_fill(1, 31000);
@@ -196,7 +190,7 @@ static void a_synchronous_copy_comes_behind_both_default_streams(void **state)
  * The memory that lies between may be another's until its stream has reached the free: a pool that is full gives out
  * what waits there, and orders only the stream that allocates behind it (rules_pool_test).
  */
-static void a_copy_waits_until_the_memory_between_is_free(void **state)
+TEST(a_copy_waits_until_the_memory_between_is_free)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2},
@@ -205,7 +199,6 @@ static void a_copy_waits_until_the_memory_between_is_free(void **state)
 	CUdeviceptr theirs;
 	unsigned *word;
 
-	(void)state;
 	gpus_fill(1, 32000);
 	gpus_be(2);
 	ok(cu.cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_PORTABLE));
@@ -232,9 +225,8 @@ static void a_copy_waits_until_the_memory_between_is_free(void **state)
 }
 
 /* The driver takes no memory of it for such a copy. */
-static void a_pool_of_the_program_that_is_full_refuses_no_copy(void **state)
+TEST(a_pool_of_the_program_that_is_full_refuses_no_copy)
 {
-	(void)state;
 	for (int device = 1; device <= 2; device++) {
 		CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 					.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
@@ -253,17 +245,4 @@ static void a_pool_of_the_program_that_is_full_refuses_no_copy(void **state)
 		ok(cuMemPoolDestroy(small));
 	}
 	assert_int_equal(sim_broken_rules(), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(lists_read_host_memory_when_they_say),
-	    cmocka_unit_test(lists_have_read_device_memory_when_they_return),
-	    cmocka_unit_test(copies_leave_captures_of_other_threads_alone),
-	    cmocka_unit_test(a_synchronous_copy_comes_behind_both_default_streams),
-	    cmocka_unit_test(a_copy_waits_until_the_memory_between_is_free),
-	    cmocka_unit_test(a_pool_of_the_program_that_is_full_refuses_no_copy),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -3,14 +3,10 @@
  * what is above lies on the host. Only memory of the heap is asked for, and each test sees to it that it is.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DEVICES     4
 #define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
@@ -25,6 +21,8 @@ static int set_up(void **state)
 		contexts[i] = driver_start(i);
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 static void be(int device)
 {
@@ -78,7 +76,7 @@ static void end_extra(CUcontext context)
 
 /* ---- access ---- */
 
-static void blocks_of_before_and_after_are_reached(void **state)
+TEST(blocks_of_before_and_after_are_reached)
 {
 	/* On the device, on both, on the host, in a slab; before and after. */
 	static const size_t sizes[] = {20 * MIB, 20 * MIB, 8 * MIB, 1000, 3 * MIB, 700, 5 * MIB};
@@ -86,7 +84,6 @@ static void blocks_of_before_and_after_are_reached(void **state)
 	CUdeviceptr at[ALL];
 	bool on_host = false;
 
-	(void)state;
 	for (int i = 0; i < ALL; i++) {
 		if (i == BEFORE) {
 			be(0);
@@ -109,12 +106,11 @@ static void blocks_of_before_and_after_are_reached(void **state)
 	ok(cuCtxDisablePeerAccess(contexts[1]));
 }
 
-static void access_is_one_way_and_for_those_who_have_it(void **state)
+TEST(access_is_one_way_and_for_those_who_have_it)
 {
 	CUdeviceptr at = alloc(1, 4 * MIB);
 	CUcontext extra;
 
-	(void)state;
 	be(1);
 	ok(cuCtxEnablePeerAccess(contexts[0], 0));
 	extra = extra_context();
@@ -125,12 +121,11 @@ static void access_is_one_way_and_for_those_who_have_it(void **state)
 	release(1, at);
 }
 
-static void what_was_disabled_is_out_of_reach(void **state)
+TEST(what_was_disabled_is_out_of_reach)
 {
 	CUdeviceptr at = alloc(1, 30 * MIB), late;
 	CUcontext extra = extra_context();
 
-	(void)state;
 	ok(cuCtxEnablePeerAccess(contexts[1], 0));
 	ok(touch(at, 3, 30 * MIB));
 	ok(cuCtxDisablePeerAccess(contexts[1]));
@@ -145,12 +140,11 @@ static void what_was_disabled_is_out_of_reach(void **state)
 	release(1, late);
 }
 
-static void access_lasts_as_long_as_one_context_has_it(void **state)
+TEST(access_lasts_as_long_as_one_context_has_it)
 {
 	CUdeviceptr at = alloc(1, 4 * MIB);
 	CUcontext first = extra_context(), second = extra_context();
 
-	(void)state;
 	ok(cuCtxEnablePeerAccess(contexts[1], 0));
 	ok(cu.cuCtxSetCurrent(first));
 	ok(cuCtxEnablePeerAccess(contexts[1], 0));
@@ -165,12 +159,11 @@ static void access_lasts_as_long_as_one_context_has_it(void **state)
 	release(1, at);
 }
 
-static void access_ends_with_the_owner_and_begins_anew(void **state)
+TEST(access_ends_with_the_owner_and_begins_anew)
 {
 	CUcontext owner;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cu.cuCtxCreate_v2(&owner, 0, 1));
 	ok(cu.cuMemAlloc_v2(&at, 4 * MIB));
 	be(0);
@@ -190,11 +183,10 @@ static void access_ends_with_the_owner_and_begins_anew(void **state)
 	release(1, at);
 }
 
-static void the_driver_refuses_as_ever(void **state)
+TEST(the_driver_refuses_as_ever)
 {
 	CUdeviceptr at = alloc(2, 4 * MIB);
 
-	(void)state;
 	be(1);
 	is(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(contexts[2], 0));
 	is(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(contexts[2]));
@@ -209,11 +201,10 @@ static void the_driver_refuses_as_ever(void **state)
 }
 
 /* The driver fails in the midst of it: refused, and nothing is left of it. */
-static void half_an_opening_is_none(void **state)
+TEST(half_an_opening_is_none)
 {
 	CUdeviceptr at[3];
 
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		at[i] = alloc(1, 6 * MIB);
 	for (unsigned n = 1; n <= 3; n++) {
@@ -258,11 +249,10 @@ static bool is_open(CUdeviceptr at)
 }
 
 /* Who is busy keeps what it had, rather than being lost. */
-static void taking_away_never_hurts_what_runs(void **state)
+TEST(taking_away_never_hurts_what_runs)
 {
 	CUdeviceptr at = lose_while_busy();
 
-	(void)state;
 	sim_switch("PIECE_US", 0);
 	ok(cu.cuCtxSynchronize());
 	assert_true(holds(1, at, 0x01010101, 20 * MIB));
@@ -277,13 +267,12 @@ static void taking_away_never_hurts_what_runs(void **state)
 /*
  * Without another word of the program's about peers; nor need the device be idle, what it had been given must be done.
  */
-static void what_was_left_to_a_busy_device_is_taken_from_it(void **state)
+TEST(what_was_left_to_a_busy_device_is_taken_from_it)
 {
 	CUdeviceptr at = lose_while_busy(), own = alloc(0, 4 * MIB);
 	CUstream streams[2];
 	unsigned n = 0;
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
 	assert_true(is_open(at));
@@ -301,13 +290,12 @@ static void what_was_left_to_a_busy_device_is_taken_from_it(void **state)
 	release(1, at);
 }
 
-static void pointers_answer_as_natively(void **state)
+TEST(pointers_answer_as_natively)
 {
 	CUdeviceptr at = alloc(1, 4 * MIB), got;
 	unsigned word;
 	int ordinal;
 
-	(void)state;
 	be(0);
 	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
 	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -330,21 +318,4 @@ static void pointers_answer_as_natively(void **state)
 	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
 	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	release(1, at);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(blocks_of_before_and_after_are_reached),
-	    cmocka_unit_test(access_is_one_way_and_for_those_who_have_it),
-	    cmocka_unit_test(what_was_disabled_is_out_of_reach),
-	    cmocka_unit_test(access_lasts_as_long_as_one_context_has_it),
-	    cmocka_unit_test(access_ends_with_the_owner_and_begins_anew),
-	    cmocka_unit_test(the_driver_refuses_as_ever),
-	    cmocka_unit_test(half_an_opening_is_none),
-	    cmocka_unit_test(taking_away_never_hurts_what_runs),
-	    cmocka_unit_test(what_was_left_to_a_busy_device_is_taken_from_it),
-	    cmocka_unit_test(pointers_answer_as_natively),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -4,14 +4,10 @@
  * would end a context whose kernel loses a mapping that it names, and count a broken rule.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 #define BYTES    (4 * MIB)
@@ -35,7 +31,7 @@ static const size_t slow_params[] = {8};
 static const struct sim_kernel kernels[] = {{"slow", slow_body, 1, slow_params}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
-static void what_a_peer_uses_does_not_move(void **state)
+TEST(what_a_peer_uses_does_not_move)
 {
 	CUcontext first = driver_start(0), second = driver_start(1);
 	CUdeviceptr used, others[OTHERS];
@@ -44,7 +40,6 @@ static void what_a_peer_uses_does_not_move(void **state)
 	CUfunction slow;
 	void *params[] = {&used};
 
-	(void)state;
 	ok(cu.cuMemAlloc_v2(&used, BYTES));
 	ok(driver_fill(NULL, used, 100, BYTES / 4));
 	for (int i = 0; i < OTHERS; i++)
@@ -88,11 +83,4 @@ static void what_a_peer_uses_does_not_move(void **state)
 		assert_true(driver_holds(others[i], (unsigned)(ROUNDS - 1 - (ROUNDS - 1 - i) % OTHERS), BYTES / 4));
 		ok(cu.cuMemFree_v2(others[i]));
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(what_a_peer_uses_does_not_move)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

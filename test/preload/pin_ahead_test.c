@@ -4,13 +4,9 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/suspend_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define HELD      (N_BLOCKS * BLOCK)
 #define WAIT_MS   20000 /* what is not pinned by then never is */
@@ -61,9 +57,8 @@ static int is_suspended_at_once(void)
 	return 0;
 }
 
-static void a_first_suspension_pins_nothing(void **state)
+TEST(a_first_suspension_pins_nothing)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(SETTINGS_OF(",host.budget=128MiB,spill.mode=exact,host.pin_ahead=auto"), is_suspended_at_once),
 	    0);
@@ -86,7 +81,7 @@ static int pins_so_much(void)
 	return 0;
 }
 
-static void no_more_is_pinned_than_wanted_allowed_or_of_use(void **state)
+TEST(no_more_is_pinned_than_wanted_allowed_or_of_use)
 {
 	static const struct {
 		const char *most, *set;
@@ -100,7 +95,6 @@ static void no_more_is_pinned_than_wanted_allowed_or_of_use(void **state)
 		  "control=no"},
 	};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		setenv("MOST", cases[i].most, 1);
 		assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_HOST_MEMORY=512MiB",
@@ -130,9 +124,8 @@ static int spills(void)
 	return 0;
 }
 
-static void what_is_pinned_ahead_is_there_for_the_program(void **state)
+TEST(what_is_pinned_ahead_is_there_for_the_program)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=52MiB,spill.mode=exact,host.pin_ahead=auto"), spills), 0);
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=52MiB,spill.mode=fast,host.pin_ahead=auto"), spills), 0);
 }
@@ -171,25 +164,13 @@ static int frees_what_it_had(void)
 	return 0;
 }
 
-static void a_machine_without_memory_and_a_job_that_shrinks_are_no_trouble(void **state)
+TEST(a_machine_without_memory_and_a_job_that_shrinks_are_no_trouble)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=128MiB,host.pin_ahead=auto"), meets_a_full_host), 0);
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=128MiB,host.pin_ahead=auto"), frees_what_it_had), 0);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_first_suspension_pins_nothing),
-	    cmocka_unit_test(no_more_is_pinned_than_wanted_allowed_or_of_use),
-	    cmocka_unit_test(what_is_pinned_ahead_is_there_for_the_program),
-	    cmocka_unit_test(a_machine_without_memory_and_a_job_that_shrinks_are_no_trouble),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(run);
+	return suspend_run(test_run);
 }

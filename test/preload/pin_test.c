@@ -6,17 +6,13 @@
 #include "shim/driver/newer.h"
 #include "shim/spillway.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define FIXED      (3 * MIB) /* by pin.yaml; takes 4 MiB */
 #define FIXED_TAKE (4 * MIB)
@@ -91,56 +87,6 @@ static int end(void)
 
 /* ---- by rule ---- */
 
-static int fixed_blocks_among_others(void)
-{
-	CUdeviceptr first, small, late;
-	char was[32];
-
-	scene_load(&scene, 0);
-	first = child_alloc(FIXED);
-	small = child_alloc(1000);
-	scene_allocate(&scene);
-	late = child_alloc(FIXED);
-	CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000));
-	/* The budget is full: the rule does not make room for it, it lies where static puts it. */
-	places_of(late, FIXED, was);
-	CHECK(!strcmp(was, "HH"));
-	MUST(driver_fill(NULL, first, 0x1111, FIXED / 4));
-	MUST(driver_fill(NULL, small, 0x2222, 250));
-	MUST(driver_fill(NULL, late, 0x3333, FIXED / 4));
-	CHECK(scene_warm_up(&scene));
-	for (int i = 0; i < 200; i++) {
-		rounds(1);
-		/* Used again and again, it would be brought in. */
-		MUST(driver_fill(NULL, late, 0x3333, FIXED / 4));
-		CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000) && is_at(late, FIXED, "HH"));
-	}
-	if (scene_moves())
-		CHECK(stays() == FIXED_TAKE + 2 * MIB);
-	CHECK(child_on_device(first, FIXED) && is_at(late, FIXED, "HH"));
-	/* What can has come back, and leaves, as room for somebody else, who has been refused. */
-	CHECK(scene_warm_up(&scene));
-	CUDA_ARRAY_DESCRIPTOR description = {.Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
-	CUarray array;
-	for (int i = 0; i < 3; i++) {
-		sim_fail("cuArrayCreate_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
-		CUresult result = cuArrayCreate_v2(&array, &description);
-		CHECK(i > 0 || (result == CUDA_SUCCESS) == scene_moves());
-		if (result == CUDA_SUCCESS)
-			MUST(cuArrayDestroy(array));
-	}
-	CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000) && is_at(late, FIXED, "HH"));
-	rounds(10);
-	CHECK(driver_holds(first, 0x1111, FIXED / 4) && driver_holds(small, 0x2222, 250) &&
-	      driver_holds(late, 0x3333, FIXED / 4));
-	MUST(cu.cuMemFree_v2(first));
-	MUST(cu.cuMemFree_v2(small));
-	MUST(cu.cuMemFree_v2(late));
-	if (scene_moves())
-		CHECK(stays() == 0);
-	return end();
-}
-
 static unsigned native_rdma(CUdeviceptr block)
 {
 	__typeof__(&cuPointerGetAttribute) native = (__typeof__(native))driver_native("cuPointerGetAttribute");
@@ -148,35 +94,6 @@ static unsigned native_rdma(CUdeviceptr block)
 
 	MUST(native(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, block));
 	return capable;
-}
-
-/* Freed memory of the one kind is not taken for the other, whole blocks, chunks and slots alike. */
-static int kinds_that_do_not_mix(void)
-{
-	CUdeviceptr fixed, movable, small[2];
-
-	driver_start(0);
-	for (int i = 0; i < 4; i++) {
-		fixed = child_alloc(FIXED);
-		CHECK(native_rdma(fixed) == 1);
-		MUST(cu.cuMemFree_v2(fixed));
-		movable = child_alloc(FIXED_TAKE);
-		CHECK(native_rdma(movable) == 0);
-		MUST(cu.cuMemFree_v2(movable));
-		small[0] = child_alloc(1000);
-		small[1] = child_alloc(1001);
-		CHECK(small[0] / (2 * MIB) != small[1] / (2 * MIB));
-		CHECK(native_rdma(small[0]) == 1 && native_rdma(small[1]) == 0);
-		MUST(cu.cuMemFree_v2(small[i % 2]));
-		MUST(cu.cuMemFree_v2(small[!(i % 2)]));
-	}
-	/* What is kept of the one makes room for the other. */
-	movable = child_alloc(SCENE_BUDGET);
-	CHECK(child_on_device(movable, SCENE_BUDGET));
-	MUST(cu.cuMemFree_v2(movable));
-	fixed = child_alloc(FIXED);
-	CHECK(child_on_device(fixed, FIXED) && native_rdma(fixed) == 1);
-	return 0;
 }
 
 static int fixed_memory_that_is_exported(void)
@@ -455,64 +372,114 @@ static int blocks_pinned_while_the_gpu_stands_still(void)
 
 #define PINNED(...) SCENE_SETTINGS("SPILLWAY_POLICY=" PIN_POLICY, ##__VA_ARGS__)
 
-static void what_a_rule_says_is_not_movable_stays_where_it_was_placed(void **state)
+CHILD_TEST(what_a_rule_says_is_not_movable_stays_where_it_was_placed, PINNED())
 {
-	(void)state;
-	assert_int_equal(child_run(PINNED(), fixed_blocks_among_others), 0);
+	CUdeviceptr first, small, late;
+	char was[32];
+
+	scene_load(&scene, 0);
+	first = child_alloc(FIXED);
+	small = child_alloc(1000);
+	scene_allocate(&scene);
+	late = child_alloc(FIXED);
+	CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000));
+	/* The budget is full: the rule does not make room for it, it lies where static puts it. */
+	places_of(late, FIXED, was);
+	CHECK(!strcmp(was, "HH"));
+	MUST(driver_fill(NULL, first, 0x1111, FIXED / 4));
+	MUST(driver_fill(NULL, small, 0x2222, 250));
+	MUST(driver_fill(NULL, late, 0x3333, FIXED / 4));
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 200; i++) {
+		rounds(1);
+		/* Used again and again, it would be brought in. */
+		MUST(driver_fill(NULL, late, 0x3333, FIXED / 4));
+		CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000) && is_at(late, FIXED, "HH"));
+	}
+	if (scene_moves())
+		CHECK(stays() == FIXED_TAKE + 2 * MIB);
+	CHECK(child_on_device(first, FIXED) && is_at(late, FIXED, "HH"));
+	/* What can has come back, and leaves, as room for somebody else, who has been refused. */
+	CHECK(scene_warm_up(&scene));
+	CUDA_ARRAY_DESCRIPTOR description = {.Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUarray array;
+	for (int i = 0; i < 3; i++) {
+		sim_fail("cuArrayCreate_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+		CUresult result = cuArrayCreate_v2(&array, &description);
+		CHECK(i > 0 || (result == CUDA_SUCCESS) == scene_moves());
+		if (result == CUDA_SUCCESS)
+			MUST(cuArrayDestroy(array));
+	}
+	CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000) && is_at(late, FIXED, "HH"));
+	rounds(10);
+	CHECK(driver_holds(first, 0x1111, FIXED / 4) && driver_holds(small, 0x2222, 250) &&
+	      driver_holds(late, 0x3333, FIXED / 4));
+	MUST(cu.cuMemFree_v2(first));
+	MUST(cu.cuMemFree_v2(small));
+	MUST(cu.cuMemFree_v2(late));
+	if (scene_moves())
+		CHECK(stays() == 0);
+	return end();
 }
 
-static void fixed_and_movable_memory_never_mix(void **state)
+/* Freed memory of the one kind is not taken for the other, whole blocks, chunks and slots alike. */
+CHILD_TEST(fixed_and_movable_memory_never_mix, PINNED())
 {
-	(void)state;
-	assert_int_equal(child_run(PINNED(), kinds_that_do_not_mix), 0);
+	CUdeviceptr fixed, movable, small[2];
+
+	driver_start(0);
+	for (int i = 0; i < 4; i++) {
+		fixed = child_alloc(FIXED);
+		CHECK(native_rdma(fixed) == 1);
+		MUST(cu.cuMemFree_v2(fixed));
+		movable = child_alloc(FIXED_TAKE);
+		CHECK(native_rdma(movable) == 0);
+		MUST(cu.cuMemFree_v2(movable));
+		small[0] = child_alloc(1000);
+		small[1] = child_alloc(1001);
+		CHECK(small[0] / (2 * MIB) != small[1] / (2 * MIB));
+		CHECK(native_rdma(small[0]) == 1 && native_rdma(small[1]) == 0);
+		MUST(cu.cuMemFree_v2(small[i % 2]));
+		MUST(cu.cuMemFree_v2(small[!(i % 2)]));
+	}
+	/* What is kept of the one makes room for the other. */
+	movable = child_alloc(SCENE_BUDGET);
+	CHECK(child_on_device(movable, SCENE_BUDGET));
+	MUST(cu.cuMemFree_v2(movable));
+	fixed = child_alloc(FIXED);
+	CHECK(child_on_device(fixed, FIXED) && native_rdma(fixed) == 1);
+	return 0;
 }
 
-static void fixed_memory_can_be_registered_and_exported_where_the_device_can(void **state)
+TEST(fixed_memory_can_be_registered_and_exported_where_the_device_can)
 {
-	(void)state;
 	assert_int_equal(child_run(PINNED(), fixed_memory_that_is_exported), 0);
 	assert_int_equal(child_run(PINNED(), fixed_memory_that_is_exported_whole), 0);
 	assert_int_equal(child_run(PINNED(), fixed_memory_that_the_device_cannot_make_so), 0);
 }
 
-static void a_range_that_left_the_process_stays_and_its_memory_is_not_used_again(void **state)
+TEST(a_range_that_left_the_process_stays_and_its_memory_is_not_used_again)
 {
-	(void)state;
 	for (out = 0; out < sizeof(ways_out) / sizeof(ways_out[0]); out++) {
 		assert_int_equal(child_run(SCENE_SETTINGS(), range_that_the_driver_refuses), 0);
 		assert_int_equal(child_run(SCENE_SETTINGS(), exported_range), 0);
 	}
 }
 
-static void what_maps_and_textures_know_stays_in_fast(void **state)
+TEST(what_maps_and_textures_know_stays_in_fast)
 {
 	static void (*const pins[])(CUdeviceptr) = {by_tensor_map, by_new_address, by_linear_texture,
 						    by_pitched_texture, by_texture_reference};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(pins) / sizeof(pins[0]); i++) {
 		pin = pins[i];
 		assert_int_equal(child_run(SCENE_SETTINGS(), addresses_kept_elsewhere), 0);
 	}
 }
 
-static void a_pin_waits_for_what_is_on_its_way_and_not_for_ever(void **state)
+TEST(a_pin_waits_for_what_is_on_its_way_and_not_for_ever)
 {
-	(void)state;
 	pin = by_tensor_map;
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=50"), blocks_pinned_on_their_way), 0);
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=50"), blocks_pinned_while_the_gpu_stands_still), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_a_rule_says_is_not_movable_stays_where_it_was_placed),
-	    cmocka_unit_test(fixed_and_movable_memory_never_mix),
-	    cmocka_unit_test(fixed_memory_can_be_registered_and_exported_where_the_device_can),
-	    cmocka_unit_test(a_range_that_left_the_process_stays_and_its_memory_is_not_used_again),
-	    cmocka_unit_test(what_maps_and_textures_know_stays_in_fast),
-	    cmocka_unit_test(a_pin_waits_for_what_is_on_its_way_and_not_for_ever),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,10 @@
  * (two_homes.yaml gives requests of exactly 4 MiB to the driver).
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define NATIVE_BYTES (4 * MIB)
 #define HEAP_BYTES   (6 * MIB)
@@ -27,6 +24,8 @@ static int set_up(void **state)
 	assert_true(driver_is_heap(heap));
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 /* An answer: the result, how many bytes were written, and their value with what differs by nature replaced. */
 struct answer {
@@ -102,20 +101,18 @@ static void compare_all(bool several)
 	}
 }
 
-static void every_attribute_is_as_of_a_driver_block(void **state)
+TEST(every_attribute_is_as_of_a_driver_block)
 {
-	(void)state;
 	compare_all(false);
 }
 
-static void every_attribute_asked_for_with_others_is_as_of_a_driver_block(void **state)
+TEST(every_attribute_asked_for_with_others_is_as_of_a_driver_block)
 {
-	(void)state;
 	compare_all(true);
 }
 
 /* Measured on an H200, driver 580.159. */
-static void answers_are_those_of_a_real_driver(void **state)
+TEST(answers_are_those_of_a_real_driver)
 {
 	unsigned word = 7;
 	void *host = &word;
@@ -123,7 +120,6 @@ static void answers_are_those_of_a_real_driver(void **state)
 	CUpointer_attribute unknown = (CUpointer_attribute)99;
 	void *data = &word;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		CUdeviceptr block = i ? heap : native;
 
@@ -145,12 +141,11 @@ static void answers_are_those_of_a_real_driver(void **state)
 	}
 }
 
-static void ids_tell_blocks_apart(void **state)
+TEST(ids_tell_blocks_apart)
 {
 	unsigned long long ids[3];
 	CUdeviceptr other;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&other, 4096), CUDA_SUCCESS);
 	assert_int_equal(cu.cuPointerGetAttribute(&ids[0], CU_POINTER_ATTRIBUTE_BUFFER_ID, heap), 0);
 	assert_int_equal(cu.cuPointerGetAttribute(&ids[1], CU_POINTER_ATTRIBUTE_BUFFER_ID, other), 0);
@@ -189,21 +184,19 @@ static void must_be_a_stranger(CUdeviceptr address)
 			 CUDA_ERROR_INVALID_VALUE);
 }
 
-static void unknown_addresses_are_strangers_wherever_they_lie(void **state)
+TEST(unknown_addresses_are_strangers_wherever_they_lie)
 {
 	int variable;
 
-	(void)state;
 	must_be_a_stranger((CUdeviceptr)&variable);
 	must_be_a_stranger(heap + (CUdeviceptr)64 * MIB); /* in the heap's address space, nothing there */
 	must_be_a_stranger(heap + HEAP_BYTES);
 }
 
-static void a_freed_block_is_a_stranger(void **state)
+TEST(a_freed_block_is_a_stranger)
 {
 	CUdeviceptr block;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 10 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 	must_be_a_stranger(block);
@@ -211,20 +204,18 @@ static void a_freed_block_is_a_stranger(void **state)
 }
 
 /* Peers get no tokens for memory that may move: a clear refusal, and nothing written. */
-static void p2p_tokens_are_refused(void **state)
+TEST(p2p_tokens_are_refused)
 {
 	unsigned char tokens[32] = {0}, nothing[32] = {0};
 
-	(void)state;
 	assert_int_not_equal(cu.cuPointerGetAttribute(tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, heap), CUDA_SUCCESS);
 	assert_memory_equal(tokens, nothing, sizeof(tokens));
 }
 
-static void sync_memops_can_be_set_and_nothing_else(void **state)
+TEST(sync_memops_can_be_set_and_nothing_else)
 {
 	unsigned on = 1, off = 0, word = 7;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		CUdeviceptr block = i ? heap : native;
 
@@ -238,19 +229,4 @@ static void sync_memops_can_be_set_and_nothing_else(void **state)
 		assert_int_equal(cu.cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block),
 				 CUDA_ERROR_INVALID_VALUE);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_attribute_is_as_of_a_driver_block),
-	    cmocka_unit_test(every_attribute_asked_for_with_others_is_as_of_a_driver_block),
-	    cmocka_unit_test(answers_are_those_of_a_real_driver),
-	    cmocka_unit_test(ids_tell_blocks_apart),
-	    cmocka_unit_test(unknown_addresses_are_strangers_wherever_they_lie),
-	    cmocka_unit_test(a_freed_block_is_a_stranger),
-	    cmocka_unit_test(p2p_tokens_are_refused),
-	    cmocka_unit_test(sync_memops_can_be_set_and_nothing_else),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

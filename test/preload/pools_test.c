@@ -3,13 +3,9 @@
  * driver's pools cannot serve comes into the heap, and every word of it is right. In every mode (scene.h).
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct scene scene;
 
@@ -76,7 +72,7 @@ static void end(CUstream stream)
 }
 
 /* 34 MiB of 16 MiB. */
-static int needs_twice_its_budget(void)
+CHILD_TEST(a_program_on_pools_may_need_twice_its_budget, SCENE_SETTINGS("SPILLWAY_POLICY=training"))
 {
 	scene_load(&scene, 0);
 	CUstream stream = child_stream();
@@ -87,12 +83,6 @@ static int needs_twice_its_budget(void)
 	CHECK(n_in_heap() > 0);
 	end(stream);
 	return 0;
-}
-
-static void a_program_on_pools_may_need_twice_its_budget(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=training"), needs_twice_its_budget), 0);
 }
 
 /* The budget is more than there is: the driver says when there is no more. */
@@ -109,11 +99,10 @@ static int needs_twice_the_device(void)
 	return 0;
 }
 
-static void a_program_on_pools_may_need_twice_the_device(void **state)
+TEST(a_program_on_pools_may_need_twice_the_device)
 {
 	char set[160];
 
-	(void)state;
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=200MiB,host.budget=96MiB,report.summary=no", scene_mode());
 	const char *const settings[] = {"SIM_FILL=0", "SIM_MEMORY=256MiB",        "SIM_HOST_MEMORY=512MiB",
@@ -135,20 +124,8 @@ static int is_out_of_memory(void)
 	return 0;
 }
 
-static void without_it_the_program_is_out_of_memory(void **state)
+TEST(without_it_the_program_is_out_of_memory)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), is_out_of_memory), 0);
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=passthrough"), is_out_of_memory), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_program_on_pools_may_need_twice_its_budget),
-	    cmocka_unit_test(a_program_on_pools_may_need_twice_the_device),
-	    cmocka_unit_test(without_it_the_program_is_out_of_memory),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,13 @@
  * budget, others that nobody uses have filled it.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { LAUNCHES = 640, LEAST_BETWEEN = 8 };
 
-static int events_behind_launches(void)
+CHILD_TEST(while_nothing_moves_few_events_are_recorded, SCENE_SETTINGS())
 {
 	struct scene scene;
 	uint32_t n = 1, lane = 0;
@@ -41,18 +37,4 @@ static int events_behind_launches(void)
 	}
 	CHECK(fewest <= LAUNCHES / LEAST_BETWEEN);
 	return 0;
-}
-
-static void while_nothing_moves_few_events_are_recorded(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SCENE_SETTINGS(), events_behind_launches), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(while_nothing_moves_few_events_are_recorded),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

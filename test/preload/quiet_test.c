@@ -4,12 +4,9 @@
  * before the C library's for everybody in the process, and count the calls that the library makes on this thread.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -80,14 +77,13 @@ ssize_t write(int fd, const void *bytes, size_t n)
 	return syscall(SYS_write, fd, bytes, n);
 }
 
-static void a_launch_asks_for_no_clock_no_environment_and_writes_nothing(void **state)
+TEST(a_launch_asks_for_no_clock_no_environment_and_writes_nothing)
 {
 	CUdeviceptr block;
 	unsigned value = 9;
 	size_t n = 10;
 	void *params[] = {&block, &value, &n};
 
-	(void)state;
 	driver_start(0);
 	CUfunction fill = driver_kernel("fill");
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
@@ -99,12 +95,4 @@ static void a_launch_asks_for_no_clock_no_environment_and_writes_nothing(void **
 	assert_int_equal(n_asked, 0);
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_launch_asks_for_no_clock_no_environment_and_writes_nothing),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

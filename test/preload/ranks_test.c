@@ -9,18 +9,14 @@
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define DEVICE 16 /* MiB of each rank's device; what is more goes to the host */
 #define TOTAL  64 /* MiB of the host for all */
@@ -120,11 +116,10 @@ static struct rank start(const char *settings)
 
 #define SHARED SET ",host.total=64MiB"
 
-static void no_file_is_made_before_something_is_on_the_host_and_none_is_left(void **state)
+TEST(no_file_is_made_before_something_is_on_the_host_and_none_is_left)
 {
 	struct rank a = start(SHARED);
 
-	(void)state;
 	assert_true(rank_ask(&a, 'd', 0));
 	assert_int_equal(folder_files(QUOTA_TAIL, NULL), 0);
 	assert_true(rank_ask(&a, 'a', 2));
@@ -133,12 +128,11 @@ static void no_file_is_made_before_something_is_on_the_host_and_none_is_left(voi
 	assert_int_equal(folder_files("", NULL), 0);
 }
 
-static void a_budget_for_each_process_means_what_it_meant(void **state)
+TEST(a_budget_for_each_process_means_what_it_meant)
 {
 	static const char *const settings[] = {SET ",host.budget=48MiB",
 					       SET ",host.total=48MiB,host.share=off,host.budget=48MiB"};
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		struct rank a = start(settings[i]), b = start(settings[i]);
 
@@ -151,11 +145,10 @@ static void a_budget_for_each_process_means_what_it_meant(void **state)
 	}
 }
 
-static void both_bounds_hold_where_both_are_given(void **state)
+TEST(both_bounds_hold_where_both_are_given)
 {
 	struct rank a = start(SHARED ",host.budget=48MiB"), b = start(SHARED ",host.budget=48MiB");
 
-	(void)state;
 	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
 	assert_false(rank_ask(&a, 'a', 50));
 	assert_true(rank_ask(&a, 'a', 48));
@@ -165,11 +158,10 @@ static void both_bounds_hold_where_both_are_given(void **state)
 	rank_end(&b);
 }
 
-static void one_is_killed_and_the_other_gets_its_room(void **state)
+TEST(one_is_killed_and_the_other_gets_its_room)
 {
 	struct rank a = start(SHARED), b = start(SHARED);
 
-	(void)state;
 	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
 	assert_true(rank_ask(&a, 'a', 60));
 	assert_true(rank_ask(&b, 'a', 4));
@@ -185,11 +177,10 @@ static void one_is_killed_and_the_other_gets_its_room(void **state)
 }
 
 /* The child of a rank ends: the rank is one as before. */
-static void a_fork_takes_no_share_with_it(void **state)
+TEST(a_fork_takes_no_share_with_it)
 {
 	struct rank a = start(SHARED), b = start(SHARED);
 
-	(void)state;
 	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
 	assert_true(rank_ask(&a, 'a', 32));
 	assert_true(rank_ask(&a, 'k', 0));
@@ -201,11 +192,10 @@ static void a_fork_takes_no_share_with_it(void **state)
 }
 
 /* a keeps a quarter of the total for its next use; b is short of it and below its half. */
-static void what_one_does_not_use_goes_to_the_other(void **state)
+TEST(what_one_does_not_use_goes_to_the_other)
 {
 	struct rank a = start(SHARED), b = start(SHARED);
 
-	(void)state;
 	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
 	assert_true(rank_ask(&a, 'a', 36) && rank_ask(&a, 'a', 12));
 	assert_true(rank_ask(&a, 'f', 0));
@@ -225,12 +215,11 @@ static void what_one_does_not_use_goes_to_the_other(void **state)
 
 #define MANY 8
 
-static void eight_at_once_stay_within_one_total_and_each_gets_its_part(void **state)
+TEST(eight_at_once_stay_within_one_total_and_each_gets_its_part)
 {
 	struct rank ranks[MANY];
 	unsigned served = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < MANY; i++)
 		ranks[i] = start(SHARED);
 	for (unsigned i = 0; i < MANY; i++)
@@ -257,11 +246,10 @@ static void eight_at_once_stay_within_one_total_and_each_gets_its_part(void **st
 }
 
 /* What nobody has set: the first one's half of the machine is everybody's. */
-static void without_any_setting_the_first_says_how_much_there_is(void **state)
+TEST(without_any_setting_the_first_says_how_much_there_is)
 {
 	struct rank a = start(SET), b = start(SET);
 
-	(void)state;
 	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&a, 'a', 2));
 	assert_true(rank_ask(&b, 'd', 0) && rank_ask(&b, 'a', 2) && rank_ask(&b, 'a', 2));
 	assert_int_equal(rank_ask(&a, 'h', 0), rank_ask(&b, 'h', 0));
@@ -271,18 +259,4 @@ static void without_any_setting_the_first_says_how_much_there_is(void **state)
 	rank_end(&b);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
-	const struct CMUnitTest tests[] = {
-	    TEST(no_file_is_made_before_something_is_on_the_host_and_none_is_left),
-	    TEST(a_budget_for_each_process_means_what_it_meant),
-	    TEST(both_bounds_hold_where_both_are_given),
-	    TEST(one_is_killed_and_the_other_gets_its_room),
-	    TEST(a_fork_takes_no_share_with_it),
-	    TEST(what_one_does_not_use_goes_to_the_other),
-	    TEST(eight_at_once_stay_within_one_total_and_each_gets_its_part),
-	    TEST(without_any_setting_the_first_says_how_much_there_is),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -5,13 +5,10 @@
  */
 #include "test/preload/scene.h"
 #include "test/preload/slow_clock.h"
+#include "test/test.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "shim/plan/tensor_extents.h"
 
@@ -124,24 +121,12 @@ static int old_starts_are_forgotten(void)
 	return take_turns();
 }
 
-static void a_tensor_as_large_as_the_budget(void **state)
+TEST(a_tensor_as_large_as_the_budget)
 {
-	(void)state;
 	assert_int_equal(scene_run(BUDGET, all_of_it_is_brought), 0);
 }
 
-static void a_block_that_was_cut_once(void **state)
+TEST(a_block_that_was_cut_once)
 {
-	(void)state;
 	assert_int_equal(scene_run(BUDGET, old_starts_are_forgotten), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_tensor_as_large_as_the_budget),
-	    cmocka_unit_test(a_block_that_was_cut_once),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

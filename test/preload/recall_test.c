@@ -6,11 +6,10 @@
  * work.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +19,6 @@
 
 #include "shim/spillway.h"
 #include "test/slow.h"
-
-#include <cmocka.h>
 
 enum { LENDER, BORROWER, OWN = 8, BORROWED = 16, IN_TIME_S = 40 };
 #define EACH_BYTES (8 * MIB)
@@ -130,9 +127,8 @@ static int run_with(int (*program)(void), const char *more)
 }
 
 #define PART(name, program)                                                                                            \
-	static void name(void **state)                                                                                 \
+	TEST(name)                                                                                                     \
 	{                                                                                                              \
-		(void)state;                                                                                           \
 		if (!scene_moves())                                                                                    \
 			skip();                                                                                        \
 		assert_int_equal(run_with(program, NULL), 0);                                                          \
@@ -147,13 +143,12 @@ static int fails_by_chance(void)
 	return end();
 }
 
-static void calls_that_fail_do_not_end_it(void **state)
+TEST(calls_that_fail_do_not_end_it)
 {
 	char seed[40];
 	int failed = 0;
 	unsigned first = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
 
-	(void)state;
 	if (!scene_moves())
 		skip();
 	setenv("SIM_FAIL_THREAD", "spillway-mover:100", 1);
@@ -386,20 +381,3 @@ static int exits(void)
 	exit(0);
 }
 PART(a_process_ends_in_the_middle_of_it, exits)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(calls_that_fail_do_not_end_it),
-	    cmocka_unit_test(captures_stay_whole_and_it_goes_on_behind_them),
-	    cmocka_unit_test(children_of_forks_end_and_it_goes_on),
-	    cmocka_unit_test(peers_are_switched_on_and_off_beside_it),
-	    cmocka_unit_test(blocks_are_freed_grown_and_pinned_beside_it),
-	    cmocka_unit_test(a_borrower_whose_context_ends_gives_all_back),
-	    cmocka_unit_test(what_a_lender_whose_context_ends_has_lent_stays),
-	    cmocka_unit_test(a_suspended_process_has_nothing_on_either),
-	    cmocka_unit_test(a_process_ends_in_the_middle_of_it),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -3,12 +3,7 @@
  * blocks are on the device, the last one is on the host, and nothing moves.
  */
 #include "test/preload/figures_help.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 enum { ON_DEVICE = 0, ON_DEVICE_TOO = 1, ON_HOST = N_BLOCKS - 1 };
 
@@ -62,7 +57,23 @@ static void expect(uint64_t refusals)
 	CHECK(page_there()->counter[STAT_graph_refusals] == refusals);
 }
 
-static int counts(void)
+/* With allocation nodes no driver clones a graph; its copies can be given again all the same. */
+static int fetched(void)
+{
+	for (int memory = 0; memory < 2; memory++) {
+		if (!memory)
+			work();
+		CUgraphExec exec = instance_of(copy_graph(0, 1, memory));
+		for (int i = 1; i < N_BLOCKS; i++)
+			MUST(update(exec, copy_graph(i, i - 1, memory)));
+		MUST(cu.cuGraphExecDestroy(exec));
+	}
+	expect(0);
+	CHECK(page_there()->counter[STAT_graph_fetches] > 0);
+	return sim_broken_rules() != 0;
+}
+
+CHILD_TEST(changes_that_are_refused_are_counted_also_where_the_graph_cannot_be_cloned, SETTINGS(",spill.mode=static"))
 {
 	CUgraphExec exec;
 
@@ -90,50 +101,14 @@ static int counts(void)
 	return 0;
 }
 
-/* With allocation nodes no driver clones a graph; its copies can be given again all the same. */
-static int fetched(void)
+TEST(what_copies_name_is_fetched_and_none_is_refused_in_exact)
 {
-	for (int memory = 0; memory < 2; memory++) {
-		if (!memory)
-			work();
-		CUgraphExec exec = instance_of(copy_graph(0, 1, memory));
-		for (int i = 1; i < N_BLOCKS; i++)
-			MUST(update(exec, copy_graph(i, i - 1, memory)));
-		MUST(cu.cuGraphExecDestroy(exec));
-	}
-	expect(0);
-	CHECK(page_there()->counter[STAT_graph_fetches] > 0);
-	return sim_broken_rules() != 0;
-}
-
-static void changes_that_are_refused_are_counted_also_where_the_graph_cannot_be_cloned(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), counts), 0);
-}
-
-static void what_copies_name_is_fetched_and_none_is_refused_in_exact(void **state)
-{
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), fetched), 0);
 }
 
-static void what_copies_name_is_fetched_and_none_is_refused_in_fast(void **state)
+TEST(what_copies_name_is_fetched_and_none_is_refused_in_fast)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), fetched), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(changes_that_are_refused_are_counted_also_where_the_graph_cannot_be_cloned,
-					    folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_copies_name_is_fetched_and_none_is_refused_in_exact, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_copies_name_is_fetched_and_none_is_refused_in_fast, folder_make,
-					    folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

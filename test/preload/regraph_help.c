@@ -1,12 +1,8 @@
 #include "test/preload/regraph_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct scene scene;
 CUdeviceptr block[N_BLOCKS];

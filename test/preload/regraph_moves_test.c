@@ -4,14 +4,10 @@
  * printed.
  */
 #include "test/preload/regraph_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- beside memory that moves ---- */
 
@@ -95,24 +91,12 @@ static int made_beside_moves(void)
 
 /* ---- */
 
-static void changes_are_right_beside_memory_that_moves(void **state)
+TEST(changes_are_right_beside_memory_that_moves)
 {
-	(void)state;
 	graph_part(beside_moves);
 }
 
-static void graphs_are_made_beside_memory_that_moves(void **state)
+TEST(graphs_are_made_beside_memory_that_moves)
 {
-	(void)state;
 	graph_part(made_beside_moves);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(changes_are_right_beside_memory_that_moves),
-	    cmocka_unit_test(graphs_are_made_beside_memory_that_moves),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,16 +5,12 @@
  * nothing. Each part in a process of its own, in each mode. Beside memory that moves: regraph_moves_test.c.
  */
 #include "test/preload/regraph_help.h"
+#include "test/test.h"
 
 #include "shim/spillway.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- one copy, from every kind to every other ---- */
 
@@ -324,65 +320,43 @@ static int each_failure(void)
 
 /* ---- */
 
-static void a_copy_of_an_instance_is_given_memory_of_every_kind(void **state)
+TEST(a_copy_of_an_instance_is_given_memory_of_every_kind)
 {
-	(void)state;
 	graph_part(every_kind);
 }
 
-static void what_must_stay_on_the_host_is_refused_and_changes_nothing(void **state)
+TEST(what_must_stay_on_the_host_is_refused_and_changes_nothing)
 {
-	(void)state;
 	graph_part(no_way_there);
 }
 
-static void an_update_gives_all_copies_other_memory_also_in_child_graphs(void **state)
+TEST(an_update_gives_all_copies_other_memory_also_in_child_graphs)
 {
-	(void)state;
 	if (is_static())
 		skip();
 	graph_part(many_at_once);
 }
 
-static void copies_between_the_host_and_other_memory_are_changed_too(void **state)
+TEST(copies_between_the_host_and_other_memory_are_changed_too)
 {
-	(void)state;
 	if (is_static())
 		skip();
 	graph_part(with_the_host);
 }
 
-static void copies_to_several_mappings_of_the_program_are_changed_too(void **state)
+TEST(copies_to_several_mappings_of_the_program_are_changed_too)
 {
-	(void)state;
 	if (is_static())
 		skip();
 	graph_part(with_mapped_memory);
 }
 
-static void a_change_disturbs_no_capture_of_its_thread(void **state)
+TEST(a_change_disturbs_no_capture_of_its_thread)
 {
-	(void)state;
 	graph_part(in_a_capture);
 }
 
-static void a_failure_leaves_the_instance_as_it_was(void **state)
+TEST(a_failure_leaves_the_instance_as_it_was)
 {
-	(void)state;
 	graph_part(each_failure);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_copy_of_an_instance_is_given_memory_of_every_kind),
-	    cmocka_unit_test(what_must_stay_on_the_host_is_refused_and_changes_nothing),
-	    cmocka_unit_test(an_update_gives_all_copies_other_memory_also_in_child_graphs),
-	    cmocka_unit_test(copies_between_the_host_and_other_memory_are_changed_too),
-	    cmocka_unit_test(copies_to_several_mappings_of_the_program_are_changed_too),
-	    cmocka_unit_test(a_change_disturbs_no_capture_of_its_thread),
-	    cmocka_unit_test(a_failure_leaves_the_instance_as_it_was),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

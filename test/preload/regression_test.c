@@ -6,25 +6,20 @@
  * which MODE names as SPILLWAY_SET does.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 
 /* First in this program: nothing has made a context yet. HAMi-core #169, #276. */
-static void mem_create_needs_no_context(void **state)
+TEST(mem_create_needs_no_context)
 {
 	CUmemGenericAllocationHandle handle;
 	CUcontext context;
 
-	(void)state;
 	driver_open();
 	assert_int_equal(cu.cuInit(0), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxGetCurrent(&context), CUDA_SUCCESS);
@@ -33,163 +28,6 @@ static void mem_create_needs_no_context(void **state)
 	assert_int_equal(cu.cuMemRelease(handle), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxGetCurrent(&context), CUDA_SUCCESS);
 	assert_null(context);
-}
-
-/* HAMi-core #93, #217. */
-static void free_async_takes_pointers_of_every_origin(void **state)
-{
-	CUdeviceptr heap, pooled, managed;
-
-	(void)state;
-	driver_start(0);
-	assert_int_equal(cu.cuMemAlloc_v2(&heap, 5 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAllocAsync(&pooled, 5 * MIB, NULL), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFreeAsync(heap, NULL), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFreeAsync(pooled, NULL), CUDA_SUCCESS);
-	CUresult driver = ((__typeof__(&cuMemFreeAsync))driver_native("cuMemFreeAsync"))(0x1234, NULL);
-	assert_int_equal(cu.cuMemFreeAsync(0x1234, NULL), driver);
-	if (cu.cuMemFreeAsync(managed, NULL) != CUDA_SUCCESS)
-		assert_int_equal(cu.cuMemFree_v2(managed), CUDA_SUCCESS);
-	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
-}
-
-/* ompi #12751: a library that is told "host" copies with the CPU. */
-static void a_spilled_block_is_device_memory_in_every_answer(void **state)
-{
-	CUdeviceptr first, spilled;
-	unsigned word = 0;
-	void *pointer = &word;
-
-	(void)state;
-	assert_int_equal(cu.cuMemAlloc_v2(&first, 32 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAlloc_v2(&spilled, 8 * MIB), CUDA_SUCCESS);
-	assert_int_equal(sim_where(spilled), 'H');
-	assert_int_equal(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, spilled), CUDA_SUCCESS);
-	assert_int_equal(word, CU_MEMORYTYPE_DEVICE);
-	assert_int_not_equal(cu.cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, spilled),
-			     CUDA_SUCCESS);
-	assert_int_equal(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, spilled), CUDA_SUCCESS);
-	assert_int_equal(word, 0);
-	assert_int_equal(cu.cuMemFree_v2(first), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(spilled), CUDA_SUCCESS);
-}
-
-/* docs/facts.md, Host access: with it, copies across the border crashed the driver. */
-static void copies_cross_the_border_between_device_and_host(void **state)
-{
-	static unsigned words[8 * MIB / 4];
-	CUdeviceptr block;
-
-	(void)state;
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 60 * MIB), CUDA_SUCCESS);
-	assert_int_equal(sim_where(block), 'D');
-	assert_int_equal(sim_where(block + 59 * MIB), 'H');
-	for (size_t i = 0; i < sizeof(words) / 4; i++)
-		words[i] = (unsigned)i * 7;
-	assert_int_equal(cu.cuMemcpyHtoD_v2(block + 28 * MIB, words, sizeof(words)), CUDA_SUCCESS);
-	memset(words, 0, sizeof(words));
-	assert_int_equal(cu.cuMemcpyDtoH_v2(words, block + 28 * MIB, sizeof(words)), CUDA_SUCCESS);
-	for (size_t i = 0; i < sizeof(words) / 4; i++)
-		assert_int_equal(words[i], i * 7);
-	assert_int_equal(cu.cuMemcpyDtoD_v2(block, block + 28 * MIB, sizeof(words)), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemsetD32_v2(block + 28 * MIB, 3, 2 * MIB), CUDA_SUCCESS);
-	assert_true(driver_holds(block + 28 * MIB, 3, 2 * MIB));
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
-}
-
-/* nccl #2332, ucx #11461, torchcomms #3078. */
-static void the_range_of_a_block_of_many_chunks_is_the_block(void **state)
-{
-	CUdeviceptr block, base;
-	size_t size;
-
-	(void)state;
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 75 * MIB + 3), CUDA_SUCCESS);
-	for (size_t at = 0; at < 75 * MIB; at += 3 * MIB) {
-		assert_int_equal(cu.cuMemGetAddressRange_v2(&base, &size, block + at), CUDA_SUCCESS);
-		assert_int_equal(base, block);
-		assert_int_equal(size, 75 * MIB + 3);
-	}
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
-}
-
-/* torch_memory_saver #24: expandable segments. The program's own mapping works, is counted, and is its own business. */
-static void a_program_may_manage_virtual_memory_itself(void **state)
-{
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUmemGenericAllocationHandle handle, again;
-	size_t before, after;
-	CUdeviceptr at;
-
-	(void)state;
-	assert_int_equal(cu.cuMemGetInfo_v2(&before, NULL), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAddressReserve(&at, 8 * MIB, 0, 0, 0), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemCreate(&handle, 4 * MIB, &on_device, 0), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemMap(at, 4 * MIB, 0, handle, 0), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemSetAccess(at, 4 * MIB, &access, 1), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemRelease(handle), CUDA_SUCCESS); /* lives on by its mapping */
-	assert_int_equal(cu.cuMemGetInfo_v2(&after, NULL), CUDA_SUCCESS);
-	assert_int_equal(before - after, 4 * MIB);
-	assert_int_equal(driver_fill(NULL, at, 5, MIB), CUDA_SUCCESS);
-	assert_true(driver_holds(at, 5, MIB));
-	assert_int_equal(cu.cuMemRetainAllocationHandle(&again, (void *)at), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemRelease(again), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemUnmap(at, 4 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAddressFree(at, 8 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemGetInfo_v2(&after, NULL), CUDA_SUCCESS);
-	assert_int_equal(before, after);
-}
-
-/* And keeps its hands off ours. */
-static void heap_memory_cannot_be_unmapped_from_outside(void **state)
-{
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
-	CUmemGenericAllocationHandle handle = 0;
-	CUdeviceptr block;
-
-	(void)state;
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 8 * MIB), CUDA_SUCCESS);
-	assert_int_equal(driver_fill(NULL, block, 44, 2 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemUnmap(block, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cu.cuMemSetAccess(block, 8 * MIB, &access, 1), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cu.cuMemAddressFree(block, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cu.cuMemRetainAllocationHandle(&handle, (void *)block), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cu.cuMemMap(block, 2 * MIB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
-	assert_true(driver_holds(block, 44, 2 * MIB));
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
-}
-
-/* sglang #32718, and PyTorch's graph pools: what a graph reads is where it was, however tight memory gets. */
-static void nothing_moves_while_a_capture_is_open(void **state)
-{
-	CUdeviceptr graph_input, pressure[16];
-	CUstream stream;
-	CUgraph graph;
-	unsigned n = 0;
-
-	(void)state;
-	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAlloc_v2(&graph_input, 8 * MIB), CUDA_SUCCESS);
-	assert_int_equal(driver_fill(stream, graph_input, 17, 2 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
-	char where = sim_where(graph_input);
-	assert_int_equal(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-	while (n < 16 && cu.cuMemAlloc_v2(&pressure[n], 8 * MIB) == CUDA_SUCCESS)
-		n++;
-	assert_int_equal(sim_where(graph_input), where);
-	for (unsigned i = 0; i < n; i++)
-		assert_int_equal(cu.cuMemFree_v2(pressure[i]), CUDA_SUCCESS);
-	assert_int_equal(cu.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-	assert_int_equal(cu.cuGraphDestroy(graph), CUDA_SUCCESS);
-	assert_true(driver_holds(graph_input, 17, 2 * MIB));
-	assert_int_equal(cu.cuMemFree_v2(graph_input), CUDA_SUCCESS);
-	assert_int_equal(cu.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
-	/* The deferred frees have come back. */
-	assert_int_equal(cu.cuMemAlloc_v2(&pressure[0], 96 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(pressure[0]), CUDA_SUCCESS);
 }
 
 /* HAMi-core c890310: nothing but the driver's own call on the way of a launch. */
@@ -217,37 +55,168 @@ static void launch_and_count(void)
 }
 
 /* In every mode: who has enough pays for nothing. */
-static void a_launch_makes_one_call_of_the_driver_while_nothing_has_spilled(void **state)
+TEST(a_launch_makes_one_call_of_the_driver_while_nothing_has_spilled)
 {
-	(void)state;
 	driver_start(0);
 	launch_and_count();
 }
 
+/* HAMi-core #93, #217. */
+TEST(free_async_takes_pointers_of_every_origin)
+{
+	CUdeviceptr heap, pooled, managed;
+
+	driver_start(0);
+	assert_int_equal(cu.cuMemAlloc_v2(&heap, 5 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAllocAsync(&pooled, 5 * MIB, NULL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFreeAsync(heap, NULL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFreeAsync(pooled, NULL), CUDA_SUCCESS);
+	CUresult driver = ((__typeof__(&cuMemFreeAsync))driver_native("cuMemFreeAsync"))(0x1234, NULL);
+	assert_int_equal(cu.cuMemFreeAsync(0x1234, NULL), driver);
+	if (cu.cuMemFreeAsync(managed, NULL) != CUDA_SUCCESS)
+		assert_int_equal(cu.cuMemFree_v2(managed), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+/* ompi #12751: a library that is told "host" copies with the CPU. */
+TEST(a_spilled_block_is_device_memory_in_every_answer)
+{
+	CUdeviceptr first, spilled;
+	unsigned word = 0;
+	void *pointer = &word;
+
+	assert_int_equal(cu.cuMemAlloc_v2(&first, 32 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAlloc_v2(&spilled, 8 * MIB), CUDA_SUCCESS);
+	assert_int_equal(sim_where(spilled), 'H');
+	assert_int_equal(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, spilled), CUDA_SUCCESS);
+	assert_int_equal(word, CU_MEMORYTYPE_DEVICE);
+	assert_int_not_equal(cu.cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, spilled),
+			     CUDA_SUCCESS);
+	assert_int_equal(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, spilled), CUDA_SUCCESS);
+	assert_int_equal(word, 0);
+	assert_int_equal(cu.cuMemFree_v2(first), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(spilled), CUDA_SUCCESS);
+}
+
+/* docs/facts.md, Host access: with it, copies across the border crashed the driver. */
+TEST(copies_cross_the_border_between_device_and_host)
+{
+	static unsigned words[8 * MIB / 4];
+	CUdeviceptr block;
+
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 60 * MIB), CUDA_SUCCESS);
+	assert_int_equal(sim_where(block), 'D');
+	assert_int_equal(sim_where(block + 59 * MIB), 'H');
+	for (size_t i = 0; i < sizeof(words) / 4; i++)
+		words[i] = (unsigned)i * 7;
+	assert_int_equal(cu.cuMemcpyHtoD_v2(block + 28 * MIB, words, sizeof(words)), CUDA_SUCCESS);
+	memset(words, 0, sizeof(words));
+	assert_int_equal(cu.cuMemcpyDtoH_v2(words, block + 28 * MIB, sizeof(words)), CUDA_SUCCESS);
+	for (size_t i = 0; i < sizeof(words) / 4; i++)
+		assert_int_equal(words[i], i * 7);
+	assert_int_equal(cu.cuMemcpyDtoD_v2(block, block + 28 * MIB, sizeof(words)), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemsetD32_v2(block + 28 * MIB, 3, 2 * MIB), CUDA_SUCCESS);
+	assert_true(driver_holds(block + 28 * MIB, 3, 2 * MIB));
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+/* nccl #2332, ucx #11461, torchcomms #3078. */
+TEST(the_range_of_a_block_of_many_chunks_is_the_block)
+{
+	CUdeviceptr block, base;
+	size_t size;
+
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 75 * MIB + 3), CUDA_SUCCESS);
+	for (size_t at = 0; at < 75 * MIB; at += 3 * MIB) {
+		assert_int_equal(cu.cuMemGetAddressRange_v2(&base, &size, block + at), CUDA_SUCCESS);
+		assert_int_equal(base, block);
+		assert_int_equal(size, 75 * MIB + 3);
+	}
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+/* torch_memory_saver #24: expandable segments. The program's own mapping works, is counted, and is its own business. */
+TEST(a_program_may_manage_virtual_memory_itself)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle, again;
+	size_t before, after;
+	CUdeviceptr at;
+
+	assert_int_equal(cu.cuMemGetInfo_v2(&before, NULL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAddressReserve(&at, 8 * MIB, 0, 0, 0), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemCreate(&handle, 4 * MIB, &on_device, 0), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemMap(at, 4 * MIB, 0, handle, 0), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemSetAccess(at, 4 * MIB, &access, 1), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemRelease(handle), CUDA_SUCCESS); /* lives on by its mapping */
+	assert_int_equal(cu.cuMemGetInfo_v2(&after, NULL), CUDA_SUCCESS);
+	assert_int_equal(before - after, 4 * MIB);
+	assert_int_equal(driver_fill(NULL, at, 5, MIB), CUDA_SUCCESS);
+	assert_true(driver_holds(at, 5, MIB));
+	assert_int_equal(cu.cuMemRetainAllocationHandle(&again, (void *)at), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemRelease(again), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemUnmap(at, 4 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAddressFree(at, 8 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemGetInfo_v2(&after, NULL), CUDA_SUCCESS);
+	assert_int_equal(before, after);
+}
+
+/* And keeps its hands off ours. */
+TEST(heap_memory_cannot_be_unmapped_from_outside)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+	CUmemGenericAllocationHandle handle = 0;
+	CUdeviceptr block;
+
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 8 * MIB), CUDA_SUCCESS);
+	assert_int_equal(driver_fill(NULL, block, 44, 2 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemUnmap(block, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemSetAccess(block, 8 * MIB, &access, 1), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemAddressFree(block, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemRetainAllocationHandle(&handle, (void *)block), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemMap(block, 2 * MIB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
+	assert_true(driver_holds(block, 44, 2 * MIB));
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+/* sglang #32718, and PyTorch's graph pools: what a graph reads is where it was, however tight memory gets. */
+TEST(nothing_moves_while_a_capture_is_open)
+{
+	CUdeviceptr graph_input, pressure[16];
+	CUstream stream;
+	CUgraph graph;
+	unsigned n = 0;
+
+	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAlloc_v2(&graph_input, 8 * MIB), CUDA_SUCCESS);
+	assert_int_equal(driver_fill(stream, graph_input, 17, 2 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
+	char where = sim_where(graph_input);
+	assert_int_equal(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+	while (n < 16 && cu.cuMemAlloc_v2(&pressure[n], 8 * MIB) == CUDA_SUCCESS)
+		n++;
+	assert_int_equal(sim_where(graph_input), where);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(cu.cuMemFree_v2(pressure[i]), CUDA_SUCCESS);
+	assert_int_equal(cu.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+	assert_int_equal(cu.cuGraphDestroy(graph), CUDA_SUCCESS);
+	assert_true(driver_holds(graph_input, 17, 2 * MIB));
+	assert_int_equal(cu.cuMemFree_v2(graph_input), CUDA_SUCCESS);
+	assert_int_equal(cu.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+	/* The deferred frees have come back. */
+	assert_int_equal(cu.cuMemAlloc_v2(&pressure[0], 96 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(pressure[0]), CUDA_SUCCESS);
+}
+
 /* Where memory moves, events are recorded behind submissions from the first spill on. */
-static void a_launch_makes_one_call_of_the_driver_where_nothing_moves(void **state)
+TEST(a_launch_makes_one_call_of_the_driver_where_nothing_moves)
 {
 	const char *mode = getenv("MODE");
 
-	(void)state;
 	if (!mode || strcmp(mode, "static") != 0)
 		skip();
 	launch_and_count();
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(mem_create_needs_no_context),
-	    cmocka_unit_test(a_launch_makes_one_call_of_the_driver_while_nothing_has_spilled),
-	    cmocka_unit_test(free_async_takes_pointers_of_every_origin),
-	    cmocka_unit_test(a_spilled_block_is_device_memory_in_every_answer),
-	    cmocka_unit_test(copies_cross_the_border_between_device_and_host),
-	    cmocka_unit_test(the_range_of_a_block_of_many_chunks_is_the_block),
-	    cmocka_unit_test(a_program_may_manage_virtual_memory_itself),
-	    cmocka_unit_test(heap_memory_cannot_be_unmapped_from_outside),
-	    cmocka_unit_test(nothing_moves_while_a_capture_is_open),
-	    cmocka_unit_test(a_launch_makes_one_call_of_the_driver_where_nothing_moves),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,11 @@
 /*
  * Libraries that are loaded, closed and loaded again: the driver, the runtime above it.
  */
+#include "test/test.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void use_driver(void *library)
 {
@@ -34,9 +31,8 @@ static void use_driver(void *library)
 	assert_int_equal(f_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
-static void the_driver_may_be_closed_and_loaded_again(void **state)
+TEST(the_driver_may_be_closed_and_loaded_again)
 {
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		void *library = dlopen("libcuda.so.1", RTLD_NOW | (i % 2 ? RTLD_LOCAL : RTLD_GLOBAL));
 
@@ -47,13 +43,12 @@ static void the_driver_may_be_closed_and_loaded_again(void **state)
 }
 
 /* A pointer that was handed out before the close still works afterwards: the driver is kept. */
-static void what_was_handed_out_stays_callable(void **state)
+TEST(what_was_handed_out_stays_callable)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 	__typeof__(&cuMemAlloc_v2) alloc = (__typeof__(alloc))dlsym(library, "cuMemAlloc_v2");
 	CUdeviceptr block = 0;
 
-	(void)state;
 	assert_int_equal(dlclose(library), 0);
 	assert_int_not_equal(alloc(&block, 100), CUDA_SUCCESS); /* no context any more */
 	library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -61,9 +56,8 @@ static void what_was_handed_out_stays_callable(void **state)
 	use_driver(library);
 }
 
-static void the_runtime_may_be_closed_and_loaded_again(void **state)
+TEST(the_runtime_may_be_closed_and_loaded_again)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		void *library = dlopen("libcudart.so.13", RTLD_NOW), *block = NULL;
 
@@ -77,14 +71,4 @@ static void the_runtime_may_be_closed_and_loaded_again(void **state)
 		assert_int_not_equal(give(block), 0);
 		assert_int_equal(dlclose(library), 0);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_driver_may_be_closed_and_loaded_again),
-	    cmocka_unit_test(what_was_handed_out_stays_callable),
-	    cmocka_unit_test(the_runtime_may_be_closed_and_loaded_again),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

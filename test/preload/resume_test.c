@@ -5,13 +5,9 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* 96 MiB, of which 64 have room on the device; ahead of use comes an eighth of those (move_limits.h). */
 #define SETTINGS                                                                                                       \
@@ -120,7 +116,7 @@ static unsigned next_on_device(uint64_t now, unsigned since)
 	return n;
 }
 
-static int comes_back_in_order(void)
+CHILD_TEST(what_is_needed_next_comes_back_first, SETTINGS)
 {
 	unsigned turn = STOP, most = 0;
 
@@ -143,19 +139,4 @@ static int comes_back_in_order(void)
 	CHECK(most > 1);
 	check_job();
 	return 0;
-}
-
-static void what_is_needed_next_comes_back_first(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS, comes_back_in_order), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_needed_next_comes_back_first),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,17 +5,13 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Run under a policy of this text. */
 static int under(const char *text, int (*run)(void))
@@ -53,9 +49,8 @@ static int asks_a_pool_and_a_stream(void)
 	return 0;
 }
 
-static void a_rule_about_pools_means_those_that_are_named(void **state)
+TEST(a_rule_about_pools_means_those_that_are_named)
 {
-	(void)state;
 	assert_int_equal(under("async.use: heap\nrules:\n"
 			       "- {match: {api: pool, size: < 3MiB}, use: driver}\n"
 			       "- {match: {size: == 4MiB}, use: deny}\n",
@@ -130,16 +125,6 @@ static int cannot_be_told(void)
 	return 0;
 }
 
-static void the_default_pool_keeps_what_the_policy_says_until_the_program_does(void **state)
-{
-	(void)state;
-	assert_int_equal(under("async.release_threshold: 16MiB\n", keeps_what_the_policy_says), 0);
-	assert_int_equal(under("async.release_threshold: 16MiB\n", keeps_what_the_program_says), 0);
-	assert_int_equal(under("async.release_threshold: 16MiB\n", cannot_be_told), 0);
-	assert_int_equal(under("async.release_threshold: auto\n", keeps_nothing), 0);
-	assert_int_equal(under("async.release_threshold: 16MiB\nobserve: yes\n", keeps_nothing), 0);
-}
-
 /* ---- what the heap keeps ---- */
 
 static int takes_memory_of_its_own(void)
@@ -160,15 +145,6 @@ static int takes_memory_of_its_own(void)
 	MUST(cu.cuMemGetInfo_v2(&after, NULL));
 	CHECK(after == before);
 	return 0;
-}
-
-static void what_is_kept_is_not_free_where_others_have_taken_as_much(void **state)
-{
-	(void)state;
-	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
-			       "spill.mode: static\n",
-			       takes_memory_of_its_own),
-			 0);
 }
 
 /* ---- where heap memory begins ---- */
@@ -198,9 +174,8 @@ static int uses_what_begins_on_the_host(void)
 	return 0;
 }
 
-static void what_begins_on_the_host_comes_in_when_it_is_used(void **state)
+TEST(what_begins_on_the_host_comes_in_when_it_is_used)
 {
-	(void)state;
 	for (int fast = 0; fast < 2; fast++) {
 		char text[512];
 
@@ -225,9 +200,8 @@ static int counts_pieces(void)
 	return 0;
 }
 
-static void a_chunk_is_as_large_as_the_policy_lets_it_be(void **state)
+TEST(a_chunk_is_as_large_as_the_policy_lets_it_be)
 {
-	(void)state;
 	setenv("PIECES", "12", 1);
 	assert_int_equal(under("heap.chunk: 2MiB\n", counts_pieces), 0);
 	setenv("PIECES", "3", 1);
@@ -236,6 +210,23 @@ static void a_chunk_is_as_large_as_the_policy_lets_it_be(void **state)
 	assert_int_equal(under("heap.chunk: 128MiB\n", counts_pieces), 0);
 	setenv("PIECES", "6", 1);
 	assert_int_equal(under("heap.chunk: auto\n", counts_pieces), 0);
+}
+
+TEST(the_default_pool_keeps_what_the_policy_says_until_the_program_does)
+{
+	assert_int_equal(under("async.release_threshold: 16MiB\n", keeps_what_the_policy_says), 0);
+	assert_int_equal(under("async.release_threshold: 16MiB\n", keeps_what_the_program_says), 0);
+	assert_int_equal(under("async.release_threshold: 16MiB\n", cannot_be_told), 0);
+	assert_int_equal(under("async.release_threshold: auto\n", keeps_nothing), 0);
+	assert_int_equal(under("async.release_threshold: 16MiB\nobserve: yes\n", keeps_nothing), 0);
+}
+
+TEST(what_is_kept_is_not_free_where_others_have_taken_as_much)
+{
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
+			       "spill.mode: static\n",
+			       takes_memory_of_its_own),
+			 0);
 }
 
 /* ---- memory of the program's own kind ---- */
@@ -282,9 +273,8 @@ static int gets_pages_for_managed_memory(void)
 	return 0;
 }
 
-static void a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory(void **state)
+TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory)
 {
-	(void)state;
 	assert_int_equal(under("default: deny\nrules:\n"
 			       "- {match: {api: managed, size: == 2MiB}, use: system, cap: 2MiB, fallback: driver}\n"
 			       "- {match: {api: managed, size: == 4MiB}, use: deny}\n",
@@ -303,9 +293,8 @@ static int gets_managed_memory(void)
 	return 0;
 }
 
-static void managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for(void **state)
+TEST(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for)
 {
-	(void)state;
 	assert_int_equal(
 	    under("rules:\n- {match: {api: managed}, use: system, system.register: no}\n", gets_managed_memory), 0);
 	assert_int_equal(under("default: system\nrules:\n- {use: system}\n", gets_managed_memory), 0);
@@ -331,9 +320,8 @@ static int is_bounded_in_pinned_memory(void)
 	return 0;
 }
 
-static void rules_bound_and_deny_pinned_memory(void **state)
+TEST(rules_bound_and_deny_pinned_memory)
 {
-	(void)state;
 	assert_int_equal(under("rules:\n"
 			       "- {match: {api: host, size: == 8MiB}, use: deny}\n"
 			       "- {match: {api: host}, use: driver, cap: 2MiB}\n",
@@ -392,9 +380,8 @@ static int grows_under_a_cap(void)
 	return 0;
 }
 
-static void a_block_grows_within_the_cap_of_its_rule(void **state)
+TEST(a_block_grows_within_the_cap_of_its_rule)
 {
-	(void)state;
 	assert_int_equal(under("rules:\n- {match: {api: malloc}, use: heap, cap: 16MiB}\n", grows_under_a_cap), 0);
 }
 
@@ -426,9 +413,8 @@ static int grows_in_a_pool(void)
 	return 0;
 }
 
-static void a_block_that_grows_counts_in_its_pool(void **state)
+TEST(a_block_that_grows_counts_in_its_pool)
 {
-	(void)state;
 	assert_int_equal(under("async.use: heap\n", grows_in_a_pool), 0);
 }
 
@@ -483,18 +469,6 @@ static int is_denied_memory_of_its_own(void)
 	return 0;
 }
 
-static void a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule(void **state)
-{
-	(void)state;
-	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nrules:\n"
-			       "- {match: {api: vmm, library: '*rule_test'}, use: driver, vmm.spill: move}\n",
-			       expands_a_segment),
-			 0);
-	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nvmm.spill: move\n", expands_a_segment), 0);
-	assert_int_equal(
-	    under("rules:\n- {match: {api: vmm, size: == 2MiB}, use: deny}\n", is_denied_memory_of_its_own), 0);
-}
-
 /* ---- ranks ---- */
 
 static int is_rank_0(void)
@@ -528,11 +502,10 @@ static int becomes_rank_1(void)
 	return is_rank_1();
 }
 
-static void ranks_of_a_job_have_rules_of_their_own(void **state)
+TEST(ranks_of_a_job_have_rules_of_their_own)
 {
 	static const char text[] = "rules:\n- {match: {rank: 0, size: < 3MiB}, use: driver}\n"
 				   "- {match: {rank: '>= 1', size: == 4MiB}, use: deny}\n";
-	(void)state;
 	static const char *const variables[] = {"RANK",     "OMPI_COMM_WORLD_RANK", "PMIX_RANK",
 						"PMI_RANK", "SLURM_PROCID",         "LOCAL_RANK"};
 	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
@@ -548,21 +521,13 @@ static void ranks_of_a_job_have_rules_of_their_own(void **state)
 	}
 }
 
-int main(void)
+TEST(a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_rule_about_pools_means_those_that_are_named),
-	    cmocka_unit_test(what_begins_on_the_host_comes_in_when_it_is_used),
-	    cmocka_unit_test(a_chunk_is_as_large_as_the_policy_lets_it_be),
-	    cmocka_unit_test(the_default_pool_keeps_what_the_policy_says_until_the_program_does),
-	    cmocka_unit_test(what_is_kept_is_not_free_where_others_have_taken_as_much),
-	    cmocka_unit_test(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory),
-	    cmocka_unit_test(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for),
-	    cmocka_unit_test(rules_bound_and_deny_pinned_memory),
-	    cmocka_unit_test(a_block_grows_within_the_cap_of_its_rule),
-	    cmocka_unit_test(a_block_that_grows_counts_in_its_pool),
-	    cmocka_unit_test(ranks_of_a_job_have_rules_of_their_own),
-	    cmocka_unit_test(a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nrules:\n"
+			       "- {match: {api: vmm, library: '*rule_test'}, use: driver, vmm.spill: move}\n",
+			       expands_a_segment),
+			 0);
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nvmm.spill: move\n", expands_a_segment), 0);
+	assert_int_equal(
+	    under("rules:\n- {match: {api: vmm, size: == 2MiB}, use: deny}\n", is_denied_memory_of_its_own), 0);
 }

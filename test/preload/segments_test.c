@@ -6,14 +6,10 @@
  */
 #include "test/preload/figures_help.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { LAYERS = 8, STEPS = 40, COUNTED = 12, MADE = 32 * LAYERS };
 #define WEIGHT_BYTES (8 * MIB)
@@ -360,37 +356,24 @@ static int run_part(int (*part)(void))
 	return child_run(settings, part);
 }
 
-static void parts_stay_where_they_were(void **state)
+TEST(parts_stay_where_they_were)
 {
-	(void)state;
 	assert_int_equal(run_part(repeats_its_steps), 0);
 }
 
-static void what_a_stream_has_not_reached_is_kept(void **state)
+TEST(what_a_stream_has_not_reached_is_kept)
 {
-	(void)state;
 	assert_int_equal(run_part(keeps_what_a_stream_has_not_reached), 0);
 }
 
-static void each_part_is_an_allocation(void **state)
+TEST(each_part_is_an_allocation)
 {
-	(void)state;
 	assert_int_equal(run_part(answers_for_each_part), 0);
 }
 
-static void rounding_loses_little(void **state)
+TEST(rounding_loses_little)
 {
-	(void)state;
 	assert_int_equal(run_part(many_streams_lose_little), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(parts_stay_where_they_were, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_a_stream_has_not_reached_is_kept, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(each_part_is_an_allocation, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(rounding_loses_little, folder_make, folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -4,16 +4,12 @@
  * Programs made up from a seed whose mode changes all the time: spill_random_mode and others (spill.cmake).
  */
 #include "test/preload/set_mode_help.h"
+#include "test/test.h"
 
 #include "shim/spillway.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Reads what it has written, in memory that may lie anywhere. */
 static void step(unsigned base)
@@ -63,9 +59,8 @@ static int changes(void)
 	return 0;
 }
 
-static void the_mode_changes_both_ways_while_steps_go_on(void **state)
+TEST(the_mode_changes_both_ways_while_steps_go_on)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), changes), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), changes), 0);
 }
@@ -75,7 +70,7 @@ static void the_mode_changes_both_ways_while_steps_go_on(void **state)
 	    "SIM_MEMORY=128MiB",                                                                                       \
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=128MiB,report.summary=no,spill.mode=exact", NULL})
 
-static int changes_before_anything_moves(void)
+CHILD_TEST(what_moves_later_begins_in_the_new_mode, AMPLE)
 {
 	job_start();
 	CHECK(set_says("spill.mode=fast", 0, ": spill.mode=fast"));
@@ -87,13 +82,7 @@ static int changes_before_anything_moves(void)
 	return 0;
 }
 
-static void what_moves_later_begins_in_the_new_mode(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(AMPLE, changes_before_anything_moves), 0);
-}
-
-static int changes_suspended(void)
+CHILD_TEST(a_suspended_process_stays_suspended_and_goes_on_in_the_new_mode, SETTINGS(",spill.mode=exact"))
 {
 	job_start();
 	CHECK(tool_says("suspend", 0, "suspended"));
@@ -107,12 +96,6 @@ static int changes_suspended(void)
 	CHECK(moves_without_gaps());
 	steps_end();
 	return 0;
-}
-
-static void a_suspended_process_stays_suspended_and_goes_on_in_the_new_mode(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), changes_suspended), 0);
 }
 
 /* ---- what must stay where it is in fast ---- */
@@ -196,14 +179,13 @@ static int has_no_room_for_small_blocks(void)
 	return 0;
 }
 
-static void small_blocks_are_on_the_device_before_memory_moves_beside_kernels(void **state)
+TEST(small_blocks_are_on_the_device_before_memory_moves_beside_kernels)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS_LARGE(""), brings_small_blocks), 0);
 	assert_int_equal(child_run(SETTINGS_LARGE(""), has_no_room_for_small_blocks), 0);
 }
 
-static int keeps_a_texture(void)
+CHILD_TEST(what_a_texture_has_the_address_of_stays, SETTINGS(",spill.mode=exact"))
 {
 	CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
 	CUDA_TEXTURE_DESC texture = {0};
@@ -226,12 +208,6 @@ static int keeps_a_texture(void)
 	}
 	job_check(0x1000 + 49);
 	return 0;
-}
-
-static void what_a_texture_has_the_address_of_stays(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), keeps_a_texture), 0);
 }
 
 /* ---- stream-ordered memory: small parts of segments ---- */
@@ -276,7 +252,7 @@ static bool moves(CUdeviceptr address)
 	return comes(address) && !stays(address) && comes(address);
 }
 
-static int pins_segments(void)
+CHILD_TEST(segments_with_small_parts_stay, SETTINGS_SEGMENTS)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(BLOCK);
@@ -308,12 +284,6 @@ static int pins_segments(void)
 	CHECK(driver_holds(large, 1, 6 * MIB) && driver_holds(small, 5, MIB) && driver_holds(other, 3, 6 * MIB) &&
 	      driver_holds(little, 4, MIB));
 	return 0;
-}
-
-static void segments_with_small_parts_stay(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS_SEGMENTS, pins_segments), 0);
 }
 
 /* ---- refusals ---- */
@@ -369,9 +339,8 @@ static int refuses_what_stays(void)
 	return 0;
 }
 
-static void what_cannot_be_is_said_and_changes_nothing(void **state)
+TEST(what_cannot_be_is_said_and_changes_nothing)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), refuses_during_a_capture), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), refuses_while_the_gpu_does_not_end), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), refuses_other_values), 0);
@@ -415,7 +384,7 @@ static void fill_all(CUdeviceptr large[N_LARGE], CUdeviceptr table)
  * One call of the change fails, whichever. Either it is done or it is refused; it can be changed again; and every byte
  * is right.
  */
-static int survives_a_refusal(void)
+CHILD_TEST(one_call_that_the_driver_refuses_loses_nothing, SETTINGS_LARGE(""))
 {
 	CUdeviceptr large[N_LARGE], table = make_table(large);
 	unsigned failed = 0;
@@ -435,29 +404,7 @@ static int survives_a_refusal(void)
 	return 0;
 }
 
-static void one_call_that_the_driver_refuses_loses_nothing(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS_LARGE(""), survives_a_refusal), 0);
-}
-
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_mode_changes_both_ways_while_steps_go_on),
-	    cmocka_unit_test(what_moves_later_begins_in_the_new_mode),
-	    cmocka_unit_test(a_suspended_process_stays_suspended_and_goes_on_in_the_new_mode),
-	    cmocka_unit_test(small_blocks_are_on_the_device_before_memory_moves_beside_kernels),
-	    cmocka_unit_test(what_a_texture_has_the_address_of_stays),
-	    cmocka_unit_test(segments_with_small_parts_stay),
-	    cmocka_unit_test(what_cannot_be_is_said_and_changes_nothing),
-	    cmocka_unit_test(one_call_that_the_driver_refuses_loses_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(run);
+	return suspend_run(test_run);
 }

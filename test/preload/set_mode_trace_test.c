@@ -2,14 +2,10 @@
  * What a trace has of changes of spill.mode, and what the tools say of it.
  */
 #include "test/preload/set_mode_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char trace_file[200];
 
@@ -37,12 +33,11 @@ static void unwrap(char *text)
 	*to = 0;
 }
 
-static void the_trace_has_the_changes(void **state)
+TEST(the_trace_has_the_changes)
 {
 	static char text[SAYS_ROOM];
 	char setting[256], command[512];
 
-	(void)state;
 	snprintf(trace_file, sizeof(trace_file), "%s/set_mode.%d.trace", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
 		 (int)getpid());
 	unlink(trace_file);
@@ -66,16 +61,7 @@ static void the_trace_has_the_changes(void **state)
 	unlink(trace_file);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_trace_has_the_changes),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(run);
+	return suspend_run(test_run);
 }

@@ -3,14 +3,10 @@
  * tool returns, steps go on meanwhile, every byte is as it was, and memory comes back when the budget is larger again.
  */
 #include "test/preload/suspend_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* As tool_says(), of `spillway set [this process] SETTING`. */
 static bool set_says(const char *setting, int status, const char *words)
@@ -76,9 +72,8 @@ static int sets_the_device_budget(void)
 	return 0;
 }
 
-static void what_is_above_a_smaller_device_budget_leaves_and_steps_go_on(void **state)
+TEST(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), sets_the_device_budget), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), sets_the_device_budget), 0);
 }
@@ -103,14 +98,13 @@ static int sets_before_anything_has_spilled(void)
 	return 0;
 }
 
-static void a_process_that_has_not_spilled_can_be_made_smaller(void **state)
+TEST(a_process_that_has_not_spilled_can_be_made_smaller)
 {
-	(void)state;
 	assert_int_equal(child_run(AMPLE("exact"), sets_before_anything_has_spilled), 0);
 	assert_int_equal(child_run(AMPLE("fast"), sets_before_anything_has_spilled), 0);
 }
 
-static int stays_above(void)
+CHILD_TEST(what_cannot_move_stays_but_nothing_more_is_taken, SETTINGS(",spill.mode=static"))
 {
 	CUdeviceptr more;
 
@@ -124,13 +118,7 @@ static int stays_above(void)
 	return 0;
 }
 
-static void what_cannot_move_stays_but_nothing_more_is_taken(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), stays_above), 0);
-}
-
-static int sets_the_host_budget(void)
+CHILD_TEST(the_host_budget_can_be_changed, SETTINGS(",spill.mode=static"))
 {
 	CUdeviceptr more = 0;
 
@@ -145,13 +133,7 @@ static int sets_the_host_budget(void)
 	return 0;
 }
 
-static void the_host_budget_can_be_changed(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), sets_the_host_budget), 0);
-}
-
-static int refuses(void)
+CHILD_TEST(what_is_wrong_is_refused_and_nothing_changes, SETTINGS(""))
 {
 	job_start();
 	CHECK(set_says("device.budget=20", 1, "has no unit"));
@@ -163,26 +145,7 @@ static int refuses(void)
 	return 0;
 }
 
-static void what_is_wrong_is_refused_and_nothing_changes(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(""), refuses), 0);
-}
-
-static int all(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on),
-	    cmocka_unit_test(a_process_that_has_not_spilled_can_be_made_smaller),
-	    cmocka_unit_test(what_cannot_move_stays_but_nothing_more_is_taken),
-	    cmocka_unit_test(the_host_budget_can_be_changed),
-	    cmocka_unit_test(what_is_wrong_is_refused_and_nothing_changes),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(all);
+	return suspend_run(test_run);
 }

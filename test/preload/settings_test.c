@@ -3,13 +3,10 @@
  * is one.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void must(const struct outcome *outcome, int status, const char *out)
 {
@@ -33,11 +30,10 @@ static void must_be_the_same(const char *with, const char *without)
 	}
 }
 
-static void switched_off_every_answer_is_as_without_the_library(void **state)
+TEST(switched_off_every_answer_is_as_without_the_library)
 {
 	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE), off = RUN(SET("SPILLWAY=0"), PROBE);
 
-	(void)state;
 	assert_int_equal(without.status, 0);
 	assert_true(run_lines(without.out) > 100);
 	must_be_the_same(off.out, without.out);
@@ -54,11 +50,10 @@ static void switched_off_every_answer_is_as_without_the_library(void **state)
 }
 
 /* llama.cpp read "=0" as on; here nothing but exactly 0 is off. */
-static void only_the_value_0_switches_off(void **state)
+TEST(only_the_value_0_switches_off)
 {
 	static const char *const values[] = {"SPILLWAY=1", "SPILLWAY=", "SPILLWAY=00", "SPILLWAY=no"};
 
-	(void)state;
 	for (size_t i = 0; i < 4; i++) {
 		struct outcome outcome =
 		    RUN(SET(values[i], "SPILLWAY_SET=device.budget=16MiB,host.budget=8MiB"), ACTOR, "fills_up");
@@ -68,12 +63,11 @@ static void only_the_value_0_switches_off(void **state)
 	}
 }
 
-static void a_passed_through_program_gets_the_drivers_answers(void **state)
+TEST(a_passed_through_program_gets_the_drivers_answers)
 {
 	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE, "answers");
 	struct outcome with = RUN(SET("SPILLWAY_POLICY=passthrough"), PROBE, "answers");
 
-	(void)state;
 	must_be_the_same(with.out, without.out);
 	must(&with, 0, without.out);
 	run_free(&without);
@@ -82,14 +76,13 @@ static void a_passed_through_program_gets_the_drivers_answers(void **state)
 
 /* ---- bad policies ---- */
 
-static void a_bad_policy_is_said_once_and_passed_through(void **state)
+TEST(a_bad_policy_is_said_once_and_passed_through)
 {
 	struct outcome without = RUN(SET("LD_PRELOAD="), ACTOR, "fills_up");
 	static const char *const bad[] = {"SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_POLICY=nosuchbuiltin",
 					  "SPILLWAY_SET=device.budget=64",     "SPILLWAY_SET=device.budget=64megs",
 					  "SPILLWAY_SET=spill.mode=perhaps",   "SPILLWAY_SET=nosuchkey=1"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct outcome outcome = RUN(SET(bad[i]), ACTOR, "fills_up");
 
@@ -103,12 +96,11 @@ static void a_bad_policy_is_said_once_and_passed_through(void **state)
 	run_free(&without);
 }
 
-static void a_bad_policy_fails_allocations_when_strict(void **state)
+TEST(a_bad_policy_fails_allocations_when_strict)
 {
 	struct outcome outcome =
 	    RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=1"), ACTOR, "first_allocation");
 
-	(void)state;
 	must(&outcome, 0, "800\n800\n800\n800\n");
 	assert_int_equal(run_lines_with(outcome.err, "allocations will fail"), 1);
 	assert_int_equal(run_lines(outcome.err), 2);
@@ -119,13 +111,12 @@ static void a_bad_policy_fails_allocations_when_strict(void **state)
 }
 
 /* What the policy says and does not do is said at the start, by whoever reads it first. */
-static void a_warning_is_said_once_and_changes_nothing(void **state)
+TEST(a_warning_is_said_once_and_changes_nothing)
 {
 	static const char *const set = "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,host.total=48MiB,"
 				       "spill.mode=static,vmm.spill=move";
 	struct outcome outcome = RUN(SET(set), ACTOR, "first_allocation");
 
-	(void)state;
 	must(&outcome, 0, "0\n0\n0\n0\n");
 	assert_int_equal(run_lines_with(outcome.err, "write a host.budget of at most host.total"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "vmm.spill: move moves nothing with spill.mode: static"), 1);
@@ -141,7 +132,7 @@ static void a_warning_is_said_once_and_changes_nothing(void **state)
 	run_free(&outcome);
 }
 
-static void a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant(void **state)
+TEST(a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant)
 {
 	static const char *const lines[] = {
 	    "nobody reads SPILLWAY_POLCY; did you mean SPILLWAY_POLICY?\n",
@@ -153,7 +144,6 @@ static void a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant(voi
 					 "SPILLWAY_NOTHING=1", "SPILLWAY_JOB=mine"),
 				     ACTOR, "first_allocation");
 
-	(void)state;
 	must(&outcome, 0, "0\n0\n0\n0\n");
 	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
 		if (!strstr(outcome.err, lines[i]))
@@ -162,11 +152,10 @@ static void a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant(voi
 	run_free(&outcome);
 }
 
-static void a_heap_without_any_memory_is_refused(void **state)
+TEST(a_heap_without_any_memory_is_refused)
 {
 	struct outcome outcome = RUN(SET("SPILLWAY_SET=device.budget=0,spill.mode=off"), ACTOR, "first_allocation");
 
-	(void)state;
 	must(&outcome, 0, "0\n0\n0\n0\n");
 	assert_int_equal(run_lines_with(outcome.err, "device.budget: 0 with spill.mode: off"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "passed through"), 1);
@@ -176,7 +165,7 @@ static void a_heap_without_any_memory_is_refused(void **state)
 /* ---- the first line ---- */
 
 /* The policies with their first lines; nothing is said where nothing is to be reported. */
-static void the_first_memory_is_said_with_what_is_in_force(void **state)
+TEST(the_first_memory_is_said_with_what_is_in_force)
 {
 	static const struct {
 		const char *policy, *set, *line;
@@ -191,7 +180,6 @@ static void the_first_memory_is_said_with_what_is_in_force(void **state)
 	     "spillway: device budget 32.0 MiB of 128.0 MiB, spill exact, policy " PIN_POLICY "\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		char quiet[200];
 		struct outcome outcome =
@@ -209,13 +197,12 @@ static void the_first_memory_is_said_with_what_is_in_force(void **state)
 }
 
 /* What goes wrong is said all the same. */
-static void nothing_is_reported_of_spilling_where_nothing_is_to_be(void **state)
+TEST(nothing_is_reported_of_spilling_where_nothing_is_to_be)
 {
 	struct outcome outcome =
 	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report=none"), ACTOR,
 		"fills_up");
 
-	(void)state;
 	must(&outcome, 0, "12 DDDDHHHHHHHH\n");
 	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
 	assert_int_equal(run_lines_with(outcome.err, "out of memory: "), 1);
@@ -224,7 +211,7 @@ static void nothing_is_reported_of_spilling_where_nothing_is_to_be(void **state)
 
 /* ---- budgets ---- */
 
-static void budgets_hold_to_the_block(void **state)
+TEST(budgets_hold_to_the_block)
 {
 	static const struct {
 		const char *set, *out;
@@ -247,7 +234,6 @@ static void budgets_hold_to_the_block(void **state)
 	     "what to raise: host.total to 24MiB or more\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct outcome outcome = RUN(SET("SIM_MEMORY=128MiB", cases[i].set), ACTOR, "fills_up");
 
@@ -269,13 +255,12 @@ static void budgets_hold_to_the_block(void **state)
 #define ACCOUNT "spillway/gpu-53494d554c415445442d4750552d3000.account"
 
 /* A folder has the name of the file in which it would share. */
-static void who_cannot_share_a_gpu_says_so_and_has_its_own_budget(void **state)
+TEST(who_cannot_share_a_gpu_says_so_and_has_its_own_budget)
 {
 	struct outcome outcome =
 	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.total=32MiB,host.budget=64MiB"), "/bin/sh", "-c",
 		"mkdir -m 700 spillway " ACCOUNT " && \"$0\" fills_up && rmdir " ACCOUNT, ACTOR);
 
-	(void)state;
 	if (run_lines_with(outcome.err, "device.total: no account of the GPU (its file cannot be made): this process "
 					"goes by its own budget") != 1)
 		fail_msg("stdout is %s, stderr is\n%s", outcome.out, outcome.err);
@@ -285,47 +270,24 @@ static void who_cannot_share_a_gpu_says_so_and_has_its_own_budget(void **state)
 
 /* ---- drivers that can do less ---- */
 
-static void without_vmm_everything_goes_to_the_driver_and_it_is_said(void **state)
+TEST(without_vmm_everything_goes_to_the_driver_and_it_is_said)
 {
 	struct outcome outcome = RUN(SET("SIM_MEMORY=64MiB", "SIM_VMM=0"), ACTOR, "fills_up");
 
-	(void)state;
 	must(&outcome, 0, "8 dddddddd\n");
 	assert_int_equal(run_lines_with(outcome.err, "no virtual memory management"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
 	run_free(&outcome);
 }
 
-static void without_host_vmm_nothing_spills_and_it_is_said(void **state)
+TEST(without_host_vmm_nothing_spills_and_it_is_said)
 {
 	struct outcome outcome =
 	    RUN(SET("SIM_MEMORY=64MiB", "SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"), ACTOR,
 		"fills_up");
 
-	(void)state;
 	must(&outcome, 0, "4 DDDD\n");
 	assert_int_equal(run_lines_with(outcome.err, "nothing can spill"), 1);
 	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
 	run_free(&outcome);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(switched_off_every_answer_is_as_without_the_library),
-	    cmocka_unit_test(only_the_value_0_switches_off),
-	    cmocka_unit_test(a_passed_through_program_gets_the_drivers_answers),
-	    cmocka_unit_test(a_bad_policy_is_said_once_and_passed_through),
-	    cmocka_unit_test(a_bad_policy_fails_allocations_when_strict),
-	    cmocka_unit_test(a_warning_is_said_once_and_changes_nothing),
-	    cmocka_unit_test(a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant),
-	    cmocka_unit_test(a_heap_without_any_memory_is_refused),
-	    cmocka_unit_test(the_first_memory_is_said_with_what_is_in_force),
-	    cmocka_unit_test(nothing_is_reported_of_spilling_where_nothing_is_to_be),
-	    cmocka_unit_test(budgets_hold_to_the_block),
-	    cmocka_unit_test(who_cannot_share_a_gpu_says_so_and_has_its_own_budget),
-	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
-	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,7 @@
  * first allocation.
  */
 #include "test/preload/child.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
@@ -55,9 +50,8 @@ static int creates_before_it_allocates(void)
 	return 0;
 }
 
-static void what_the_program_took_before_counts_once_in_the_automatic_budget(void **state)
+TEST(what_the_program_took_before_counts_once_in_the_automatic_budget)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(SETTINGS("SPILLWAY_SET=host.budget=64MiB,report.summary=no"), creates_before_it_allocates), 0);
 }
@@ -86,9 +80,8 @@ static int asks_for_another_devices_total(void)
 	return 0;
 }
 
-static void a_question_about_another_device_fixes_no_budget_from_the_current_one(void **state)
+TEST(a_question_about_another_device_fixes_no_budget_from_the_current_one)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("SIM_DEVICES=2",
 					    "SPILLWAY_SET=host.budget=64MiB,report.capacity=budget,report.summary=no"),
 				   asks_for_another_devices_total),
@@ -97,7 +90,7 @@ static void a_question_about_another_device_fixes_no_budget_from_the_current_one
 
 /* ---- no host memory ---- */
 
-static int fails_to_create_on_the_host(void)
+CHILD_TEST(host_memory_that_cannot_be_had_is_out_of_memory, BUDGETS)
 {
 	static const CUresult errors[] = {CUDA_ERROR_OPERATING_SYSTEM, CUDA_ERROR_NOT_SUPPORTED,
 					  CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_UNKNOWN};
@@ -121,12 +114,6 @@ static int fails_to_create_on_the_host(void)
 		child_alloc(8 * MIB);
 	}
 	return 0;
-}
-
-static void host_memory_that_cannot_be_had_is_out_of_memory(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(BUDGETS, fails_to_create_on_the_host), 0);
 }
 
 /* ---- warm memory is everybody's ---- */
@@ -234,11 +221,10 @@ static int allocates_much_by_rule(void)
 	return 0;
 }
 
-static void warm_memory_is_given_back_when_the_driver_has_none(void **state)
+TEST(warm_memory_is_given_back_when_the_driver_has_none)
 {
 	const char *const *settings = SETTINGS("SPILLWAY_SET=" WARM_SET);
 
-	(void)state;
 	assert_int_equal(child_run(settings, allocates_much_asynchronously), 0);
 	assert_int_equal(child_run(settings, allocates_much_from_its_own_stream), 0);
 	assert_int_equal(child_run(settings, allocates_much_from_a_pool), 0);
@@ -247,9 +233,8 @@ static void warm_memory_is_given_back_when_the_driver_has_none(void **state)
 	assert_int_equal(child_run(settings, makes_an_array_in_need), 0);
 }
 
-static void warm_memory_is_given_back_for_what_a_rule_gives_the_driver(void **state)
+TEST(warm_memory_is_given_back_for_what_a_rule_gives_the_driver)
 {
-	(void)state;
 	assert_int_equal(
 	    child_run(SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" WARM_SET), allocates_much_by_rule), 0);
 }
@@ -277,7 +262,7 @@ static void use_pool(CUmemoryPool pool, size_t bytes)
 	MUST(cu.cuCtxSynchronize());
 }
 
-static int uses_a_pool_of_its_own(void)
+CHILD_TEST(a_pool_leaves_the_heap_less_until_it_is_destroyed, BUDGETS)
 {
 	driver_start(0);
 	CUmemoryPool pool = new_pool(); /* before the heap is */
@@ -292,13 +277,7 @@ static int uses_a_pool_of_its_own(void)
 	return 0;
 }
 
-static void a_pool_leaves_the_heap_less_until_it_is_destroyed(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(BUDGETS, uses_a_pool_of_its_own), 0);
-}
-
-static int counts_its_pools(void)
+CHILD_TEST(a_pool_whose_end_fails_still_counts, BUDGETS)
 {
 	driver_start(0);
 	size_t before = free_now();
@@ -323,12 +302,6 @@ static int counts_its_pools(void)
 	return 0;
 }
 
-static void a_pool_whose_end_fails_still_counts(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(BUDGETS, counts_its_pools), 0);
-}
-
 /* ---- no device memory, whatever the budget ---- */
 
 static int allocates_where_the_driver_has_nothing(void)
@@ -349,25 +322,9 @@ static int allocates_where_the_driver_has_nothing(void)
 	return 0;
 }
 
-static void a_device_without_memory_is_asked_once_for_each_size(void **state)
+TEST(a_device_without_memory_is_asked_once_for_each_size)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off,report.summary=no"),
 				   allocates_where_the_driver_has_nothing),
 			 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_the_program_took_before_counts_once_in_the_automatic_budget),
-	    cmocka_unit_test(a_question_about_another_device_fixes_no_budget_from_the_current_one),
-	    cmocka_unit_test(host_memory_that_cannot_be_had_is_out_of_memory),
-	    cmocka_unit_test(warm_memory_is_given_back_when_the_driver_has_none),
-	    cmocka_unit_test(warm_memory_is_given_back_for_what_a_rule_gives_the_driver),
-	    cmocka_unit_test(a_pool_leaves_the_heap_less_until_it_is_destroyed),
-	    cmocka_unit_test(a_pool_whose_end_fails_still_counts),
-	    cmocka_unit_test(a_device_without_memory_is_asked_once_for_each_size),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

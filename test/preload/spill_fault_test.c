@@ -5,14 +5,10 @@
  * job that needs twice its budget (fault_help.h). The job itself makes none of the calls that fail.
  */
 #include "test/preload/fault_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 static struct fault {
 	const char *name;
@@ -151,17 +147,15 @@ static unsigned fail_each(const char *name, CUresult error, enum moment moment)
 	return (unsigned)i;
 }
 
-static void a_call_that_fails_at_the_beginning_costs_nothing_but_speed(void **state)
+TEST(a_call_that_fails_at_the_beginning_costs_nothing_but_speed)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
 		if (is_ours(i))
 			fail_each(always[i], CUDA_ERROR_UNKNOWN, FROM_THE_BEGINNING);
 }
 
-static void a_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
+TEST(a_call_that_fails_in_a_move_costs_nothing_but_speed)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
 		if (is_ours(i))
 			fail_each(always[i], CUDA_ERROR_UNKNOWN, ONCE_THE_JOB_RUNS);
@@ -171,14 +165,13 @@ static void a_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
  * With the first piece that comes out it is measured how copies have to be made (pte_contention.c), by calls of its
  * own.
  */
-static void a_call_that_fails_with_the_first_move_costs_nothing_but_speed(void **state)
+TEST(a_call_that_fails_with_the_first_move_costs_nothing_but_speed)
 {
 	static const char *const names[] = {"cuMemUnmap",          "cuMemMap",      "cuMemSetAccess",
 					    "cuMemAddressReserve", "cuEventRecord", "cuStreamQuery",
 					    "cuMemcpyDtoDAsync_v2"};
 	unsigned failed = 0;
 
-	(void)state;
 	if (!is_ours(FIRST_MOVE))
 		return;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -187,11 +180,10 @@ static void a_call_that_fails_with_the_first_move_costs_nothing_but_speed(void *
 		assert_true(failed > 0);
 }
 
-static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
+TEST(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed)
 {
 	unsigned failed = 0;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
 		if (!is_ours(part_of[i]))
 			continue;
@@ -204,13 +196,6 @@ static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **st
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_call_that_fails_at_the_beginning_costs_nothing_but_speed),
-	    cmocka_unit_test(a_call_that_fails_in_a_move_costs_nothing_but_speed),
-	    cmocka_unit_test(a_call_that_fails_with_the_first_move_costs_nothing_but_speed),
-	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
-	};
-
 	scene_size = SCENE_SMALL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

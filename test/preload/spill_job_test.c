@@ -3,14 +3,11 @@
  * of the plain run bit for bit, and in the modes that move memory some has moved.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", steps, "64", "1"
 
@@ -50,6 +47,8 @@ static int measure(void **state)
 	return 0;
 }
 
+GROUP(measure, NULL)
+
 static void finishes_alike(double ratio, const char *sim)
 {
 	char set[200];
@@ -69,11 +68,30 @@ static void finishes_alike(double ratio, const char *sim)
 	run_free(&outcome);
 }
 
+TEST(losses_are_the_same_at_1_25)
+{
+	finishes_alike(1.25, "SIM_SEED=0");
+}
+
+TEST(losses_are_the_same_at_1_5)
+{
+	finishes_alike(1.5, "SIM_SEED=0");
+}
+
+TEST(losses_are_the_same_at_2)
+{
+	finishes_alike(2.0, "SIM_SEED=0");
+}
+
+TEST(losses_are_the_same_when_work_comes_late)
+{
+	finishes_alike(1.5, "SIM_DELAY_US=30");
+}
+
 /* Half of what does not fit lies on another device, or more, and the rest on the host. */
-static void losses_are_the_same_where_a_peer_lends_memory(void **state)
+TEST(losses_are_the_same_where_a_peer_lends_memory)
 {
 	char set[200];
-	(void)state;
 
 	snprintf(
 	    set, sizeof(set),
@@ -88,41 +106,9 @@ static void losses_are_the_same_where_a_peer_lends_memory(void **state)
 	run_free(&outcome);
 }
 
-static void losses_are_the_same_at_1_25(void **state)
-{
-	(void)state;
-	finishes_alike(1.25, "SIM_SEED=0");
-}
-
-static void losses_are_the_same_at_1_5(void **state)
-{
-	(void)state;
-	finishes_alike(1.5, "SIM_SEED=0");
-}
-
-static void losses_are_the_same_at_2(void **state)
-{
-	(void)state;
-	finishes_alike(2.0, "SIM_SEED=0");
-}
-
-static void losses_are_the_same_when_work_comes_late(void **state)
-{
-	(void)state;
-	finishes_alike(1.5, "SIM_DELAY_US=30");
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(losses_are_the_same_at_1_25),
-	    cmocka_unit_test(losses_are_the_same_at_1_5),
-	    cmocka_unit_test(losses_are_the_same_at_2),
-	    cmocka_unit_test(losses_are_the_same_when_work_comes_late),
-	    cmocka_unit_test(losses_are_the_same_where_a_peer_lends_memory),
-	};
-
 	steps = getenv("SPILL_STEPS") ? getenv("SPILL_STEPS") : "60";
 	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
-	return cmocka_run_group_tests(tests, measure, NULL);
+	return test_run();
 }

@@ -6,16 +6,12 @@
  * fail.
  */
 #include "test/preload/fault_help.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct fault {
 	const char *name;
@@ -53,16 +49,14 @@ static void goes_on_without_unmapping(const char *name, unsigned unmaps)
  * A copy in place fails, and then the driver does not let go of the memory it was to fill, far longer than it is asked:
  * there is no way back, but one forward.
  */
-static void memory_that_cannot_be_unmapped_again_is_filled(void **state)
+TEST(memory_that_cannot_be_unmapped_again_is_filled)
 {
-	(void)state;
 	goes_on_without_unmapping("cuMemcpyDtoDAsync_v2", 50);
 }
 
 /* Memory was mapped, cannot be made accessible, and is not unmapped again: the next try finds it in its way. */
-static void a_mapping_that_is_in_the_way_is_taken_away(void **state)
+TEST(a_mapping_that_is_in_the_way_is_taken_away)
 {
-	(void)state;
 	goes_on_without_unmapping("cuMemSetAccess", 1);
 }
 
@@ -84,9 +78,8 @@ static int job_with_a_copy_nobody_hears_of(void)
 	return FINE;
 }
 
-static void a_copy_that_nobody_hears_of_is_waited_for(void **state)
+TEST(a_copy_that_nobody_hears_of_is_waited_for)
 {
-	(void)state;
 	for (fault.nth = 1; fault.nth < 40; fault.nth += 3)
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_with_a_copy_nobody_hears_of), FINE);
 }
@@ -126,9 +119,8 @@ static int job_in_an_unreachable_context(void)
 	return FINE;
 }
 
-static void a_context_that_cannot_be_entered_for_a_while_is_not_idle(void **state)
+TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS(), job_in_an_unreachable_context), FINE);
 }
 
@@ -160,9 +152,8 @@ static int job_with_captures(void)
 	return FINE;
 }
 
-static void captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once(void **state)
+TEST(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once)
 {
-	(void)state;
 	for (fault.nth = 1; fault.nth < 1000; fault.nth *= 5)
 		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_captures), FINE);
 }
@@ -185,9 +176,8 @@ static int job_where_streams_cannot_wait(void)
 	return FINE;
 }
 
-static void where_streams_cannot_wait_for_values_memory_moves_all_the_same(void **state)
+TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS(), job_where_streams_cannot_wait), FINE);
 }
 
@@ -209,12 +199,11 @@ static int job_with_many_faults(void)
 	return FINE;
 }
 
-static void calls_that_fail_again_and_again_cost_nothing_but_speed(void **state)
+TEST(calls_that_fail_again_and_again_cost_nothing_but_speed)
 {
 	static const char *const names[] = {"cuMemCreate",   "cuMemMap",      "cuMemSetAccess", "cuMemUnmap",
 					    "cuMemcpyAsync", "cuEventRecord", "cuEventQuery"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		fault = (struct fault){.name = names[i], .error = CUDA_ERROR_OUT_OF_MEMORY};
 		if (child_run(SCENE_SETTINGS(), job_with_many_faults) != FINE)
@@ -254,9 +243,8 @@ static int job_whose_events_often_cannot_be_asked(void)
 	return FINE;
 }
 
-static void events_that_often_cannot_be_asked_are_no_dead_context(void **state)
+TEST(events_that_often_cannot_be_asked_are_no_dead_context)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_whose_events_often_cannot_be_asked), FINE);
 }
 
@@ -306,23 +294,20 @@ static int job_with_a_tight_host_budget(void)
 	return FINE;
 }
 
-static void host_memory_that_runs_out_in_a_move_costs_nothing_but_speed(void **state)
+TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_host_memory), FINE);
 }
 
-static void device_memory_that_runs_out_in_a_move_costs_nothing_but_speed(void **state)
+TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
 {
-	(void)state;
 	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_device_memory), FINE);
 }
 
-static void a_tight_host_budget_costs_nothing_but_speed(void **state)
+TEST(a_tight_host_budget_costs_nothing_but_speed)
 {
 	char set[160];
 
-	(void)state;
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=24MiB,report.summary=no",
 		 scene_mode());
 	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), FINE);
@@ -330,20 +315,6 @@ static void a_tight_host_budget_costs_nothing_but_speed(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
-	    cmocka_unit_test(a_mapping_that_is_in_the_way_is_taken_away),
-	    cmocka_unit_test(a_copy_that_nobody_hears_of_is_waited_for),
-	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
-	    cmocka_unit_test(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once),
-	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
-	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
-	    cmocka_unit_test(events_that_often_cannot_be_asked_are_no_dead_context),
-	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
-	    cmocka_unit_test(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
-	    cmocka_unit_test(a_tight_host_budget_costs_nothing_but_speed),
-	};
-
 	scene_size = SCENE_SMALL;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

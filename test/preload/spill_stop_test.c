@@ -3,16 +3,13 @@
  * (stopper.c, in the mode that SPILL_MODE names).
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { STOPPED = 3 };
 
@@ -68,12 +65,11 @@ static void expect_told(const struct outcome *outcome)
 	expect_line(outcome, "spill.mode: exact");
 }
 
-static void a_stop_names_the_kernels_the_blocks_and_the_ways_out(void **state)
+TEST(a_stop_names_the_kernels_the_blocks_and_the_ways_out)
 {
 	struct outcome outcome =
 	    run_stopper(is_fast() ? "20000" : "200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 
-	(void)state;
 	if (!is_fast()) {
 		if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
 			fail_msg("status %d\n%s", outcome.status, outcome.err);
@@ -94,11 +90,10 @@ static void a_stop_names_the_kernels_the_blocks_and_the_ways_out(void **state)
 }
 
 /* By then everything has long arrived where it went. */
-static void a_stop_that_shows_late_is_told_all_the_same(void **state)
+TEST(a_stop_that_shows_late_is_told_all_the_same)
 {
 	struct outcome outcome;
 
-	(void)state;
 	if (!is_fast())
 		return;
 	outcome = run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=100", "SIM_DEVICES=1");
@@ -107,11 +102,10 @@ static void a_stop_that_shows_late_is_told_all_the_same(void **state)
 }
 
 /* The context that died is another device's, and that of the memory lives on. */
-static void a_stop_of_another_device_is_told_all_the_same(void **state)
+TEST(a_stop_of_another_device_is_told_all_the_same)
 {
 	struct outcome outcome;
 
-	(void)state;
 	if (!is_fast())
 		return;
 	setenv("STOPPER_BESIDE", "1", 1);
@@ -122,11 +116,10 @@ static void a_stop_of_another_device_is_told_all_the_same(void **state)
 }
 
 /* At the end the mover asks of its context: an error that comes but once is no death, and nothing is said of one. */
-static void an_error_at_the_end_that_is_chance_is_not_believed(void **state)
+TEST(an_error_at_the_end_that_is_chance_is_not_believed)
 {
 	struct outcome outcome;
 
-	(void)state;
 	if (is_fast()) /* which may be stopped, with the kernels beside */
 		return;
 	setenv("STOPPER_CHANCE", "1", 1);
@@ -137,11 +130,10 @@ static void an_error_at_the_end_that_is_chance_is_not_believed(void **state)
 	run_free(&outcome);
 }
 
-static void a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing(void **state)
+TEST(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing)
 {
 	struct outcome outcome = run_stopper("200", OLD_DRIVER, "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 
-	(void)state;
 	if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
 		fail_msg("status %d\n%s", outcome.status, outcome.err);
 	if (is_moving())
@@ -151,14 +143,6 @@ static void a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing(
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_stop_names_the_kernels_the_blocks_and_the_ways_out),
-	    cmocka_unit_test(a_stop_that_shows_late_is_told_all_the_same),
-	    cmocka_unit_test(a_stop_of_another_device_is_told_all_the_same),
-	    cmocka_unit_test(an_error_at_the_end_that_is_chance_is_not_believed),
-	    cmocka_unit_test(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing),
-	};
-
 	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

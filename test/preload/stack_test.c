@@ -7,13 +7,10 @@
  */
 #include "test/preload/folder.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -148,20 +145,18 @@ static int run_with(const char *policy, const char *trace)
 	return child_run(settings, little_stack_is_used);
 }
 
-static void threads_with_small_stacks_get_on(void **state)
+TEST(threads_with_small_stacks_get_on)
 {
-	(void)state;
 	if ((size_t)sysconf(_SC_THREAD_STACK_MIN) > STACK_BYTES)
 		skip();
 	assert_int_equal(run_with("SPILLWAY_POLICY=training", NULL), 0);
 }
 
 /* The policy is read from files, one of which includes another, and a trace is begun. */
-static void so_they_do_with_a_policy_and_a_trace(void **state)
+TEST(so_they_do_with_a_policy_and_a_trace)
 {
 	char trace[64];
 
-	(void)state;
 	if ((size_t)sysconf(_SC_THREAD_STACK_MIN) > STACK_BYTES)
 		skip();
 	snprintf(trace, sizeof(trace), "SPILLWAY_TRACE=/tmp/stack_test.%d.trace", (int)getpid());
@@ -170,11 +165,4 @@ static void so_they_do_with_a_policy_and_a_trace(void **state)
 	assert_int_equal(result, 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(threads_with_small_stacks_get_on, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(so_they_do_with_a_policy_and_a_trace, folder_make, folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -3,19 +3,15 @@
  * that block all signals, as the library's do.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 static int written_to;
 static atomic_bool is_there;
@@ -50,12 +46,11 @@ int hangs_with_a_thread(void)
 	return 0;
 }
 
-static void stacks_of_all_threads_are_written(void **state)
+TEST(stacks_of_all_threads_are_written)
 {
 	const char *const settings[] = {CHILD_BUDGETS, NULL};
 	char text[65536] = "";
 
-	(void)state;
 #ifdef __SANITIZE_THREAD__
 	skip();
 #endif
@@ -69,11 +64,4 @@ static void stacks_of_all_threads_are_written(void **state)
 	assert_non_null(named);
 	assert_non_null(strstr(named, "hangs_for_ever+"));
 	assert_null(strstr(text, "does not answer"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(stacks_of_all_threads_are_written)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,9 @@
  * something has to leave.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 /* Of two blocks of 48 and 32 MiB, with a budget of 64 MiB. */
 #define SPILLED  (16 * MIB)
@@ -72,29 +68,17 @@ static int with(const char *settings, int (*run)(void))
 			 run);
 }
 
-static void what_leaves_will_find_host_memory(void **state)
+TEST(what_leaves_will_find_host_memory)
 {
-	(void)state;
 	assert_int_equal(with("SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=512MiB", pins_for_a_gap),
 			 0);
 	assert_int_equal(with("SPILLWAY_SET=spill.mode=fast,device.budget=64MiB,host.budget=512MiB", pins_for_the_link),
 			 0);
 }
 
-static void where_nothing_moves_or_there_is_little_none_is_pinned(void **state)
+TEST(where_nothing_moves_or_there_is_little_none_is_pinned)
 {
-	(void)state;
 	assert_int_equal(with("SPILLWAY_SET=spill.mode=static,device.budget=64MiB,host.budget=512MiB", pins_nothing),
 			 0);
 	assert_int_equal(with("SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=40MiB", pins_nothing), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_leaves_will_find_host_memory),
-	    cmocka_unit_test(where_nothing_moves_or_there_is_little_none_is_pinned),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,13 @@
  * Frees while the GPU works and while streams capture. Budgets: 32 MiB of the device, 64 MiB of the host.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static CUcontext context;
 static CUfunction copy;
@@ -25,6 +22,8 @@ static int set_up(void **state)
 	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 static CUdeviceptr alloc(size_t bytes)
 {
@@ -49,6 +48,8 @@ static int nothing_is_lost(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, nothing_is_lost)
+
 struct freer {
 	CUdeviceptr block;
 	CUresult result;
@@ -66,14 +67,13 @@ static void *free_it(void *argument)
 }
 
 /* cudaFree's promise: what was submitted before is done when it returns. */
-static void a_free_waits_for_the_kernel_that_reads_the_block(void **state)
+TEST(a_free_waits_for_the_kernel_that_reads_the_block)
 {
 	CUdeviceptr from = alloc(10 * MIB), to = alloc(10 * MIB);
 	struct freer freer = {.block = from, .result = CUDA_ERROR_UNKNOWN};
 	unsigned long waits = sim_calls("cuCtxSynchronize");
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(driver_fill(stream, from, 1234, 10 * MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
 	sim_hold();
@@ -91,11 +91,10 @@ static void a_free_waits_for_the_kernel_that_reads_the_block(void **state)
 }
 
 /* Freed behind the stream at once; nobody gets the memory before the kernel has read it. */
-static void an_asynchronous_free_keeps_the_memory_until_the_stream_has_passed(void **state)
+TEST(an_asynchronous_free_keeps_the_memory_until_the_stream_has_passed)
 {
 	CUdeviceptr from = alloc(10 * MIB), to = alloc(10 * MIB), next;
 
-	(void)state;
 	assert_int_equal(driver_fill(stream, from, 77, 10 * MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
 	sim_hold();
@@ -113,9 +112,8 @@ static void an_asynchronous_free_keeps_the_memory_until_the_stream_has_passed(vo
 	assert_int_equal(cu.cuMemFree_v2(next), CUDA_SUCCESS);
 }
 
-static void cu_mem_alloc_memory_can_be_freed_asynchronously(void **state)
+TEST(cu_mem_alloc_memory_can_be_freed_asynchronously)
 {
-	(void)state;
 	for (int i = 0; i < 50; i++)
 		assert_int_equal(cu.cuMemFreeAsync(alloc(20 * MIB), i % 2 ? stream : NULL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
@@ -149,11 +147,10 @@ static void must_be_capturing(void)
 }
 
 /* Measured on an H200: INVALID_VALUE, and the capture goes on. */
-static void an_asynchronous_free_into_a_capturing_stream_is_refused(void **state)
+TEST(an_asynchronous_free_into_a_capturing_stream_is_refused)
 {
 	CUdeviceptr block = alloc(4 * MIB), from = alloc(MIB), to = alloc(MIB);
 
-	(void)state;
 	assert_int_equal(driver_fill(stream, from, 31, MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -185,12 +182,11 @@ static void *free_and_allocate(void *argument)
 }
 
 /* In every mode, from the capturing thread's point of view nothing happened; the memory comes back afterwards. */
-static void frees_of_another_thread_leave_a_capture_alone(void **state)
+TEST(frees_of_another_thread_leave_a_capture_alone)
 {
 	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
 						    CU_STREAM_CAPTURE_MODE_RELAXED};
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		struct freer freer = {.block = alloc(30 * MIB), .result = CUDA_ERROR_UNKNOWN};
 		CUdeviceptr from = alloc(MIB), to = alloc(MIB);
@@ -213,13 +209,12 @@ static void frees_of_another_thread_leave_a_capture_alone(void **state)
 }
 
 /* A graph that was captured before a block was freed and allocated again still copies what is at its addresses. */
-static void a_captured_graph_runs_again_and_again(void **state)
+TEST(a_captured_graph_runs_again_and_again)
 {
 	CUdeviceptr from = alloc(3 * MIB), to = alloc(3 * MIB);
 	CUgraphExec exec;
 	CUgraph graph;
 
-	(void)state;
 	assert_int_equal(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
 	assert_int_equal(launch_copy(to, from, 3 * MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
@@ -236,18 +231,4 @@ static void a_captured_graph_runs_again_and_again(void **state)
 	cu.cuGraphDestroy(graph);
 	assert_int_equal(cu.cuMemFree_v2(from), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(to), CUDA_SUCCESS);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_teardown(name, nothing_is_lost)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_free_waits_for_the_kernel_that_reads_the_block),
-	    TEST(an_asynchronous_free_keeps_the_memory_until_the_stream_has_passed),
-	    TEST(cu_mem_alloc_memory_can_be_freed_asynchronously),
-	    TEST(an_asynchronous_free_into_a_capturing_stream_is_refused),
-	    TEST(frees_of_another_thread_leave_a_capture_alone),
-	    TEST(a_captured_graph_runs_again_and_again),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

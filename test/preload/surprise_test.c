@@ -4,12 +4,9 @@
  * as much as fits; what had to leave for the large one is the very next that the turn needs.
  */
 #include "test/preload/scene.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 /* Pieces of the large block are two units, a 32nd of the budget; small ones come free one unit at a time. */
 #define BUDGET      (128 * MIB)
@@ -112,15 +109,7 @@ static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
 	return 0;
 }
 
-static void a_surprise(void **state)
+TEST(a_surprise)
 {
-	(void)state;
 	assert_int_equal(scene_run(BUDGET, room_for_a_surprise_is_not_taken_by_what_is_foreseen), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_surprise)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

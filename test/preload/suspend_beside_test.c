@@ -44,16 +44,9 @@ static int leaving_beside_copies(void)
 	return 0;
 }
 
-static void what_is_dead_leaves_while_the_rest_is_copied(void **state)
+TEST(what_is_dead_leaves_while_the_rest_is_copied)
 {
-	(void)state;
 	torch_run(leaving_beside_copies);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_dead_leaves_while_the_rest_is_copied, folder_make, folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

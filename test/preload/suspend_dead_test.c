@@ -104,9 +104,8 @@ static int stepping(void)
 	return 0;
 }
 
-static void what_is_dead_when_a_program_is_first_suspended_is_not_copied(void **state)
+TEST(what_is_dead_when_a_program_is_first_suspended_is_not_copied)
 {
-	(void)state;
 	torch_run(dying_first);
 	torch_run(stepping);
 }
@@ -304,11 +303,10 @@ static void run_with(const char *set, int (*part)(void))
 	assert_int_equal(child_run(settings, part), 0);
 }
 
-static void what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards(void **state)
+TEST(what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards)
 {
 	char set[160];
 
-	(void)state;
 	torch_run(finding_the_device_full);
 	torch_run(finding_no_memory);
 	torch_run(having_a_driver_that_takes_nothing);
@@ -455,9 +453,8 @@ static int restoring_as_one_of_many(void)
 	return 0;
 }
 
-static void what_a_suspension_finds_half_restored_is_preserved(void **state)
+TEST(what_a_suspension_finds_half_restored_is_preserved)
 {
-	(void)state;
 	torch_run(going_no_further);
 	torch_run(restoring);
 	torch_run(restoring_beside_another_thread);
@@ -575,26 +572,12 @@ static int replaying_what_was_there_before(void)
 	return replay(true);
 }
 
-static void what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should(void **state)
+TEST(what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should)
 {
-	(void)state;
 	torch_run(reading_late);
 	torch_run(naming_the_dead);
 	torch_run(replaying);
 	torch_run(replaying_what_was_there_before);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_dead_when_a_program_is_first_suspended_is_not_copied, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards,
-					    folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(what_a_suspension_finds_half_restored_is_preserved, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should,
-					    folder_make, folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -54,23 +54,15 @@ static int mapping_later(void)
 	return 0;
 }
 
-static void what_is_alive_is_mapped_on_the_host_after_all_is_given_back(void **state)
+TEST(what_is_alive_is_mapped_on_the_host_after_all_is_given_back)
 {
 	char setting[] = "SIM_LOG=/tmp/suspend_map_test.XXXXXX", *path = setting + sizeof("SIM_LOG=") - 1;
 	int file = mkstemp(path);
 
-	(void)state;
 	assert_true(file >= 0 && close(file) == 0);
 	folder_clear();
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime, setting), mapping_later), 0);
 	assert_int_equal(unlink(path), 0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_is_alive_is_mapped_on_the_host_after_all_is_given_back, folder_make,
-					    folder_remove),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -4,18 +4,14 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/suspend_help.h"
+#include "test/test.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 static int n_threads(void)
 {
@@ -100,42 +96,29 @@ static int exits(void)
 	exit(0);
 }
 
-static void a_process_that_exits_leaves_nothing(void **state)
+TEST(a_process_that_exits_leaves_nothing)
 {
 	char path[PATH_MAX];
 
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), exits), 0);
 	snprintf(path, sizeof(path), "%s/spillway", getenv("XDG_RUNTIME_DIR"));
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so(void **state)
+TEST(a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_not_used_memory), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,control=no"), may_not_be_reached), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), forks_while_suspended), 0);
 }
 
-static void a_process_that_closes_its_descriptors_is_reached_again(void **state)
+TEST(a_process_that_closes_its_descriptors_is_reached_again)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), closes_its_descriptors_while_suspended), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), closes_its_descriptors_while_suspended), 0);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_process_that_exits_leaves_nothing), /* first: other children end by _exit() */
-	    cmocka_unit_test(a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so),
-	    cmocka_unit_test(a_process_that_closes_its_descriptors_is_reached_again),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(run);
+	return suspend_run(test_run);
 }

@@ -3,13 +3,9 @@
  * meanwhile, more requests and a thread that is new then wait, and afterwards each request is answered as it should be.
  */
 #include "test/preload/suspend_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define N_THREADS 3
 #define N_ROUNDS  3
@@ -185,30 +181,19 @@ static int serves(void)
 	((const char *const[]){"SIM_MEMORY=128MiB",                                                                    \
 			       "SPILLWAY_SET=device.budget=96MiB,host.budget=128MiB,report.summary=no" more, NULL})
 
-static void a_server_that_fits_goes_on_where_it_was(void **state)
+TEST(a_server_that_fits_goes_on_where_it_was)
 {
-	(void)state;
 	assert_int_equal(child_run(ROOMY(",spill.mode=exact"), serves), 0);
 	assert_int_equal(child_run(ROOMY(",spill.mode=fast,host.pin_ahead=auto"), serves), 0);
 }
 
-static void a_server_that_spills_goes_on_where_it_was(void **state)
+TEST(a_server_that_spills_goes_on_where_it_was)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,host.pin_ahead=auto"), serves), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), serves), 0);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_server_that_fits_goes_on_where_it_was),
-	    cmocka_unit_test(a_server_that_spills_goes_on_where_it_was),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(run);
+	return suspend_run(test_run);
 }

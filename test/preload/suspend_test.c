@@ -3,15 +3,11 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/suspend_help.h"
+#include "test/test.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define STILL_MS 200 /* a submission that would pass has passed by then */
 
@@ -78,9 +74,8 @@ static int is_suspended_by_itself(void)
 	return 0;
 }
 
-static void a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was(void **state)
+TEST(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), is_suspended_by_the_tool), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), is_suspended_by_the_tool), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), is_suspended_in_the_middle), 0);
@@ -115,9 +110,8 @@ static int allocates_while_suspended(void)
 	return 0;
 }
 
-static void what_is_made_while_suspended_begins_on_the_host(void **state)
+TEST(what_is_made_while_suspended_begins_on_the_host)
 {
-	(void)state;
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), allocates_while_suspended), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), allocates_while_suspended), 0);
 }
@@ -241,9 +235,8 @@ static int has_a_driver_that_keeps_what_is_free(void)
 	return 0;
 }
 
-static void what_cannot_be_suspended_says_why_and_goes_on(void **state)
+TEST(what_cannot_be_suspended_says_why_and_goes_on)
 {
-	(void)state;
 	setenv("WHY", "spill.mode", 1);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), cannot_be_suspended), 0);
 	setenv("WHY", "host.budget", 1);
@@ -312,13 +305,12 @@ static int is_striped(void)
 	return 0;
 }
 
-static void what_a_peer_lends_is_given_back_too(void **state)
+TEST(what_a_peer_lends_is_given_back_too)
 {
 	static const char *const sets[] = {
 	    "SPILLWAY_SET=" BUDGETS ",spill.peers=1,spill.peer_budget=10MiB,spill.mode=exact",
 	    "SPILLWAY_SET=" BUDGETS ",spill.peers=1,spill.peer_budget=10MiB,spill.mode=fast"};
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		const char *const settings[] = {"SIM_MEMORY=128MiB", "SIM_DEVICES=2", sets[i], NULL};
 
@@ -332,18 +324,7 @@ static void what_a_peer_lends_is_given_back_too(void **state)
 	    0);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was),
-	    cmocka_unit_test(what_is_made_while_suspended_begins_on_the_host),
-	    cmocka_unit_test(what_cannot_be_suspended_says_why_and_goes_on),
-	    cmocka_unit_test(what_a_peer_lends_is_given_back_too),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 int main(void)
 {
-	return suspend_run(run);
+	return suspend_run(test_run);
 }

@@ -3,17 +3,13 @@
  * where they are registered, and where there are none. On a device of 64 MiB.
  */
 #include "test/preload/home.h"
+#include "test/test.h"
 
 #include "shim/spillway.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 static bool is_mapped(CUdeviceptr address)
 {
@@ -81,20 +77,10 @@ static int serves_without_registering(void)
 	return status;
 }
 
-static int serves_registered(void)
-{
-	int status = serves_both_sides();
-
-	CHECK(sim_calls("cuMemHostRegister_v2") == sim_calls("cuMemHostUnregister"));
-	CHECK(sim_calls("cuMemHostRegister_v2") > 0 && sim_calls("cuMemAllocManaged") == 0);
-	return status;
-}
-
 #define LARGE_BUDGETS "SPILLWAY_SET=report.summary=no,device.budget=32MiB,host.budget=256MiB"
 
-static void a_device_that_reaches_pages_uses_them(void **state)
+TEST(a_device_that_reaches_pages_uses_them)
 {
-	(void)state;
 	/* Pages that nobody pins count against no budget. */
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_PAGEABLE=1"), serves_without_registering),
 			 0);
@@ -103,13 +89,16 @@ static void a_device_that_reaches_pages_uses_them(void **state)
 			 0);
 }
 
-static void elsewhere_they_are_registered(void **state)
+CHILD_TEST(elsewhere_they_are_registered, HOME_SETTINGS("system", LARGE_BUDGETS))
 {
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("system", LARGE_BUDGETS), serves_registered), 0);
+	int status = serves_both_sides();
+
+	CHECK(sim_calls("cuMemHostRegister_v2") == sim_calls("cuMemHostUnregister"));
+	CHECK(sim_calls("cuMemHostRegister_v2") > 0 && sim_calls("cuMemAllocManaged") == 0);
+	return status;
 }
 
-static int fills_the_host_budget(void)
+CHILD_TEST(registered_pages_count_against_the_host_budget, HOME_SETTINGS("system", HOME_BUDGETS))
 {
 	uint64_t host, used;
 
@@ -126,12 +115,6 @@ static int fills_the_host_budget(void)
 	MUST(cu.cuMemFree_v2(third));
 	CHECK(spillway_budget(0, NULL, NULL, NULL, &used) == 0 && used == 0);
 	return 0;
-}
-
-static void registered_pages_count_against_the_host_budget(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS), fills_the_host_budget), 0);
 }
 
 static int falls_back_to_managed(void)
@@ -158,9 +141,8 @@ static int falls_back_to_the_heap(void)
 	return 0;
 }
 
-static void without_either_the_next_choice_is_taken(void **state)
+TEST(without_either_the_next_choice_is_taken)
 {
-	(void)state;
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS ",system.register=no"), falls_back_to_managed),
 			 0);
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_SAME_POINTER=0"), falls_back_to_managed),
@@ -184,9 +166,8 @@ static int frees(void)
 	return 0;
 }
 
-static void a_block_is_freed_in_every_way_and_once(void **state)
+TEST(a_block_is_freed_in_every_way_and_once)
 {
-	(void)state;
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_PAGEABLE=1"), frees), 0);
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS), frees), 0);
 }
@@ -220,9 +201,8 @@ static int where_reached(void)
 	return where(0);
 }
 
-static void programs_that_ask_are_told(void **state)
+TEST(programs_that_ask_are_told)
 {
-	(void)state;
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS), where_registered), 0);
 	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_PAGEABLE=1"), where_reached), 0);
 }
@@ -230,7 +210,7 @@ static void programs_that_ask_are_told(void **state)
 /*
  * The child of a fork has no device memory natively, and must not make the parent's pages be copied under the device.
  */
-static int forks(void)
+CHILD_TEST(the_child_of_a_fork_has_none_of_it, HOME_SETTINGS("system", HOME_BUDGETS))
 {
 	int status;
 
@@ -244,25 +224,4 @@ static int forks(void)
 	CHECK(home_words(block)[0] == 1);
 	MUST(cu.cuMemFree_v2(block));
 	return 0;
-}
-
-static void the_child_of_a_fork_has_none_of_it(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS), forks), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_device_that_reaches_pages_uses_them),
-	    cmocka_unit_test(elsewhere_they_are_registered),
-	    cmocka_unit_test(registered_pages_count_against_the_host_budget),
-	    cmocka_unit_test(without_either_the_next_choice_is_taken),
-	    cmocka_unit_test(a_block_is_freed_in_every_way_and_once),
-	    cmocka_unit_test(programs_that_ask_are_told),
-	    cmocka_unit_test(the_child_of_a_fork_has_none_of_it),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,12 @@
  * Many threads that allocate, fill, copy and free at once, over the budget, while others fork and ask questions.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { THREADS = 6, ROUNDS = 60, HELD = 8 };
 
@@ -22,6 +19,8 @@ static int set_up(void **state)
 	context = driver_start(0);
 	return 0;
 }
+
+GROUP(set_up, NULL)
 
 static int nothing_is_lost(void **state)
 {
@@ -35,6 +34,8 @@ static int nothing_is_lost(void **state)
 		assert_int_equal(sim_broken_rules(), 0);
 	return 0;
 }
+
+EACH_TEST(NULL, nothing_is_lost)
 
 struct worker {
 	unsigned seed;
@@ -92,12 +93,11 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void threads_allocate_copy_and_free_at_once(void **state)
+TEST(threads_allocate_copy_and_free_at_once)
 {
 	struct worker worker[THREADS] = {0};
 	pthread_t thread[THREADS];
 
-	(void)state;
 	for (unsigned i = 0; i < THREADS; i++) {
 		worker[i].seed = 1000000 * (i + 1);
 		assert_int_equal(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
@@ -124,12 +124,11 @@ static void *ask(void *argument)
 	return NULL;
 }
 
-static void figures_stay_sane_while_threads_allocate(void **state)
+TEST(figures_stay_sane_while_threads_allocate)
 {
 	struct worker asker = {0}, worker[2] = {{.seed = 5}, {.seed = 6000}};
 	pthread_t asking, thread[2];
 
-	(void)state;
 	atomic_store(&stop, false);
 	assert_int_equal(pthread_create(&asking, NULL, ask, &asker), 0);
 	for (int i = 0; i < 2; i++)
@@ -155,13 +154,12 @@ static void *give_back(void *argument)
 	return (void *)freed;
 }
 
-static void of_many_frees_of_a_block_one_succeeds(void **state)
+TEST(of_many_frees_of_a_block_one_succeeds)
 {
 	CUdeviceptr blocks[200];
 	pthread_t thread[4];
 	intptr_t sum = 0;
 
-	(void)state;
 	for (int i = 0; i < 200; i++)
 		assert_int_equal(cu.cuMemAlloc_v2(&blocks[i], 1000), CUDA_SUCCESS);
 	for (int i = 0; i < 4; i++)
@@ -173,14 +171,4 @@ static void of_many_frees_of_a_block_one_succeeds(void **state)
 		sum += (intptr_t)freed;
 	}
 	assert_int_equal(sum, 200);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(threads_allocate_copy_and_free_at_once, nothing_is_lost),
-	    cmocka_unit_test_teardown(figures_stay_sane_while_threads_allocate, nothing_is_lost),
-	    cmocka_unit_test_teardown(of_many_frees_of_a_block_one_succeeds, nothing_is_lost),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -5,21 +5,17 @@
 #include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
+#include "test/test.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define N_BLOCKS 12
 #define BLOCK    (4 * MIB)
@@ -47,6 +43,8 @@ static int end(void **state)
 	unlink(output);
 	return folder_remove(state);
 }
+
+EACH_TEST(begin, end)
 
 /* What the tool prints; it is no program to be preloaded. */
 static char *tool(char *const argv[])
@@ -132,7 +130,7 @@ static void work(void)
 	work_until(false);
 }
 
-static int is_seen(void)
+CHILD_TEST(a_program_that_spills_is_seen_with_its_own_numbers, SETTINGS)
 {
 	static const struct {
 		const char *name;
@@ -166,12 +164,6 @@ static int is_seen(void)
 	CHECK(number(text, "\"name\": \"(no rule)\"", "live") == BLOCK);
 	CHECK(number(text, "\"name\": \"(no rule)\"", "peak") == N_BLOCKS * BLOCK);
 	return 0;
-}
-
-static void a_program_that_spills_is_seen_with_its_own_numbers(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS, is_seen), 0);
 }
 
 /* ---- several devices ---- */
@@ -213,19 +205,17 @@ static int lending_is_seen(void)
 	    "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no,spill.peers=1,spill.peer_budget="   \
 	    "64MiB"
 
-static void what_moves_over_which_link_is_seen(void **state)
+TEST(what_moves_over_which_link_is_seen)
 {
-	(void)state;
 	assert_int_equal(child_run(((const char *const[]){LENDING, NULL}), lending_is_seen), 0);
 }
 
-static void a_link_without_native_atomics_is_called_pcie(void **state)
+TEST(a_link_without_native_atomics_is_called_pcie)
 {
-	(void)state;
 	assert_int_equal(child_run(((const char *const[]){LENDING, "SIM_PCIE=all", NULL}), lending_is_seen), 0);
 }
 
-static int has_no_link(void)
+CHILD_TEST(a_device_that_is_not_reached_has_no_link, ((const char *const[]){LENDING, "SIM_PEERS=none", NULL}))
 {
 	char pid[16];
 
@@ -236,12 +226,6 @@ static int has_no_link(void)
 	CHECK(page->device[0].link[1].kind == STATS_LINK_NONE && !page->device[1].most_lent);
 	CHECK(strstr(text, "\"links\": [{\"lender\": 1, \"kind\": \"none\", \"figures\": {\"in_bytes\": 0, "));
 	return 0;
-}
-
-static void a_device_that_is_not_reached_has_no_link(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(((const char *const[]){LENDING, "SIM_PEERS=none", NULL}), has_no_link), 0);
 }
 
 /* ---- Prometheus ---- */
@@ -258,7 +242,7 @@ static char *file_text(void)
 	return text;
 }
 
-static int is_written(void)
+CHILD_TEST(the_file_for_prometheus_is_made_anew_each_time, SETTINGS)
 {
 	struct stat status;
 	char sample[160];
@@ -279,13 +263,7 @@ static int is_written(void)
 	return 0;
 }
 
-static void the_file_for_prometheus_is_made_anew_each_time(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS, is_written), 0);
-}
-
-static int loops(void)
+CHILD_TEST(in_a_loop_the_file_goes_with_its_writer, SETTINGS)
 {
 	struct stat status;
 	pid_t child;
@@ -308,22 +286,4 @@ static int loops(void)
 	CHECK(waitpid(child, &ended, 0) == child && ended == 0);
 	CHECK(lstat(output, &status) != 0);
 	return 0;
-}
-
-static void in_a_loop_the_file_goes_with_its_writer(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS, loops), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_program_that_spills_is_seen_with_its_own_numbers), TEST(what_moves_over_which_link_is_seen),
-	    TEST(a_link_without_native_atomics_is_called_pcie),       TEST(a_device_that_is_not_reached_has_no_link),
-	    TEST(the_file_for_prometheus_is_made_anew_each_time),     TEST(in_a_loop_the_file_goes_with_its_writer),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

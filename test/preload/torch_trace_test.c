@@ -4,17 +4,14 @@
  * them.
  */
 #include "test/preload/run.h"
+#include "test/test.h"
 #include "tools/replay/replay_run.h"
 #include "tools/trace/trace_read.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/torch_trace_test.XXXXXX", path[64], setting[96];
 static struct trace trace;
@@ -39,6 +36,8 @@ static int teardown(void **state)
 	outcome = (struct outcome){0};
 	return 0;
 }
+
+EACH_TEST(NULL, teardown)
 
 static void record(const char *what, unsigned budget_mib, const char *steps)
 {
@@ -121,18 +120,16 @@ static void check_all(void)
 	assert_int_equal(kept, told("kept "));
 }
 
-static void births_and_deaths_are_there_though_nothing_spills(void **state)
+TEST(births_and_deaths_are_there_though_nothing_spills)
 {
-	(void)state;
 	record("train", 128, "5");
 	check_all();
 }
 
-static void they_are_there_while_memory_moves(void **state)
+TEST(they_are_there_while_memory_moves)
 {
 	uint64_t uncopied = 0, bytes = 0;
 
-	(void)state;
 	record("train", 32, "60");
 	check_all();
 	for (size_t i = 0; i < trace.n_rows; i++) {
@@ -212,11 +209,10 @@ static double margin(void)
 	return strcmp(mode(), "fast") ? 0.1 : 0.25;
 }
 
-static void replay_copies_what_the_library_copies(void **state)
+TEST(replay_copies_what_the_library_copies)
 {
 	const uint64_t budget = UINT64_C(56) << 20;
 
-	(void)state;
 	if (!moves())
 		skip();
 	record("pass", 56, "60");
@@ -228,16 +224,11 @@ static void replay_copies_what_the_library_copies(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(births_and_deaths_are_there_though_nothing_spills, teardown),
-	    cmocka_unit_test_teardown(they_are_there_while_memory_moves, teardown),
-	    cmocka_unit_test_teardown(replay_copies_what_the_library_copies, teardown),
-	};
 	if (!mkdtemp(folder))
 		return 1;
 	snprintf(path, sizeof(path), "%s/t", folder);
 	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = test_run();
 	rmdir(folder);
 	return failed;
 }

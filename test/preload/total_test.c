@@ -7,17 +7,13 @@
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #define TOTAL  64 /* MiB */
 #define SET(m) "SPILLWAY_SET=device.total=64MiB,host.budget=256MiB,report.summary=no,spill.mode=" m
@@ -180,13 +176,6 @@ static void share_with(const char *settings)
 	rank_end(&ranks[1]);
 }
 
-static void processes_share_a_gpu_and_its_memory_goes_where_it_is_needed(void **state)
-{
-	(void)state;
-	share_with(SET("exact"));
-	share_with(SET("fast"));
-}
-
 /* Of a place in the account. */
 static int set_lock(int fd, short type)
 {
@@ -214,69 +203,6 @@ static int make_older(char ret_path[256])
 	return fd;
 }
 
-/* As where the library is replaced while jobs run, and the old ones are on the GPU still. */
-static void beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_has_ended(void **state)
-{
-	static const char *const settings[] = {SET("off"), SET("exact"), SET("exact") ",share=turns", SET("fast")};
-	struct account_head head;
-	char path[256];
-	int fd = make_older(path);
-	struct rank one, other;
-
-	(void)state;
-	for (unsigned i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
-		one = start(settings[i]);
-		assert_true(rank_ask(&one, 'a', 14));
-		assert_int_equal(rank_ask(&one, 'h', 0), 56);
-		assert_true(rank_ask(&one, 'c', 0));
-		if (i < 3)
-			rank_end(&one);
-	}
-	assert_int_equal(pread(fd, &head, sizeof(head), 0), sizeof(head));
-	assert_int_equal(head.file.version, GPU_ACCOUNT_VERSION - 1);
-	assert_int_equal(set_lock(fd, F_UNLCK), 0); /* the processes that were started have it open, too */
-	close(fd);
-	other = start(SET("fast"));
-	assert_true(rank_ask(&other, 'a', 14));
-	const struct rank ranks[] = {one, other};
-	assert_true(come_to_hold(ranks, 2, 20, 32));
-	shows_the_account(&one, &other);
-	rank_end(&one);
-	rank_end(&other);
-}
-
-/* Without device.total nothing changes. */
-static void who_does_not_share_has_what_it_had(void **state)
-{
-	static const char *const alone = "SPILLWAY_SET=device.budget=60MiB,host.budget=256MiB,report.summary=no";
-	struct rank ranks[2] = {start(alone), start(SET("exact"))};
-
-	(void)state;
-	for (unsigned i = 0; i < 2; i++)
-		assert_true(rank_ask(&ranks[i], 'a', 14));
-	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(rank_ask(&ranks[i], 'h', 0), 56);
-	assert_int_equal(rank_ask(&ranks[0], 'i', 0), 256);
-	rank_end(&ranks[0]);
-	rank_end(&ranks[1]);
-}
-
-/* Others had most of the device when it started, and leave it to it then. */
-static void who_starts_beside_others_gets_its_share_when_they_leave_it(void **state)
-{
-	static const struct rank_part part = {.begin = begin_large, .obey = obey};
-	struct rank rank = rank_start(&part, SET("exact"));
-
-	(void)state;
-	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'n', 40));
-	assert_true(rank_ask(&rank, 'a', 14));
-	assert_true(rank_ask(&rank, 'h', 0) <= 40);
-	assert_true(rank_ask(&rank, 'n', 3072));
-	assert_true(come_to_hold(&rank, 1, 56, 56));
-	assert_true(rank_ask(&rank, 'c', 0));
-	rank_end(&rank);
-}
-
 #define AUTO "SPILLWAY_SET=host.budget=256MiB,report.summary=no,share=turns"
 
 static struct rank start_large(const char *settings)
@@ -292,12 +218,11 @@ static struct rank start_large(const char *settings)
  * Who asks for turns shares the device without a total: what nobody else had of it when the first of them came, less a
  * tenth. That holds for those who come later, whatever is free then.
  */
-static void who_takes_turns_shares_what_the_device_has(void **state)
+TEST(who_takes_turns_shares_what_the_device_has)
 {
 	struct rank one = start_large(AUTO), other = start_large(AUTO), third;
 	uint64_t all = 3072, total;
 
-	(void)state;
 	/* Others have a GiB, which counts, less what they have by the time that the second one comes. */
 	assert_true(rank_ask(&one, 'n', 2048) && rank_ask(&other, 'n', 512));
 	assert_true(rank_ask(&one, 'a', 2) && rank_ask(&other, 'a', 2));
@@ -320,19 +245,70 @@ static void who_takes_turns_shares_what_the_device_has(void **state)
 	rank_end(&third);
 }
 
-int main(void)
+TEST(processes_share_a_gpu_and_its_memory_goes_where_it_is_needed)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(who_takes_turns_shares_what_the_device_has, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(processes_share_a_gpu_and_its_memory_goes_where_it_is_needed, folder_make,
-					    folder_remove),
-	    cmocka_unit_test_setup_teardown(
-		beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_has_ended, folder_make,
-		folder_remove),
-	    cmocka_unit_test_setup_teardown(who_does_not_share_has_what_it_had, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(who_starts_beside_others_gets_its_share_when_they_leave_it, folder_make,
-					    folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	share_with(SET("exact"));
+	share_with(SET("fast"));
 }
+
+/* As where the library is replaced while jobs run, and the old ones are on the GPU still. */
+TEST(beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_has_ended)
+{
+	static const char *const settings[] = {SET("off"), SET("exact"), SET("exact") ",share=turns", SET("fast")};
+	struct account_head head;
+	char path[256];
+	int fd = make_older(path);
+	struct rank one, other;
+
+	for (unsigned i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		one = start(settings[i]);
+		assert_true(rank_ask(&one, 'a', 14));
+		assert_int_equal(rank_ask(&one, 'h', 0), 56);
+		assert_true(rank_ask(&one, 'c', 0));
+		if (i < 3)
+			rank_end(&one);
+	}
+	assert_int_equal(pread(fd, &head, sizeof(head), 0), sizeof(head));
+	assert_int_equal(head.file.version, GPU_ACCOUNT_VERSION - 1);
+	assert_int_equal(set_lock(fd, F_UNLCK), 0); /* the processes that were started have it open, too */
+	close(fd);
+	other = start(SET("fast"));
+	assert_true(rank_ask(&other, 'a', 14));
+	const struct rank ranks[] = {one, other};
+	assert_true(come_to_hold(ranks, 2, 20, 32));
+	shows_the_account(&one, &other);
+	rank_end(&one);
+	rank_end(&other);
+}
+
+/* Without device.total nothing changes. */
+TEST(who_does_not_share_has_what_it_had)
+{
+	static const char *const alone = "SPILLWAY_SET=device.budget=60MiB,host.budget=256MiB,report.summary=no";
+	struct rank ranks[2] = {start(alone), start(SET("exact"))};
+
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(rank_ask(&ranks[i], 'a', 14));
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(rank_ask(&ranks[i], 'h', 0), 56);
+	assert_int_equal(rank_ask(&ranks[0], 'i', 0), 256);
+	rank_end(&ranks[0]);
+	rank_end(&ranks[1]);
+}
+
+/* Others had most of the device when it started, and leave it to it then. */
+TEST(who_starts_beside_others_gets_its_share_when_they_leave_it)
+{
+	static const struct rank_part part = {.begin = begin_large, .obey = obey};
+	struct rank rank = rank_start(&part, SET("exact"));
+
+	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'n', 40));
+	assert_true(rank_ask(&rank, 'a', 14));
+	assert_true(rank_ask(&rank, 'h', 0) <= 40);
+	assert_true(rank_ask(&rank, 'n', 3072));
+	assert_true(come_to_hold(&rank, 1, 56, 56));
+	assert_true(rank_ask(&rank, 'c', 0));
+	rank_end(&rank);
+}
+
+EACH_TEST(folder_make, folder_remove)

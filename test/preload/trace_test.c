@@ -4,17 +4,14 @@
  */
 #include "policy/policy.h"
 #include "test/preload/run.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "tools/trace/trace_read.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/trace_test.XXXXXX", path[64], setting[96];
 static struct trace trace;
@@ -77,6 +74,8 @@ static int teardown(void **state)
 	outcome = (struct outcome){0};
 	return 0;
 }
+
+EACH_TEST(NULL, teardown)
 
 static void read_it(const char *file)
 {
@@ -144,11 +143,10 @@ static void check_moves(void)
 	assert_true(in % (1 << 20) == 0 && (in != 0) == moves() && (out != 0) == moves());
 }
 
-static void what_the_program_did_is_in_its_trace(void **state)
+TEST(what_the_program_did_is_in_its_trace)
 {
 	char value[64];
 	struct stat status;
-	(void)state;
 
 	run_tracer("rounds", "200", NULL);
 	assert_int_equal(outcome.status, 0);
@@ -170,9 +168,8 @@ static void what_the_program_did_is_in_its_trace(void **state)
 }
 
 /* However short it is. */
-static void a_short_run_has_its_figures(void **state)
+TEST(a_short_run_has_its_figures)
 {
-	(void)state;
 	run_tracer("late", "1", NULL);
 	assert_int_equal(outcome.status, 0);
 	read_it(path);
@@ -180,11 +177,10 @@ static void a_short_run_has_its_figures(void **state)
 	assert_true(count(TRACE_bytes) > 0);
 }
 
-static void suspending_is_in_it(void **state)
+TEST(suspending_is_in_it)
 {
 	const uint64_t want[] = {1, 0};
 	size_t n = 0, out = 0;
-	(void)state;
 
 	if (!moves())
 		skip();
@@ -205,9 +201,8 @@ static void suspending_is_in_it(void **state)
 	check_moves();
 }
 
-static void a_process_that_is_killed_leaves_what_it_did(void **state)
+TEST(a_process_that_is_killed_leaves_what_it_did)
 {
-	(void)state;
 	run_tracer("killed", "50", NULL);
 	assert_int_equal(outcome.status, 128 + 9);
 	read_it(path);
@@ -216,10 +211,9 @@ static void a_process_that_is_killed_leaves_what_it_did(void **state)
 	assert_false(trace.ended);
 }
 
-static void a_process_may_be_killed_at_any_moment(void **state)
+TEST(a_process_may_be_killed_at_any_moment)
 {
 	struct seed seed = seed_start(__func__);
-	(void)state;
 
 	for (unsigned i = 0; i < 12; i++) {
 		char us[16];
@@ -245,22 +239,19 @@ static void check_parents_trace(const char *what)
 	assert_int_equal(n_files(NULL), 1);
 }
 
-static void a_child_of_fork_leaves_its_parents_trace_alone(void **state)
+TEST(a_child_of_fork_leaves_its_parents_trace_alone)
 {
-	(void)state;
 	check_parents_trace("forked");
 }
 
-static void a_child_of_clone_leaves_it_alone_too(void **state)
+TEST(a_child_of_clone_leaves_it_alone_too)
 {
-	(void)state;
 	check_parents_trace("cloned");
 }
 
-static void processes_with_one_name_write_a_file_each(void **state)
+TEST(processes_with_one_name_write_a_file_each)
 {
 	char other[320] = "";
-	(void)state;
 
 	run_tracer("children", "5", NULL);
 	assert_int_equal(outcome.status, 0);
@@ -274,9 +265,8 @@ static void processes_with_one_name_write_a_file_each(void **state)
 	assert_true(strstr(outcome.err, "spillway: the trace goes to ") != NULL);
 }
 
-static void a_full_disk_ends_the_trace_and_not_the_program(void **state)
+TEST(a_full_disk_ends_the_trace_and_not_the_program)
 {
-	(void)state;
 	if (moves())
 		skip();
 	run_tracer("may_write", "4000", NULL);
@@ -288,19 +278,17 @@ static void a_full_disk_ends_the_trace_and_not_the_program(void **state)
 	assert_false(trace.ended);
 }
 
-static void a_file_that_cannot_be_made_is_said_once(void **state)
+TEST(a_file_that_cannot_be_made_is_said_once)
 {
-	(void)state;
 	run_tracer("rounds", "5", "SPILLWAY_TRACE=/nowhere/at/all");
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(run_lines_with(outcome.err, "the trace ends here, the program goes on"), 1);
 	assert_int_equal(n_files(NULL), 0);
 }
 
-static void threads_are_all_there(void **state)
+TEST(threads_are_all_there)
 {
 	uint32_t most = 0;
-	(void)state;
 
 	run_tracer("threads", "2", NULL);
 	assert_int_equal(outcome.status, 0);
@@ -314,9 +302,8 @@ static void threads_are_all_there(void **state)
 	assert_true(strstr(trace_text(&trace, TRACE_THREADS, 1), "tracer ") != NULL);
 }
 
-static void what_is_freed_and_what_is_not(void **state)
+TEST(what_is_freed_and_what_is_not)
 {
-	(void)state;
 	run_tracer("frees", "5", "SIM_FAIL=cuMemFree_v2:1:999");
 	assert_int_equal(outcome.status, 0);
 	read_it(path);
@@ -329,12 +316,11 @@ static void what_is_freed_and_what_is_not(void **state)
 }
 
 /* Attempts before, results after, for the program's own managed memory as for all. */
-static void managed_memory_that_is_refused_is_told(void **state)
+TEST(managed_memory_that_is_refused_is_told)
 {
 	const uint32_t order[] = {TRACE_ask, TRACE_refused, TRACE_ask, TRACE_made};
 	unsigned n = 0;
 
-	(void)state;
 	run_tracer("refused", "3", "SIM_FAIL=cuMemAllocManaged:1:2");
 	assert_int_equal(outcome.status, 0);
 	read_it(path);
@@ -351,20 +337,18 @@ static void managed_memory_that_is_refused_is_told(void **state)
 	assert_int_equal(n, 4);
 }
 
-static void where_nothing_happens_there_is_no_file(void **state)
+TEST(where_nothing_happens_there_is_no_file)
 {
-	(void)state;
 	run_tracer("asks", "2", NULL);
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(n_files(NULL), 0);
 }
 
 /* What is not known of a device is no number of the trace; all together are what the process has had. */
-static void page_faults_of_several_devices_add_up(void **state)
+TEST(page_faults_of_several_devices_add_up)
 {
 	uint64_t gpu[2] = {0}, cpu[2] = {0};
 
-	(void)state;
 	run_tracer("faults", "4", "SIM_DEVICES=2");
 	assert_int_equal(outcome.status, 0);
 	read_it(path);
@@ -425,10 +409,9 @@ static const struct trace_event *last_sample(uint64_t device)
 #define LENDING ",spill.peers=1,spill.peer_budget=64MiB"
 
 /* There is room for everything on the other device: nothing of it is ever on the host. */
-static void what_other_devices_lend_is_told_apart_from_the_host(void **state)
+TEST(what_other_devices_lend_is_told_apart_from_the_host)
 {
 	uint64_t spilled = 0;
-	(void)state;
 
 	run_with(LENDING, "kept", "200", "SIM_DEVICES=2");
 	assert_int_equal(outcome.status, 0);
@@ -459,9 +442,8 @@ static void what_other_devices_lend_is_told_apart_from_the_host(void **state)
 	assert_true(other->bytes.lent >= own->bytes.on_peers);
 }
 
-static void what_is_lent_no_more_is_told_to_leave_for_the_host(void **state)
+TEST(what_is_lent_no_more_is_told_to_leave_for_the_host)
 {
-	(void)state;
 	if (!moves())
 		skip();
 	run_with(LENDING, "suspended", "50", "SIM_DEVICES=2");
@@ -472,9 +454,8 @@ static void what_is_lent_no_more_is_told_to_leave_for_the_host(void **state)
 	assert_true(peer.out > 0 && peer.given > 0);
 }
 
-static void what_finds_no_room_is_counted_and_said(void **state)
+TEST(what_finds_no_room_is_counted_and_said)
 {
-	(void)state;
 	/* Four words each: more than a ring has. */
 	run_tracer("too_many_names", "140000", NULL);
 	if (outcome.status)
@@ -485,10 +466,9 @@ static void what_finds_no_room_is_counted_and_said(void **state)
 	assert_int_equal(run_lines_with(outcome.err, "1 events of the trace had no room"), 1);
 }
 
-static void names_are_made_of_their_pattern(void **state)
+TEST(names_are_made_of_their_pattern)
 {
 	char pattern[96], expected[128], other[320] = "";
-	(void)state;
 
 	snprintf(pattern, sizeof(pattern), "SPILLWAY_TRACE=%s/%%e-%%r%%%%", folder);
 	run_tracer("rounds", "1", pattern);
@@ -499,9 +479,8 @@ static void names_are_made_of_their_pattern(void **state)
 	assert_true(trace.ended);
 }
 
-static void without_cuda_there_is_no_file_and_no_thread(void **state)
+TEST(without_cuda_there_is_no_file_and_no_thread)
 {
-	(void)state;
 	outcome = RUN(SET(setting), "/bin/ls", "/proc/self/task");
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(run_lines(outcome.out), 1);
@@ -511,34 +490,11 @@ static void without_cuda_there_is_no_file_and_no_thread(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(what_the_program_did_is_in_its_trace, teardown),
-	    cmocka_unit_test_teardown(a_short_run_has_its_figures, teardown),
-	    cmocka_unit_test_teardown(suspending_is_in_it, teardown),
-	    cmocka_unit_test_teardown(a_process_that_is_killed_leaves_what_it_did, teardown),
-	    cmocka_unit_test_teardown(a_process_may_be_killed_at_any_moment, teardown),
-	    cmocka_unit_test_teardown(a_child_of_fork_leaves_its_parents_trace_alone, teardown),
-	    cmocka_unit_test_teardown(a_child_of_clone_leaves_it_alone_too, teardown),
-	    cmocka_unit_test_teardown(processes_with_one_name_write_a_file_each, teardown),
-	    cmocka_unit_test_teardown(a_full_disk_ends_the_trace_and_not_the_program, teardown),
-	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),
-	    cmocka_unit_test_teardown(threads_are_all_there, teardown),
-	    cmocka_unit_test_teardown(what_is_freed_and_what_is_not, teardown),
-	    cmocka_unit_test_teardown(managed_memory_that_is_refused_is_told, teardown),
-	    cmocka_unit_test_teardown(where_nothing_happens_there_is_no_file, teardown),
-	    cmocka_unit_test_teardown(page_faults_of_several_devices_add_up, teardown),
-	    cmocka_unit_test_teardown(what_other_devices_lend_is_told_apart_from_the_host, teardown),
-	    cmocka_unit_test_teardown(what_is_lent_no_more_is_told_to_leave_for_the_host, teardown),
-	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),
-	    cmocka_unit_test_teardown(names_are_made_of_their_pattern, teardown),
-	    cmocka_unit_test_teardown(without_cuda_there_is_no_file_and_no_thread, teardown),
-	};
-
 	if (!mkdtemp(folder))
 		return 1;
 	snprintf(path, sizeof(path), "%s/t", folder);
 	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = test_run();
 	rmdir(folder);
 	return failed;
 }

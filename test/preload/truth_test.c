@@ -3,13 +3,10 @@
  * device of 128 MiB, once for each report.capacity (CAPACITY), and through every door.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static size_t expected_total, expected_room;
 
@@ -28,6 +25,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+GROUP(set_up, NULL)
+
 static size_t free_now(void)
 {
 	size_t free, total;
@@ -38,21 +37,19 @@ static size_t free_now(void)
 	return free;
 }
 
-static void total_and_free_are_what_the_policy_says(void **state)
+TEST(total_and_free_are_what_the_policy_says)
 {
 	size_t total = 0;
 
-	(void)state;
 	assert_int_equal(free_now(), expected_room);
 	assert_int_equal(cu.cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
 	assert_int_equal(total, expected_total);
 }
 
-static void null_is_accepted_for_either_figure(void **state)
+TEST(null_is_accepted_for_either_figure)
 {
 	size_t free = 0, total = 0;
 
-	(void)state;
 	assert_int_equal(cu.cuMemGetInfo_v2(&free, NULL), CUDA_SUCCESS);
 	assert_int_equal(free, expected_room);
 	assert_int_equal(cu.cuMemGetInfo_v2(NULL, &total), CUDA_SUCCESS);
@@ -64,12 +61,11 @@ static void null_is_accepted_for_either_figure(void **state)
 }
 
 /* Down with every allocation, never below zero nor above the total, and back when everything is freed. */
-static void free_moves_with_every_allocation(void **state)
+TEST(free_moves_with_every_allocation)
 {
 	CUdeviceptr block[12];
 	size_t before = free_now();
 
-	(void)state;
 	for (int i = 0; i < 12; i++) {
 		assert_int_equal(cu.cuMemAlloc_v2(&block[i], 8 * MIB), CUDA_SUCCESS);
 		size_t now = free_now();
@@ -88,14 +84,13 @@ static void free_moves_with_every_allocation(void **state)
 }
 
 /* The program's own cuMemCreate and pools take from the same device. */
-static void free_moves_with_what_goes_round_the_heap(void **state)
+TEST(free_moves_with_what_goes_round_the_heap)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr block;
 
-	(void)state;
 	assert_int_equal(cu.cuMemCreate(&handle, 16 * MIB, &prop, 0), CUDA_SUCCESS);
 	assert_int_equal(free_now(), expected_room - 16 * MIB);
 	assert_int_equal(cu.cuMemRelease(handle), CUDA_SUCCESS);
@@ -132,12 +127,11 @@ static void must_have_no_range(CUdeviceptr address)
 }
 
 /* Blocks of several chunks, half on the host, and small ones that share a slab. */
-static void an_address_range_is_the_block(void **state)
+TEST(an_address_range_is_the_block)
 {
 	static const size_t sizes[] = {1, 511, 4096, 100 * 1024 + 3, MIB, MIB + 1, 7 * MIB, 40 * MIB + 12345};
 	CUdeviceptr block[8];
 
-	(void)state;
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(cu.cuMemAlloc_v2(&block[i], sizes[i]), CUDA_SUCCESS);
 	for (int i = 0; i < 8; i++) {
@@ -158,12 +152,11 @@ static void an_address_range_is_the_block(void **state)
 	assert_int_equal(cu.cuMemGetAddressRange_v2(&base, &size, 12345), CUDA_ERROR_NOT_FOUND);
 }
 
-static void a_pitched_block_is_pitch_times_height(void **state)
+TEST(a_pitched_block_is_pitch_times_height)
 {
 	CUdeviceptr block;
 	size_t pitch = 0;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAllocPitch_v2(&block, &pitch, 1000, 77, 4), CUDA_SUCCESS);
 	assert_int_equal(pitch, 1024);
 	must_range(block + 5, block, 1024 * 77);
@@ -180,17 +173,4 @@ static void a_pitched_block_is_pitch_times_height(void **state)
 	assert_int_not_equal(cu.cuMemAllocPitch_v2(&block, &pitch, SIZE_MAX, SIZE_MAX, 4), CUDA_SUCCESS);
 	assert_int_not_equal(cu.cuMemAllocPitch_v2(&block, &pitch, SIZE_MAX / 4, 8, 4), CUDA_SUCCESS);
 	assert_int_equal(pitch, 4711);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(total_and_free_are_what_the_policy_says),
-	    cmocka_unit_test(null_is_accepted_for_either_figure),
-	    cmocka_unit_test(free_moves_with_every_allocation),
-	    cmocka_unit_test(free_moves_with_what_goes_round_the_heap),
-	    cmocka_unit_test(an_address_range_is_the_block),
-	    cmocka_unit_test(a_pitched_block_is_pitch_times_height),
-	};
-	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -8,18 +8,14 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
@@ -203,15 +199,13 @@ static void leave_out(struct clock clock)
 	turns_end(ranks, 3);
 }
 
-static void who_is_ahead_of_the_others_takes_no_turns_and_says_so(void **state)
+TEST(who_is_ahead_of_the_others_takes_no_turns_and_says_so)
 {
-	(void)state;
 	leave_out(ahead());
 }
 
-static void who_is_behind_the_others_takes_no_turns_and_says_so(void **state)
+TEST(who_is_behind_the_others_takes_no_turns_and_says_so)
 {
-	(void)state;
 	leave_out(behind());
 }
 
@@ -230,19 +224,17 @@ static void take_no_turns(struct clock clock)
 	turns_end(ranks, 2);
 }
 
-static void two_with_different_clocks_take_no_turns_and_do_not_say_that_they_do(void **state)
+TEST(two_with_different_clocks_take_no_turns_and_do_not_say_that_they_do)
 {
-	(void)state;
 	take_no_turns(ahead());
 	take_no_turns(behind());
 }
 
 /* The account is that of another namespace, until more come from here, and when they have gone. */
-static void the_clock_of_the_account_is_that_of_most(void **state)
+TEST(the_clock_of_the_account_is_that_of_most)
 {
 	struct rank ranks[MOST];
 
-	(void)state;
 	ranks[0] = start(ahead(), NEEDS);
 	ranks[1] = start((struct clock){.as = ranks[0].pid}, NEEDS);
 	ranks[2] = start(own, FEW);
@@ -275,16 +267,7 @@ static int may_not(void)
 	return waitpid(child, &status, 0) != child || status != 0;
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(who_is_ahead_of_the_others_takes_no_turns_and_says_so),
-	    TURNS_TEST(who_is_behind_the_others_takes_no_turns_and_says_so),
-	    TURNS_TEST(two_with_different_clocks_take_no_turns_and_do_not_say_that_they_do),
-	    TURNS_TEST(the_clock_of_the_account_is_that_of_most),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
@@ -293,5 +276,5 @@ int main(int argc, char **argv)
 		printf("skipped: this system lets us make no time namespaces\n");
 		return 77;
 	}
-	return turns_main(argv, run);
+	return turns_main(argv, test_run);
 }

@@ -7,12 +7,10 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +18,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
 #define TIGHT                                                                                                          \
@@ -296,9 +292,8 @@ static void find_no_memory(const char *settings)
 	turns_end(ranks, 2);
 }
 
-static void who_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn)
 {
-	(void)state;
 	find_no_memory(TIGHT ",spill.mode=exact");
 	find_no_memory(TIGHT ",spill.mode=fast");
 }
@@ -316,23 +311,20 @@ static void come_later(const char *settings, unsigned how)
 	turns_end(ranks, 2);
 }
 
-static void who_comes_while_another_has_all_waits_for_its_turn(void **state)
+TEST(who_comes_while_another_has_all_waits_for_its_turn)
 {
-	(void)state;
 	come_later(TIGHT ",spill.mode=exact", 0);
 	come_later(TIGHT ",spill.mode=fast", 0);
 }
 
-static void who_cannot_leave_yet_when_it_finds_no_memory_waits_for_its_turn(void **state)
+TEST(who_cannot_leave_yet_when_it_finds_no_memory_waits_for_its_turn)
 {
-	(void)state;
 	come_later(TIGHT ",spill.mode=exact", 1);
 	come_later(TIGHT ",spill.mode=fast", 1);
 }
 
-static void a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn(void **state)
+TEST(a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn)
 {
-	(void)state;
 	on_use = true;
 	find_no_memory(TIGHT ",spill.mode=exact");
 	find_no_memory(TIGHT ",spill.mode=fast");
@@ -340,11 +332,10 @@ static void a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn(void 
 	assert_false(log_has("the call that uses it is refused"));
 }
 
-static void what_no_turn_can_give_is_refused_at_once(void **state)
+TEST(what_no_turn_can_give_is_refused_at_once)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_two_with(ranks, TIGHT, NEEDS);
 	assert_true(rank_ask(&ranks[0], 'h', 0));
 	turns_run(ranks, 2, 1);
@@ -352,36 +343,21 @@ static void what_no_turn_can_give_is_refused_at_once(void **state)
 }
 
 /* What it keeps does not go back to the driver. It waits for its turn as before. */
-static void who_cannot_be_suspended_while_it_is_away_takes_turns_as_before(void **state)
+TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_two(ranks, 3);
 	assert_true(rank_ask(&ranks[0], 'u', 0));
 	turns_run(ranks, 2, 2);
 	turns_end(ranks, 2);
 }
 
-/* Its control thread has no socket any more, but must still see when it is its turn. */
-static void who_closes_the_socket_of_its_control_thread_takes_turns_as_before(void **state)
-{
-	struct rank ranks[2];
-
-	(void)state;
-	start_two(ranks, NEEDS);
-	assert_true(rank_ask(&ranks[0], 'x', 0));
-	turns_run(ranks, 2, 2);
-	assert_true(log_says("the program closed our socket, and no other can be made (Address already in use)"));
-	turns_end(ranks, 2);
-}
-
 /* The driver must not shut down before the mover has come out of it. */
-static void who_ends_while_its_memory_leaves_waits_for_the_mover(void **state)
+TEST(who_ends_while_its_memory_leaves_waits_for_the_mover)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_two(ranks, NEEDS);
 	/* It has the turn, and nothing to do. */
 	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'q', 0));
@@ -408,13 +384,12 @@ static bool is_listed(const struct rank *rank)
 }
 
 /* Its lock went with the descriptor, but its memory is there: the others count it, and so does the tool. */
-static void who_has_closed_the_account_is_listed_while_it_lives(void **state)
+TEST(who_has_closed_the_account_is_listed_while_it_lives)
 {
 	struct rank ranks[2];
 	struct account_page page;
 	int status;
 
-	(void)state;
 	start_two(ranks, NEEDS);
 	assert_true(is_listed(&ranks[0]));
 	rank_tell(&ranks[0], 'y', 0);
@@ -429,12 +404,11 @@ static void who_has_closed_the_account_is_listed_while_it_lives(void **state)
 }
 
 /* Also in its turn: what it may not use is not taken from the account. */
-static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **state)
+TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account)
 {
 	struct rank ranks[2];
 	struct account_page page;
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++)
 		ranks[i] = start(SETTINGS ",device.budget=20MiB", NEEDS);
 	for (unsigned round = 0; round < 20; round++) {
@@ -445,25 +419,22 @@ static void who_has_a_budget_of_its_own_takes_no_more_of_the_account(void **stat
 	turns_end(ranks, 2);
 }
 
-static int run(void)
+/* Its control thread has no socket any more, but must still see when it is its turn. */
+TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before)
 {
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(who_finds_no_memory_while_it_is_away_waits_for_its_turn),
-	    TURNS_TEST(who_comes_while_another_has_all_waits_for_its_turn),
-	    TURNS_TEST(who_cannot_leave_yet_when_it_finds_no_memory_waits_for_its_turn),
-	    TURNS_TEST(a_use_that_finds_no_memory_while_it_is_away_waits_for_its_turn),
-	    TURNS_TEST(what_no_turn_can_give_is_refused_at_once),
-	    TURNS_TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before),
-	    TURNS_TEST(who_ends_while_its_memory_leaves_waits_for_the_mover),
-	    TURNS_TEST(who_has_closed_the_account_is_listed_while_it_lives),
-	    TURNS_TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account),
-	    TURNS_TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	struct rank ranks[2];
+
+	start_two(ranks, NEEDS);
+	assert_true(rank_ask(&ranks[0], 'x', 0));
+	turns_run(ranks, 2, 2);
+	assert_true(log_says("the program closed our socket, and no other can be made (Address already in use)"));
+	turns_end(ranks, 2);
 }
+
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return turns_main(argv, run);
+	return turns_main(argv, test_run);
 }

@@ -1,14 +1,10 @@
 #include "test/preload/turns_gpus_check.h"
+#include "test/test.h"
 
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define CHECK_MS 2 /* between two checks */
 

@@ -8,18 +8,14 @@
 #include "test/preload/turns_gpus_check.h"
 #include "test/rank.h"
 #include "test/slow.h"
+#include "test/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SETTINGS "device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,spill.mode=fast"
 #define SET      "SPILLWAY_SET=" SETTINGS ",share.quantum=20ms"
@@ -254,36 +250,33 @@ static void end_all(const struct rank *ranks, unsigned n)
 
 static const struct part forth = {SET, 2, {0, 1}, {5, 5}, NULL}, back = {SET, 2, {1, 0}, {5, 5}, NULL};
 
-static void two_that_use_their_gpus_in_crossed_order_take_turns(void **state)
+TEST(two_that_use_their_gpus_in_crossed_order_take_turns)
 {
 	const struct part parts[] = {forth, back};
 	struct rank ranks[2];
 
-	(void)state;
 	start_all(parts, ranks, 2);
 	run_turns(ranks, 2, 5);
 	end_all(ranks, 2);
 	assert_true(log_says("takes turns on all its GPUs together"));
 }
 
-static void they_take_turns_with_those_that_use_one_gpu(void **state)
+TEST(they_take_turns_with_those_that_use_one_gpu)
 {
 	const struct part parts[] = {forth, {SET, 1, {1}, {5}, NULL}, back, {SET, 1, {0}, {4}, NULL}};
 	struct rank ranks[4];
 
-	(void)state;
 	start_all(parts, ranks, 4);
 	run_turns(ranks, 4, 3);
 	end_all(ranks, 4);
 }
 
 /* One has the other GPU alone. */
-static void turns_may_be_on_one_of_its_gpus_alone(void **state)
+TEST(turns_may_be_on_one_of_its_gpus_alone)
 {
 	const struct part parts[] = {forth, {SET, 1, {1}, {6}, NULL}};
 	struct rank ranks[2];
 
-	(void)state;
 	start_all(parts, ranks, 2);
 	run_turns(ranks, 2, 4);
 	assert_false(pages[0].head.turn.on);
@@ -302,13 +295,12 @@ static uint64_t served(const struct rank *rank)
  * It yields when it has nothing to do, though it needs no turn of its other GPU. Otherwise the other one, whose time
  * counts a hundred times as much, would wait for minutes.
  */
-static void it_yields_when_it_has_nothing_to_do(void **state)
+TEST(it_yields_when_it_has_nothing_to_do)
 {
 #define LONG "SPILLWAY_SET=" SETTINGS ",share.quantum=600s,share.wait.max=600s,share.weight="
 	const struct part parts[] = {{LONG "100", 2, {0, 1}, {5, 2}, NULL}, {LONG "1", 1, {0}, {5}, NULL}};
 	struct rank ranks[2];
 
-	(void)state;
 	start_all(parts, ranks, 2);
 	assert_true(rank_ask(&ranks[0], 's', 1));
 	for (unsigned round = 0; round < ROUNDS && served(&ranks[1]) < 400000000000u; round++)
@@ -320,11 +312,10 @@ static void it_yields_when_it_has_nothing_to_do(void **state)
 	end_all(ranks, 2);
 }
 
-static void the_others_go_on_when_one_is_killed(void **state)
+TEST(the_others_go_on_when_one_is_killed)
 {
 	const struct part parts[] = {forth, back, {SET, 1, {0}, {5}, NULL}};
 
-	(void)state;
 	for (unsigned victim = 0; victim < 2; victim++) {
 		struct rank ranks[3];
 
@@ -343,12 +334,11 @@ static void the_others_go_on_when_one_is_killed(void **state)
 }
 
 /* The memory of the second GPU is there for the first time when that of the first one may be away. */
-static void a_gpu_may_be_used_later(void **state)
+TEST(a_gpu_may_be_used_later)
 {
 	const struct part first = {SET, 1, {0}, {5}, NULL};
 	struct rank ranks[2] = {start(&forth), start(&first)};
 
-	(void)state;
 	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[1], 'd', 0));
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		rank_tell(&ranks[1], 's', 4);
@@ -363,47 +353,22 @@ static void a_gpu_may_be_used_later(void **state)
 	end_all(ranks, 2);
 }
 
-/* At that moment, one of its GPUs is away because it is not its turn, and the other one is not yet. */
-static void one_may_be_suspended_when_a_gpu_joins(void **state)
-{
-	const struct part two = {SET, 2, {0, 1}, {5, 1}, NULL}, first = {SET, 1, {0}, {5}, NULL};
-	struct rank ranks[2] = {start(&two), start(&first)};
-	bool away = false;
-
-	(void)state;
-	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[1], 'd', 0));
-	for (unsigned round = 0; round < ROUNDS && !away; round++) {
-		assert_true(rank_ask(&ranks[1], 's', 4));
-		turns_gpus_read();
-		const struct gpu_account_member *member = account_member(&pages[0], &ranks[0]);
-		away = member && member->claim.away;
-	}
-	assert_true(away);
-	assert_true(rank_ask(&ranks[0], 'q', 1));
-	assert_true(rank_ask(&ranks[1], 's', 4));
-	resume(&ranks[0]);
-	run_turns(ranks, 2, 3);
-	end_all(ranks, 2);
-}
-
-static void its_gpus_may_wait_for_each_other(void **state)
+TEST(its_gpus_may_wait_for_each_other)
 {
 	const struct part parts[] = {forth, back};
 	struct rank ranks[2];
 
-	(void)state;
 	start_all(parts, ranks, 2);
 	run_turns_of(ranks, 2, 3, 'x');
 	end_all(ranks, 2);
 }
 
 /* It has no turn meanwhile, and takes turns as before when it is resumed, whatever was away when it was suspended. */
-static void one_may_be_suspended(void **state)
+TEST(one_may_be_suspended)
 {
 	const struct part parts[] = {forth, back, {SET, 1, {0}, {5}, NULL}};
 	struct rank ranks[3];
 
-	(void)state;
 	start_all(parts, ranks, 3);
 	for (unsigned times = 0; times < 2; times++) {
 		run_turns(ranks, 3, 1);
@@ -419,6 +384,28 @@ static void one_may_be_suspended(void **state)
 	end_all(ranks, 3);
 }
 
+/* At that moment, one of its GPUs is away because it is not its turn, and the other one is not yet. */
+TEST(one_may_be_suspended_when_a_gpu_joins)
+{
+	const struct part two = {SET, 2, {0, 1}, {5, 1}, NULL}, first = {SET, 1, {0}, {5}, NULL};
+	struct rank ranks[2] = {start(&two), start(&first)};
+	bool away = false;
+
+	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[1], 'd', 0));
+	for (unsigned round = 0; round < ROUNDS && !away; round++) {
+		assert_true(rank_ask(&ranks[1], 's', 4));
+		turns_gpus_read();
+		const struct gpu_account_member *member = account_member(&pages[0], &ranks[0]);
+		away = member && member->claim.away;
+	}
+	assert_true(away);
+	assert_true(rank_ask(&ranks[0], 'q', 1));
+	assert_true(rank_ask(&ranks[1], 's', 4));
+	resume(&ranks[0]);
+	run_turns(ranks, 2, 3);
+	end_all(ranks, 2);
+}
+
 /* What it shows in the account of this GPU, now. */
 static struct gpu_job_claim job_on(const struct rank *rank, unsigned device)
 {
@@ -430,13 +417,12 @@ static struct gpu_job_claim job_on(const struct rank *rank, unsigned device)
 }
 
 /* It was not away when it was suspended; it is resumed in the midst of the turns of others. */
-static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
+TEST(one_that_is_resumed_leaves_all_its_gpus_together)
 {
 	const struct part first = {SET, 1, {0}, {5}, NULL};
 	struct rank ranks[3] = {start(&forth)};
 	bool left = false;
 
-	(void)state;
 	assert_true(rank_ask(&ranks[0], 'd', 0) && rank_ask(&ranks[0], 'd', 1) && rank_ask(&ranks[0], 'p', 0));
 	for (unsigned i = 1; i < 3; i++)
 		ranks[i] = start(&first);
@@ -460,14 +446,13 @@ static void one_that_is_resumed_leaves_all_its_gpus_together(void **state)
 	end_all(ranks, 3);
 }
 
-/* The one of two GPUs needs more while both run, and sees first that there have to be turns. */
-static void who_begins_turns_gives_the_first_one_on(void **state)
+/* The one of two GPUs needs more while both test_run, and sees first that there have to be turns. */
+TEST(who_begins_turns_gives_the_first_one_on)
 {
 	const struct part parts[] = {{SET, 2, {0, 1}, {3, 1}, NULL}, {SET, 1, {0}, {4}, NULL}};
 	struct rank ranks[2];
 	bool both = false;
 
-	(void)state;
 	start_all(parts, ranks, 2);
 	while (!both) {
 		turns_gpus_read();
@@ -490,13 +475,12 @@ static void who_begins_turns_gives_the_first_one_on(void **state)
  * Its memory moves on both GPUs at the same time. Where it takes longer on one, the process is not silent meanwhile in
  * the account of the other.
  */
-static void its_memory_moves_on_both_gpus_at_the_same_time(void **state)
+TEST(its_memory_moves_on_both_gpus_at_the_same_time)
 {
 	const struct part slow = {SET, 2, {0, 1}, {4, 6}, "SIM_PIECE_US=2000"};
 	struct rank ranks[2];
 	bool seen = false, both = false;
 
-	(void)state;
 	ranks[0] = start(&slow);
 	ranks[1] = start(&back);
 	for (unsigned i = 0; i < DEVICES; i++)
@@ -528,27 +512,10 @@ static void its_memory_moves_on_both_gpus_at_the_same_time(void **state)
 	end_all(ranks, 2);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(two_that_use_their_gpus_in_crossed_order_take_turns),
-	    TURNS_TEST(they_take_turns_with_those_that_use_one_gpu),
-	    TURNS_TEST(turns_may_be_on_one_of_its_gpus_alone),
-	    TURNS_TEST(it_yields_when_it_has_nothing_to_do),
-	    TURNS_TEST(the_others_go_on_when_one_is_killed),
-	    TURNS_TEST(a_gpu_may_be_used_later),
-	    TURNS_TEST(its_gpus_may_wait_for_each_other),
-	    TURNS_TEST(one_may_be_suspended),
-	    TURNS_TEST(one_may_be_suspended_when_a_gpu_joins),
-	    TURNS_TEST(one_that_is_resumed_leaves_all_its_gpus_together),
-	    TURNS_TEST(who_begins_turns_gives_the_first_one_on),
-	    TURNS_TEST(its_memory_moves_on_both_gpus_at_the_same_time),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return turns_main(argv, run);
+	return turns_main(argv, test_run);
 }

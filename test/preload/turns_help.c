@@ -1,20 +1,16 @@
 #include "test/preload/turns_help.h"
+#include "test/test.h"
 
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 bool account_read(struct account_page *ret_page)
 {

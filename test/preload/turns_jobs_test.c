@@ -7,12 +7,10 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define SET                                                                                                            \
-	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,"              \
+	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,"         \
 	"spill.mode=fast"
 enum { MOST = 8, JOBS = 4, DEVICES = 2, BLOCKS = 6, ROUNDS = 600 };
 
@@ -315,27 +311,25 @@ static void take_turns(const struct part *parts, unsigned n, uint64_t turns)
 	assert_true(log_says("takes turns together with the others of its job"));
 }
 
-static void two_of_a_job_run_together_beside_another(void **state)
+TEST(two_of_a_job_run_together_beside_another)
 {
 	static const struct part parts[] = {{0, 0, 0, 2, 3, NULL}, {1, 0, 0, 2, 4, NULL}, {2, 1, 0, 1, 6, NULL}};
 
-	(void)state;
 	take_turns(parts, 3, 5);
 }
 
 /* Those of a launcher, by its variables; two that it did not start together are two jobs. */
-static void ranks_of_a_launcher_are_a_job(void **state)
+TEST(ranks_of_a_launcher_are_a_job)
 {
 	static const struct part parts[] = {{0, 0, 0, 2, 3, "MASTER_PORT=29500"},
 					    {1, 0, 0, 2, 4, "MASTER_PORT=29500"},
 					    {2, 1, 0, 1, 6, "MASTER_PORT=29501"}};
 
-	(void)state;
 	take_turns(parts, 3, 3);
 }
 
 /* The job of three loses the one that leads, or another, in the midst of its steps; what is left goes on as a job. */
-static void a_job_goes_on_when_one_of_it_is_killed(void **state)
+TEST(a_job_goes_on_when_one_of_it_is_killed)
 {
 	static const struct part parts[] = {{0, 0, 0, 1, 3, NULL},
 					    {1, 0, 0, 1, 3, NULL},
@@ -344,7 +338,6 @@ static void a_job_goes_on_when_one_of_it_is_killed(void **state)
 					    {4, 2, 1, 1, 5, NULL}};
 	enum { N = 5 };
 
-	(void)state;
 	for (unsigned victim = 0; victim < 2; victim++) {
 		struct rank ranks[N];
 		struct part left[N];
@@ -368,13 +361,12 @@ static void a_job_goes_on_when_one_of_it_is_killed(void **state)
 	}
 }
 
-static void jobs_whose_gpus_wait_for_each_other_take_turns(void **state)
+TEST(jobs_whose_gpus_wait_for_each_other_take_turns)
 {
 	static const struct part parts[] = {
 	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 1, 2, 5, NULL}, {3, 1, 0, 2, 5, NULL}};
 	struct rank ranks[4];
 
-	(void)state;
 	start_all(parts, ranks, 4);
 	run_turns_of(parts, ranks, 4, 3, 'x');
 	for (unsigned i = 0; i < 4; i++) {
@@ -383,31 +375,24 @@ static void jobs_whose_gpus_wait_for_each_other_take_turns(void **state)
 	}
 }
 
-static void two_jobs_that_cross_on_two_devices_both_end(void **state)
+TEST(two_jobs_that_cross_on_two_devices_both_end)
 {
 	static const struct part parts[] = {
 	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 1, 2, 5, NULL}, {3, 1, 0, 2, 5, NULL}};
 	static const struct part more[] = {{0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL},
 					   {3, 1, 1, 2, 5, NULL}, {4, 2, 1, 1, 5, NULL}, {5, 3, 0, 1, 5, NULL}};
 
-	(void)state;
 	take_turns(parts, 4, 5);
 	take_turns(more, 6, 3);
 }
 
 static int run(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(two_of_a_job_run_together_beside_another),
-	    TURNS_TEST(ranks_of_a_launcher_are_a_job),
-	    TURNS_TEST(a_job_goes_on_when_one_of_it_is_killed),
-	    TURNS_TEST(jobs_whose_gpus_wait_for_each_other_take_turns),
-	    TURNS_TEST(two_jobs_that_cross_on_two_devices_both_end),
-	};
-
 	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return meeting == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return meeting == MAP_FAILED ? 1 : test_run();
 }
+
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {

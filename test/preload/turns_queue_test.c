@@ -6,16 +6,12 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Of two that need 24 MiB each, and a slab, less than 56 MiB are away while the turn changes; of three much more. */
 #define SET(queue)                                                                                                     \
@@ -108,11 +104,10 @@ static void end(const struct rank *rank)
 	rank_end(rank);
 }
 
-static void who_does_not_fit_the_host_waits_until_another_ends(void **state)
+TEST(who_does_not_fit_the_host_waits_until_another_ends)
 {
 	struct rank a = start(SET("yes")), b = start(SET("yes")), c;
 
-	(void)state;
 	allocate(&a);
 	allocate(&b);
 	assert_false(log_has("share.queue"));
@@ -127,11 +122,10 @@ static void who_does_not_fit_the_host_waits_until_another_ends(void **state)
 	end(&b);
 }
 
-static void who_waits_for_a_time_goes_on_then(void **state)
+TEST(who_waits_for_a_time_goes_on_then)
 {
 	struct rank a = start(SET("no")), b = start(SET("no")), c = start(SET("100ms"));
 
-	(void)state;
 	allocate(&a);
 	allocate(&b);
 	rank_tell(&c, 'a', 1);
@@ -144,11 +138,10 @@ static void who_waits_for_a_time_goes_on_then(void **state)
 }
 
 /* One waits for the other to show what it needs. */
-static void they_are_admitted_one_after_the_other(void **state)
+TEST(they_are_admitted_one_after_the_other)
 {
 	struct rank a = start(SET("yes")), b = start(SET("yes")), c = start(SET("yes"));
 
-	(void)state;
 	allocate(&a);
 	rank_tell(&b, 'a', NEEDS);
 	assert_true(rank_hear(&b));
@@ -162,11 +155,10 @@ static void they_are_admitted_one_after_the_other(void **state)
 }
 
 /* The first one, too, shows what it needs before the next one is admitted. */
-static void the_first_is_waited_for(void **state)
+TEST(the_first_is_waited_for)
 {
 	struct rank a = start(SET("yes")), b = start(SET("yes")), c = start(SET("no"));
 
-	(void)state;
 	assert_true(rank_ask(&a, 'a', 1));
 	rank_tell(&b, 'a', NEEDS);
 	allocate(&c);
@@ -180,11 +172,10 @@ static void the_first_is_waited_for(void **state)
 }
 
 /* It would wait for one that waits for it. */
-static void who_is_of_the_job_of_another_does_not_wait(void **state)
+TEST(who_is_of_the_job_of_another_does_not_wait)
 {
 	struct rank a = start(SET("no") ",share.job=x"), b = start(SET("no")), c = start(SET("yes") ",share.job=x");
 
-	(void)state;
 	allocate(&a);
 	allocate(&b);
 	rank_tell(&c, 'a', 1);
@@ -198,11 +189,10 @@ static void who_is_of_the_job_of_another_does_not_wait(void **state)
 }
 
 /* Those that share the first GPU with it may wait for it. */
-static void who_shares_another_gpu_already_does_not_wait(void **state)
+TEST(who_shares_another_gpu_already_does_not_wait)
 {
 	struct rank a = start_on(1, SET("no")), b = start_on(1, SET("no")), c;
 
-	(void)state;
 	allocate(&a);
 	allocate(&b);
 	c = start_on(0, SET("yes"));
@@ -218,11 +208,10 @@ static void who_shares_another_gpu_already_does_not_wait(void **state)
 }
 
 /* Nobody is kept from ending. */
-static void who_waits_can_end(void **state)
+TEST(who_waits_can_end)
 {
 	struct rank a = start(SET("no")), b = start(SET("no")), c = start(SET("yes"));
 
-	(void)state;
 	allocate(&a);
 	allocate(&b);
 	rank_tell(&c, 'a', NEEDS);
@@ -233,22 +222,10 @@ static void who_waits_can_end(void **state)
 	end(&b);
 }
 
-static int run(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(who_does_not_fit_the_host_waits_until_another_ends),
-	    TURNS_TEST(who_waits_for_a_time_goes_on_then),
-	    TURNS_TEST(they_are_admitted_one_after_the_other),
-	    TURNS_TEST(the_first_is_waited_for),
-	    TURNS_TEST(who_is_of_the_job_of_another_does_not_wait),
-	    TURNS_TEST(who_shares_another_gpu_already_does_not_wait),
-	    TURNS_TEST(who_waits_can_end),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return turns_main(argv, run);
+	return turns_main(argv, test_run);
 }

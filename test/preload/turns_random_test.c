@@ -7,21 +7,17 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOTAL 32 /* MiB */
 #define SET(m)                                                                                                         \
@@ -201,26 +197,23 @@ static void whatever_happens(const char *settings, struct seed *dice)
 		rank_end(&all[i].rank);
 }
 
-static void every_byte_is_right_and_all_is_in_the_total(void **state)
+TEST(every_byte_is_right_and_all_is_in_the_total)
 {
 	struct seed dice = seed_start("turns_random_test");
 
-	(void)state;
 	whatever_happens(SET("exact"), &dice);
 	whatever_happens(SET("fast"), &dice);
 }
 
 static int run(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(every_byte_is_right_and_all_is_in_the_total),
-	};
-
 	together = mmap(NULL, sizeof(*together), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (together == MAP_FAILED || pipe(turns_child_waits))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }
+
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {

@@ -4,21 +4,17 @@
 #include "test/preload/child.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;

@@ -9,21 +9,17 @@
 #include "test/preload/turns_help.h"
 #include "test/preload/turns_switch_rank.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SET      "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,share.quantum=20ms,host.budget="
 #define SETTINGS SET "256MiB"
@@ -102,11 +98,10 @@ static void stop_in_the_middle(const struct rank ranks[2])
 /* ---- the parts ---- */
 
 /* The other has the turn, and memory of its own, while that of the first is still leaving. */
-static void memory_comes_while_that_of_another_leaves(void **state)
+TEST(memory_comes_while_that_of_another_leaves)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_two(ranks, SETTINGS);
 	stop_in_the_middle(ranks);
 	let_go_on(&ranks[0]);
@@ -116,11 +111,10 @@ static void memory_comes_while_that_of_another_leaves(void **state)
 }
 
 /* What it has not given up does not come; the other goes on with the rest, and with all of it once the slot is free. */
-static void one_that_is_killed_while_its_memory_leaves_is_not_waited_for(void **state)
+TEST(one_that_is_killed_while_its_memory_leaves_is_not_waited_for)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_two(ranks, SETTINGS);
 	stop_in_the_middle(ranks);
 	rank_kill(&ranks[0]);
@@ -131,47 +125,15 @@ static void one_that_is_killed_while_its_memory_leaves_is_not_waited_for(void **
 }
 
 /* A driver that does not take its memory back in time: the other begins with what there is. */
-static void memory_that_does_not_leave_in_time_is_not_waited_for(void **state)
+TEST(memory_that_does_not_leave_in_time_is_not_waited_for)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_two(ranks, SETTINGS);
 	stop_in_the_middle(ranks);
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 'c', 0));
 	account_check();
 	let_go_on(&ranks[0]);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
-}
-
-/* Copies begin at once: what is dead leaves while they run. More has to leave than what is dead. */
-static void copies_do_not_wait_until_the_dead_have_left(void **state)
-{
-	struct rank ranks[2];
-
-	(void)state;
-	start_two(ranks, SETTINGS);
-	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'z', 2) && rank_ask(&ranks[0], 'k', 1));
-	rank_tell(&ranks[1], 's', 1);
-	assert_int_equal(rank_ask(&ranks[0], 'p', 0), NEEDS * 4);
-	let_go_on(&ranks[0]);
-	assert_true(rank_hear(&ranks[1]));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
-}
-
-/* It comes back before it is used. */
-static void what_has_left_for_another_is_mapped_nowhere(void **state)
-{
-	struct rank ranks[2];
-
-	(void)state;
-	start_two(ranks, SETTINGS);
-	/* What began on the host is on the device now. */
-	turns_run(ranks, 2, 2);
-	give_first_the_turn(ranks);
-	assert_true(rank_ask(&ranks[1], 'n', 0));
 	turns_run(ranks, 2, 2);
 	turns_end(ranks, 2);
 }
@@ -214,18 +176,95 @@ static void resume(const struct rank *rank)
 	assert_int_equal(system(command), 0);
 }
 
+/* Returns once the second has the turn, and its memory stands still in the middle of coming. */
+static void stop_the_second(const struct rank ranks[2])
+{
+	struct gpu_account_member second;
+	bool has_it = false;
+
+	assert_true(rank_ask(&ranks[1], 'm', 2));
+	rank_tell(&ranks[1], 's', 1);
+	/* The first leaves at once, as it has nothing to do, and is to have work when the other is gone. */
+	for (unsigned tries = 0; tries < ROUNDS && !has_it; tries++) {
+		bool known = published(&ranks[1], &second, &has_it);
+
+		has_it = known && has_it && second.claim.moving && second.claim.away;
+		usleep(2000);
+	}
+	assert_true(has_it);
+	rank_tell(&ranks[0], 's', 1);
+}
+
+TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes)
+{
+	struct rank ranks[2];
+
+	start_two(ranks, SETTINGS);
+	stop_the_second(ranks);
+	rank_kill(&ranks[1]);
+	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
+	ranks[1] = start(SETTINGS);
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
+/* Its turn is given to the other meanwhile; it waits for the next one. */
+TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn)
+{
+	struct rank ranks[2];
+
+	start_two(ranks, SETTINGS);
+	stop_the_second(ranks);
+	assert_int_equal(kill(ranks[1].pid, SIGSTOP), 0);
+	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
+	account_check();
+	assert_int_equal(kill(ranks[1].pid, SIGCONT), 0);
+	let_go_on(&ranks[1]);
+	assert_true(rank_hear(&ranks[1]));
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
+/* Copies begin at once: what is dead leaves while they run. More has to leave than what is dead. */
+TEST(copies_do_not_wait_until_the_dead_have_left)
+{
+	struct rank ranks[2];
+
+	start_two(ranks, SETTINGS);
+	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'z', 2) && rank_ask(&ranks[0], 'k', 1));
+	rank_tell(&ranks[1], 's', 1);
+	assert_int_equal(rank_ask(&ranks[0], 'p', 0), NEEDS * 4);
+	let_go_on(&ranks[0]);
+	assert_true(rank_hear(&ranks[1]));
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
+/* It comes back before it is used. */
+TEST(what_has_left_for_another_is_mapped_nowhere)
+{
+	struct rank ranks[2];
+
+	start_two(ranks, SETTINGS);
+	/* What began on the host is on the device now. */
+	turns_run(ranks, 2, 2);
+	give_first_the_turn(ranks);
+	assert_true(rank_ask(&ranks[1], 'n', 0));
+	turns_run(ranks, 2, 2);
+	turns_end(ranks, 2);
+}
+
 /*
  * A suspension on request that stands still in its middle. The one that is suspended goes on to show itself, has given
  * its turn on, and takes no part, so that the other works.
  */
-static void one_that_is_being_suspended_is_not_waited_for(void **state)
+TEST(one_that_is_being_suspended_is_not_waited_for)
 {
 	struct gpu_account_member first = {0}, second;
 	struct rank ranks[2];
 	unsigned shown = 0;
 	bool has_it;
 
-	(void)state;
 	start_two(ranks, SETTINGS);
 	assert_true(rank_ask(&ranks[0], 'r', 3));
 	FILE *output = begin_to_suspend(&ranks[0]);
@@ -251,13 +290,12 @@ static void one_that_is_being_suspended_is_not_waited_for(void **state)
  * Who is suspended on request looks every 100 ms, whatever the others do. It says itself when it has looked, and a slow
  * machine makes that no sooner.
  */
-static void one_that_is_suspended_looks_seldom(void **state)
+TEST(one_that_is_suspended_looks_seldom)
 {
 	struct gpu_account_member first = {0};
 	struct rank ranks[2];
 	unsigned looks = 0;
 
-	(void)state;
 	start_two(ranks, SETTINGS);
 	end_suspending(begin_to_suspend(&ranks[0]));
 	rank_tell(&ranks[1], 's', 20);
@@ -275,78 +313,14 @@ static void one_that_is_suspended_looks_seldom(void **state)
 	turns_end(ranks, 2);
 }
 
-/* Returns once the second has the turn, and its memory stands still in the middle of coming. */
-static void stop_the_second(const struct rank ranks[2])
-{
-	struct gpu_account_member second;
-	bool has_it = false;
-
-	assert_true(rank_ask(&ranks[1], 'm', 2));
-	rank_tell(&ranks[1], 's', 1);
-	/* The first leaves at once, as it has nothing to do, and is to have work when the other is gone. */
-	for (unsigned tries = 0; tries < ROUNDS && !has_it; tries++) {
-		bool known = published(&ranks[1], &second, &has_it);
-
-		has_it = known && has_it && second.claim.moving && second.claim.away;
-		usleep(2000);
-	}
-	assert_true(has_it);
-	rank_tell(&ranks[0], 's', 1);
-}
-
-static void the_other_goes_on_when_one_is_killed_while_its_memory_comes(void **state)
-{
-	struct rank ranks[2];
-
-	(void)state;
-	start_two(ranks, SETTINGS);
-	stop_the_second(ranks);
-	rank_kill(&ranks[1]);
-	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
-	ranks[1] = start(SETTINGS);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
-}
-
-/* Its turn is given to the other meanwhile; it waits for the next one. */
-static void one_that_is_stopped_while_its_memory_comes_loses_its_turn(void **state)
-{
-	struct rank ranks[2];
-
-	(void)state;
-	start_two(ranks, SETTINGS);
-	stop_the_second(ranks);
-	assert_int_equal(kill(ranks[1].pid, SIGSTOP), 0);
-	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
-	account_check();
-	assert_int_equal(kill(ranks[1].pid, SIGCONT), 0);
-	let_go_on(&ranks[1]);
-	assert_true(rank_hear(&ranks[1]));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
-}
-
-/* The host has no room for all of it: what stays is the part of the total that the other does not get. */
-static void one_that_cannot_put_all_away_takes_turns_nevertheless(void **state)
-{
-	struct rank ranks[2];
-
-	(void)state;
-	start_two(ranks, SET "12MiB");
-	turns_run(ranks, 2, 3);
-	assert_true(log_says("some of the memory of this process cannot leave the GPU"));
-	turns_end(ranks, 2);
-}
-
 /*
  * In its first turn, before anything has left for another. It begins with turns because it needs more than there is,
  * and has the first one, unless the other sees that before.
  */
-static void host_memory_is_pinned_before_it_is_needed(void **state)
+TEST(host_memory_is_pinned_before_it_is_needed)
 {
 	bool is_first = false;
 
-	(void)state;
 	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
 		struct gpu_account_member member = {0};
 		struct rank ranks[2];
@@ -385,7 +359,7 @@ static void host_memory_is_pinned_before_it_is_needed(void **state)
  * again. That it lasts so long is shown by two of its turns, one after the other; others may end because the machine
  * does not let it work, or last because it does not let the other ask.
  */
-static void a_turn_goes_on_until_little_is_alive(void **state)
+TEST(a_turn_goes_on_until_little_is_alive)
 {
 	static const char *const settings = "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,"
 					    "share.quantum=400ms,host.budget=256MiB";
@@ -393,7 +367,6 @@ static void a_turn_goes_on_until_little_is_alive(void **state)
 	unsigned in_a_row = 0;
 	struct rank ranks[2];
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++)
 		ranks[i] = start(settings);
 	rank_tell(&ranks[1], 'o', 0);
@@ -420,27 +393,21 @@ static void a_turn_goes_on_until_little_is_alive(void **state)
 	turns_end(ranks, 2);
 }
 
-static int run(void)
+/* The host has no room for all of it: what stays is the part of the total that the other does not get. */
+TEST(one_that_cannot_put_all_away_takes_turns_nevertheless)
 {
-	const struct CMUnitTest tests[] = {
-	    TURNS_TEST(memory_comes_while_that_of_another_leaves),
-	    TURNS_TEST(one_that_is_killed_while_its_memory_leaves_is_not_waited_for),
-	    TURNS_TEST(memory_that_does_not_leave_in_time_is_not_waited_for),
-	    TURNS_TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes),
-	    TURNS_TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn),
-	    TURNS_TEST(copies_do_not_wait_until_the_dead_have_left),
-	    TURNS_TEST(what_has_left_for_another_is_mapped_nowhere),
-	    TURNS_TEST(one_that_is_being_suspended_is_not_waited_for),
-	    TURNS_TEST(one_that_is_suspended_looks_seldom),
-	    TURNS_TEST(host_memory_is_pinned_before_it_is_needed),
-	    TURNS_TEST(a_turn_goes_on_until_little_is_alive),
-	    TURNS_TEST(one_that_cannot_put_all_away_takes_turns_nevertheless),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	struct rank ranks[2];
+
+	start_two(ranks, SET "12MiB");
+	turns_run(ranks, 2, 3);
+	assert_true(log_says("some of the memory of this process cannot leave the GPU"));
+	turns_end(ranks, 2);
 }
+
+EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
 	(void)argc;
-	return turns_main(argv, run);
+	return turns_main(argv, test_run);
 }

@@ -8,18 +8,14 @@
 #include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define TOTAL 32 /* MiB */
 #define SET(m)                                                                                                         \

@@ -5,14 +5,9 @@
 #ifndef PRELOAD_TYPED_ALLOC_HELP_H
 #define PRELOAD_TYPED_ALLOC_HELP_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/spillway.h"
 #include "test/preload/scene.h"
+#include "test/test.h"
 
 extern struct scene own_scene;
 

@@ -344,72 +344,49 @@ static int plugs(void)
 	return 0;
 }
 
-static void budgets_are_what_the_policy_says_and_what_is_in_use(void **state)
+TEST(budgets_are_what_the_policy_says_and_what_is_in_use)
 {
-	(void)state;
 	own_run(budgets);
 }
 
-static void every_block_is_where_it_is_said_to_be(void **state)
+TEST(every_block_is_where_it_is_said_to_be)
 {
-	(void)state;
 	own_run(places);
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), switched_off), 0);
 }
 
-static void a_block_comes_whole_for_a_kernel_that_names_its_end(void **state)
+TEST(a_block_comes_whole_for_a_kernel_that_names_its_end)
 {
-	(void)state;
 	own_run(comes_whole);
 }
 
-static void a_pinned_block_stays_until_it_is_unpinned(void **state)
+TEST(a_pinned_block_stays_until_it_is_unpinned)
 {
-	(void)state;
 	own_run(pins);
 	own_run(pins_of_small_blocks);
 }
 
-static void a_block_that_should_be_on_the_host_goes_there_and_stays(void **state)
+TEST(a_block_that_should_be_on_the_host_goes_there_and_stays)
 {
-	(void)state;
 	own_run(to_the_host);
 }
 
-static void a_block_that_should_be_on_the_host_goes_past_gpus_that_lend(void **state)
+TEST(a_block_that_should_be_on_the_host_goes_past_gpus_that_lend)
 {
 	char set[200];
 
-	(void)state;
 	snprintf(set, sizeof(set), "%s,spill.peers=1", scene_set());
 	if (scene_moves())
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", set), to_the_host_past_peers), 0);
 }
 
-static void a_block_grows_where_it_is(void **state)
+TEST(a_block_grows_where_it_is)
 {
-	(void)state;
 	own_run(growing);
 	own_run(growing_among_moves);
 }
 
-static void the_allocators_of_frameworks_go_to_the_heap(void **state)
+TEST(the_allocators_of_frameworks_go_to_the_heap)
 {
-	(void)state;
 	own_run(plugs);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(budgets_are_what_the_policy_says_and_what_is_in_use),
-	    cmocka_unit_test(every_block_is_where_it_is_said_to_be),
-	    cmocka_unit_test(a_block_comes_whole_for_a_kernel_that_names_its_end),
-	    cmocka_unit_test(a_pinned_block_stays_until_it_is_unpinned),
-	    cmocka_unit_test(a_block_that_should_be_on_the_host_goes_there_and_stays),
-	    cmocka_unit_test(a_block_that_should_be_on_the_host_goes_past_gpus_that_lend),
-	    cmocka_unit_test(a_block_grows_where_it_is),
-	    cmocka_unit_test(the_allocators_of_frameworks_go_to_the_heap),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,13 @@
  * What belongs to the calling thread is left as it was by all that is served to it: its capture mode, and errno.
  */
 #include "test/preload/child.h"
+#include "test/test.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
@@ -44,9 +40,8 @@ static int asks_in_the_mode_it_has(void)
 	return child_all_is_there();
 }
 
-static void a_threads_capture_mode_is_left_as_it_was(void **state)
+TEST(a_threads_capture_mode_is_left_as_it_was)
 {
-	(void)state;
 	PASSES(asks_in_the_mode_it_has);
 }
 
@@ -94,9 +89,8 @@ static int serves_with_errno_set(void)
 	return 0;
 }
 
-static void errno_is_left_alone_by_everything_served(void **state)
+TEST(errno_is_left_alone_by_everything_served)
 {
-	(void)state;
 	PASSES(serves_with_errno_set);
 }
 
@@ -162,17 +156,7 @@ static int captures_while_interrupted(void)
 	return child_all_is_there();
 }
 
-static void errno_is_left_alone_by_a_capture_that_has_to_wait(void **state)
+TEST(errno_is_left_alone_by_a_capture_that_has_to_wait)
 {
-	(void)state;
 	PASSES(captures_while_interrupted);
-}
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_threads_capture_mode_is_left_as_it_was),
-	    cmocka_unit_test(errno_is_left_alone_by_everything_served),
-	    cmocka_unit_test(errno_is_left_alone_by_a_capture_that_has_to_wait),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,15 +7,11 @@
 #include "shim/spillway.h"
 #include "test/preload/figures_help.h"
 #include "test/preload/vmm_help.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { HANDLES = 15, TOUCHED = 4096, MOST_ROUNDS = 3000, STILL_MS = 200, AFTER_MS = 20000 };
 #define PIECE (4 * MIB) /* 60 MiB in all, and the host holds one more */
@@ -155,26 +151,16 @@ static int gives_memory_back(void)
 	return vmm_end();
 }
 
-static void moves_in_exact_and_nowhere_else(void **state)
+TEST(moves_in_exact_and_nowhere_else)
 {
-	(void)state;
 	vmm_run_with(runtime, "", moves_where_it_is_used);
 }
 
-static void suspended_it_gives_its_memory_back_and_goes_on(void **state)
+TEST(suspended_it_gives_its_memory_back_and_goes_on)
 {
-	(void)state;
 	if (!is_moved())
 		skip();
 	vmm_run_with(runtime, "", gives_memory_back);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(moves_in_exact_and_nowhere_else, folder_make, folder_remove),
-	    cmocka_unit_test_setup_teardown(suspended_it_gives_its_memory_back_and_goes_on, folder_make, folder_remove),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(folder_make, folder_remove)

@@ -3,19 +3,14 @@
  * whichever handles that lies in, and nothing once others may know it. What moving does to a job: vmm_job_test.c.
  */
 #include "test/preload/vmm_help.h"
+#include "test/test.h"
 
 #include "shim/spillway.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Twice the budget, in tensors of two handles each: the second of them no pointer ever names. */
 enum { TENSORS = 8, HANDLES = 2 * TENSORS };
@@ -106,9 +101,8 @@ static int segment_moves(void)
 	return vmm_end();
 }
 
-static void segment_moves_in_exact_alone(void **state)
+TEST(segment_moves_in_exact_alone)
 {
-	(void)state;
 	vmm_run(segment_moves);
 }
 
@@ -162,9 +156,8 @@ static int others_know(void)
 	return vmm_end();
 }
 
-static void what_others_may_know_stays(void **state)
+TEST(what_others_may_know_stays)
 {
-	(void)state;
 	vmm_run(others_know);
 }
 
@@ -204,9 +197,8 @@ static int is_shown_before_it_is_mapped(void)
 	return vmm_end();
 }
 
-static void what_is_shown_before_it_is_mapped_is_the_drivers(void **state)
+TEST(what_is_shown_before_it_is_mapped_is_the_drivers)
 {
-	(void)state;
 	vmm_run(is_shown_before_it_is_mapped);
 }
 
@@ -239,12 +231,11 @@ static int lies_in_pieces(void)
 	return vmm_end();
 }
 
-static void long_memory_lies_in_pieces(void **state)
+TEST(long_memory_lies_in_pieces)
 {
 	char set[200];
 	const char *const settings[] = {"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", set, NULL};
 
-	(void)state;
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=64MiB,host.budget=256MiB,vmm.spill=move",
 		 vmm_mode());
 	assert_int_equal(child_run(settings, lies_in_pieces), 0);
@@ -270,21 +261,7 @@ static int asks_for_itself(void)
 	return vmm_end();
 }
 
-static void pin_ends_with_the_mapping(void **state)
+TEST(pin_ends_with_the_mapping)
 {
-	(void)state;
 	vmm_run(asks_for_itself);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(segment_moves_in_exact_alone),
-	    cmocka_unit_test(what_others_may_know_stays),
-	    cmocka_unit_test(what_is_shown_before_it_is_mapped_is_the_drivers),
-	    cmocka_unit_test(long_memory_lies_in_pieces),
-	    cmocka_unit_test(pin_ends_with_the_mapping),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

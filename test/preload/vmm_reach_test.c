@@ -3,18 +3,13 @@
  * that may not. Natively, and under the library whatever vmm.spill is (vmm_help.h).
  */
 #include "test/preload/vmm_help.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 /* ---- devices, contexts ---- */
 
@@ -143,16 +138,14 @@ static int no_context(void)
 	return vmm_end();
 }
 
-static void each_device_has_the_access_it_was_given(void **state)
+TEST(each_device_has_the_access_it_was_given)
 {
-	(void)state;
 	vmm_run(two_devices);
 	vmm_run(full_on_both);
 }
 
-static void memory_is_no_contexts(void **state)
+TEST(memory_is_no_contexts)
 {
-	(void)state;
 	vmm_run(contexts_end);
 	vmm_run(no_context);
 }
@@ -215,9 +208,8 @@ static int kernel_in_what_was_unmapped(void)
 	return dies(at + MIB, at);
 }
 
-static void kernel_that_goes_where_it_may_not_ends_its_context(void **state)
+TEST(kernel_that_goes_where_it_may_not_ends_its_context)
 {
-	(void)state;
 	vmm_run(kernel_in_a_hole);
 	vmm_run(kernel_writes_what_is_to_be_read);
 	vmm_run(kernel_in_what_was_unmapped);
@@ -393,28 +385,13 @@ static int forks(void)
 	return vmm_end();
 }
 
-static void exported_memory_is_the_same_wherever_it_is_imported(void **state)
+TEST(exported_memory_is_the_same_wherever_it_is_imported)
 {
-	(void)state;
 	vmm_run(imported_here);
 	vmm_run(imported_there);
 }
 
-static void fork_leaves_memory_as_it_is(void **state)
+TEST(fork_leaves_memory_as_it_is)
 {
-	(void)state;
 	vmm_run(forks);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_device_has_the_access_it_was_given),
-	    cmocka_unit_test(memory_is_no_contexts),
-	    cmocka_unit_test(kernel_that_goes_where_it_may_not_ends_its_context),
-	    cmocka_unit_test(exported_memory_is_the_same_wherever_it_is_imported),
-	    cmocka_unit_test(fork_leaves_memory_as_it_is),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

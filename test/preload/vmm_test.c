@@ -4,14 +4,9 @@
  * H100 (rules_memory_test).
  */
 #include "test/preload/vmm_help.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define REFUSED(call)     CHECK((call) == CUDA_ERROR_INVALID_VALUE)
 #define UNSUPPORTED(call) CHECK((call) == CUDA_ERROR_NOT_SUPPORTED)
@@ -114,9 +109,8 @@ static int reservations_that_are_not_freed(void)
 	return vmm_end();
 }
 
-static void what_is_wrong_with_a_reservation_is_refused(void **state)
+TEST(what_is_wrong_with_a_reservation_is_refused)
 {
-	(void)state;
 	vmm_run(wrong_reservations);
 	vmm_run(alignments);
 	vmm_run(hints);
@@ -207,9 +201,8 @@ static int several_are_unmapped(void)
 	return vmm_end();
 }
 
-static void what_is_wrong_with_a_mapping_is_refused(void **state)
+TEST(what_is_wrong_with_a_mapping_is_refused)
 {
-	(void)state;
 	vmm_run(wrong_mappings);
 	vmm_run(unmaps);
 	vmm_run(several_are_unmapped);
@@ -327,9 +320,8 @@ static int properties(void)
 	return vmm_end();
 }
 
-static void handles_are_counted_and_say_what_was_asked_for(void **state)
+TEST(handles_are_counted_and_say_what_was_asked_for)
 {
-	(void)state;
 	vmm_run(wrong_handles);
 	vmm_run(references);
 	vmm_run(properties);
@@ -423,9 +415,8 @@ static int access_is_taken_back(void)
 	return vmm_end();
 }
 
-static void access_is_what_was_set_last(void **state)
+TEST(access_is_what_was_set_last)
 {
-	(void)state;
 	vmm_run(access_is_set);
 	vmm_run(access_is_taken_back);
 }
@@ -578,23 +569,9 @@ static int answers_before_access(void)
 	return vmm_end();
 }
 
-static void answers_about_an_address_are_those_of_mapped_memory(void **state)
+TEST(answers_about_an_address_are_those_of_mapped_memory)
 {
-	(void)state;
 	vmm_run(answers);
 	vmm_run(answers_of_further_mappings);
 	vmm_run(answers_before_access);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_wrong_with_a_reservation_is_refused),
-	    cmocka_unit_test(what_is_wrong_with_a_mapping_is_refused),
-	    cmocka_unit_test(handles_are_counted_and_say_what_was_asked_for),
-	    cmocka_unit_test(access_is_what_was_set_last),
-	    cmocka_unit_test(answers_about_an_address_are_those_of_mapped_memory),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

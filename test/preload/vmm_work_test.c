@@ -4,18 +4,13 @@
  * reach it: vmm_reach_test.c.
  */
 #include "test/preload/vmm_help.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 /* ---- across borders ---- */
 
@@ -70,9 +65,8 @@ static int copies_and_kernels(void)
 	return vmm_end();
 }
 
-static void copies_and_kernels_cross_the_borders_of_handles(void **state)
+TEST(copies_and_kernels_cross_the_borders_of_handles)
 {
-	(void)state;
 	vmm_run(copies_and_kernels);
 }
 
@@ -181,16 +175,14 @@ static int aliases(void)
 	return vmm_end();
 }
 
-static void handle_takes_its_contents_along(void **state)
+TEST(handle_takes_its_contents_along)
 {
-	(void)state;
 	vmm_run(handles_change_places);
 	vmm_run(handles_lie_by);
 }
 
-static void aliases_see_the_same_memory(void **state)
+TEST(aliases_see_the_same_memory)
 {
-	(void)state;
 	vmm_run(aliases);
 }
 
@@ -246,9 +238,8 @@ static int graphs(void)
 	return vmm_end();
 }
 
-static void graph_runs_over_many_handles_again_and_again(void **state)
+TEST(graph_runs_over_many_handles_again_and_again)
 {
-	(void)state;
 	vmm_run(graphs);
 }
 
@@ -317,9 +308,8 @@ static int threads(void)
 	return vmm_end();
 }
 
-static void threads_map_and_unmap_at_once(void **state)
+TEST(threads_map_and_unmap_at_once)
 {
-	(void)state;
 	vmm_run(threads);
 }
 
@@ -388,29 +378,12 @@ static int sleeps_and_wakes(void)
 	return vmm_end();
 }
 
-static void out_of_memory_is_told_when_it_is_made(void **state)
+TEST(out_of_memory_is_told_when_it_is_made)
 {
-	(void)state;
 	vmm_run(fills);
 }
 
-static void memory_that_is_released_can_be_had_again(void **state)
+TEST(memory_that_is_released_can_be_had_again)
 {
-	(void)state;
 	vmm_run(sleeps_and_wakes);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(copies_and_kernels_cross_the_borders_of_handles),
-	    cmocka_unit_test(handle_takes_its_contents_along),
-	    cmocka_unit_test(aliases_see_the_same_memory),
-	    cmocka_unit_test(graph_runs_over_many_handles_again_and_again),
-	    cmocka_unit_test(threads_map_and_unmap_at_once),
-	    cmocka_unit_test(out_of_memory_is_told_when_it_is_made),
-	    cmocka_unit_test(memory_that_is_released_can_be_had_again),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,11 @@
  * libyaml also has must not be called by ours either.
  */
 #include "test/preload/driver.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <yaml.h>
 
 static unsigned scalars(const char *text)
@@ -32,23 +29,14 @@ static unsigned scalars(const char *text)
 	return n;
 }
 
-static void the_programs_libyaml_and_ours_do_not_meet(void **state)
+TEST(the_programs_libyaml_and_ours_do_not_meet)
 {
 	CUdeviceptr block;
 
-	(void)state;
 	assert_int_equal(scalars("a: [1, 2, 3]\nb: c\n"), 6);
 	driver_start(0);
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 4 * MIB), CUDA_SUCCESS); /* reads a policy file */
 	assert_false(driver_is_heap(block));
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 	assert_int_equal(scalars("a: [1, 2, 3]\nb: c\n"), 6);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_programs_libyaml_and_ours_do_not_meet),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,18 +5,13 @@
 #ifndef SPILLWAY_TEST_MODEL_H
 #define SPILLWAY_TEST_MODEL_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdatomic.h>
 #include "sim.h"
+#include "test/test.h"
 
 #define MIB         ((size_t)1 << 20)
 #define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
 #define is(e, call) assert_int_equal((call), (e))
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, model_set_up, model_tear_down)
 
 /* For each test a context of its own, the kernels loaded into it; at its end nothing may be left in the model. */
 int model_set_up(void **state);

@@ -117,11 +117,10 @@ static void wait_for(CUdeviceptr at, bool same, uint32_t value)
 
 /* ---- two addresses of one memory ---- */
 
-static void one_handle_at_two_addresses_is_one_memory(void **state)
+TEST(one_handle_at_two_addresses_is_one_memory)
 {
 	static const CUmemLocationType types[] = {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST};
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		CUmemGenericAllocationHandle handle = new_handle(types[i], CHUNK);
 		CUdeviceptr one = map_at_new_address(handle, CHUNK), two = map_at_new_address(handle, CHUNK);
@@ -145,13 +144,12 @@ static void one_handle_at_two_addresses_is_one_memory(void **state)
 	}
 }
 
-static void copies_go_both_ways_at_once_between_device_and_host_handles(void **state)
+TEST(copies_go_both_ways_at_once_between_device_and_host_handles)
 {
 	CUdeviceptr device = map_new(CU_MEM_LOCATION_TYPE_DEVICE, 2 * CHUNK);
 	CUdeviceptr host = map_new(CU_MEM_LOCATION_TYPE_HOST_NUMA, 2 * CHUNK);
 	CUstream out = new_stream(), in = new_stream();
 
-	(void)state;
 	ok(model_launch_fill(device, 100, CHUNK / 4, 0));
 	ok(model_launch_fill(host + CHUNK, 200, CHUNK / 4, 0));
 	ok(cuCtxSynchronize());
@@ -170,13 +168,12 @@ static void copies_go_both_ways_at_once_between_device_and_host_handles(void **s
 	give_back(host, 2 * CHUNK);
 }
 
-static void a_copy_that_a_kernel_overtakes_is_torn(void **state)
+TEST(a_copy_that_a_kernel_overtakes_is_torn)
 {
 	CUdeviceptr from = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK), to = map_new(CU_MEM_LOCATION_TYPE_HOST, CHUNK);
 	CUstream copying = new_stream(), computing = new_stream();
 	size_t last = CHUNK / 4 - 1;
 
-	(void)state;
 	ok(model_launch_fill(from, 1, CHUNK / 4, 0));
 	ok(cuMemsetD8(to, 0, CHUNK));
 	ok(cuCtxSynchronize());
@@ -198,12 +195,11 @@ static void a_copy_that_a_kernel_overtakes_is_torn(void **state)
 
 /* ---- changes beside work, and under it ---- */
 
-static void mapping_calls_do_not_wait_for_kernels(void **state)
+TEST(mapping_calls_do_not_wait_for_kernels)
 {
 	CUdeviceptr used = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK), other;
 	CUstream stream = new_stream();
 
-	(void)state;
 	ok(cuMemsetD32(used, 0, 1));
 	ok(cuCtxSynchronize()); /* the stream does not wait for the set, and neither does the unmapping at the end */
 	ok(launch("touch", used, stream));
@@ -287,35 +283,30 @@ static void protect(CUdeviceptr at, size_t bytes)
 	ok(cuMemUnmap(at, bytes));
 }
 
-static void unmapping_under_a_kernel_kills_the_context(void **state)
+TEST(unmapping_under_a_kernel_kills_the_context)
 {
-	(void)state;
 	kill_by(unmap, "touch");
 }
 
-static void unmapping_what_a_kernel_found_in_memory_kills_the_context(void **state)
+TEST(unmapping_what_a_kernel_found_in_memory_kills_the_context)
 {
-	(void)state;
 	kill_by(unmap, "touch_hidden");
 }
 
-static void exchanging_the_mapping_under_a_kernel_kills_the_context(void **state)
+TEST(exchanging_the_mapping_under_a_kernel_kills_the_context)
 {
-	(void)state;
 	kill_by(exchange, "touch");
 }
 
-static void changing_the_protection_under_a_kernel_kills_the_context(void **state)
+TEST(changing_the_protection_under_a_kernel_kills_the_context)
 {
-	(void)state;
 	kill_by(protect, "touch");
 }
 
-static void unmapping_under_a_copy_kills_the_context(void **state)
+TEST(unmapping_under_a_copy_kills_the_context)
 {
 	CUdeviceptr from = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK), to = map_new(CU_MEM_LOCATION_TYPE_HOST, CHUNK);
 
-	(void)state;
 	ok(cuMemsetD32(from, 7, CHUNK / 4));
 	ok(cuMemsetD32(to, 0, CHUNK / 4));
 	ok(cuCtxSynchronize());
@@ -330,7 +321,7 @@ static void unmapping_under_a_copy_kills_the_context(void **state)
 }
 
 /* As the driver does (an H200, driver 580; an H100 also after an assertion): context_died_of() rests on it. */
-static void a_dead_context_gives_its_error_for_the_range_of_priorities(void **state)
+TEST(a_dead_context_gives_its_error_for_the_range_of_priorities)
 {
 	static const struct {
 		const char *kernel;
@@ -338,7 +329,6 @@ static void a_dead_context_gives_its_error_for_the_range_of_priorities(void **st
 	} ways[] = {{"touch", CUDA_ERROR_ILLEGAL_ADDRESS}, {"assert", CUDA_ERROR_ASSERT}};
 	CUdeviceptr nowhere;
 
-	(void)state;
 	ok(cuMemAddressReserve(&nowhere, CHUNK, 0, 0, 0));
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 		int least = 7, greatest = 7;
@@ -357,12 +347,11 @@ static void a_dead_context_gives_its_error_for_the_range_of_priorities(void **st
 
 /* ---- what holds a stream ---- */
 
-static void a_value_that_another_stream_writes_releases_a_stream(void **state)
+TEST(a_value_that_another_stream_writes_releases_a_stream)
 {
 	CUdeviceptr word = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK);
 	CUstream held = new_stream(), other = new_stream();
 
-	(void)state;
 	ok(cuMemsetD32(word, 0, 2));
 	ok(cuCtxSynchronize());
 	ok(cuStreamWaitValue32(held, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -384,13 +373,12 @@ static void take_and_leave(void *lock)
 	pthread_mutex_unlock(lock);
 }
 
-static void a_host_function_holds_its_stream_alone(void **state)
+TEST(a_host_function_holds_its_stream_alone)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	CUdeviceptr at = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK);
 	CUstream held = new_stream(), other = new_stream();
 
-	(void)state;
 	ok(cuMemsetD32(at, 0, 1));
 	ok(cuCtxSynchronize());
 	pthread_mutex_lock(&lock);
@@ -408,23 +396,10 @@ static void a_host_function_holds_its_stream_alone(void **state)
 	give_back(at, CHUNK);
 }
 
+EACH_TEST(model_set_up, model_tear_down)
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    TEST(one_handle_at_two_addresses_is_one_memory),
-	    TEST(copies_go_both_ways_at_once_between_device_and_host_handles),
-	    TEST(a_copy_that_a_kernel_overtakes_is_torn),
-	    TEST(mapping_calls_do_not_wait_for_kernels),
-	    TEST(unmapping_under_a_kernel_kills_the_context),
-	    TEST(unmapping_what_a_kernel_found_in_memory_kills_the_context),
-	    TEST(exchanging_the_mapping_under_a_kernel_kills_the_context),
-	    TEST(changing_the_protection_under_a_kernel_kills_the_context),
-	    TEST(unmapping_under_a_copy_kills_the_context),
-	    TEST(a_dead_context_gives_its_error_for_the_range_of_priorities),
-	    TEST(a_value_that_another_stream_writes_releases_a_stream),
-	    TEST(a_host_function_holds_its_stream_alone),
-	};
-
 	alarm(60 * TEST_SLOWNESS);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

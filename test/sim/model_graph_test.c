@@ -62,7 +62,7 @@ static void run_and_end(CUgraph graph)
 	ok(cuGraphDestroy(graph));
 }
 
-static void values_are_waited_for_and_written_in_order(void **state)
+TEST(values_are_waited_for_and_written_in_order)
 {
 	CUstreamBatchMemOpParams ops[3] = {
 	    {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .value = 5}},
@@ -72,7 +72,6 @@ static void values_are_waited_for_and_written_in_order(void **state)
 	CUgraph graph;
 	CUgraphNode node;
 
-	(void)state;
 	begin();
 	p.ctx = model_context;
 	ops[0].writeValue.address = ops[1].waitValue.address = memory;
@@ -89,13 +88,12 @@ static void values_are_waited_for_and_written_in_order(void **state)
 	end();
 }
 
-static void child_graphs_run_with_their_parents_and_can_be_replaced(void **state)
+TEST(child_graphs_run_with_their_parents_and_can_be_replaced)
 {
 	CUgraph inner, middle, outer, other;
 	CUgraphNode node;
 	CUgraphExec exec;
 
-	(void)state;
 	begin();
 	inner = set_graph(memory, 1);
 	middle = set_graph(memory + 4, 2);
@@ -120,9 +118,8 @@ static void child_graphs_run_with_their_parents_and_can_be_replaced(void **state
 	end();
 }
 
-static void a_condition_runs_the_body_its_first_value_chooses(void **state)
+TEST(a_condition_runs_the_body_its_first_value_chooses)
 {
-	(void)state;
 	begin();
 	for (unsigned value = 0; value < 2; value++) {
 		CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
@@ -144,7 +141,7 @@ static void a_condition_runs_the_body_its_first_value_chooses(void **state)
 	end();
 }
 
-static void memory_of_a_graph_is_there_until_it_ends(void **state)
+TEST(memory_of_a_graph_is_there_until_it_ends)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = MIB};
 	struct sim_live before, after;
@@ -152,7 +149,6 @@ static void memory_of_a_graph_is_there_until_it_ends(void **state)
 	cuuint64_t bytes;
 	CUgraph graph;
 
-	(void)state;
 	begin();
 	before = sim_live();
 	alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -175,14 +171,13 @@ static void memory_of_a_graph_is_there_until_it_ends(void **state)
 	end();
 }
 
-static void a_node_of_an_instance_does_what_it_was_set_to(void **state)
+TEST(a_node_of_an_instance_does_what_it_was_set_to)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
 	CUgraphExec exec;
 	CUgraphNode node;
 	CUgraph graph;
 
-	(void)state;
 	begin();
 	ok(cuGraphCreate(&graph, 0));
 	node = add_set(graph, memory, 1);
@@ -205,15 +200,4 @@ static void a_node_of_an_instance_does_what_it_was_set_to(void **state)
 	end();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(values_are_waited_for_and_written_in_order),
-	    TEST(child_graphs_run_with_their_parents_and_can_be_replaced),
-	    TEST(a_condition_runs_the_body_its_first_value_chooses),
-	    TEST(memory_of_a_graph_is_there_until_it_ends),
-	    TEST(a_node_of_an_instance_does_what_it_was_set_to),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

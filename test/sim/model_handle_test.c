@@ -22,13 +22,12 @@ static CUevent new_event(void)
 	return event;
 }
 
-static void a_destroyed_stream_is_not_used(void **state)
+TEST(a_destroyed_stream_is_not_used)
 {
 	CUstream stream = new_stream(), working = new_stream();
 	unsigned long before = sim_broken_rules();
 	CUevent event = new_event();
 
-	(void)state;
 	ok(cuStreamDestroy(stream));
 	is(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream));
 	assert_int_equal(sim_broken_rules(), before + 1);
@@ -51,12 +50,11 @@ static void a_destroyed_stream_is_not_used(void **state)
 	ok(cuEventDestroy(event));
 }
 
-static void a_destroyed_event_is_not_used(void **state)
+TEST(a_destroyed_event_is_not_used)
 {
 	CUevent event = new_event(), again;
 	unsigned long before = sim_broken_rules();
 
-	(void)state;
 	ok(cuEventDestroy(event));
 	is(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(event));
 	is(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, NULL));
@@ -69,11 +67,10 @@ static void a_destroyed_event_is_not_used(void **state)
 	assert_int_equal(sim_broken_rules(), before + 3);
 }
 
-static void handles_are_given_out_anew_by_order_alone(void **state)
+TEST(handles_are_given_out_anew_by_order_alone)
 {
 	CUstream stream = new_stream(), other;
 
-	(void)state;
 	ok(cuStreamDestroy(stream));
 	other = new_stream();
 	assert_ptr_not_equal(other, stream);
@@ -89,13 +86,12 @@ static void handles_are_given_out_anew_by_order_alone(void **state)
 /*
  * An event says what it said of the stream that had the handle before; a record on the handle is one of the new stream.
  */
-static void events_know_the_streams_of_one_handle_apart(void **state)
+TEST(events_know_the_streams_of_one_handle_apart)
 {
 	CUevent before = new_event(), after = new_event();
 	CUstream stream = new_stream(), again;
 	CUdeviceptr at;
 
-	(void)state;
 	sim_switch("REUSE", 1);
 	ok(cuMemAlloc(&at, 4096));
 	ok(model_launch_fill(at, 1, 1024, stream));
@@ -119,13 +115,12 @@ static void events_know_the_streams_of_one_handle_apart(void **state)
 	ok(cuEventDestroy(after));
 }
 
-static void a_contexts_handle_is_given_out_anew(void **state)
+TEST(a_contexts_handle_is_given_out_anew)
 {
 	CUcontext context, again, popped;
 	unsigned version;
 	CUevent event;
 
-	(void)state;
 	ok(cuCtxCreate(&context, NULL, 0, 0));
 	event = new_event();
 	ok(cuCtxDestroy(context));
@@ -154,13 +149,12 @@ static void *record_it(void *argument)
 	return cuEventRecord(both[0], both[1]) == CUDA_SUCCESS ? argument : NULL;
 }
 
-static void a_call_stands_still_until_it_is_told_to_go_on(void **state)
+TEST(a_call_stands_still_until_it_is_told_to_go_on)
 {
 	CUevent event = new_event();
 	void *both[] = {event, new_stream()}, *result;
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(sim_stalled(), 0);
 	sim_stall_at("cuEventRecord", 2);
 	ok(cuEventRecord(event, both[1]));
@@ -177,16 +171,4 @@ static void a_call_stands_still_until_it_is_told_to_go_on(void **state)
 	ok(cuEventDestroy(event));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_destroyed_stream_is_not_used),
-	    TEST(a_destroyed_event_is_not_used),
-	    TEST(handles_are_given_out_anew_by_order_alone),
-	    TEST(events_know_the_streams_of_one_handle_apart),
-	    TEST(a_contexts_handle_is_given_out_anew),
-	    TEST(a_call_stands_still_until_it_is_told_to_go_on),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

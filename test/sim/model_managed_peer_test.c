@@ -55,6 +55,8 @@ static int tear_down(void **state)
 	return model_tear_down(state);
 }
 
+EACH_TEST(set_up, tear_down)
+
 static CUdeviceptr managed(void)
 {
 	CUdeviceptr at;
@@ -96,11 +98,10 @@ static void advise(CUdeviceptr at, CUmem_advise advice, CUdevice device)
 			    .id = device == CU_DEVICE_CPU ? 0 : device}));
 }
 
-static void pages_follow_from_device_to_device(void **state)
+TEST(pages_follow_from_device_to_device)
 {
 	CUdeviceptr at = managed();
 
-	(void)state;
 	for (int d = 0; d < DEVICES; d++) {
 		unsigned long faults = sim_managed_of(d).gpu_faults;
 		size_t in = sim_managed_of(d).bytes_in;
@@ -118,11 +119,10 @@ static void pages_follow_from_device_to_device(void **state)
 	assert_int_equal(sim_managed().resident, 0);
 }
 
-static void what_prefers_a_device_is_mapped_by_those_that_reach_it(void **state)
+TEST(what_prefers_a_device_is_mapped_by_those_that_reach_it)
 {
 	CUdeviceptr at = managed();
 
-	(void)state;
 	advise(at, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 0);
 	writes(1, at, 1); /* the first touch makes it where it is preferred */
 	is_on(at, ON(0));
@@ -139,11 +139,10 @@ static void what_prefers_a_device_is_mapped_by_those_that_reach_it(void **state)
 	ok(cuMemFree(at));
 }
 
-static void who_is_said_to_access_maps_what_it_reaches(void **state)
+TEST(who_is_said_to_access_maps_what_it_reaches)
 {
 	CUdeviceptr at = managed();
 
-	(void)state;
 	writes(0, at, 1);
 	advise(at, CU_MEM_ADVISE_SET_ACCESSED_BY, 1);
 	advise(at, CU_MEM_ADVISE_SET_ACCESSED_BY, 2);
@@ -158,11 +157,10 @@ static void who_is_said_to_access_maps_what_it_reaches(void **state)
 	ok(cuMemFree(at));
 }
 
-static void every_reader_has_a_copy_until_one_writes(void **state)
+TEST(every_reader_has_a_copy_until_one_writes)
 {
 	CUdeviceptr at = managed();
 
-	(void)state;
 	writes(0, at, 1);
 	advise(at, CU_MEM_ADVISE_SET_ACCESSED_BY, 1);
 	reads(1, at);
@@ -181,11 +179,10 @@ static void every_reader_has_a_copy_until_one_writes(void **state)
 }
 
 /* Device 2 is full of what does not give way: what it touches it maps, on the host where it cannot reach it. */
-static void where_there_is_no_room_it_is_mapped_where_it_can_be(void **state)
+TEST(where_there_is_no_room_it_is_mapped_where_it_can_be)
 {
 	CUdeviceptr at = managed(), full;
 
-	(void)state;
 	ok(cuCtxSetCurrent(contexts[2]));
 	ok(cuMemAlloc(&full, 16 * MIB));
 	writes(0, at, 1);
@@ -196,12 +193,11 @@ static void where_there_is_no_room_it_is_mapped_where_it_can_be(void **state)
 	ok(cuMemFree(at));
 }
 
-static void a_prefetch_names_any_device_whoever_owns_the_stream(void **state)
+TEST(a_prefetch_names_any_device_whoever_owns_the_stream)
 {
 	CUdeviceptr at = managed();
 	CUstream stream;
 
-	(void)state;
 	ok(cuCtxSetCurrent(contexts[1]));
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int d = DEVICES; d--;) {
@@ -218,19 +214,4 @@ static void a_prefetch_names_any_device_whoever_owns_the_stream(void **state)
 				 stream));
 	ok(cuStreamDestroy(stream));
 	ok(cuMemFree(at));
-}
-
-int main(void)
-{
-#define SEVERAL(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-	const struct CMUnitTest tests[] = {
-	    SEVERAL(pages_follow_from_device_to_device),
-	    SEVERAL(what_prefers_a_device_is_mapped_by_those_that_reach_it),
-	    SEVERAL(who_is_said_to_access_maps_what_it_reaches),
-	    SEVERAL(every_reader_has_a_copy_until_one_writes),
-	    SEVERAL(where_there_is_no_room_it_is_mapped_where_it_can_be),
-	    SEVERAL(a_prefetch_names_any_device_whoever_owns_the_stream),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

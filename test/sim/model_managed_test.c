@@ -78,11 +78,10 @@ static void cpu_reads(CUdeviceptr at, size_t bytes)
 	ok(cuMemFree(out));
 }
 
-static void pages_appear_where_they_are_touched_first(void **state)
+TEST(pages_appear_where_they_are_touched_first)
 {
 	CUdeviceptr at = managed(4 * PAGE);
 
-	(void)state;
 	since();
 	assert_int_equal(pages_on(at, 4 * PAGE, 0), 4);
 	device_writes(at, PAGE, 1);
@@ -99,12 +98,11 @@ static void pages_appear_where_they_are_touched_first(void **state)
 	assert_int_equal(since().resident, 0);
 }
 
-static void one_address_serves_both_sides_and_pages_follow(void **state)
+TEST(one_address_serves_both_sides_and_pages_follow)
 {
 	CUdeviceptr at = managed(2 * PAGE);
 	uint32_t *words = (uint32_t *)at;
 
-	(void)state;
 	since();
 	words[0] = 4711; /* not seen by the model, but there */
 	device_writes(at + PAGE, PAGE, 7);
@@ -128,12 +126,11 @@ static void one_address_serves_both_sides_and_pages_follow(void **state)
 	ok(cuMemFree(at));
 }
 
-static void copies_and_sets_touch_like_kernels(void **state)
+TEST(copies_and_sets_touch_like_kernels)
 {
 	uint32_t word[2] = {5, 6};
 	CUdeviceptr at = managed(3 * PAGE);
 
-	(void)state;
 	since();
 	ok(cuMemsetD32(at, 3, WORDS));
 	ok(cuMemcpyHtoD(at + PAGE, word, 8));
@@ -147,13 +144,12 @@ static void copies_and_sets_touch_like_kernels(void **state)
 	ok(cuMemFree(at));
 }
 
-static void memory_larger_than_the_device_works_and_the_oldest_pages_go(void **state)
+TEST(memory_larger_than_the_device_works_and_the_oldest_pages_go)
 {
 	enum { PAGES = 64, ROOM = 16 };
 	CUdeviceptr at;
 	size_t is_free, total;
 
-	(void)state;
 	sim_switch("MEMORY", ROOM * PAGE);
 	at = managed(PAGES * PAGE);
 	since();
@@ -174,11 +170,10 @@ static void memory_larger_than_the_device_works_and_the_oldest_pages_go(void **s
 	sim_switch("MEMORY", 256 * MIB);
 }
 
-static void what_is_allocated_takes_room_from_what_is_managed(void **state)
+TEST(what_is_allocated_takes_room_from_what_is_managed)
 {
 	CUdeviceptr at, block;
 
-	(void)state;
 	sim_switch("MEMORY", 4 * MIB);
 	at = managed(4 * MIB);
 	device_writes(at, 4 * MIB, 1);
@@ -198,11 +193,10 @@ static void what_is_allocated_takes_room_from_what_is_managed(void **state)
 
 /* ---- advice ---- */
 
-static void preferred_on_the_host_is_reached_over_the_link(void **state)
+TEST(preferred_on_the_host_is_reached_over_the_link)
 {
 	CUdeviceptr at = managed(2 * PAGE);
 
-	(void)state;
 	ok(cuMemAdvise(at, 2 * PAGE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, HOST));
 	since();
 	device_writes(at, 2 * PAGE, 1);
@@ -216,11 +210,10 @@ static void preferred_on_the_host_is_reached_over_the_link(void **state)
 	ok(cuMemFree(at));
 }
 
-static void a_page_not_where_it_is_preferred_migrates(void **state)
+TEST(a_page_not_where_it_is_preferred_migrates)
 {
 	CUdeviceptr at = managed(PAGE);
 
-	(void)state;
 	device_writes(at, PAGE, 1);
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, GPU_0));
 	cpu_reads(at, PAGE); /* the CPU cannot map the device's memory */
@@ -230,11 +223,10 @@ static void a_page_not_where_it_is_preferred_migrates(void **state)
 	ok(cuMemFree(at));
 }
 
-static void who_is_said_to_access_maps_without_faults(void **state)
+TEST(who_is_said_to_access_maps_without_faults)
 {
 	CUdeviceptr at = managed(PAGE);
 
-	(void)state;
 	cpu_reads(at, PAGE);
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_SET_ACCESSED_BY, GPU_0));
 	since();
@@ -248,11 +240,10 @@ static void who_is_said_to_access_maps_without_faults(void **state)
 	ok(cuMemFree(at));
 }
 
-static void read_mostly_pages_are_duplicated_until_they_are_written(void **state)
+TEST(read_mostly_pages_are_duplicated_until_they_are_written)
 {
 	CUdeviceptr at = managed(PAGE);
 
-	(void)state;
 	((uint32_t *)at)[0] = 8;
 	cpu_reads(at, PAGE);
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, HOST));
@@ -275,11 +266,10 @@ static void read_mostly_pages_are_duplicated_until_they_are_written(void **state
 	ok(cuMemFree(at));
 }
 
-static void evicting_a_duplicate_moves_nothing(void **state)
+TEST(evicting_a_duplicate_moves_nothing)
 {
 	CUdeviceptr at, block;
 
-	(void)state;
 	sim_switch("MEMORY", 4 * MIB);
 	at = managed(PAGE);
 	cpu_reads(at, PAGE);
@@ -300,12 +290,11 @@ static void evicting_a_duplicate_moves_nothing(void **state)
 
 /* ---- prefetch ---- */
 
-static void a_prefetch_moves_in_its_turn_and_spares_the_faults(void **state)
+TEST(a_prefetch_moves_in_its_turn_and_spares_the_faults)
 {
 	CUdeviceptr at = managed(4 * PAGE);
 	CUstream stream;
 
-	(void)state;
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	cpu_reads(at, 2 * PAGE);
 	since();
@@ -337,12 +326,11 @@ static void look_up_the_old_spellings(void)
 	assert_ptr_not_equal(old_prefetch, &cuMemPrefetchAsync);
 }
 
-static void the_spellings_of_cuda_8_name_devices(void **state)
+TEST(the_spellings_of_cuda_8_name_devices)
 {
 	CUdeviceptr at = managed(PAGE);
 	int value[2];
 
-	(void)state;
 	look_up_the_old_spellings();
 	ok(old_prefetch(at, PAGE, 0, 0));
 	ok(cuCtxSynchronize());
@@ -365,7 +353,7 @@ static void the_spellings_of_cuda_8_name_devices(void **state)
 
 /* ---- questions, errors ---- */
 
-static void a_range_has_what_all_its_pages_have(void **state)
+TEST(a_range_has_what_all_its_pages_have)
 {
 	CUdeviceptr at = managed(2 * PAGE);
 	int value, type;
@@ -374,7 +362,6 @@ static void a_range_has_what_all_its_pages_have(void **state)
 	CUmem_range_attribute which[] = {CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION,
 					 CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE};
 
-	(void)state;
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, HOST));
 	ok(cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, at, PAGE));
 	assert_int_equal(value, 1);
@@ -393,12 +380,11 @@ static void a_range_has_what_all_its_pages_have(void **state)
 	ok(cuMemFree(at));
 }
 
-static void only_managed_memory_takes_advice(void **state)
+TEST(only_managed_memory_takes_advice)
 {
 	void *own = malloc(PAGE);
 	CUdeviceptr block, at = managed(PAGE);
 
-	(void)state;
 	ok(cuMemAlloc(&block, PAGE));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(block, PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, HOST));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(block, PAGE, GPU_0, 0, 0));
@@ -421,12 +407,11 @@ static void only_managed_memory_takes_advice(void **state)
 	free(own);
 }
 
-static void a_device_with_pageable_access_reaches_what_the_process_has(void **state)
+TEST(a_device_with_pageable_access_reaches_what_the_process_has)
 {
 	uint32_t *own = calloc(WORDS, 4), word = 0;
 	int value;
 
-	(void)state;
 	ok(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0));
 	assert_int_equal(value, 0);
 	is(CUDA_ERROR_INVALID_VALUE, cuMemsetD32((CUdeviceptr)own, 3, WORDS));
@@ -443,12 +428,11 @@ static void a_device_with_pageable_access_reaches_what_the_process_has(void **st
 	free(own);
 }
 
-static void without_concurrent_access_it_is_device_memory(void **state)
+TEST(without_concurrent_access_it_is_device_memory)
 {
 	CUdeviceptr at;
 	int value;
 
-	(void)state;
 	sim_switch("CONCURRENT_MANAGED", 0);
 	ok(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 0));
 	assert_int_equal(value, 0);
@@ -467,11 +451,10 @@ static void without_concurrent_access_it_is_device_memory(void **state)
 	sim_switch("CONCURRENT_MANAGED", 1);
 }
 
-static void what_is_freed_is_gone_for_kernels(void **state)
+TEST(what_is_freed_is_gone_for_kernels)
 {
 	CUdeviceptr at = managed(2 * PAGE), word;
 
-	(void)state;
 	ok(cuMemAlloc(&word, 8));
 	ok(cuMemcpyHtoD(word, &at, 8));
 	ok(cuMemFree(at));
@@ -480,27 +463,4 @@ static void what_is_freed_is_gone_for_kernels(void **state)
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(pages_appear_where_they_are_touched_first),
-	    TEST(one_address_serves_both_sides_and_pages_follow),
-	    TEST(copies_and_sets_touch_like_kernels),
-	    TEST(memory_larger_than_the_device_works_and_the_oldest_pages_go),
-	    TEST(what_is_allocated_takes_room_from_what_is_managed),
-	    TEST(preferred_on_the_host_is_reached_over_the_link),
-	    TEST(a_page_not_where_it_is_preferred_migrates),
-	    TEST(who_is_said_to_access_maps_without_faults),
-	    TEST(read_mostly_pages_are_duplicated_until_they_are_written),
-	    TEST(evicting_a_duplicate_moves_nothing),
-	    TEST(a_prefetch_moves_in_its_turn_and_spares_the_faults),
-	    TEST(the_spellings_of_cuda_8_name_devices),
-	    TEST(a_range_has_what_all_its_pages_have),
-	    TEST(only_managed_memory_takes_advice),
-	    TEST(a_device_with_pageable_access_reaches_what_the_process_has),
-	    TEST(without_concurrent_access_it_is_device_memory),
-	    TEST(what_is_freed_is_gone_for_kernels),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

@@ -46,14 +46,13 @@ static void unmap_all(CUdeviceptr at, size_t bytes)
 	ok(cuMemAddressFree(at, bytes));
 }
 
-static void only_what_is_mapped_alike_all_over_leaves_the_process(void **state)
+TEST(only_what_is_mapped_alike_all_over_leaves_the_process)
 {
 	CUmemAllocationProp plain = on(CU_MEM_LOCATION_TYPE_DEVICE), special = plain;
 	CUmemGenericAllocationHandle handles[2];
 	CUdeviceptr at;
 	int file = -1;
 
-	(void)state;
 	special.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	special.allocFlags.gpuDirectRDMACapable = 1;
 	ok(cuMemAddressReserve(&at, 6 * MIB, 0, 0, 0));
@@ -83,13 +82,12 @@ static void only_what_is_mapped_alike_all_over_leaves_the_process(void **state)
 	ok(cuMemRelease(handles[1]));
 }
 
-static void data_survives_a_move_to_host_memory(void **state)
+TEST(data_survives_a_move_to_host_memory)
 {
 	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
 	CUmemGenericAllocationHandle host;
 	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE), other;
 
-	(void)state;
 	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	ok(model_launch_fill(at, 5, 1000, 0));
 	ok(cuMemAddressReserve(&other, 2 * MIB, 0, 0, 0));
@@ -111,14 +109,13 @@ static void data_survives_a_move_to_host_memory(void **state)
 	unmap_all(other, 2 * MIB);
 }
 
-static void over_capacity_is_out_of_memory(void **state)
+TEST(over_capacity_is_out_of_memory)
 {
 	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_DEVICE);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at;
 	size_t left, total;
 
-	(void)state;
 	ok(cuMemGetInfo(&left, &total));
 	assert_int_equal(total, 256 * MIB);
 	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, 258 * MIB, &prop, 0));
@@ -130,13 +127,12 @@ static void over_capacity_is_out_of_memory(void **state)
 	ok(cuMemFree(at));
 }
 
-static void who_reserves_all_addresses_leaves_the_driver_its_own(void **state)
+TEST(who_reserves_all_addresses_leaves_the_driver_its_own)
 {
 	CUdeviceptr at[64], block;
 	size_t bytes[64];
 	unsigned n = 0;
 
-	(void)state;
 	for (size_t most = (size_t)1 << 42; most >= 2 * MIB && n < 64;)
 		if (cuMemAddressReserve(&at[n], most, 0, 0, 0) == CUDA_SUCCESS)
 			bytes[n++] = most;
@@ -149,26 +145,24 @@ static void who_reserves_all_addresses_leaves_the_driver_its_own(void **state)
 		ok(cuMemAddressFree(at[n], bytes[n]));
 }
 
-static void host_access_is_a_broken_rule(void **state)
+TEST(host_access_is_a_broken_rule)
 {
 	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_HOST);
 	CUmemAccessDesc desc = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	unsigned long before = sim_broken_rules();
 
-	(void)state;
 	desc.location.type = CU_MEM_LOCATION_TYPE_HOST;
 	ok(cuMemSetAccess(at, 2 * MIB, &desc, 1));
 	assert_int_equal(sim_broken_rules(), before + 1);
 	unmap_all(at, 2 * MIB);
 }
 
-static void switched_off_vmm_is_not_supported(void **state)
+TEST(switched_off_vmm_is_not_supported)
 {
 	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
 	CUmemGenericAllocationHandle handle;
 	int has;
 
-	(void)state;
 	sim_switch("HOST_VMM", 0);
 	is(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, 2 * MIB, &prop, 0));
 	ok(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
@@ -181,13 +175,12 @@ static void switched_off_vmm_is_not_supported(void **state)
 
 /* ---- faults ---- */
 
-static void host_access_to_device_memory_faults(void **state)
+TEST(host_access_to_device_memory_faults)
 {
 	CUdeviceptr at;
 	int status;
 	pid_t child;
 
-	(void)state;
 	ok(cuMemAlloc(&at, MIB));
 	child = fork();
 	if (!child) {
@@ -200,13 +193,12 @@ static void host_access_to_device_memory_faults(void **state)
 	ok(cuMemFree(at));
 }
 
-static void kernel_on_unmapped_address_kills_the_context(void **state)
+TEST(kernel_on_unmapped_address_kills_the_context)
 {
 	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE);
 	unsigned long before = sim_broken_rules();
 	size_t left;
 
-	(void)state;
 	ok(model_launch_fill(at, 1, 10, 0)); /* mapped, but no access was set */
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemGetInfo(&left, NULL));
@@ -214,23 +206,21 @@ static void kernel_on_unmapped_address_kills_the_context(void **state)
 	unmap_all(at, 2 * MIB);
 }
 
-static void write_to_read_only_memory_kills_the_context(void **state)
+TEST(write_to_read_only_memory_kills_the_context)
 {
 	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE);
 
-	(void)state;
 	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	ok(model_launch_fill(at, 1, 10, 0));
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(0));
 	unmap_all(at, 2 * MIB);
 }
 
-static void copy_of_unmapped_memory_is_refused(void **state)
+TEST(copy_of_unmapped_memory_is_refused)
 {
 	CUdeviceptr at;
 	char bytes[16] = {0};
 
-	(void)state;
 	ok(cuMemAlloc(&at, 2 * MIB));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(at + 2 * MIB, bytes, 16));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(at + MIB, 0, 2 * MIB));
@@ -238,12 +228,11 @@ static void copy_of_unmapped_memory_is_refused(void **state)
 	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(bytes, at, 16));
 }
 
-static void new_memory_is_garbage(void **state)
+TEST(new_memory_is_garbage)
 {
 	CUdeviceptr at;
 	unsigned char byte;
 
-	(void)state;
 	ok(cuMemAlloc(&at, 4 * MIB));
 	assert_true(sim_peek(at + MIB, &byte, 1));
 	assert_int_equal(byte, 0xA5);
@@ -253,12 +242,11 @@ static void new_memory_is_garbage(void **state)
 
 /* ---- controls ---- */
 
-static void nth_call_fails_once(void **state)
+TEST(nth_call_fails_once)
 {
 	unsigned long before = sim_calls("cuMemAlloc_v2");
 	CUdeviceptr a, b;
 
-	(void)state;
 	sim_fail("cuMemAlloc_v2", 2, CUDA_ERROR_OUT_OF_MEMORY);
 	ok(cuMemAlloc(&a, 16));
 	assert_true(sim_fail_pending());
@@ -272,12 +260,11 @@ static void nth_call_fails_once(void **state)
 	ok(cuMemFree(b));
 }
 
-static void resolver_hands_out_exports_by_version(void **state)
+TEST(resolver_hands_out_exports_by_version)
 {
 	CUdriverProcAddressQueryResult status;
 	void *at;
 
-	(void)state;
 	ok(cuGetProcAddress("cuGetProcAddress", &at, 11030, 0, &status));
 	assert_ptr_equal(at, dlsym(RTLD_DEFAULT, "cuGetProcAddress"));
 	ok(cuGetProcAddress("cuGetProcAddress", &at, 12000, 0, NULL));
@@ -290,26 +277,24 @@ static void resolver_hands_out_exports_by_version(void **state)
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 }
 
-static void forked_child_is_not_initialized(void **state)
+TEST(forked_child_is_not_initialized)
 {
 	int status;
 	pid_t child = fork();
 	CUdeviceptr at;
 
-	(void)state;
 	if (!child)
 		_exit(cuMemAlloc(&at, 16) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
 	waitpid(child, &status, 0);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void context_takes_its_memory_with_it(void **state)
+TEST(context_takes_its_memory_with_it)
 {
 	CUcontext other;
 	CUdeviceptr at;
 	void *host;
 
-	(void)state;
 	ok(cuCtxCreate(&other, NULL, 0, 0));
 	ok(cuMemAlloc(&at, 100));
 	ok(cuMemHostAlloc(&host, 100, 0));
@@ -318,14 +303,13 @@ static void context_takes_its_memory_with_it(void **state)
 	assert_int_equal(sim_live().allocations, 0);
 }
 
-static void pitched_copies_copy_rows(void **state)
+TEST(pitched_copies_copy_rows)
 {
 	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
 	unsigned char rows[4][100], got[100];
 	CUdeviceptr at;
 	size_t pitch;
 
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		memset(rows[i], i + 1, 100);
 	ok(cuMemAllocPitch(&at, &pitch, 100, 4, 4));
@@ -343,26 +327,4 @@ static void pitched_copies_copy_rows(void **state)
 	ok(cuMemFree(at));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(only_what_is_mapped_alike_all_over_leaves_the_process),
-	    TEST(data_survives_a_move_to_host_memory),
-	    TEST(over_capacity_is_out_of_memory),
-	    TEST(who_reserves_all_addresses_leaves_the_driver_its_own),
-	    TEST(host_access_is_a_broken_rule),
-	    TEST(switched_off_vmm_is_not_supported),
-	    TEST(host_access_to_device_memory_faults),
-	    TEST(kernel_on_unmapped_address_kills_the_context),
-	    TEST(write_to_read_only_memory_kills_the_context),
-	    TEST(copy_of_unmapped_memory_is_refused),
-	    TEST(new_memory_is_garbage),
-	    TEST(nth_call_fails_once),
-	    TEST(resolver_hands_out_exports_by_version),
-	    TEST(forked_child_is_not_initialized),
-	    TEST(context_takes_its_memory_with_it),
-	    TEST(pitched_copies_copy_rows),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

@@ -28,9 +28,8 @@ static void close_all(void)
 }
 
 /* Both kernels are queued before the first one begins. The one that ran last is seen in memory. */
-static void a_kernel_that_may_overlap_runs_before_its_predecessor(void **state)
+TEST(a_kernel_that_may_overlap_runs_before_its_predecessor)
 {
-	(void)state;
 	open_all();
 	sim_hold();
 	ok(model_launch_fill(words, 100, N, stream));
@@ -41,9 +40,8 @@ static void a_kernel_that_may_overlap_runs_before_its_predecessor(void **state)
 	close_all();
 }
 
-static void without_the_attribute_kernels_run_in_order(void **state)
+TEST(without_the_attribute_kernels_run_in_order)
 {
-	(void)state;
 	open_all();
 	sim_hold();
 	ok(model_launch_fill(words, 100, N, stream));
@@ -54,9 +52,8 @@ static void without_the_attribute_kernels_run_in_order(void **state)
 	close_all();
 }
 
-static void only_a_kernel_is_overtaken(void **state)
+TEST(only_a_kernel_is_overtaken)
 {
-	(void)state;
 	open_all();
 	sim_hold();
 	ok(cuMemsetD32Async(words, 7, N, stream));
@@ -72,11 +69,10 @@ static uint32_t first_word(void)
 	return __atomic_load_n((uint32_t *)sim_pointer(words), __ATOMIC_ACQUIRE);
 }
 
-static void an_event_behind_both_waits_for_both(void **state)
+TEST(an_event_behind_both_waits_for_both)
 {
 	CUevent behind;
 
-	(void)state;
 	open_all();
 	ok(cuEventCreate(&behind, CU_EVENT_DISABLE_TIMING));
 	sim_hold();
@@ -96,9 +92,8 @@ static void an_event_behind_both_waits_for_both(void **state)
 	close_all();
 }
 
-static void several_may_overtake_one(void **state)
+TEST(several_may_overtake_one)
 {
-	(void)state;
 	open_all();
 	sim_hold();
 	ok(model_launch_fill(words, 100, N, stream));
@@ -144,13 +139,12 @@ static CUgraphDependencyType type_of_edge(CUgraph graph)
 	return edge.type;
 }
 
-static void a_capture_makes_the_overlap_an_edge(void **state)
+TEST(a_capture_makes_the_overlap_an_edge)
 {
 	CUgraph plain, overlapping, clone;
 	size_t n = 1;
 	CUgraphNode from, to;
 
-	(void)state;
 	open_all();
 	plain = capture(false);
 	overlapping = capture(true);
@@ -169,16 +163,4 @@ static void a_capture_makes_the_overlap_an_edge(void **state)
 	close_all();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_kernel_that_may_overlap_runs_before_its_predecessor),
-	    TEST(without_the_attribute_kernels_run_in_order),
-	    TEST(only_a_kernel_is_overtaken),
-	    TEST(an_event_behind_both_waits_for_both),
-	    TEST(several_may_overtake_one),
-	    TEST(a_capture_makes_the_overlap_an_edge),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

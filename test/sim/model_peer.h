@@ -16,7 +16,6 @@ extern CUcontext peer_context[DEVICES];
 
 int peer_set_up(void **state);
 int peer_tear_down(void **state);
-#define PEER_TEST(name) cmocka_unit_test_setup_teardown(name, peer_set_up, peer_tear_down)
 
 /* From now on the device's context is current. */
 void peer_be(int device);

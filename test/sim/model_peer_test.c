@@ -5,12 +5,11 @@
 
 /* ---- wires and contexts ---- */
 
-static void devices_reach_whom_they_are_wired_to(void **state)
+TEST(devices_reach_whom_they_are_wired_to)
 {
 	static const int expected[DEVICES][DEVICES] = {{0, 1, 1, 0}, {1, 0, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}};
 	int can, value;
 
-	(void)state;
 	for (int a = 0; a < DEVICES; a++)
 		for (int b = 0; b < DEVICES; b++) {
 			ok(cuDeviceCanAccessPeer(&can, a, b));
@@ -31,9 +30,8 @@ static void devices_reach_whom_they_are_wired_to(void **state)
 	is(CUDA_ERROR_INVALID_VALUE, cuDeviceGetP2PAttribute(NULL, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 0, 1));
 }
 
-static void enabling_answers_as_cuda_h_says(void **state)
+TEST(enabling_answers_as_cuda_h_says)
 {
-	(void)state;
 	is(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(peer_context[1], 1));
 	is(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(peer_context[0], 0));
 	is(CUDA_ERROR_INVALID_CONTEXT, cuCtxEnablePeerAccess(NULL, 0));
@@ -51,11 +49,10 @@ static void enabling_answers_as_cuda_h_says(void **state)
 	is(CUDA_ERROR_INVALID_CONTEXT, cuCtxDisablePeerAccess(peer_context[2]));
 }
 
-static void peer_access_is_one_way_and_for_all_memory(void **state)
+TEST(peer_access_is_one_way_and_for_all_memory)
 {
 	CUdeviceptr before = peer_alloc(1), after, mine = peer_alloc(0);
 
-	(void)state;
 	peer_be(0);
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0));
 	after = peer_alloc(1);
@@ -69,11 +66,10 @@ static void peer_access_is_one_way_and_for_all_memory(void **state)
 	ok(cuMemFree(mine));
 }
 
-static void what_was_disabled_is_lost(void **state)
+TEST(what_was_disabled_is_lost)
 {
 	CUdeviceptr at = peer_alloc(1);
 
-	(void)state;
 	peer_be(0);
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0));
 	ok(cuCtxDisablePeerAccess(peer_context[1]));
@@ -84,12 +80,11 @@ static void what_was_disabled_is_lost(void **state)
 }
 
 /* The device sees the memory, but the context that asks has not been given it. */
-static void access_is_a_matter_of_contexts(void **state)
+TEST(access_is_a_matter_of_contexts)
 {
 	CUdeviceptr at = peer_alloc(1);
 	CUcontext other;
 
-	(void)state;
 	peer_be(0);
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0));
 	ok(cuCtxCreate(&other, NULL, 0, 0));
@@ -100,11 +95,10 @@ static void access_is_a_matter_of_contexts(void **state)
 	assert_true(peer_holds(at, 3));
 }
 
-static void access_ends_with_either_context(void **state)
+TEST(access_ends_with_either_context)
 {
 	CUdeviceptr at = peer_alloc(1);
 
-	(void)state;
 	peer_be(0);
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0));
 	ok(cuCtxDestroy(peer_context[1]));
@@ -113,11 +107,10 @@ static void access_ends_with_either_context(void **state)
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, peer_touch(0, at, 3));
 }
 
-static void sets_need_access(void **state)
+TEST(sets_need_access)
 {
 	CUdeviceptr at = peer_alloc(1);
 
-	(void)state;
 	peer_be(0);
 	is(CUDA_ERROR_INVALID_VALUE, cuMemsetD32(at, 7, WORDS));
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0));
@@ -125,12 +118,11 @@ static void sets_need_access(void **state)
 	ok(cuCtxSynchronize());
 }
 
-static void pointers_say_who_may_touch_them(void **state)
+TEST(pointers_say_who_may_touch_them)
 {
 	CUdeviceptr at = peer_alloc(1), got;
 	unsigned flags;
 
-	(void)state;
 	peer_be(0);
 	ok(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
 	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -144,11 +136,10 @@ static void pointers_say_who_may_touch_them(void **state)
 
 /* ---- memory of cuMemMap and of pools ---- */
 
-static void mapped_memory_asks_not_for_peers_but_for_devices(void **state)
+TEST(mapped_memory_asks_not_for_peers_but_for_devices)
 {
 	struct mapped m = peer_map_for(1);
 
-	(void)state;
 	peer_be(0);
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(m.at, 1, BLOCK));
@@ -163,11 +154,10 @@ static void mapped_memory_asks_not_for_peers_but_for_devices(void **state)
 	peer_unmap(m);
 }
 
-static void mapped_memory_is_not_for_devices_without_wires(void **state)
+TEST(mapped_memory_is_not_for_devices_without_wires)
 {
 	struct mapped m = peer_map_for(1), host = peer_map(-1);
 
-	(void)state;
 	is(CUDA_ERROR_INVALID_DEVICE, peer_set_access(m.at, 2, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 	is(CUDA_ERROR_INVALID_VALUE, peer_set_access(m.at, DEVICES, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 	for (int i = 0; i < DEVICES; i++) {
@@ -180,7 +170,7 @@ static void mapped_memory_is_not_for_devices_without_wires(void **state)
 }
 
 /* Part of a block open, part not: a kernel that runs over the border is lost. */
-static void each_mapping_is_judged(void **state)
+TEST(each_mapping_is_judged)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
@@ -190,7 +180,6 @@ static void each_mapping_is_judged(void **state)
 	CUmemGenericAllocationHandle handles[2];
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cuMemAddressReserve(&at, BLOCK, 0, 0, 0));
 	for (int i = 0; i < 2; i++) {
 		ok(cuMemCreate(&handles[i], BLOCK / 2, &prop, 0));
@@ -209,12 +198,11 @@ static void each_mapping_is_judged(void **state)
 }
 
 /* Frameworks add peers to memory that kernels use; who loses it while it uses it is lost. */
-static void access_is_added_beside_kernels_and_taken_under_them(void **state)
+TEST(access_is_added_beside_kernels_and_taken_under_them)
 {
 	struct mapped m = peer_map_for(1);
 	CUstream streams[2];
 
-	(void)state;
 	ok(peer_set_access(m.at, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 	for (int i = 0; i < 2; i++) {
 		peer_be(i);
@@ -238,7 +226,7 @@ static void access_is_added_beside_kernels_and_taken_under_them(void **state)
 	peer_unmap(m);
 }
 
-static void pools_open_their_memory_by_device(void **state)
+TEST(pools_open_their_memory_by_device)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
@@ -248,7 +236,6 @@ static void pools_open_their_memory_by_device(void **state)
 	CUmemoryPool pool;
 	CUdeviceptr before, after;
 
-	(void)state;
 	peer_be(0);
 	ok(cuCtxEnablePeerAccess(peer_context[1], 0)); /* does nothing for it */
 	peer_be(1);
@@ -281,22 +268,4 @@ static void pools_open_their_memory_by_device(void **state)
 	ok(cuCtxSynchronize());
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    PEER_TEST(devices_reach_whom_they_are_wired_to),
-	    PEER_TEST(enabling_answers_as_cuda_h_says),
-	    PEER_TEST(peer_access_is_one_way_and_for_all_memory),
-	    PEER_TEST(what_was_disabled_is_lost),
-	    PEER_TEST(access_is_a_matter_of_contexts),
-	    PEER_TEST(access_ends_with_either_context),
-	    PEER_TEST(sets_need_access),
-	    PEER_TEST(pointers_say_who_may_touch_them),
-	    PEER_TEST(mapped_memory_asks_not_for_peers_but_for_devices),
-	    PEER_TEST(mapped_memory_is_not_for_devices_without_wires),
-	    PEER_TEST(each_mapping_is_judged),
-	    PEER_TEST(access_is_added_beside_kernels_and_taken_under_them),
-	    PEER_TEST(pools_open_their_memory_by_device),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(peer_set_up, peer_tear_down)

@@ -39,11 +39,10 @@ static void copy_by_all(CUdeviceptr to, CUdeviceptr from, CUresult expected)
 	ok(cuCtxSynchronize());
 }
 
-static void allocated_memory_is_copied_from_anywhere_to_anywhere(void **state)
+TEST(allocated_memory_is_copied_from_anywhere_to_anywhere)
 {
 	CUdeviceptr one = peer_alloc(1), two = peer_alloc(2);
 
-	(void)state;
 	ok(peer_touch(1, one, 10));
 	ok(peer_touch(2, two, 90));
 	for (int device = 0; device < DEVICES; device++) {
@@ -58,7 +57,7 @@ static void allocated_memory_is_copied_from_anywhere_to_anywhere(void **state)
 	is(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyPeer(one, NULL, two, peer_context[2], BLOCK));
 }
 
-static void mapped_memory_is_copied_by_who_may_touch_it(void **state)
+TEST(mapped_memory_is_copied_by_who_may_touch_it)
 {
 	struct mapped one = peer_map_for(1), two = peer_map_for(2);
 	CUDA_MEMCPY3D_PEER peer = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -72,7 +71,6 @@ static void mapped_memory_is_copied_by_who_may_touch_it(void **state)
 				   .Depth = 1};
 	uint32_t word = 0;
 
-	(void)state;
 	ok(peer_touch(1, one.at, 10));
 	for (int device = 0; device < DEVICES; device++) {
 		peer_be(device);
@@ -101,7 +99,7 @@ static void mapped_memory_is_copied_by_who_may_touch_it(void **state)
 }
 
 /* What was captured from the stream of another device runs for that device. */
-static void nodes_belong_to_the_device_of_their_stream(void **state)
+TEST(nodes_belong_to_the_device_of_their_stream)
 {
 	CUstream here, there;
 	CUevent fork_event, join;
@@ -109,7 +107,6 @@ static void nodes_belong_to_the_device_of_their_stream(void **state)
 	CUgraphExec instance;
 	CUgraph graph;
 
-	(void)state;
 	ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
 	ok(cuEventCreate(&join, 0));
 	peer_be(0);
@@ -133,7 +130,7 @@ static void nodes_belong_to_the_device_of_their_stream(void **state)
 }
 
 /* Added by hand, they reach what that context does, whatever stream the graph is launched in. */
-static void kernel_nodes_run_in_the_context_of_their_function(void **state)
+TEST(kernel_nodes_run_in_the_context_of_their_function)
 {
 	CUdeviceptr at = peer_alloc(0);
 	unsigned char add = 13;
@@ -153,7 +150,6 @@ static void kernel_nodes_run_in_the_context_of_their_function(void **state)
 	CUgraph graph;
 	uint32_t got;
 
-	(void)state;
 	ok(peer_touch(0, at, 40));
 	ok(cuGraphCreate(&graph, 0));
 	ok(cuGraphAddKernelNode(&added, graph, NULL, 0, &node));
@@ -174,13 +170,4 @@ static void kernel_nodes_run_in_the_context_of_their_function(void **state)
 	ok(cuGraphDestroy(graph));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    PEER_TEST(allocated_memory_is_copied_from_anywhere_to_anywhere),
-	    PEER_TEST(mapped_memory_is_copied_by_who_may_touch_it),
-	    PEER_TEST(nodes_belong_to_the_device_of_their_stream),
-	    PEER_TEST(kernel_nodes_run_in_the_context_of_their_function),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(peer_set_up, peer_tear_down)

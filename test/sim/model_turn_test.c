@@ -44,9 +44,8 @@ static unsigned turns_of_a_copy(void)
 	return atomic_load(&n_turns) - before;
 }
 
-static void turns_that_take_long_are_given_rarely(void **state)
+TEST(turns_that_take_long_are_given_rarely)
 {
-	(void)state;
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemAlloc(&from, COPIED));
 	ok(cuMemAlloc(&to, COPIED));
@@ -80,9 +79,4 @@ static void turns_that_take_long_are_given_rarely(void **state)
 	ok(cuStreamDestroy(stream));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {TEST(turns_that_take_long_are_given_rarely)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

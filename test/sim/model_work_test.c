@@ -9,7 +9,7 @@
 
 /* ---- kernels ---- */
 
-static void pointers_inside_struct_parameters_are_translated(void **state)
+TEST(pointers_inside_struct_parameters_are_translated)
 {
 	CUdeviceptr a, b;
 	unsigned char add = 3;
@@ -17,7 +17,6 @@ static void pointers_inside_struct_parameters_are_translated(void **state)
 	void *args[] = {&add, &pair};
 	size_t offset, bytes;
 
-	(void)state;
 	ok(cuMemAlloc(&a, 4000));
 	ok(cuMemAlloc(&b, 4000));
 	ok(model_launch_fill(a, 100, 1000, 0));
@@ -32,13 +31,12 @@ static void pointers_inside_struct_parameters_are_translated(void **state)
 	ok(cuMemFree(b));
 }
 
-static void pointer_read_from_device_memory_works_through_sim_pointer(void **state)
+TEST(pointer_read_from_device_memory_works_through_sim_pointer)
 {
 	CUdeviceptr table, target;
 	void *args[] = {&table};
 	uint32_t got;
 
-	(void)state;
 	ok(cuMemAlloc(&table, 8));
 	ok(cuMemAlloc(&target, 4));
 	ok(cuMemcpyHtoD(table, &target, 8));
@@ -49,24 +47,22 @@ static void pointer_read_from_device_memory_works_through_sim_pointer(void **sta
 	ok(cuMemFree(target));
 }
 
-static void foreign_image_is_invalid(void **state)
+TEST(foreign_image_is_invalid)
 {
 	static const char ptx[] = ".version 8.0";
 	CUmodule module;
 
-	(void)state;
 	is(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, ptx));
 }
 
 /* ---- streams ---- */
 
-static void work_is_asynchronous_and_in_order(void **state)
+TEST(work_is_asynchronous_and_in_order)
 {
 	CUstream one, two;
 	CUevent event;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
 	ok(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING));
 	ok(cuEventCreate(&event, 0));
@@ -88,12 +84,11 @@ static void work_is_asynchronous_and_in_order(void **state)
 	ok(cuMemFree(at));
 }
 
-static void legacy_stream_waits_for_blocking_streams_alone(void **state)
+TEST(legacy_stream_waits_for_blocking_streams_alone)
 {
 	CUstream blocking, free_stream;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cuMemAlloc(&at, 4096));
 	ok(cuStreamCreate(&blocking, 0));
 	ok(cuStreamCreate(&free_stream, CU_STREAM_NON_BLOCKING));
@@ -117,14 +112,13 @@ static void *open_gate_later(void *argument)
 	return NULL;
 }
 
-static void free_waits_for_submitted_work(void **state)
+TEST(free_waits_for_submitted_work)
 {
 	atomic_bool opened = false;
 	pthread_t thread;
 	CUstream stream;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemAlloc(&at, 4096));
 	ok(model_launch_gate(stream));
@@ -135,12 +129,11 @@ static void free_waits_for_submitted_work(void **state)
 	ok(cuStreamDestroy(stream));
 }
 
-static void destroyed_stream_finishes_its_work(void **state)
+TEST(destroyed_stream_finishes_its_work)
 {
 	CUstream stream;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cuMemAlloc(&at, 4096));
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(model_launch_gate(stream));
@@ -153,12 +146,11 @@ static void destroyed_stream_finishes_its_work(void **state)
 	ok(cuMemFree(at));
 }
 
-static void held_work_stands_until_released(void **state)
+TEST(held_work_stands_until_released)
 {
 	CUstream stream;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cuMemAlloc(&at, 4096));
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	sim_hold();
@@ -170,13 +162,12 @@ static void held_work_stands_until_released(void **state)
 	ok(cuMemFree(at));
 }
 
-static void stream_waits_for_a_value(void **state)
+TEST(stream_waits_for_a_value)
 {
 	CUdeviceptr device;
 	CUstream stream;
 	uint32_t *flag;
 
-	(void)state;
 	ok(cuMemHostAlloc((void **)&flag, 4096, 0));
 	__atomic_store_n(flag, 0, __ATOMIC_RELEASE);
 	ok(cuMemHostGetDevicePointer(&device, flag, 0));
@@ -191,13 +182,12 @@ static void stream_waits_for_a_value(void **state)
 	ok(cuMemFreeHost(flag));
 }
 
-static void stream_ordered_free_returns_memory_in_its_turn(void **state)
+TEST(stream_ordered_free_returns_memory_in_its_turn)
 {
 	CUstream stream;
 	CUdeviceptr at;
 	char byte;
 
-	(void)state;
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemAllocAsync(&at, 8 * MIB, stream));
 	ok(model_launch_gate(stream));
@@ -217,7 +207,7 @@ static void stream_ordered_free_returns_memory_in_its_turn(void **state)
 
 /* ---- capture and graphs ---- */
 
-static void captured_work_runs_at_each_launch(void **state)
+TEST(captured_work_runs_at_each_launch)
 {
 	CUstream stream, side;
 	CUgraphExec exec;
@@ -226,7 +216,6 @@ static void captured_work_runs_at_each_launch(void **state)
 	CUdeviceptr at;
 	size_t n = 0;
 
-	(void)state;
 	ok(cuMemAlloc(&at, 4096));
 	ok(cuMemsetD8(at, 0, 4096));
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -304,29 +293,26 @@ static CUresult capture_while(struct other *other)
 	return result;
 }
 
-static void event_query_from_another_thread_invalidates_a_global_capture(void **state)
+TEST(event_query_from_another_thread_invalidates_a_global_capture)
 {
 	struct other other = {0};
 
-	(void)state;
 	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, capture_while(&other));
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, other.result);
 }
 
-static void relaxed_thread_leaves_the_capture_alone(void **state)
+TEST(relaxed_thread_leaves_the_capture_alone)
 {
 	struct other other = {.relaxed = true};
 
-	(void)state;
 	ok(capture_while(&other));
 	ok(other.result);
 }
 
-static void context_synchronize_invalidates_even_from_a_relaxed_thread(void **state)
+TEST(context_synchronize_invalidates_even_from_a_relaxed_thread)
 {
 	struct other other = {.relaxed = true, .sync = true};
 
-	(void)state;
 	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, capture_while(&other));
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, other.result);
 }
@@ -334,7 +320,7 @@ static void context_synchronize_invalidates_even_from_a_relaxed_thread(void **st
 /* ---- lists of copies ---- */
 
 /* Of pinned and of pageable memory, changed after the call and before its turn, by every order. */
-static void a_list_reads_its_sources_when_it_says(void **state)
+TEST(a_list_reads_its_sources_when_it_says)
 {
 	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
 							CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
@@ -344,7 +330,6 @@ static void a_list_reads_its_sources_when_it_says(void **state)
 	CUdeviceptr at, dsts[4], srcs[4];
 	CUstream stream;
 
-	(void)state;
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemAlloc(&at, 32));
 	ok(cuMemHostAlloc((void **)&pinned, 16, 0));
@@ -380,25 +365,4 @@ static void a_list_reads_its_sources_when_it_says(void **state)
 	ok(cuStreamDestroy(stream));
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(pointers_inside_struct_parameters_are_translated),
-	    TEST(pointer_read_from_device_memory_works_through_sim_pointer),
-	    TEST(foreign_image_is_invalid),
-	    TEST(work_is_asynchronous_and_in_order),
-	    TEST(legacy_stream_waits_for_blocking_streams_alone),
-	    TEST(free_waits_for_submitted_work),
-	    TEST(destroyed_stream_finishes_its_work),
-	    TEST(held_work_stands_until_released),
-	    TEST(stream_waits_for_a_value),
-	    TEST(stream_ordered_free_returns_memory_in_its_turn),
-	    TEST(captured_work_runs_at_each_launch),
-	    TEST(event_query_from_another_thread_invalidates_a_global_capture),
-	    TEST(relaxed_thread_leaves_the_capture_alone),
-	    TEST(context_synchronize_invalidates_even_from_a_relaxed_thread),
-	    TEST(a_list_reads_its_sources_when_it_says),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(model_set_up, model_tear_down)

@@ -8,11 +8,8 @@
 #ifndef SPILLWAY_TEST_RULES_H
 #define SPILLWAY_TEST_RULES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 

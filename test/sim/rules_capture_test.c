@@ -124,9 +124,8 @@ static bool survives(enum what what, bool relaxed)
 	return !result;
 }
 
-static void unsafe_calls_of_other_threads_invalidate_a_global_capture(void **state)
+TEST(unsafe_calls_of_other_threads_invalidate_a_global_capture)
 {
-	(void)state;
 	assert_false(survives(QUERY_EVENT, false));
 	assert_false(survives(SYNC_EVENT, false));
 	assert_false(survives(QUERY_STREAM, false));
@@ -135,9 +134,8 @@ static void unsafe_calls_of_other_threads_invalidate_a_global_capture(void **sta
 	assert_false(survives(SYNC_CONTEXT, false));
 }
 
-static void relaxed_threads_are_harmless_but_for_context_synchronize(void **state)
+TEST(relaxed_threads_are_harmless_but_for_context_synchronize)
 {
-	(void)state;
 	assert_true(survives(QUERY_EVENT, true));
 	assert_true(survives(SYNC_EVENT, true));
 	assert_true(survives(QUERY_STREAM, true));
@@ -146,43 +144,11 @@ static void relaxed_threads_are_harmless_but_for_context_synchronize(void **stat
 	assert_false(survives(SYNC_CONTEXT, true));
 }
 
-static void mapping_recording_and_copying_never_invalidate(void **state)
+TEST(mapping_recording_and_copying_never_invalidate)
 {
-	(void)state;
 	assert_true(survives(VMM, false));
 	assert_true(survives(RECORD, false));
 	assert_true(survives(COPY, false));
-}
-
-/* Whoever asks, the one that captures as well; each of the answers may go nowhere. */
-static void asking_for_the_range_of_priorities_never_invalidates(void **state)
-{
-	int least = 7, greatest = 7;
-	CUstream stream;
-	CUgraph graph;
-
-	(void)state;
-	assert_true(survives(PRIORITIES, false));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	ok(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
-	assert_true(least == 0 && greatest <= 0);
-	ok(cu.cuCtxGetStreamPriorityRange(&least, NULL));
-	ok(cu.cuCtxGetStreamPriorityRange(NULL, &greatest));
-	ok(cu.cuStreamEndCapture(stream, &graph));
-	ok(cu.cuGraphDestroy(graph));
-	ok(cu.cuStreamDestroy(stream));
-}
-
-static void the_range_of_priorities_is_that_of_a_context(void **state)
-{
-	int least = 7, greatest = 7;
-
-	(void)state;
-	ok(cu.cuCtxSetCurrent(NULL));
-	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetStreamPriorityRange(&least, &greatest));
-	assert_true(least == 7 && greatest == 7);
-	ok(cu.cuCtxSetCurrent(rules_context));
 }
 
 /* What the library calls beside a capture of another thread, and what a program may; the names of those that end it. */
@@ -316,7 +282,7 @@ static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode 
 	return ended ? answer ? "fails and ends the capture" : "ends the capture" : answer ? "fails" : "is harmless";
 }
 
-static void what_other_threads_do_beside_a_global_capture(void **state)
+TEST(what_other_threads_do_beside_a_global_capture)
 {
 	static const struct {
 		const char *name, *global;
@@ -336,7 +302,6 @@ static void what_other_threads_do_beside_a_global_capture(void **state)
 	};
 	char rule[128];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		snprintf(rule, sizeof(rule), "%s beside another thread's capture", calls[i].name);
 		rules_found(rule, beside_a_capture(calls[i].call, CU_STREAM_CAPTURE_MODE_GLOBAL), calls[i].global);
@@ -353,12 +318,11 @@ static CUresult ask_event(void)
 }
 
 /* The capture is invalid, but still open; then ended; and a wait that had begun before it. */
-static void an_invalid_capture_goes_on_to_forbid_until_it_is_ended(void **state)
+TEST(an_invalid_capture_goes_on_to_forbid_until_it_is_ended)
 {
 	CUstream stream;
 	CUgraph graph;
 
-	(void)state;
 	ok(cu.cuEventCreate(&asked, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -394,7 +358,7 @@ static void *wait_for_stream(void *argument)
 }
 
 /* A thread waits already when another one begins to capture. */
-static void a_wait_that_began_before_a_capture_is_harmless(void **state)
+TEST(a_wait_that_began_before_a_capture_is_harmless)
 {
 	struct rules_hold *hold = rules_hold_new();
 	struct rules_kernels kernels;
@@ -405,7 +369,6 @@ static void a_wait_that_began_before_a_capture_is_harmless(void **state)
 	pthread_t thread;
 	CUresult ended;
 
-	(void)state;
 	rules_kernels_load(&kernels);
 	ok(cu.cuMemAlloc(&at, CHUNK));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -484,9 +447,8 @@ static const char *asked_while_open(CUresult (*ask)(CUevent event, CUstream stre
 	return ended ? answer ? "fails and ends the capture" : "ends the capture" : answer ? "fails" : "is harmless";
 }
 
-static void asking_for_what_an_open_capture_recorded_ends_it(void **state)
+TEST(asking_for_what_an_open_capture_recorded_ends_it)
 {
-	(void)state;
 	rules_found("cuEventQuery of an event of an open capture, relaxed", asked_while_open(query_event),
 		    "fails and ends the capture");
 	rules_found("cuEventSynchronize of such an event, relaxed", asked_while_open(wait_for_event),
@@ -496,7 +458,7 @@ static void asking_for_what_an_open_capture_recorded_ends_it(void **state)
 }
 
 /* What completion.c builds on: such an event is taken for one that is not reached, whatever becomes of the capture. */
-static void an_event_of_a_capture_never_answers_success(void **state)
+TEST(an_event_of_a_capture_never_answers_success)
 {
 	CUgraphExec instance;
 	CUstream stream;
@@ -504,7 +466,6 @@ static void an_event_of_a_capture_never_answers_success(void **state)
 	CUgraph graph;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, 4096));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -540,25 +501,42 @@ static void an_event_of_a_capture_never_answers_success(void **state)
 	ok(cu.cuMemFree(at));
 }
 
+/* Whoever asks, the one that captures as well; each of the answers may go nowhere. */
+TEST(asking_for_the_range_of_priorities_never_invalidates)
+{
+	int least = 7, greatest = 7;
+	CUstream stream;
+	CUgraph graph;
+
+	assert_true(survives(PRIORITIES, false));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+	assert_true(least == 0 && greatest <= 0);
+	ok(cu.cuCtxGetStreamPriorityRange(&least, NULL));
+	ok(cu.cuCtxGetStreamPriorityRange(NULL, &greatest));
+	ok(cu.cuStreamEndCapture(stream, &graph));
+	ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuStreamDestroy(stream));
+}
+
+TEST(the_range_of_priorities_is_that_of_a_context)
+{
+	int least = 7, greatest = 7;
+
+	ok(cu.cuCtxSetCurrent(NULL));
+	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+	assert_true(least == 7 && greatest == 7);
+	ok(cu.cuCtxSetCurrent(rules_context));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(unsafe_calls_of_other_threads_invalidate_a_global_capture),
-	    cmocka_unit_test(relaxed_threads_are_harmless_but_for_context_synchronize),
-	    cmocka_unit_test(mapping_recording_and_copying_never_invalidate),
-	    cmocka_unit_test(what_other_threads_do_beside_a_global_capture),
-	    cmocka_unit_test(an_invalid_capture_goes_on_to_forbid_until_it_is_ended),
-	    cmocka_unit_test(a_wait_that_began_before_a_capture_is_harmless),
-	    cmocka_unit_test(asking_for_what_an_open_capture_recorded_ends_it),
-	    cmocka_unit_test(an_event_of_a_capture_never_answers_success),
-	    cmocka_unit_test(asking_for_the_range_of_priorities_never_invalidates),
-	    cmocka_unit_test(the_range_of_priorities_is_that_of_a_context),
-	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

@@ -46,13 +46,12 @@ static void nodes_of(CUgraph graph, CUgraphNode *ret_nodes, size_t n)
 	assert_int_equal(there, n);
 }
 
-static void a_graph_without_nodes_refuses_an_array_for_them(void **state)
+TEST(a_graph_without_nodes_refuses_an_array_for_them)
 {
 	CUgraphNode nodes[1];
 	CUgraph graph;
 	size_t n = 7;
 
-	(void)state;
 	ok(cu.cuGraphCreate(&graph, 0));
 	ok(cu.cuGraphGetNodes(graph, NULL, &n));
 	assert_int_equal(n, 0);
@@ -60,7 +59,7 @@ static void a_graph_without_nodes_refuses_an_array_for_them(void **state)
 	ok(cu.cuGraphDestroy(graph));
 }
 
-static void captured_copies_and_sets_are_told(void **state)
+TEST(captured_copies_and_sets_are_told)
 {
 	CUDA_MEMSET_NODE_PARAMS set;
 	CUgraphNode nodes[3];
@@ -68,7 +67,6 @@ static void captured_copies_and_sets_are_told(void **state)
 	CUDA_MEMCPY3D copy;
 	CUgraph graph;
 
-	(void)state;
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemcpyDtoDAsync(memory, memory + 4096, 1000, stream));
 	ok(cu.cuMemsetD8Async(memory + 8192, 1, 100, stream));
@@ -90,14 +88,13 @@ static void captured_copies_and_sets_are_told(void **state)
 	ok(cu.cuGraphDestroy(graph));
 }
 
-static void a_child_graph_is_a_copy_that_is_told(void **state)
+TEST(a_child_graph_is_a_copy_that_is_told)
 {
 	CUgraph inner = set_graph(), outer, told;
 	CUDA_MEMSET_NODE_PARAMS set;
 	CUgraphNode node, nodes[1];
 	CUgraphNodeType type;
 
-	(void)state;
 	ok(cu.cuGraphCreate(&outer, 0));
 	ok(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
 	ok(cu.cuGraphDestroy(inner));
@@ -110,14 +107,13 @@ static void a_child_graph_is_a_copy_that_is_told(void **state)
 	ok(cu.cuGraphDestroy(outer));
 }
 
-static void the_bodies_of_a_condition_are_not_told(void **state)
+TEST(the_bodies_of_a_condition_are_not_told)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
 	CUgraph graph, told;
 	CUgraphNodeType type;
 	CUgraphNode node;
 
-	(void)state;
 	ok(cu.cuGraphCreate(&graph, 0));
 	ok(cu.cuGraphConditionalHandleCreate(&p.conditional.handle, graph, rules_context, 1,
 					     CU_GRAPH_COND_ASSIGN_DEFAULT));
@@ -132,12 +128,11 @@ static void the_bodies_of_a_condition_are_not_told(void **state)
 	ok(cu.cuGraphDestroy(graph));
 }
 
-static void a_launch_of_a_graph_cannot_be_captured(void **state)
+TEST(a_launch_of_a_graph_cannot_be_captured)
 {
 	CUgraph graph = set_graph(), captured;
 	CUgraphExec exec;
 
-	(void)state;
 	ok(cu.cuGraphInstantiate(&exec, graph, 0));
 	ok(cu.cuGraphLaunch(exec, stream));
 	ok(cu.cuStreamSynchronize(stream));
@@ -179,13 +174,12 @@ static void *ask_elsewhere(void *argument)
 	return NULL;
 }
 
-static void asking_about_graphs_disturbs_no_capture(void **state)
+TEST(asking_about_graphs_disturbs_no_capture)
 {
 	struct asking asking = {.graph = set_graph()};
 	CUgraph captured;
 	pthread_t thread;
 
-	(void)state;
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(memory, 1, 100, stream));
 	assert_int_equal(pthread_create(&thread, NULL, ask_elsewhere, &asking), 0);
@@ -198,12 +192,11 @@ static void asking_about_graphs_disturbs_no_capture(void **state)
 }
 
 /* But instantiating is one of the calls that do. */
-static void instantiating_invalidates_a_capture_of_the_thread(void **state)
+TEST(instantiating_invalidates_a_capture_of_the_thread)
 {
 	CUgraph graph = set_graph(), captured;
 	CUgraphExec exec;
 
-	(void)state;
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuGraphInstantiate(&exec, graph, 0));
 	ok(cu.cuMemsetD8Async(memory, 1, 100, stream));
@@ -273,6 +266,8 @@ static int end_operands(void **state)
 	return end(state);
 }
 
+GROUP(begin_operands, end_operands)
+
 static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from)
 {
 	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -340,11 +335,10 @@ static CUresult update_to(CUgraphExec exec, CUdeviceptr to, CUdeviceptr from)
 	return result;
 }
 
-static void a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds(void **state)
+TEST(a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds)
 {
 	CUdeviceptr from;
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	ok(cu.cuMemAlloc(&from, 2 * CHUNK));
@@ -367,7 +361,7 @@ static void a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds(v
 	ok(cu.cuMemFree(from));
 }
 
-static void what_kind_it_is_is_noted_when_a_copy_is_given(void **state)
+TEST(what_kind_it_is_is_noted_when_a_copy_is_given)
 {
 	CUdeviceptr at, from = operand[HERE_TOO];
 	CUgraph graph, late, clone;
@@ -376,7 +370,6 @@ static void what_kind_it_is_is_noted_when_a_copy_is_given(void **state)
 	CUDA_MEMCPY3D copy;
 	size_t one = 1;
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	at = rules_reserve(2 * CHUNK);
@@ -429,14 +422,13 @@ static CUgraph two_copies(CUdeviceptr first, CUdeviceptr second, CUdeviceptr fro
 	return outer;
 }
 
-static void an_update_that_is_refused_changes_nothing_and_names_the_node(void **state)
+TEST(an_update_that_is_refused_changes_nothing_and_names_the_node)
 {
 	CUgraphNode node;
 	CUgraph graph, other;
 	CUgraphExec exec;
 	unsigned char byte;
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	ok(cu.cuMemsetD8(operand[HERE], 0, 2 * CHUNK));
@@ -460,7 +452,7 @@ static void an_update_that_is_refused_changes_nothing_and_names_the_node(void **
 }
 
 /* Looked at when a node is given it; and sets, but not copies, when an instance is made. */
-static void copies_and_sets_are_of_memory_that_is_mapped(void **state)
+TEST(copies_and_sets_are_of_memory_that_is_mapped)
 {
 	CUdeviceptr at = rules_reserve(CHUNK);
 	CUDA_MEMSET_NODE_PARAMS set = {.dst = at, .elementSize = 4, .width = 100, .height = 1};
@@ -475,7 +467,6 @@ static void copies_and_sets_are_of_memory_that_is_mapped(void **state)
 	CUgraphNode node[2], child;
 	CUgraphExec exec;
 
-	(void)state;
 	ok(cu.cuGraphCreate(&with_set, 0));
 	ok(cu.cuGraphCreate(&with_copy, 0));
 	ok(cu.cuGraphCreate(&outer, 0));
@@ -499,24 +490,11 @@ static void copies_and_sets_are_of_memory_that_is_mapped(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_graph_without_nodes_refuses_an_array_for_them),
-	    cmocka_unit_test(captured_copies_and_sets_are_told),
-	    cmocka_unit_test(a_child_graph_is_a_copy_that_is_told),
-	    cmocka_unit_test(the_bodies_of_a_condition_are_not_told),
-	    cmocka_unit_test(a_launch_of_a_graph_cannot_be_captured),
-	    cmocka_unit_test(asking_about_graphs_disturbs_no_capture),
-	    cmocka_unit_test(instantiating_invalidates_a_capture_of_the_thread),
-	    cmocka_unit_test(a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds),
-	    cmocka_unit_test(what_kind_it_is_is_noted_when_a_copy_is_given),
-	    cmocka_unit_test(an_update_that_is_refused_changes_nothing_and_names_the_node),
-	    cmocka_unit_test(copies_and_sets_are_of_memory_that_is_mapped),
-	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, begin_operands, end_operands);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

@@ -81,6 +81,8 @@ static int end(void **state)
 	return 0;
 }
 
+GROUP(begin, end)
+
 static void new_part(void)
 {
 	ok(greens.create(&part.green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
@@ -152,9 +154,8 @@ static void asked_of_the_primary(bool before)
 }
 
 /* What completion_streams.c and deferred_free.c build on: the primary context covers it. */
-static void the_work_of_a_green_context_that_is_destroyed(void **state)
+TEST(the_work_of_a_green_context_that_is_destroyed)
 {
-	(void)state;
 	asked_of_the_primary(true);
 	asked_of_the_primary(false);
 }
@@ -177,9 +178,8 @@ static bool is_active(void)
 }
 
 /* A green context has a reference of its own. */
-static void the_release_of_the_primary_context_beside_a_green_one(void **state)
+TEST(the_release_of_the_primary_context_beside_a_green_one)
 {
-	(void)state;
 	hold_in_part(2);
 	ok(cu.cuCtxSetCurrent(NULL));
 	ok(cu.cuDevicePrimaryCtxRelease(0));
@@ -194,14 +194,13 @@ static void the_release_of_the_primary_context_beside_a_green_one(void **state)
 }
 
 /* What is of the primary context ends here. What had a green one is asked about, and nothing else is done. */
-static void the_reset_of_the_primary_context_beside_a_green_one(void **state)
+TEST(the_reset_of_the_primary_context_beside_a_green_one)
 {
 	CUcontext context;
 	unsigned version;
 	const char *how;
 	bool lives;
 
-	(void)state;
 	hold_in_part(3);
 	ok(cu.cuCtxSetCurrent(NULL));
 	how = rules_how(NULL, reset_primary, NULL, hold);
@@ -259,12 +258,11 @@ static const char *an_unsafe_call(CUstream stream)
 }
 
 /* Another thread's call, which a capture in global mode forbids, tells whether it is still open. */
-static void a_capture_of_a_green_context_that_is_destroyed(void **state)
+TEST(a_capture_of_a_green_context_that_is_destroyed)
 {
 	CUstream stream;
 	CUresult result;
 
-	(void)state;
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	new_part();
 	ok(cu.cuStreamBeginCapture(part.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -279,12 +277,6 @@ static void a_capture_of_a_green_context_that_is_destroyed(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_work_of_a_green_context_that_is_destroyed),
-	    cmocka_unit_test(the_release_of_the_primary_context_beside_a_green_one),
-	    cmocka_unit_test(the_reset_of_the_primary_context_beside_a_green_one),
-	    cmocka_unit_test(a_capture_of_a_green_context_that_is_destroyed),
-	};
 	int failed = rules_init();
 
 	if (failed)
@@ -293,7 +285,7 @@ int main(void)
 		fprintf(stderr, "no green contexts: skipped\n");
 		return 77;
 	}
-	failed = cmocka_run_group_tests(tests, begin, end);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

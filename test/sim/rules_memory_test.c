@@ -9,25 +9,23 @@
 
 /* ---- handles and mappings ---- */
 
-static void granularity_is_two_megabytes(void **state)
+TEST(granularity_is_two_megabytes)
 {
 	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_DEVICE);
 	CUmemGenericAllocationHandle handle;
 	size_t bytes;
 
-	(void)state;
 	ok(cu.cuMemGetAllocationGranularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 	assert_int_equal(bytes, CHUNK);
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemCreate(&handle, CHUNK + 4096, &prop, 0));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemCreate(&handle, 0, &prop, 0));
 }
 
-static void mapping_part_of_a_handle_is_refused(void **state)
+TEST(mapping_part_of_a_handle_is_refused)
 {
 	CUmemGenericAllocationHandle handle = rules_new_handle(2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(2 * CHUNK);
 
-	(void)state;
 	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, CHUNK, CHUNK, handle, 0));
 	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, CHUNK, 0, handle, 0));
 	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, 4096, 0, handle, 0));
@@ -35,12 +33,11 @@ static void mapping_part_of_a_handle_is_refused(void **state)
 	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
 }
 
-static void mapping_more_than_a_handle_is_refused(void **state)
+TEST(mapping_more_than_a_handle_is_refused)
 {
 	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(2 * CHUNK);
 
-	(void)state;
 	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, 2 * CHUNK, 0, handle, 0));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at, 0, 0, handle, 0));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at + 4096, CHUNK, 0, handle, 0));
@@ -48,11 +45,10 @@ static void mapping_more_than_a_handle_is_refused(void **state)
 	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
 }
 
-static void hints_and_alignments_are_multiples_and_powers(void **state)
+TEST(hints_and_alignments_are_multiples_and_powers)
 {
 	CUdeviceptr at;
 
-	(void)state;
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK + MIB, 0, 0, 0));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK, 3 * CHUNK, 0, 0));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK, 0, 0x600000001000, 0));
@@ -65,66 +61,60 @@ static void hints_and_alignments_are_multiples_and_powers(void **state)
 	ok(cu.cuMemAddressFree(at, CHUNK));
 }
 
-static void unmapping_part_of_a_handle_is_refused(void **state)
+TEST(unmapping_part_of_a_handle_is_refused)
 {
 	CUdeviceptr at = rules_reserve(2 * CHUNK);
 
-	(void)state;
 	rules_map_new(at, 2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemUnmap(at, CHUNK));
 	rules_unmap_and_free(at, 2 * CHUNK);
 }
 
-static void one_unmap_may_cover_several_handles(void **state)
+TEST(one_unmap_may_cover_several_handles)
 {
 	CUdeviceptr at = rules_reserve(3 * CHUNK);
 
-	(void)state;
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	rules_map_new(at + CHUNK, 2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	rules_unmap_and_free(at, 3 * CHUNK);
 }
 
-static void mapping_over_a_mapping_is_refused(void **state)
+TEST(mapping_over_a_mapping_is_refused)
 {
 	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(CHUNK);
 
-	(void)state;
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at, CHUNK, 0, handle, 0));
 	ok(cu.cuMemRelease(handle));
 	rules_unmap_and_free(at, CHUNK);
 }
 
-static void mapping_outside_a_reservation_is_refused(void **state)
+TEST(mapping_outside_a_reservation_is_refused)
 {
 	CUmemGenericAllocationHandle handle = rules_new_handle(2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(CHUNK);
 
-	(void)state;
 	assert_int_not_equal(cu.cuMemMap(at, 2 * CHUNK, 0, handle, 0), CUDA_SUCCESS);
 	ok(cu.cuMemRelease(handle));
 	ok(cu.cuMemAddressFree(at, CHUNK));
 }
 
-static void freeing_a_reservation_still_mapped_is_refused(void **state)
+TEST(freeing_a_reservation_still_mapped_is_refused)
 {
 	CUdeviceptr at = rules_reserve(CHUNK);
 
-	(void)state;
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	assert_int_not_equal(cu.cuMemAddressFree(at, CHUNK), CUDA_SUCCESS);
 	rules_unmap_and_free(at, CHUNK);
 }
 
-static void released_handle_lives_while_it_is_mapped(void **state)
+TEST(released_handle_lives_while_it_is_mapped)
 {
 	CUdeviceptr at = rules_reserve(CHUNK);
 	CUmemGenericAllocationHandle handle;
 	unsigned char got = 0;
 
-	(void)state;
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	ok(cu.cuMemsetD8(at, 0x5A, CHUNK));
 	ok(cu.cuMemcpyDtoH(&got, at + CHUNK - 1, 1));
@@ -140,13 +130,12 @@ static void released_handle_lives_while_it_is_mapped(void **state)
 	rules_unmap_and_free(at, CHUNK);
 }
 
-static void released_handle_can_be_mapped_while_it_is_mapped(void **state)
+TEST(released_handle_can_be_mapped_while_it_is_mapped)
 {
 	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(2 * CHUNK);
 	CUmemAllocationProp prop;
 
-	(void)state;
 	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
 	ok(cu.cuMemRelease(handle));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemRelease(handle));
@@ -155,22 +144,20 @@ static void released_handle_can_be_mapped_while_it_is_mapped(void **state)
 	rules_unmap_and_free(at, 2 * CHUNK);
 }
 
-static void host_numa_current_is_refused(void **state)
+TEST(host_numa_current_is_refused)
 {
 	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
 	CUmemGenericAllocationHandle handle;
 
-	(void)state;
 	assert_int_not_equal(cu.cuMemCreate(&handle, CHUNK, &prop, 0), CUDA_SUCCESS);
 }
 
-static void data_survives_remapping_to_host_memory(void **state)
+TEST(data_survives_remapping_to_host_memory)
 {
 	CUmemGenericAllocationHandle host;
 	CUdeviceptr at, alias;
 	unsigned char got[64], want[64];
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	at = rules_reserve(CHUNK);
@@ -226,26 +213,23 @@ static void is_the_same_memory_when_imported(CUmemLocationType type)
 	rules_unmap_and_free(other, CHUNK);
 }
 
-static void exported_memory_can_be_imported(void **state)
+TEST(exported_memory_can_be_imported)
 {
-	(void)state;
 	is_the_same_memory_when_imported(CU_MEM_LOCATION_TYPE_DEVICE);
 }
 
-static void exported_host_memory_can_be_imported(void **state)
+TEST(exported_host_memory_can_be_imported)
 {
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	is_the_same_memory_when_imported(CU_MEM_LOCATION_TYPE_HOST_NUMA);
 }
 
-static void copies_cross_the_border_of_device_and_host_chunks(void **state)
+TEST(copies_cross_the_border_of_device_and_host_chunks)
 {
 	CUdeviceptr at;
 	unsigned char *want, *got;
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	at = rules_reserve(2 * CHUNK);
@@ -277,7 +261,7 @@ static unsigned long long attribute(CUpointer_attribute which, CUdeviceptr at)
 	return value;
 }
 
-static void block_answers_like_cuMemAlloc(void **state)
+TEST(block_answers_like_cuMemAlloc)
 {
 	CUmemGenericAllocationHandle handle;
 	CUipcMemHandle ipc;
@@ -285,7 +269,6 @@ static void block_answers_like_cuMemAlloc(void **state)
 	size_t bytes;
 	void *host;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, 5 * MIB));
 	assert_int_equal(at % 512, 0);
 	ok(cu.cuMemGetAddressRange(&base, &bytes, at + MIB));
@@ -313,13 +296,12 @@ static void block_answers_like_cuMemAlloc(void **state)
 	assert_int_not_equal(cu.cuMemFree(at), CUDA_SUCCESS);
 }
 
-static void mapped_memory_answers_differently(void **state)
+TEST(mapped_memory_answers_differently)
 {
 	CUdeviceptr at = rules_reserve(2 * CHUNK), base;
 	CUipcMemHandle ipc;
 	size_t bytes;
 
-	(void)state;
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	rules_map_new(at + CHUNK, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), CU_MEMORYTYPE_DEVICE);
@@ -337,12 +319,11 @@ static void mapped_memory_answers_differently(void **state)
 	rules_unmap_and_free(at, 2 * CHUNK);
 }
 
-static void range_is_the_reservation_and_mapping_the_mapping(void **state)
+TEST(range_is_the_reservation_and_mapping_the_mapping)
 {
 	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(4 * CHUNK), alias = at + 3 * CHUNK;
 
-	(void)state;
 	rules_map_new(at + CHUNK, 2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
 	ok(cu.cuMemMap(alias, CHUNK, 0, handle, 0));
@@ -361,7 +342,7 @@ static void range_is_the_reservation_and_mapping_the_mapping(void **state)
 	rules_unmap_and_free(at, 4 * CHUNK);
 }
 
-static void without_access_a_mapping_is_nothing_yet(void **state)
+TEST(without_access_a_mapping_is_nothing_yet)
 {
 	const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
@@ -371,7 +352,6 @@ static void without_access_a_mapping_is_nothing_yet(void **state)
 	size_t bytes = 1;
 	void *pointer = &got;
 
-	(void)state;
 	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
 	ok(cu.cuMemRelease(handle));
 	is(CUDA_ERROR_NOT_FOUND, cu.cuMemGetAddressRange(&base, &bytes, at));
@@ -393,12 +373,11 @@ static void without_access_a_mapping_is_nothing_yet(void **state)
 	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
 }
 
-static void host_chunk_without_host_access_has_no_host_pointer(void **state)
+TEST(host_chunk_without_host_access_has_no_host_pointer)
 {
 	CUdeviceptr at;
 	void *host;
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	at = rules_reserve(CHUNK);
@@ -409,7 +388,7 @@ static void host_chunk_without_host_access_has_no_host_pointer(void **state)
 	rules_unmap_and_free(at, CHUNK);
 }
 
-static void unknown_pointer_fails_alone_and_is_null_in_company(void **state)
+TEST(unknown_pointer_fails_alone_and_is_null_in_company)
 {
 	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
 				       CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -423,7 +402,6 @@ static void unknown_pointer_fails_alone_and_is_null_in_company(void **state)
 	CUdeviceptr base;
 	size_t bytes;
 
-	(void)state;
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&type, which[0], (CUdeviceptr)(uintptr_t)plain));
 	ok(cu.cuPointerGetAttributes(5, which, values, (CUdeviceptr)(uintptr_t)plain));
 	assert_int_equal(type, 0);
@@ -448,11 +426,10 @@ static void expect_bytes(CUpointer_attribute which, CUdeviceptr at, size_t bytes
 		assert_int_equal(i >= bytes, data[i] == 0xa5);
 }
 
-static void flags_are_four_bytes_wide(void **state)
+TEST(flags_are_four_bytes_wide)
 {
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, 1000));
 	expect_bytes(CU_POINTER_ATTRIBUTE_IS_MANAGED, at, 4);
 	expect_bytes(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at, 4);
@@ -466,12 +443,11 @@ static void flags_are_four_bytes_wide(void **state)
 	ok(cu.cuMemFree(at));
 }
 
-static void asking_for_tokens_turns_sync_memops_on(void **state)
+TEST(asking_for_tokens_turns_sync_memops_on)
 {
 	unsigned char tokens[16];
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, MIB));
 	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 0);
 	ok(cu.cuPointerGetAttribute(tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, at));
@@ -479,12 +455,11 @@ static void asking_for_tokens_turns_sync_memops_on(void **state)
 	ok(cu.cuMemFree(at));
 }
 
-static void pitch_is_a_multiple_of_512(void **state)
+TEST(pitch_is_a_multiple_of_512)
 {
 	CUdeviceptr at, base;
 	size_t pitch, bytes;
 
-	(void)state;
 	ok(cu.cuMemAllocPitch(&at, &pitch, 513, 3, 4));
 	assert_int_equal(pitch, 1024);
 	ok(cu.cuMemGetAddressRange(&base, &bytes, at));
@@ -494,12 +469,11 @@ static void pitch_is_a_multiple_of_512(void **state)
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAllocPitch(&at, &pitch, 0, 3, 4));
 }
 
-static void async_free_takes_any_block(void **state)
+TEST(async_free_takes_any_block)
 {
 	CUdeviceptr block, ordered;
 	CUstream stream;
 
-	(void)state;
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuMemAlloc(&block, MIB));
 	ok(cu.cuMemAllocAsync(&ordered, MIB, stream));
@@ -511,39 +485,11 @@ static void async_free_takes_any_block(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(granularity_is_two_megabytes),
-	    cmocka_unit_test(mapping_part_of_a_handle_is_refused),
-	    cmocka_unit_test(mapping_more_than_a_handle_is_refused),
-	    cmocka_unit_test(hints_and_alignments_are_multiples_and_powers),
-	    cmocka_unit_test(unmapping_part_of_a_handle_is_refused),
-	    cmocka_unit_test(one_unmap_may_cover_several_handles),
-	    cmocka_unit_test(mapping_over_a_mapping_is_refused),
-	    cmocka_unit_test(mapping_outside_a_reservation_is_refused),
-	    cmocka_unit_test(freeing_a_reservation_still_mapped_is_refused),
-	    cmocka_unit_test(released_handle_lives_while_it_is_mapped),
-	    cmocka_unit_test(released_handle_can_be_mapped_while_it_is_mapped),
-	    cmocka_unit_test(host_numa_current_is_refused),
-	    cmocka_unit_test(data_survives_remapping_to_host_memory),
-	    cmocka_unit_test(exported_memory_can_be_imported),
-	    cmocka_unit_test(exported_host_memory_can_be_imported),
-	    cmocka_unit_test(copies_cross_the_border_of_device_and_host_chunks),
-	    cmocka_unit_test(block_answers_like_cuMemAlloc),
-	    cmocka_unit_test(mapped_memory_answers_differently),
-	    cmocka_unit_test(range_is_the_reservation_and_mapping_the_mapping),
-	    cmocka_unit_test(without_access_a_mapping_is_nothing_yet),
-	    cmocka_unit_test(host_chunk_without_host_access_has_no_host_pointer),
-	    cmocka_unit_test(unknown_pointer_fails_alone_and_is_null_in_company),
-	    cmocka_unit_test(flags_are_four_bytes_wide),
-	    cmocka_unit_test(asking_for_tokens_turns_sync_memops_on),
-	    cmocka_unit_test(pitch_is_a_multiple_of_512),
-	    cmocka_unit_test(async_free_takes_any_block),
-	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

@@ -11,7 +11,7 @@
 
 /* ---- look-ups ---- */
 
-static void look_ups_hand_out_exported_addresses(void **state)
+TEST(look_ups_hand_out_exported_addresses)
 {
 	static const char *const names[] = {"cuMemAlloc",        "cuMemFree",           "cuLaunchKernel",
 					    "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuGetProcAddress"};
@@ -19,7 +19,6 @@ static void look_ups_hand_out_exported_addresses(void **state)
 	void *at;
 	Dl_info info;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		for (cuuint64_t flags = 0; flags <= 2; flags++) {
 			ok(cu.cuGetProcAddress(names[i], &at, 12000, flags, &status));
@@ -32,13 +31,12 @@ static void look_ups_hand_out_exported_addresses(void **state)
 }
 
 /* What deferred_free.c builds on: an event of a context comes after the work of all its streams, and needs no wait. */
-static void event_of_a_context_comes_after_all_its_streams(void **state)
+TEST(event_of_a_context_comes_after_all_its_streams)
 {
 	CUdeviceptr at;
 	CUstream stream[2];
 	CUevent event;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, 64 * MIB));
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	for (int i = 0; i < 2; i++) {
@@ -56,13 +54,12 @@ static void event_of_a_context_comes_after_all_its_streams(void **state)
 	ok(cu.cuMemFree(at));
 }
 
-static void event_of_a_context_invalidates_its_captures(void **state)
+TEST(event_of_a_context_invalidates_its_captures)
 {
 	CUstream stream;
 	CUevent event;
 	CUgraph graph;
 
-	(void)state;
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -72,35 +69,16 @@ static void event_of_a_context_invalidates_its_captures(void **state)
 	ok(cu.cuEventDestroy(event));
 }
 
-/* The heap keeps its blocks mapped over the end of a context. The last test: everything of the context ends here. */
-static void mappings_survive_a_reset_of_the_primary_context(void **state)
-{
-	CUdeviceptr at = rules_reserve(CHUNK);
-	unsigned char byte = 0;
-
-	(void)state;
-	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
-	ok(cu.cuMemsetD8(at, 0x5c, CHUNK));
-	ok(cu.cuCtxSynchronize());
-	ok(cu.cuDevicePrimaryCtxReset(0));
-	ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
-	ok(cu.cuCtxSetCurrent(rules_context));
-	ok(cu.cuMemcpyDtoH(&byte, at + CHUNK - 1, 1));
-	assert_int_equal(byte, 0x5c);
-	rules_unmap_and_free(at, CHUNK);
-}
-
 /*
  * The handle of a context that has ended is asked about, and nothing else is done with it: made current, and taken away
  * again, it has ended the process. So have its streams, whatever they were asked, and now and then its events, which as
  * a rule say that the context is destroyed (driver 580).
  */
-static void a_context_that_has_ended_can_be_told(void **state)
+TEST(a_context_that_has_ended_can_be_told)
 {
 	CUcontext context, popped;
 	unsigned version;
 
-	(void)state;
 	ok(cu.cuCtxCreate(&context, NULL, 0, 0));
 	ok(cu.cuCtxGetApiVersion(context, &version));
 	ok(cu.cuCtxPopCurrent(&popped));
@@ -110,14 +88,13 @@ static void a_context_that_has_ended_can_be_told(void **state)
 }
 
 /* The last but one: everything of the primary context ends here. */
-static void an_ended_primary_context_is_made_current_and_does_nothing(void **state)
+TEST(an_ended_primary_context_is_made_current_and_does_nothing)
 {
 	CUcontext again, popped;
 	unsigned version;
 	CUdevice device;
 	CUevent event;
 
-	(void)state;
 	ok(cu.cuCtxSetCurrent(NULL));
 	ok(cu.cuDevicePrimaryCtxReset(0));
 	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetApiVersion(rules_context, &version));
@@ -135,21 +112,30 @@ static void an_ended_primary_context_is_made_current_and_does_nothing(void **sta
 	ok(cu.cuCtxSynchronize());
 }
 
+/* The heap keeps its blocks mapped over the end of a context. The last test: everything of the context ends here. */
+TEST(mappings_survive_a_reset_of_the_primary_context)
+{
+	CUdeviceptr at = rules_reserve(CHUNK);
+	unsigned char byte = 0;
+
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuMemsetD8(at, 0x5c, CHUNK));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuDevicePrimaryCtxReset(0));
+	ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
+	ok(cu.cuCtxSetCurrent(rules_context));
+	ok(cu.cuMemcpyDtoH(&byte, at + CHUNK - 1, 1));
+	assert_int_equal(byte, 0x5c);
+	rules_unmap_and_free(at, CHUNK);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(look_ups_hand_out_exported_addresses),
-	    cmocka_unit_test(event_of_a_context_comes_after_all_its_streams),
-	    cmocka_unit_test(event_of_a_context_invalidates_its_captures),
-	    cmocka_unit_test(a_context_that_has_ended_can_be_told),
-	    cmocka_unit_test(an_ended_primary_context_is_made_current_and_does_nothing),
-	    cmocka_unit_test(mappings_survive_a_reset_of_the_primary_context),
-	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

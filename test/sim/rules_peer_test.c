@@ -60,11 +60,10 @@ static void fill(CUcontext context, CUdeviceptr at, unsigned char byte)
 	be(rules_context);
 }
 
-static void enabling_answers_as_cuda_h_says(void **state)
+TEST(enabling_answers_as_cuda_h_says)
 {
 	int can;
 
-	(void)state;
 	ok(cu.cuDeviceCanAccessPeer(&can, 0, 0));
 	assert_int_equal(can, 0);
 	/* A context's own memory is none of a peer's (H200, driver 580). */
@@ -80,11 +79,10 @@ static void enabling_answers_as_cuda_h_says(void **state)
 	ok(cu.cuCtxDisablePeerAccess(other));
 }
 
-static void allocated_memory_is_copied_without_access(void **state)
+TEST(allocated_memory_is_copied_without_access)
 {
 	CUdeviceptr here, there;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&here, CHUNK));
 	be(other);
 	ok(cu.cuMemAlloc(&there, CHUNK));
@@ -99,12 +97,11 @@ static void allocated_memory_is_copied_without_access(void **state)
 }
 
 /* What NVIDIA's forum says of peers (docs/facts.md, Failures of other projects), and the host. */
-static void mapped_memory_is_not_copied_by_a_device_without_access(void **state)
+TEST(mapped_memory_is_not_copied_by_a_device_without_access)
 {
 	CUdeviceptr there = map_there(), here;
 	unsigned char byte = 1;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&here, CHUNK));
 	fill(other, there, 9);
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoD(there, here, CHUNK));
@@ -116,7 +113,7 @@ static void mapped_memory_is_not_copied_by_a_device_without_access(void **state)
 }
 
 /* What the library does instead. */
-static void peer_copies_touch_each_side_in_its_own_context(void **state)
+TEST(peer_copies_touch_each_side_in_its_own_context)
 {
 	CUdeviceptr there = map_there(), here = rules_reserve(CHUNK);
 	CUDA_MEMCPY3D_PEER box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -133,7 +130,6 @@ static void peer_copies_touch_each_side_in_its_own_context(void **state)
 				  .Height = 16,
 				  .Depth = 4};
 
-	(void)state;
 	rules_map_new(here, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	fill(rules_context, here, 3);
 	ok(cu.cuMemcpyPeer(there, other, here, rules_context, CHUNK));
@@ -147,11 +143,10 @@ static void peer_copies_touch_each_side_in_its_own_context(void **state)
 	rules_unmap_and_free(there, CHUNK);
 }
 
-static void peer_access_is_nothing_to_mapped_memory_and_access_is_all(void **state)
+TEST(peer_access_is_nothing_to_mapped_memory_and_access_is_all)
 {
 	CUdeviceptr there = map_there();
 
-	(void)state;
 	if (!reachable) {
 		is(CUDA_ERROR_INVALID_DEVICE, give_access(there, 0));
 		rules_unmap_and_free(there, CHUNK);
@@ -166,11 +161,10 @@ static void peer_access_is_nothing_to_mapped_memory_and_access_is_all(void **sta
 	rules_unmap_and_free(there, CHUNK);
 }
 
-static void host_memory_is_opened_to_every_device(void **state)
+TEST(host_memory_is_opened_to_every_device)
 {
 	CUdeviceptr at = rules_reserve(CHUNK);
 
-	(void)state;
 	if (!rules_host_vmm)
 		skip();
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
@@ -181,12 +175,11 @@ static void host_memory_is_opened_to_every_device(void **state)
 }
 
 /* Of what cuMemAlloc made they say so to every context, also to one without access (2 H200, driver 580). */
-static void pointers_say_that_allocated_memory_may_be_touched(void **state)
+TEST(pointers_say_that_allocated_memory_may_be_touched)
 {
 	CUdeviceptr there;
 	unsigned flags;
 
-	(void)state;
 	be(other);
 	ok(cu.cuMemAlloc(&there, CHUNK));
 	for (int device = 1; device >= 0; device--) {
@@ -239,7 +232,7 @@ static CUresult close_to_peer(void *at)
 }
 
 /* What peer_access.c builds on. The kernel of the owner reads the memory all the time, and writes to it at last. */
-static void access_of_a_peer_changes_under_kernels_of_the_owner(void **state)
+TEST(access_of_a_peer_changes_under_kernels_of_the_owner)
 {
 	static const struct {
 		const char *name;
@@ -249,7 +242,6 @@ static void access_of_a_peer_changes_under_kernels_of_the_owner(void **state)
 	CUdeviceptr there;
 	CUstream stream;
 
-	(void)state;
 	if (!reachable)
 		skip();
 	load_on_both();
@@ -327,11 +319,10 @@ static void copy_beside(struct peer_copy *copy, int side, int current, unsigned 
 	be(rules_context);
 }
 
-static void copies_between_devices_and_their_streams(void **state)
+TEST(copies_between_devices_and_their_streams)
 {
 	struct peer_copy copy;
 
-	(void)state;
 	load_on_both();
 	ok(cu.cuMemAlloc(&copy.from, CHUNK));
 	be(other);
@@ -348,17 +339,6 @@ static void copies_between_devices_and_their_streams(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(enabling_answers_as_cuda_h_says),
-	    cmocka_unit_test(allocated_memory_is_copied_without_access),
-	    cmocka_unit_test(mapped_memory_is_not_copied_by_a_device_without_access),
-	    cmocka_unit_test(peer_copies_touch_each_side_in_its_own_context),
-	    cmocka_unit_test(peer_access_is_nothing_to_mapped_memory_and_access_is_all),
-	    cmocka_unit_test(host_memory_is_opened_to_every_device),
-	    cmocka_unit_test(pointers_say_that_allocated_memory_may_be_touched),
-	    cmocka_unit_test(access_of_a_peer_changes_under_kernels_of_the_owner),
-	    cmocka_unit_test(copies_between_devices_and_their_streams),
-	};
 	int status = rules_init(), devices = 0;
 
 	if (status)
@@ -369,7 +349,7 @@ int main(void)
 		return 77;
 	}
 	fprintf(stderr, "device 0 %s memory of device 1\n", reachable ? "reaches" : "does not reach");
-	status = cmocka_run_group_tests(tests, NULL, NULL);
+	status = test_run();
 	cu.cuDevicePrimaryCtxRelease(1);
 	rules_fini();
 	return status;

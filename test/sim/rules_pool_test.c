@@ -19,6 +19,8 @@ static int begin(void **state)
 	return 0;
 }
 
+GROUP(begin, NULL)
+
 static CUmemoryPool new_pool(size_t max_bytes)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -54,7 +56,7 @@ static const char *what_stays(uint64_t was, uint64_t used)
 	return used == was ? "stays" : used ? "stays in part" : "is freed";
 }
 
-static void the_end_of_a_context_leaves_memory_of_pools(void **state)
+TEST(the_end_of_a_context_leaves_memory_of_pools)
 {
 	CUmemoryPool pool = new_pool(0);
 	CUcontext context, popped;
@@ -63,7 +65,6 @@ static void the_end_of_a_context_leaves_memory_of_pools(void **state)
 	uint64_t was;
 	bool again;
 
-	(void)state;
 	ok(cu.cuCtxCreate(&context, NULL, 0, 0));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	at = take(pool, BYTES, stream);
@@ -90,52 +91,6 @@ static void the_end_of_a_context_leaves_memory_of_pools(void **state)
 	assert_int_equal(used_of(pool), 0);
 	ok(cu.cuStreamDestroy(later));
 	ok(cu.cuMemPoolDestroy(pool));
-}
-
-/* The last test: what is of the primary context ends here. */
-static void the_end_of_the_primary_context_and_memory_of_pools(void **state)
-{
-	static const char *const calls[] = {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"};
-	CUdeviceptr at, of_own;
-	CUmemoryPool pool, before, own = new_pool(0);
-	char rule[96];
-	CUstream stream;
-	uint64_t was;
-
-	(void)state;
-	of_own = take(own, BYTES, NULL);
-	ok(cu.cuMemsetD8(of_own, 0x5d, BYTES));
-	for (int reset = 0; reset < 2; reset++) {
-		ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
-		before = pool;
-		ok(cu.cuMemAllocAsync(&at, BYTES, stream));
-		ok(cu.cuMemsetD8Async(at, 0x5b, BYTES, stream));
-		ok(cu.cuStreamSynchronize(stream));
-		was = used_of(pool);
-		ok(cu.cuCtxSetCurrent(NULL));
-		ok(reset ? cu.cuDevicePrimaryCtxReset(0) : cu.cuDevicePrimaryCtxRelease(0));
-		ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
-		ok(cu.cuCtxSetCurrent(rules_context));
-		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
-		snprintf(rule, sizeof(rule), "the handle of the default pool after %s", calls[reset]);
-		rules_found(rule, pool == before ? "is the same" : "IS ANOTHER", "is the same");
-		snprintf(rule, sizeof(rule), "memory of the default pool after %s", calls[reset]);
-		rules_found(rule, what_stays(was, used_of(pool)), "stays");
-		if (used_of(pool) == was) {
-			snprintf(rule, sizeof(rule), "what is in it after %s", calls[reset]);
-			rules_found(rule, rules_count(at, 0x5b5b5b5b) == RULES_WORDS ? "is as it was" : "IS LOST",
-				    "is as it was");
-			ok(cu.cuMemFreeAsync(at, NULL));
-			ok(cu.cuStreamSynchronize(NULL));
-		}
-		snprintf(rule, sizeof(rule), "memory of a pool that was made, after %s", calls[reset]);
-		rules_found(rule, rules_count(of_own, 0x5d5d5d5d) == RULES_WORDS ? "is as it was" : "IS LOST",
-			    "is as it was");
-	}
-	ok(cu.cuMemFreeAsync(of_own, NULL));
-	ok(cu.cuStreamSynchronize(NULL));
-	ok(cu.cuMemPoolDestroy(own));
 }
 
 /* ---- what has been freed, not yet in the order of its stream ---- */
@@ -187,11 +142,10 @@ static void end_pending(struct pending *pending)
 	ok(cu.cuMemPoolDestroy(pending->pool));
 }
 
-static void memory_whose_free_is_pending_is_reused_behind_an_event(void **state)
+TEST(memory_whose_free_is_pending_is_reused_behind_an_event)
 {
 	struct pending pending = {.pool = new_pool(0), .follows = true};
 
-	(void)state;
 	rules_found("allocating in a stream that waits for the free of as much", take_while_pending(&pending),
 		    RULES_RETURNS);
 	rules_found("the memory whose free the stream waits for",
@@ -200,13 +154,12 @@ static void memory_whose_free_is_pending_is_reused_behind_an_event(void **state)
 }
 
 /* The pool has no more: the second stream is made to wait for the first (REUSE_ALLOW_INTERNAL_DEPENDENCIES). */
-static void memory_whose_free_is_pending_is_reused_with_a_dependency(void **state)
+TEST(memory_whose_free_is_pending_is_reused_with_a_dependency)
 {
 	struct pending pending = {.pool = new_pool(BYTES)};
 	const char *how = take_while_pending(&pending);
 	bool ordered, reused = pending.again == pending.at;
 
-	(void)state;
 	rules_found("allocating in another stream while all of a pool waits to be freed", how, RULES_RETURNS);
 	if (pending.again && !strcmp(how, RULES_RETURNS)) {
 		rules_found("the memory whose free is pending", reused ? "is reused" : "is not reused", "is reused");
@@ -224,19 +177,58 @@ static void memory_whose_free_is_pending_is_reused_with_a_dependency(void **stat
 	end_pending(&pending);
 }
 
+/* The last test: what is of the primary context ends here. */
+TEST(the_end_of_the_primary_context_and_memory_of_pools)
+{
+	static const char *const calls[] = {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"};
+	CUdeviceptr at, of_own;
+	CUmemoryPool pool, before, own = new_pool(0);
+	char rule[96];
+	CUstream stream;
+	uint64_t was;
+
+	of_own = take(own, BYTES, NULL);
+	ok(cu.cuMemsetD8(of_own, 0x5d, BYTES));
+	for (int reset = 0; reset < 2; reset++) {
+		ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+		before = pool;
+		ok(cu.cuMemAllocAsync(&at, BYTES, stream));
+		ok(cu.cuMemsetD8Async(at, 0x5b, BYTES, stream));
+		ok(cu.cuStreamSynchronize(stream));
+		was = used_of(pool);
+		ok(cu.cuCtxSetCurrent(NULL));
+		ok(reset ? cu.cuDevicePrimaryCtxReset(0) : cu.cuDevicePrimaryCtxRelease(0));
+		ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
+		ok(cu.cuCtxSetCurrent(rules_context));
+		ok(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+		snprintf(rule, sizeof(rule), "the handle of the default pool after %s", calls[reset]);
+		rules_found(rule, pool == before ? "is the same" : "IS ANOTHER", "is the same");
+		snprintf(rule, sizeof(rule), "memory of the default pool after %s", calls[reset]);
+		rules_found(rule, what_stays(was, used_of(pool)), "stays");
+		if (used_of(pool) == was) {
+			snprintf(rule, sizeof(rule), "what is in it after %s", calls[reset]);
+			rules_found(rule, rules_count(at, 0x5b5b5b5b) == RULES_WORDS ? "is as it was" : "IS LOST",
+				    "is as it was");
+			ok(cu.cuMemFreeAsync(at, NULL));
+			ok(cu.cuStreamSynchronize(NULL));
+		}
+		snprintf(rule, sizeof(rule), "memory of a pool that was made, after %s", calls[reset]);
+		rules_found(rule, rules_count(of_own, 0x5d5d5d5d) == RULES_WORDS ? "is as it was" : "IS LOST",
+			    "is as it was");
+	}
+	ok(cu.cuMemFreeAsync(of_own, NULL));
+	ok(cu.cuStreamSynchronize(NULL));
+	ok(cu.cuMemPoolDestroy(own));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_end_of_a_context_leaves_memory_of_pools),
-	    cmocka_unit_test(memory_whose_free_is_pending_is_reused_behind_an_event),
-	    cmocka_unit_test(memory_whose_free_is_pending_is_reused_with_a_dependency),
-	    cmocka_unit_test(the_end_of_the_primary_context_and_memory_of_pools),
-	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, begin, NULL);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

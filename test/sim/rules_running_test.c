@@ -39,6 +39,8 @@ static int end(void **state)
 	return 0;
 }
 
+GROUP(begin, end)
+
 /* ---- what an event of a context covers ---- */
 
 /* Records one while the held kernel runs. */
@@ -66,12 +68,11 @@ static CUresult destroy_stream(void *stream)
 	return cu.cuStreamDestroy(stream);
 }
 
-static void an_event_of_a_context_covers_destroyed_streams(void **state)
+TEST(an_event_of_a_context_covers_destroyed_streams)
 {
 	CUdeviceptr at;
 	CUstream stream;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, CHUNK));
 	for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
 		ok(cu.cuStreamCreate(&stream, flags));
@@ -90,14 +91,13 @@ static void an_event_of_a_context_covers_destroyed_streams(void **state)
  * Destroyed, and as many new ones used as it needs that one takes its place. A first set may load code, and a new
  * stream may wait where there are many: both would wait for the kernel.
  */
-static void an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again(void **state)
+TEST(an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again)
 {
 	CUdeviceptr at;
 	CUstream stream, more[8];
 	unsigned n = 0;
 	bool again = false;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, 2 * CHUNK));
 	ok(cu.cuMemsetD8(at, 0, 4096));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -119,13 +119,12 @@ static void an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_agai
 }
 
 /* Of a stream whose work was done: its handle is more likely to be given out again. That one is destroyed, too. */
-static void an_event_of_a_context_covers_a_stream_that_has_the_handle_of_a_destroyed_one(void **state)
+TEST(an_event_of_a_context_covers_a_stream_that_has_the_handle_of_a_destroyed_one)
 {
 	CUdeviceptr at;
 	CUstream stream, again = NULL, more[8];
 	unsigned n = 0;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, CHUNK));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuMemsetD8Async(at, 0, 4096, stream));
@@ -157,12 +156,11 @@ static void *launch_in_own_stream(void *at)
 	return NULL;
 }
 
-static void an_event_of_a_context_covers_ended_threads(void **state)
+TEST(an_event_of_a_context_covers_ended_threads)
 {
 	pthread_t thread;
 	CUdeviceptr at;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, CHUNK));
 	pthread_create(&thread, NULL, launch_in_own_stream, &at);
 	pthread_join(thread, NULL);
@@ -180,12 +178,11 @@ static CUresult synchronize_default(void *unused)
 	return cu.cuStreamSynchronize(NULL);
 }
 
-static void the_default_stream_stands_for_blocking_streams(void **state)
+TEST(the_default_stream_stands_for_blocking_streams)
 {
 	CUdeviceptr at;
 	CUstream stream;
 
-	(void)state;
 	ok(cu.cuMemAlloc(&at, CHUNK));
 	for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
 		ok(cu.cuStreamCreate(&stream, flags));
@@ -279,12 +276,11 @@ static void beside(struct room *room, CUstream stream)
 	assert_int_equal(rules_count(room->at, 4), RULES_WORDS);
 }
 
-static void other_addresses_change_beside_kernels(void **state)
+TEST(other_addresses_change_beside_kernels)
 {
 	struct room room = {.at = rules_reserve(3 * CHUNK)};
 	CUstream stream;
 
-	(void)state;
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int host = 0; host <= rules_host_vmm; host++) {
 		room.place = host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
@@ -344,12 +340,11 @@ static unsigned long old_words(struct alias *alias, uint32_t round)
 	return old;
 }
 
-static void after_an_event_an_alias_shows_all_writes(void **state)
+TEST(after_an_event_an_alias_shows_all_writes)
 {
 	struct alias alias = {.one = rules_reserve(2 * ALIAS_BYTES)};
 	uint32_t rounds = rules_simulated ? 6 : 200;
 
-	(void)state;
 	alias.other = alias.one + ALIAS_BYTES;
 	ok(cu.cuStreamCreate(&alias.writer, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamCreate(&alias.reader, CU_STREAM_NON_BLOCKING));
@@ -387,7 +382,7 @@ static CUresult destroy_context(void *context)
 	return cu.cuCtxDestroy(context);
 }
 
-static void kernels_are_over_when_a_context_is_destroyed(void **state)
+TEST(kernels_are_over_when_a_context_is_destroyed)
 {
 	CUcontext context = new_context();
 	struct rules_kernels own;
@@ -395,7 +390,6 @@ static void kernels_are_over_when_a_context_is_destroyed(void **state)
 	CUstream stream;
 	const char *how;
 
-	(void)state;
 	ok(cu.cuCtxSetCurrent(context));
 	rules_kernels_load(&own);
 	ok(cu.cuMemAlloc(&at, CHUNK));
@@ -463,24 +457,21 @@ static void beside_a_kernel_of_the_primary(CUresult (*call)(void *argument), con
 }
 
 /* In this order: rules_init() has taken the only reference, and a reset leaves it beside the one that is taken then. */
-static void kernels_run_on_when_the_primary_context_is_released_not_for_the_last_time(void **state)
+TEST(kernels_run_on_when_the_primary_context_is_released_not_for_the_last_time)
 {
 	CUcontext again;
 
-	(void)state;
 	ok(cu.cuDevicePrimaryCtxRetain(&again, 0));
 	beside_a_kernel_of_the_primary(release_primary, "cuDevicePrimaryCtxRelease, not the last", false);
 }
 
-static void kernels_are_over_when_the_primary_context_is_released_for_the_last_time(void **state)
+TEST(kernels_are_over_when_the_primary_context_is_released_for_the_last_time)
 {
-	(void)state;
 	beside_a_kernel_of_the_primary(release_primary, "the last cuDevicePrimaryCtxRelease", true);
 }
 
-static void kernels_are_over_when_the_primary_context_is_reset(void **state)
+TEST(kernels_are_over_when_the_primary_context_is_reset)
 {
-	(void)state;
 	beside_a_kernel_of_the_primary(reset_primary, "cuDevicePrimaryCtxReset", true);
 	ok(release_primary(NULL));
 	rules_found("a reference from before cuDevicePrimaryCtxReset", is_active() ? "stays" : "has ended", "stays");
@@ -490,24 +481,11 @@ static void kernels_are_over_when_the_primary_context_is_reset(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_event_of_a_context_covers_destroyed_streams),
-	    cmocka_unit_test(an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again),
-	    cmocka_unit_test(an_event_of_a_context_covers_a_stream_that_has_the_handle_of_a_destroyed_one),
-	    cmocka_unit_test(an_event_of_a_context_covers_ended_threads),
-	    cmocka_unit_test(the_default_stream_stands_for_blocking_streams),
-	    cmocka_unit_test(other_addresses_change_beside_kernels),
-	    cmocka_unit_test(after_an_event_an_alias_shows_all_writes),
-	    cmocka_unit_test(kernels_are_over_when_a_context_is_destroyed),
-	    cmocka_unit_test(kernels_run_on_when_the_primary_context_is_released_not_for_the_last_time),
-	    cmocka_unit_test(kernels_are_over_when_the_primary_context_is_released_for_the_last_time),
-	    cmocka_unit_test(kernels_are_over_when_the_primary_context_is_reset),
-	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, begin, end);
+	failed = test_run();
 	rules_fini();
 	return failed;
 }

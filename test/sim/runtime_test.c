@@ -2,13 +2,9 @@
  * runtime_test.c: the small libcudart and portable.h together: a program as others will write them, with kernels that
  * nvcc could compile as well.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include "test/portable.h"
+#include "test/test.h"
 
 #define ok(call) assert_int_equal((call), cudaSuccess)
 
@@ -24,13 +20,12 @@ KERNEL2(through_a_table, float **, table, size_t, n)
 		DEVICE_POINTER(table[i])[0] = (float)i;
 }
 
-static void kernels_compute_on_runtime_memory(void **state)
+TEST(kernels_compute_on_runtime_memory)
 {
 	enum { N = 10000 };
 	float *in, *out, *host = malloc(N * sizeof(float));
 	cudaStream_t stream;
 
-	(void)state;
 	for (size_t i = 0; i < N; i++)
 		host[i] = (float)i;
 	ok(cudaMalloc((void **)&in, N * sizeof(float)));
@@ -49,11 +44,10 @@ static void kernels_compute_on_runtime_memory(void **state)
 	free(host);
 }
 
-static void addresses_in_device_memory_can_be_followed(void **state)
+TEST(addresses_in_device_memory_can_be_followed)
 {
 	float *cells, *pointers[4], **table, got[4];
 
-	(void)state;
 	ok(cudaMalloc((void **)&cells, sizeof(got)));
 	ok(cudaMalloc((void **)&table, sizeof(pointers)));
 	for (int i = 0; i < 4; i++)
@@ -67,11 +61,10 @@ static void addresses_in_device_memory_can_be_followed(void **state)
 	ok(cudaFree(table));
 }
 
-static void last_error_is_given_once(void **state)
+TEST(last_error_is_given_once)
 {
 	void *at;
 
-	(void)state;
 	assert_int_equal(cudaMalloc(&at, (size_t)1 << 50), cudaErrorMemoryAllocation);
 	assert_int_equal(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
 	assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
@@ -79,33 +72,13 @@ static void last_error_is_given_once(void **state)
 	assert_string_equal(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
 }
 
-static void illegal_address_stays_until_the_reset(void **state)
-{
-	float *at;
-
-	(void)state;
-	ok(cudaMalloc((void **)&at, 4096));
-	ok(cudaFree(at));
-	ok(LAUNCH(scale_add, 1, 32, 0, at, at, 1, 1000));
-	assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
-	assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
-	assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
-	assert_int_equal(cudaMalloc((void **)&at, 16), cudaErrorIllegalAddress);
-	ok(cudaDeviceReset());
-	ok(cudaMalloc((void **)&at, 4096));
-	ok(LAUNCH(scale_add, 1, 32, 0, at, at, 1, 10));
-	ok(cudaDeviceSynchronize());
-	ok(cudaFree(at));
-}
-
-static void captured_launches_replay(void **state)
+TEST(captured_launches_replay)
 {
 	cudaStream_t stream;
 	cudaGraph_t graph;
 	cudaGraphExec_t exec;
 	float *at, one = 1, got;
 
-	(void)state;
 	ok(cudaMalloc((void **)&at, 16));
 	ok(cudaMemcpy(at, &one, 4, cudaMemcpyHostToDevice));
 	ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -124,15 +97,20 @@ static void captured_launches_replay(void **state)
 	ok(cudaFree(at));
 }
 
-int main(void)
+TEST(illegal_address_stays_until_the_reset)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(kernels_compute_on_runtime_memory),
-	    cmocka_unit_test(addresses_in_device_memory_can_be_followed),
-	    cmocka_unit_test(last_error_is_given_once),
-	    cmocka_unit_test(captured_launches_replay),
-	    cmocka_unit_test(illegal_address_stays_until_the_reset),
-	};
+	float *at;
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	ok(cudaMalloc((void **)&at, 4096));
+	ok(cudaFree(at));
+	ok(LAUNCH(scale_add, 1, 32, 0, at, at, 1, 1000));
+	assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+	assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
+	assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
+	assert_int_equal(cudaMalloc((void **)&at, 16), cudaErrorIllegalAddress);
+	ok(cudaDeviceReset());
+	ok(cudaMalloc((void **)&at, 4096));
+	ok(LAUNCH(scale_add, 1, 32, 0, at, at, 1, 10));
+	ok(cudaDeviceSynchronize());
+	ok(cudaFree(at));
 }

@@ -2,12 +2,6 @@
  * What PyTorch's autograd says about a thread: both layouts of nodes, that each reference is given back and the last
  * one is not, and that nothing is asked of a PyTorch that is not known. Its functions are stood for here (-Wl,--wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +11,7 @@
 #include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
 #include "shim/base/elf_symbols.h"
+#include "test/test.h"
 
 #define GARBAGE ((uintptr_t)0xdeadbeef12345679)
 
@@ -102,6 +97,8 @@ static int begin_anew(void **state)
 	return 0;
 }
 
+EACH_TEST(begin_anew, NULL)
+
 static void make_shared(uint64_t number, uint64_t thread, unsigned references)
 {
 	words[1] = (uintptr_t)words;
@@ -124,11 +121,10 @@ static void make_intrusive(uint64_t number, uint64_t thread, unsigned references
 	current = (struct reference){(uintptr_t)words, GARBAGE, GARBAGE};
 }
 
-static void a_node_of_either_layout_is_read_and_given_back(void **state)
+TEST(a_node_of_either_layout_is_read_and_given_back)
 {
 	struct autograd_node node;
 
-	(void)state;
 	autograd_bind();
 	assert_string_equal(looked_in, "libtorch_cpu.so");
 	assert_true(autograd_is_here());
@@ -153,11 +149,10 @@ static void a_node_of_either_layout_is_read_and_given_back(void **state)
 	assert_true(node.number == 77 && node.thread == 5);
 }
 
-static void a_thread_may_run_no_node_or_one_without_a_number(void **state)
+TEST(a_thread_may_run_no_node_or_one_without_a_number)
 {
 	struct autograd_node node;
 
-	(void)state;
 	autograd_bind();
 	assert_false(autograd_running(&node));
 	make_shared(UINT64_MAX, 3, 2); /* where a gradient is kept */
@@ -180,11 +175,10 @@ static void nothing_is_known_from_now_on(void)
 }
 
 /* Who takes the last one has to destroy the node. */
-static void the_last_reference_is_not_given_back(void **state)
+TEST(the_last_reference_is_not_given_back)
 {
 	struct autograd_node node;
 
-	(void)state;
 	autograd_bind();
 	make_shared(40, 3, 2);
 	assert_true(autograd_running(&node));
@@ -200,12 +194,11 @@ static void the_last_reference_is_not_given_back(void **state)
 	assert_int_equal(words[1], UINT64_C(0x100000002));
 }
 
-static void a_layout_that_is_not_known_is_left_alone(void **state)
+TEST(a_layout_that_is_not_known_is_left_alone)
 {
 	uint64_t seen[16];
 	char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	assert_ptr_not_equal(page, MAP_FAILED);
 	const struct reference wrong[] = {{(uintptr_t)words, GARBAGE, GARBAGE},
 					  {(uintptr_t)words, (uintptr_t)&control, GARBAGE},
@@ -238,9 +231,8 @@ static void a_layout_that_is_not_known_is_left_alone(void **state)
 	}
 }
 
-static void a_pytorch_that_lacks_a_function_is_not_asked(void **state)
+TEST(a_pytorch_that_lacks_a_function_is_not_asked)
 {
-	(void)state;
 	assert_false(autograd_is_here());
 	for (unsigned i = 0; i < 3; i++) {
 		begin_anew(NULL);
@@ -254,9 +246,8 @@ static void a_pytorch_that_lacks_a_function_is_not_asked(void **state)
 }
 
 /* A node that cannot be looked at could not be given back: with it, all that it leads to would live for ever. */
-static void a_process_that_may_not_read_itself_asks_for_no_node(void **state)
+TEST(a_process_that_may_not_read_itself_asks_for_no_node)
 {
-	(void)state;
 	is_closed = true;
 	make_shared(40, 3, 2);
 	errno = EBADF;
@@ -265,18 +256,4 @@ static void a_process_that_may_not_read_itself_asks_for_no_node(void **state)
 	assert_false(autograd_is_here());
 	assert_int_equal(n_asked, 0);
 	assert_int_equal(control.uses, 2);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(a_node_of_either_layout_is_read_and_given_back, begin_anew),
-	    cmocka_unit_test_setup(a_thread_may_run_no_node_or_one_without_a_number, begin_anew),
-	    cmocka_unit_test_setup(the_last_reference_is_not_given_back, begin_anew),
-	    cmocka_unit_test_setup(a_layout_that_is_not_known_is_left_alone, begin_anew),
-	    cmocka_unit_test_setup(a_pytorch_that_lacks_a_function_is_not_asked, begin_anew),
-	    cmocka_unit_test_setup(a_process_that_may_not_read_itself_asks_for_no_node, begin_anew),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /*
  * best_fit_test.c: which free range an allocator like PyTorch's gives out next, also against a table of all memory.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/best_fit.h"
+#include "test/test.h"
 #include "test/unit/naive_fit.h"
 #include "test/unit/seed.h"
 
@@ -21,6 +16,8 @@ static int best_fit_end(void **state)
 	best_fit_fini(&fit);
 	return 0;
 }
+
+EACH_TEST(NULL, best_fit_end)
 
 static void give(uint64_t begin, uint64_t end, uint32_t block)
 {
@@ -36,11 +33,10 @@ static void takes(uint64_t mib, uint64_t begin, uint64_t end)
 	assert_int_equal(range.end, end * MIB);
 }
 
-static void the_smallest_that_suffices_and_the_lowest_of_equals(void **state)
+TEST(the_smallest_that_suffices_and_the_lowest_of_equals)
 {
 	struct best_fit_range range;
 
-	(void)state;
 	give(300, 340, 3);
 	give(100, 110, 1);
 	give(200, 210, 2);
@@ -52,11 +48,10 @@ static void the_smallest_that_suffices_and_the_lowest_of_equals(void **state)
 	takes(100, 0, 100);
 }
 
-static void a_rest_of_a_mebibyte_is_not_split_off(void **state)
+TEST(a_rest_of_a_mebibyte_is_not_split_off)
 {
 	struct best_fit_range range;
 
-	(void)state;
 	give(0, 10, 0);
 	takes(9, 0, 10);
 	give(0, 10, 0);
@@ -64,9 +59,8 @@ static void a_rest_of_a_mebibyte_is_not_split_off(void **state)
 	assert_int_equal(range.end, 9 * MIB - 512);
 }
 
-static void neighbours_of_one_block_are_joined(void **state)
+TEST(neighbours_of_one_block_are_joined)
 {
-	(void)state;
 	give(0, 10, 0);
 	give(20, 30, 0);
 	give(10, 20, 0);
@@ -82,9 +76,8 @@ static void neighbours_of_one_block_are_joined(void **state)
 	assert_int_equal(fit.n, 0);
 }
 
-static void there_is_a_limit(void **state)
+TEST(there_is_a_limit)
 {
-	(void)state;
 	for (uint64_t i = 0; i < BEST_FIT_MOST; i++)
 		give(10 * i, 10 * i + 5, 0);
 	assert_false(best_fit_give(&fit, 10 * BEST_FIT_MOST * MIB, (10 * BEST_FIT_MOST + 5) * MIB, 0));
@@ -118,13 +111,12 @@ static void check_ranges(void)
 	assert_int_equal(n, fit.n);
 }
 
-static void random_sizes(void **state)
+TEST(random_sizes)
 {
 	struct seed seed = seed_start("best_fit");
 	struct held held[512];
 	unsigned n = 0;
 
-	(void)state;
 	memset(&naive, 0, sizeof(naive));
 	for (uint64_t at = 0; at < 2000; at += 100)
 		if (at % 300) {
@@ -155,18 +147,4 @@ static void random_sizes(void **state)
 		if (i % 64 == 0)
 			check_ranges();
 	}
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, best_fit_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(the_smallest_that_suffices_and_the_lowest_of_equals),
-	    TEST(a_rest_of_a_mebibyte_is_not_split_off),
-	    TEST(neighbours_of_one_block_are_joined),
-	    TEST(there_is_a_limit),
-	    TEST(random_sizes),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

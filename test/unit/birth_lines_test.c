@@ -3,12 +3,6 @@
  * line has made it, and that naming takes no more than its share of the time. Python and the clock are stood for here
  * (-Wl,--wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +11,7 @@
 #include "shim/base/python_process.h"
 #include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes_state.h"
+#include "test/test.h"
 
 #define MS   UINT64_C(1000000)
 #define MIB  ((uint64_t)1 << 20)
@@ -71,6 +66,8 @@ static int begin_anew(void **state)
 	return 0;
 }
 
+EACH_TEST(begin_anew, NULL)
+
 /* A birth at line `at` of the program. Returns the text of the site that it has; NULL: none. */
 static const char *born(unsigned at, uint64_t offset, uint64_t bytes)
 {
@@ -89,9 +86,8 @@ static void step(void)
 	now += 100 * MS;
 }
 
-static void a_step_that_repeats_is_named_once(void **state)
+TEST(a_step_that_repeats_is_named_once)
 {
-	(void)state;
 	for (unsigned i = 0; i < 200; i++)
 		step();
 	/* The first step knows no births before it, so its first two are named again in the second. */
@@ -102,9 +98,8 @@ static void a_step_that_repeats_is_named_once(void **state)
 }
 
 /* A look at the clock takes longer than to recognize a birth. */
-static void where_there_is_no_time_to_look_again_the_clock_is_hardly_asked(void **state)
+TEST(where_there_is_no_time_to_look_again_the_clock_is_hardly_asked)
 {
-	(void)state;
 	python_takes =
 	    4 * MS; /* three births, until the last two before it are known, take more than half of what is saved */
 	for (unsigned i = 0; i < 4000; i++)
@@ -114,11 +109,10 @@ static void where_there_is_no_time_to_look_again_the_clock_is_hardly_asked(void 
 }
 
 /* The second half of the run comes from other lines: after a while they have their names. */
-static void a_range_that_is_made_elsewhere_has_another_line(void **state)
+TEST(a_range_that_is_made_elsewhere_has_another_line)
 {
 	unsigned right = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 100; i++)
 		step();
 	for (unsigned i = 0; i < 300; i++) {
@@ -142,9 +136,8 @@ static void step_elsewhere(unsigned which)
 	}
 }
 
-static void a_step_at_other_addresses_is_known_by_its_sizes(void **state)
+TEST(a_step_at_other_addresses_is_known_by_its_sizes)
 {
-	(void)state;
 	python_takes = MS * 8 / 10;
 	step_elsewhere(0);
 	step_elsewhere(1); /* other births come before its first seven than before those of the first step */
@@ -157,9 +150,8 @@ static void a_step_at_other_addresses_is_known_by_its_sizes(void **state)
 /*
  * The same sizes from other lines: that is noticed as soon as there is time, or else at the next birth at that place.
  */
-static void what_sizes_say_is_looked_at_when_there_is_time(void **state)
+TEST(what_sizes_say_is_looked_at_when_there_is_time)
 {
-	(void)state;
 	python_takes = MS * 8 / 10;
 	for (unsigned i = 0; i < 4; i++)
 		step_elsewhere(i);
@@ -169,11 +161,10 @@ static void what_sizes_say_is_looked_at_when_there_is_time(void **state)
 }
 
 /* Births that are never the same again, 12,000 a second, for a minute. */
-static void naming_takes_its_share_of_the_time_and_no_more(void **state)
+TEST(naming_takes_its_share_of_the_time_and_no_more)
 {
 	uint64_t begin = now, seed = 1;
 
-	(void)state;
 	while (now - begin < 60000 * MS) {
 		seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
 		born(10, (seed >> 40) * 512, 8 * MIB);
@@ -183,9 +174,8 @@ static void naming_takes_its_share_of_the_time_and_no_more(void **state)
 	assert_true(n_named * python_takes >= (now - begin) / 125);
 }
 
-static void large_tensors_are_named_first(void **state)
+TEST(large_tensors_are_named_first)
 {
-	(void)state;
 	python_takes = MS;
 	for (unsigned i = 0; i < 100; i++)
 		born(10, i * 512, 512);
@@ -200,9 +190,8 @@ static void large_tensors_are_named_first(void **state)
 }
 
 /* On a machine that others keep busy. */
-static void time_in_which_the_thread_does_not_run_is_none_of_naming(void **state)
+TEST(time_in_which_the_thread_does_not_run_is_none_of_naming)
 {
-	(void)state;
 	stopped_for = 30 * MS;
 	for (unsigned i = 0; i < 100; i++)
 		assert_non_null(born(10, i * 8 * MIB, 8 * MIB));
@@ -215,9 +204,8 @@ static const char *at(uint64_t offset)
 	return site ? site->text : "";
 }
 
-static void a_unit_has_the_line_of_what_was_born_there_last(void **state)
+TEST(a_unit_has_the_line_of_what_was_born_there_last)
 {
-	(void)state;
 	born(10, 0, 9 * MIB);
 	assert_string_equal(at(0), "train.py:10 in forward");
 	assert_string_equal(at(7 * MIB), "train.py:10 in forward");
@@ -235,31 +223,12 @@ static void a_unit_has_the_line_of_what_was_born_there_last(void **state)
 	assert_string_equal(at(4 * MIB), "");
 }
 
-static void without_python_there_is_no_line(void **state)
+TEST(without_python_there_is_no_line)
 {
-	(void)state;
 	python_is_here = false;
 	assert_null(born(10, 0, 8 * MIB));
 	python_is_here = true;
 	line[0] = 0;
 	assert_int_equal(birth_lines_name(BASE, 8 * MIB), 0);
 	assert_int_equal(birth_lines_at(BASE), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(a_step_that_repeats_is_named_once, begin_anew),
-	    cmocka_unit_test_setup(where_there_is_no_time_to_look_again_the_clock_is_hardly_asked, begin_anew),
-	    cmocka_unit_test_setup(a_range_that_is_made_elsewhere_has_another_line, begin_anew),
-	    cmocka_unit_test_setup(a_step_at_other_addresses_is_known_by_its_sizes, begin_anew),
-	    cmocka_unit_test_setup(what_sizes_say_is_looked_at_when_there_is_time, begin_anew),
-	    cmocka_unit_test_setup(naming_takes_its_share_of_the_time_and_no_more, begin_anew),
-	    cmocka_unit_test_setup(large_tensors_are_named_first, begin_anew),
-	    cmocka_unit_test_setup(time_in_which_the_thread_does_not_run_is_none_of_naming, begin_anew),
-	    cmocka_unit_test_setup(a_unit_has_the_line_of_what_was_born_there_last, begin_anew),
-	    cmocka_unit_test_setup(without_python_there_is_no_line, begin_anew),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

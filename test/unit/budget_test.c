@@ -1,22 +1,16 @@
 /* budget_test.c: a budget is never overdrawn by takers, may be by force, and remembers its peak. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "shim/accounting/budget.h"
+#include "test/test.h"
 
-static void takes_up_to_the_last_byte(void **state)
+TEST(takes_up_to_the_last_byte)
 {
 	struct budget budget = {.limit = 100};
 
-	(void)state;
 	assert_true(budget_take(&budget, 60));
 	assert_false(budget_take(&budget, 41));
 	assert_int_equal(budget_left(&budget), 40);
@@ -28,31 +22,28 @@ static void takes_up_to_the_last_byte(void **state)
 	assert_int_equal(budget.peak, 100);
 }
 
-static void a_limit_of_nothing_gives_nothing(void **state)
+TEST(a_limit_of_nothing_gives_nothing)
 {
 	struct budget budget = {0};
 
-	(void)state;
 	assert_false(budget_take(&budget, 1));
 	assert_int_equal(budget_left(&budget), 0);
 }
 
-static void numbers_near_the_end_do_not_wrap(void **state)
+TEST(numbers_near_the_end_do_not_wrap)
 {
 	struct budget budget = {.limit = UINT64_MAX};
 
-	(void)state;
 	assert_true(budget_take(&budget, UINT64_MAX - 1));
 	assert_false(budget_take(&budget, UINT64_MAX));
 	assert_false(budget_take(&budget, 2));
 	assert_true(budget_take(&budget, 1));
 }
 
-static void what_is_charged_by_force_leaves_nothing_for_others(void **state)
+TEST(what_is_charged_by_force_leaves_nothing_for_others)
 {
 	struct budget budget = {.limit = 100};
 
-	(void)state;
 	assert_true(budget_take(&budget, 50));
 	budget_charge(&budget, 80);
 	assert_int_equal(budget_left(&budget), 0);
@@ -81,25 +72,6 @@ static void *take_and_give(void *argument)
 	return (void *)got;
 }
 
-static void threads_together_never_hold_more_than_the_limit(void **state)
-{
-	pthread_t threads[THREADS];
-	uintptr_t sum = 0;
-
-	(void)state;
-	for (unsigned i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, NULL), 0);
-	for (unsigned i = 0; i < THREADS; i++) {
-		void *got;
-
-		pthread_join(threads[i], &got);
-		sum += (uintptr_t)got;
-	}
-	assert_true(sum > 0);
-	assert_int_equal(shared.used, 0);
-	assert_int_equal(shared.peak, 2); /* of 3, in pieces of 2: one at a time */
-}
-
 /* ---- a limit that is lowered while a thread takes ---- */
 
 static struct budget *seen, *alias; /* the same memory at two addresses, where `seen` is read only at first */
@@ -116,13 +88,12 @@ static void lower_the_limit(int signal)
 	mprotect(seen, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE);
 }
 
-static void nothing_is_taken_above_what_was_published(void **state)
+TEST(nothing_is_taken_above_what_was_published)
 {
 	struct sigaction on_fault = {.sa_handler = lower_the_limit}, before;
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("budget_test", MFD_CLOEXEC);
 
-	(void)state;
 	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
 	alias = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	seen = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -144,15 +115,20 @@ static void nothing_is_taken_above_what_was_published(void **state)
 	close(fd);
 }
 
-int main(void)
+TEST(threads_together_never_hold_more_than_the_limit)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(takes_up_to_the_last_byte),
-	    cmocka_unit_test(a_limit_of_nothing_gives_nothing),
-	    cmocka_unit_test(numbers_near_the_end_do_not_wrap),
-	    cmocka_unit_test(what_is_charged_by_force_leaves_nothing_for_others),
-	    cmocka_unit_test(nothing_is_taken_above_what_was_published),
-	    cmocka_unit_test(threads_together_never_hold_more_than_the_limit),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	pthread_t threads[THREADS];
+	uintptr_t sum = 0;
+
+	for (unsigned i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, NULL), 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		void *got;
+
+		pthread_join(threads[i], &got);
+		sum += (uintptr_t)got;
+	}
+	assert_true(sum > 0);
+	assert_int_equal(shared.used, 0);
+	assert_int_equal(shared.peak, 2); /* of 3, in pieces of 2: one at a time */
 }

@@ -2,12 +2,6 @@
  * Sites of the program: one for each address and name, how much time naming may take, and that nobody waits for a
  * thread that asks the loader. The loader, Python and the clock are stood for here (-Wl,--wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,6 +15,7 @@
 #include "shim/base/call_site.h"
 #include "shim/base/caller_name.h"
 #include "shim/base/python_process.h"
+#include "test/test.h"
 
 #define MS 1000000u
 
@@ -96,14 +91,15 @@ static int begin_anew(void **state)
 	return 0;
 }
 
+EACH_TEST(begin_anew, NULL)
+
 static void *at(uintptr_t i)
 {
 	return (void *)(0x10000 + i * 16);
 }
 
-static void an_address_has_one_site(void **state)
+TEST(an_address_has_one_site)
 {
-	(void)state;
 	errno = EBADF;
 	const struct call_site *one = call_site_find(at(1)), *other = call_site_find(at(2));
 	assert_int_equal(errno, EBADF);
@@ -116,9 +112,8 @@ static void an_address_has_one_site(void **state)
 	assert_null(call_site_find(NULL));
 }
 
-static void a_line_of_python_is_a_site_of_its_own(void **state)
+TEST(a_line_of_python_is_a_site_of_its_own)
 {
-	(void)state;
 	atomic_store(&python_is_here, true);
 	library_path = "/lib/libcudart.so.13";
 	const struct call_site *plain = call_site_find(at(1));
@@ -139,11 +134,10 @@ static void a_line_of_python_is_a_site_of_its_own(void **state)
 	assert_ptr_equal(call_site_find(at(1)), plain);
 }
 
-static void a_thread_of_autograd_is_backward(void **state)
+TEST(a_thread_of_autograd_is_backward)
 {
 	char name[16];
 
-	(void)state;
 	prctl(PR_GET_NAME, name);
 	atomic_store(&python_is_here, true);
 	prctl(PR_SET_NAME, "pt_autograd_3");
@@ -155,11 +149,10 @@ static void a_thread_of_autograd_is_backward(void **state)
 	assert_string_equal(call_site_find(at(1))->text, "prog+0x10010");
 }
 
-static void a_tensor_is_born_at_a_line_or_in_the_backward_pass(void **state)
+TEST(a_tensor_is_born_at_a_line_or_in_the_backward_pass)
 {
 	char name[16];
 
-	(void)state;
 	assert_null(call_site_of_tensor(false)); /* no Python */
 	atomic_store(&python_is_here, true);
 	assert_null(call_site_of_tensor(false));
@@ -202,9 +195,8 @@ static unsigned named_of(unsigned n)
 	return named;
 }
 
-static void naming_takes_a_hundredth_of_the_time(void **state)
+TEST(naming_takes_a_hundredth_of_the_time)
 {
-	(void)state;
 	atomic_store(&python_is_here, true);
 	line = "a.py:3 in f";
 	python_takes = MS;
@@ -224,9 +216,8 @@ static void *ask(void *argument)
 }
 
 /* Before glibc 2.35 the loader's lock is needed: a library that is being loaded holds it, and may allocate. */
-static void callers_make_a_site_only_if_they_are_wanted(void **state)
+TEST(callers_make_a_site_only_if_they_are_wanted)
 {
-	(void)state;
 	atomic_store(&python_is_here, true);
 	line = "a.py:3 in f";
 	called_by = "a.py:9 in g";
@@ -252,11 +243,10 @@ static void callers_make_a_site_only_if_they_are_wanted(void **state)
 }
 
 /* 20 ms and a hundredth of the time may be taken by names, and half of that by names with callers. */
-static void callers_take_half_of_the_time_of_names(void **state)
+TEST(callers_take_half_of_the_time_of_names)
 {
 	unsigned n = 0, deep = 0;
 
-	(void)state;
 	atomic_store(&python_is_here, true);
 	call_site_callers();
 	line = "a.py:3 in f";
@@ -272,12 +262,11 @@ static void callers_take_half_of_the_time_of_names(void **state)
 	assert_int_equal(deep, 11); /* the same of 10 ms */
 }
 
-static void nobody_waits_for_who_asks_the_loader(void **state)
+TEST(nobody_waits_for_who_asks_the_loader)
 {
 	pthread_t thread;
 	void *first;
 
-	(void)state;
 	atomic_store(&n_asking, 0);
 	atomic_store(&loader_is_busy, true);
 	assert_int_equal(pthread_create(&thread, NULL, ask, STUCK), 0);
@@ -291,11 +280,10 @@ static void nobody_waits_for_who_asks_the_loader(void **state)
 	assert_ptr_equal(first, call_site_find(STUCK));
 }
 
-static void a_full_table_knows_no_more(void **state)
+TEST(a_full_table_knows_no_more)
 {
 	unsigned known = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 3 * CALL_SITE_SLOTS; i++)
 		known += call_site_find(at(i)) != NULL;
 	assert_int_equal(known, CALL_SITE_SLOTS);
@@ -317,11 +305,10 @@ static void *find_all(void *argument)
 	return NULL;
 }
 
-static void threads_agree_on_what_a_site_is(void **state)
+TEST(threads_agree_on_what_a_site_is)
 {
 	pthread_t threads[4];
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, find_all, seen[i]), 0);
 	for (unsigned i = 0; i < 4; i++)
@@ -329,22 +316,4 @@ static void threads_agree_on_what_a_site_is(void **state)
 	for (unsigned i = 0; i < ROUNDS; i++)
 		for (unsigned thread = 1; thread < 4; thread++)
 			assert_ptr_equal(seen[thread][i], seen[0][i]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(an_address_has_one_site, begin_anew),
-	    cmocka_unit_test_setup(a_line_of_python_is_a_site_of_its_own, begin_anew),
-	    cmocka_unit_test_setup(a_thread_of_autograd_is_backward, begin_anew),
-	    cmocka_unit_test_setup(a_tensor_is_born_at_a_line_or_in_the_backward_pass, begin_anew),
-	    cmocka_unit_test_setup(naming_takes_a_hundredth_of_the_time, begin_anew),
-	    cmocka_unit_test_setup(callers_make_a_site_only_if_they_are_wanted, begin_anew),
-	    cmocka_unit_test_setup(callers_take_half_of_the_time_of_names, begin_anew),
-	    cmocka_unit_test_setup(nobody_waits_for_who_asks_the_loader, begin_anew),
-	    cmocka_unit_test_setup(a_full_table_knows_no_more, begin_anew),
-	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,20 +4,17 @@
  */
 #include "shim/serve/control.h"
 #include "shim/base/user_dir.h"
+#include "test/test.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "test/unit/control_help.h"
 
@@ -97,15 +94,13 @@ static int finds_it_although_it_is_removed_again_and_again(void)
 	return 0;
 }
 
-static void a_folder_that_is_removed_meanwhile_is_made_again(void **state)
+TEST(a_folder_that_is_removed_meanwhile_is_made_again)
 {
-	(void)state;
 	assert_int_equal(in_child(finds_it_although_it_is_removed_again_and_again), 0);
 }
 
-static void without_a_fit_runtime_dir_the_fallback_is_used(void **state)
+TEST(without_a_fit_runtime_dir_the_fallback_is_used)
 {
-	(void)state;
 	assert_int_equal(in_child(has_no_runtime_dir), 0);
 	assert_int_equal(in_child(has_a_relative_runtime_dir), 0);
 	assert_int_equal(in_child(has_a_lost_runtime_dir), 0);
@@ -179,9 +174,8 @@ static int finds_the_folder_of_another(void)
 	return makes_nothing();
 }
 
-static void a_folder_that_is_not_ours_alone_is_refused(void **state)
+TEST(a_folder_that_is_not_ours_alone_is_refused)
 {
-	(void)state;
 	assert_int_equal(in_child(finds_a_link), 0);
 	assert_int_equal(in_child(finds_a_link_in_tmp), 0);
 	assert_int_equal(in_child(finds_an_open_folder), 0);
@@ -212,9 +206,8 @@ static int has_a_long_path(void)
 	return 0;
 }
 
-static void a_path_longer_than_a_socket_address_is_no_matter(void **state)
+TEST(a_path_longer_than_a_socket_address_is_no_matter)
 {
-	(void)state;
 	assert_int_equal(in_child(has_a_long_path), 0);
 }
 
@@ -249,9 +242,8 @@ static int cleans_up(void)
 	return 0;
 }
 
-static void the_socket_of_a_dead_process_is_removed_by_the_next(void **state)
+TEST(the_socket_of_a_dead_process_is_removed_by_the_next)
 {
-	(void)state;
 	assert_int_equal(in_child(cleans_up), 0);
 }
 
@@ -331,23 +323,9 @@ static int lost_its_socket(void)
 	return 0;
 }
 
-static void a_socket_that_was_removed_is_made_again(void **state)
+TEST(a_socket_that_was_removed_is_made_again)
 {
-	(void)state;
 	assert_int_equal(in_child(lost_its_folder), 0);
 	assert_int_equal(in_child(lost_its_session), 0);
 	assert_int_equal(in_child(lost_its_socket), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_folder_that_is_removed_meanwhile_is_made_again),
-	    cmocka_unit_test(without_a_fit_runtime_dir_the_fallback_is_used),
-	    cmocka_unit_test(a_folder_that_is_not_ours_alone_is_refused),
-	    cmocka_unit_test(a_path_longer_than_a_socket_address_is_no_matter),
-	    cmocka_unit_test(the_socket_of_a_dead_process_is_removed_by_the_next),
-	    cmocka_unit_test(a_socket_that_was_removed_is_made_again),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,13 @@
  */
 #include "shim/lifecycle/control_request.h"
 #include "shim/base/user_dir.h"
+#include "test/test.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +20,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "test/unit/control_help.h"
 
@@ -140,9 +137,8 @@ static int is_patient_and_not_for_ever(void)
 	return 0;
 }
 
-static void each_request_has_its_answer(void **state)
+TEST(each_request_has_its_answer)
 {
-	(void)state;
 	assert_int_equal(in_child(answers_each_request), 0);
 	assert_int_equal(in_child(says_why_not), 0);
 	assert_int_equal(in_child(refuses_what_is_no_request), 0);
@@ -181,9 +177,8 @@ static int serves_a_stranger(void)
 	return 0;
 }
 
-static void another_user_and_be_it_root_is_refused(void **state)
+TEST(another_user_and_be_it_root_is_refused)
 {
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(in_child(serves_a_stranger), 0);
@@ -205,9 +200,8 @@ static int is_closed_to_others(void)
 	return 0;
 }
 
-static void folder_and_socket_are_closed_to_others(void **state)
+TEST(folder_and_socket_are_closed_to_others)
 {
-	(void)state;
 	assert_int_equal(in_child(is_closed_to_others), 0);
 }
 
@@ -252,9 +246,8 @@ static int may_not_use_it(void)
 	return never_uses_it();
 }
 
-static void a_process_has_one_thread_and_leaves_no_file_and_no_descriptor(void **state)
+TEST(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor)
 {
-	(void)state;
 	assert_int_equal(in_child(leaves_nothing), 0);
 	assert_int_equal(in_child(never_uses_it), 0);
 	assert_int_equal(in_child(may_not_use_it), 0);
@@ -291,9 +284,8 @@ static int ends_with_a_silent_caller(void)
 	return 0;
 }
 
-static void the_end_of_a_process_is_not_held_up(void **state)
+TEST(the_end_of_a_process_is_not_held_up)
 {
-	(void)state;
 	assert_int_equal(in_child(ends_in_mid_request), 0);
 	assert_int_equal(in_child(ends_with_a_silent_caller), 0);
 }
@@ -346,13 +338,6 @@ static int forks_with_a_caller(void)
 	close(end[1]);
 	CHECK(ended(pid) == 0);
 	return 0;
-}
-
-static void the_child_of_a_fork_lets_its_parents_socket_be(void **state)
-{
-	(void)state;
-	assert_int_equal(in_child(forks), 0);
-	assert_int_equal(in_child(forks_with_a_caller), 0);
 }
 
 /* ---- the program's own doings ---- */
@@ -510,9 +495,8 @@ static int is_asked_without_end(void)
 	return fake_ticks < 2;
 }
 
-static void ticks_come_beside_callers(void **state)
+TEST(ticks_come_beside_callers)
 {
-	(void)state;
 	assert_int_equal(in_child(is_asked_without_end), 0);
 }
 
@@ -535,15 +519,19 @@ static int ends_by_exit(void)
 }
 
 /* They give memory back, and the driver may not be called while it is taken down. */
-static void no_tick_comes_when_the_program_has_begun_to_end(void **state)
+TEST(no_tick_comes_when_the_program_has_begun_to_end)
 {
-	(void)state;
 	assert_int_equal(in_child(ends_by_exit), 0);
 }
 
-static void what_the_program_does_with_descriptors_and_threads_is_survived(void **state)
+TEST(the_child_of_a_fork_lets_its_parents_socket_be)
 {
-	(void)state;
+	assert_int_equal(in_child(forks), 0);
+	assert_int_equal(in_child(forks_with_a_caller), 0);
+}
+
+TEST(what_the_program_does_with_descriptors_and_threads_is_survived)
+{
 #ifndef __SANITIZE_THREAD__ /* it calls the program's close() a race with our fstat(), which it is */
 	assert_int_equal(in_child(closes_everything), 0);
 	assert_int_equal(in_child(cannot_listen_again), 0);
@@ -554,20 +542,4 @@ static void what_the_program_does_with_descriptors_and_threads_is_survived(void 
 	assert_int_equal(in_child(has_no_descriptor_left), 0);
 	for (int i = 0; i < 50; i++)
 		assert_int_equal(in_child(starts_everywhere_and_stops), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_request_has_its_answer),
-	    cmocka_unit_test(another_user_and_be_it_root_is_refused),
-	    cmocka_unit_test(folder_and_socket_are_closed_to_others),
-	    cmocka_unit_test(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor),
-	    cmocka_unit_test(the_end_of_a_process_is_not_held_up),
-	    cmocka_unit_test(ticks_come_beside_callers),
-	    cmocka_unit_test(no_tick_comes_when_the_program_has_begun_to_end),
-	    cmocka_unit_test(the_child_of_a_fork_lets_its_parents_socket_be),
-	    cmocka_unit_test(what_the_program_does_with_descriptors_and_threads_is_survived),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

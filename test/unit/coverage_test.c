@@ -3,11 +3,7 @@
  * used or exempt; and a function whose parameters can name memory is hooked, unless its exemption has a reason that is
  * good enough for what it names. COVERAGE_FILE is cuda.h after the preprocessor.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/test.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -246,18 +242,18 @@ static int drop_header(void **state)
 	return 0;
 }
 
-static void the_header_was_read(void **state)
+GROUP(read_header, drop_header)
+
+TEST(the_header_was_read)
 {
-	(void)state;
 	/* 13.0 has 634 in cuda.h; a parser that lost its way would find none or a few. */
 	assert_in_range(n_prototypes, 600, MOST - 1);
 }
 
-static void every_driver_function_is_hooked_or_exempt_for_a_good_reason(void **state)
+TEST(every_driver_function_is_hooked_or_exempt_for_a_good_reason)
 {
 	size_t bad = 0;
 
-	(void)state;
 	for (size_t i = 0; i < n_prototypes; i++)
 		bad += !is_covered(&prototypes[i]);
 	assert_int_equal(bad, 0);
@@ -271,11 +267,10 @@ static bool is_declared_elsewhere(const struct row *row)
 	return !strcmp(row->reason, "PRIVATE");
 }
 
-static void no_row_names_a_function_that_does_not_exist(void **state)
+TEST(no_row_names_a_function_that_does_not_exist)
 {
 	size_t bad = 0;
 
-	(void)state;
 	for (size_t i = 0; i < N_ROWS; i++) {
 		bool found = false;
 
@@ -291,9 +286,8 @@ static void no_row_names_a_function_that_does_not_exist(void **state)
 	assert_int_equal(bad, 0);
 }
 
-static void no_function_has_two_rows(void **state)
+TEST(no_function_has_two_rows)
 {
-	(void)state;
 	for (size_t i = 0; i < N_ROWS; i++)
 		for (size_t j = 0; j < i; j++)
 			if (!strcmp(rows[i].name, rows[j].name))
@@ -301,7 +295,7 @@ static void no_function_has_two_rows(void **state)
 }
 
 /* The test must be able to fail: made-up functions that nobody covers, and excuses that do not hold. */
-static void a_made_up_function_is_found_out(void **state)
+TEST(a_made_up_function_is_found_out)
 {
 	static const char text[] = "typedef CUresult (*CUfn)(int);\n"
 				   "CUresult cuMemTeleport(CUdeviceptr\n *where, int (*how)(void), size_t n) ;\n"
@@ -309,7 +303,6 @@ static void a_made_up_function_is_found_out(void **state)
 				   "struct a { CUresult cuNot; }; myCUresult cuNor(void);\n";
 	struct prototype list[8];
 
-	(void)state;
 	assert_int_equal(read_prototypes(text, list, 8), 2);
 	assert_string_equal(list[0].name, "cuMemTeleport");
 	assert_string_equal(list[1].name, "cuInit");
@@ -324,9 +317,8 @@ static void a_made_up_function_is_found_out(void **state)
 	free(list[1].params);
 }
 
-static void reasons_excuse_only_what_they_are_about(void **state)
+TEST(reasons_excuse_only_what_they_are_about)
 {
-	(void)state;
 	assert_null(unexcused("CUgraph hGraph, CUgraphNode *nodes", "SHAPE"));
 	assert_non_null(unexcused("CUgraph hGraph, CUgraphNode *nodes", "DEVICE"));
 	assert_non_null(unexcused("CUgraphNode *n, const CUDA_MEMSET_NODE_PARAMS *p", "SHAPE"));
@@ -336,17 +328,4 @@ static void reasons_excuse_only_what_they_are_about(void **state)
 	assert_non_null(unexcused("CUtexObject t", ""));
 	assert_null(unexcused("CUtexObject t", "SAMPLER"));
 	assert_null(unexcused("CUstream hStream, CUevent e", "ORDER"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_header_was_read),
-	    cmocka_unit_test(every_driver_function_is_hooked_or_exempt_for_a_good_reason),
-	    cmocka_unit_test(no_row_names_a_function_that_does_not_exist),
-	    cmocka_unit_test(no_function_has_two_rows),
-	    cmocka_unit_test(a_made_up_function_is_found_out),
-	    cmocka_unit_test(reasons_excuse_only_what_they_are_about),
-	};
-	return cmocka_run_group_tests(tests, read_header, drop_header);
 }

@@ -2,15 +2,13 @@
  * Whose what moves and is waited for is, in the digest of a trace that has births: the lines' at which the tensors were
  * born. And that a trace without them counts for allocations, as ever.
  */
+#include "test/test.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 #include "tools/digest/digest.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #define MIB UINT64_C(1048576)
 #define MS  UINT64_C(1000000)
@@ -83,11 +81,10 @@ static void add_births(struct trace_file *file, bool known)
 	FILE_ADD(file, born, T0 + MS, 0, AT + 48 * MIB, 8 * MIB, known ? 3 : 0);
 }
 
-static void what_moves_is_of_the_lines_of_its_tensors(void **state)
+TEST(what_moves_is_of_the_lines_of_its_tensors)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	add_births(&file, true);
 	move(&file, 1, 10, true);
 	FILE_ADD(&file, wait, T0 + 100 * MS, 0, 56 * MS, 0);
@@ -164,9 +161,8 @@ static void must_advise(const char *advice, const char *end)
 	done();
 }
 
-static void to_compute_again_is_advised_of_what_the_forward_pass_makes_anew(void **state)
+TEST(to_compute_again_is_advised_of_what_the_forward_pass_makes_anew)
 {
-	(void)state;
 	must_advise(advice_of("job.py:4 in g", "job.py:4 in g [backward]", false),
 		    "make them smaller, free them earlier, or compute more of them again (torch.utils.checkpoint).");
 	/* No other line's backward pass shows what this one makes. */
@@ -175,28 +171,25 @@ static void to_compute_again_is_advised_of_what_the_forward_pass_makes_anew(void
 }
 
 /* Weights, and states of an optimizer. */
-static void what_lasts_from_step_to_step_is_not_to_be_computed_again(void **state)
+TEST(what_lasts_from_step_to_step_is_not_to_be_computed_again)
 {
-	(void)state;
 	must_advise(advice_of("job.py:4 in g", "job.py:4 in g [backward]", true),
 		    "they last from step to step, so only smaller ones, or fewer, move less.");
 }
 
-static void nor_is_what_the_backward_pass_makes(void **state)
+TEST(nor_is_what_the_backward_pass_makes)
 {
 	static const char end[] = "the backward pass makes them: make them smaller, or free gradients earlier "
 				  "(zero_grad(set_to_none=True)).";
 
-	(void)state;
 	must_advise(advice_of("job.py:4 in g [backward]", "job.py:4 in g", false), end);
 	must_advise(advice_of("backward", "job.py:4 in g", false), end);
 }
 
-static void a_range_that_is_born_again_is_of_the_new_line(void **state)
+TEST(a_range_that_is_born_again_is_of_the_new_line)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	add_births(&file, true);
 	FILE_ADD(&file, died, T0 + 2 * MS, 0, AT + 16 * MIB, 32 * MIB);
 	move(&file, 1, 10, true);
@@ -211,11 +204,10 @@ static void a_range_that_is_born_again_is_of_the_new_line(void **state)
 	done();
 }
 
-static void without_sites_of_births_it_is_of_the_allocation(void **state)
+TEST(without_sites_of_births_it_is_of_the_allocation)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	add_births(&file, false);
 	move(&file, 1, 10, true);
 	read_back(&file);
@@ -229,11 +221,10 @@ static void without_sites_of_births_it_is_of_the_allocation(void **state)
 }
 
 /* Numbers that no file of ours has. */
-static void absurd_sites_are_no_sites(void **state)
+TEST(absurd_sites_are_no_sites)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, born, T0 + MS, 0, AT, 16 * MIB, 65537);
 	FILE_ADD(&file, born, T0 + MS, 0, AT + 16 * MIB, 16 * MIB, UINT64_MAX);
 	FILE_ADD(&file, born, T0 + MS, 0, AT, UINT64_MAX, 1);
@@ -244,17 +235,4 @@ static void absurd_sites_are_no_sites(void **state)
 	done();
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_moves_is_of_the_lines_of_its_tensors),
-	    cmocka_unit_test(to_compute_again_is_advised_of_what_the_forward_pass_makes_anew),
-	    cmocka_unit_test(what_lasts_from_step_to_step_is_not_to_be_computed_again),
-	    cmocka_unit_test(nor_is_what_the_backward_pass_makes),
-	    cmocka_unit_test(a_range_that_is_born_again_is_of_the_new_line),
-	    cmocka_unit_test(without_sites_of_births_it_is_of_the_allocation),
-	    cmocka_unit_test(absurd_sites_are_no_sites),
-	};
-
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)

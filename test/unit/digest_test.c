@@ -2,16 +2,14 @@
  * What a digest says of traces that are made by hand, in memory that may run out; and what must move, compared with a
  * plainer way of finding it.
  */
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 #include "tools/digest/digest.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <cmocka.h>
 
 #include "test/unit/failing_alloc.h"
 
@@ -45,12 +43,11 @@ static void done(void)
 	trace_free(&trace);
 }
 
-static void time_of_waits_that_overlap_counts_once(void **state)
+TEST(time_of_waits_that_overlap_counts_once)
 {
 	struct trace_file file = file_begin();
 	uint64_t lost = 0;
 
-	(void)state;
 	FILE_ADD(&file, wait, T0, 0, 10 * MS, 0);
 	FILE_ADD(&file, wait, T0 + 5 * MS, 0, 10 * MS, 0);
 	FILE_ADD(&file, gap, T0 + 14 * MS, 0, 6 * MS, 0, 0, 0);
@@ -74,12 +71,11 @@ static void time_of_waits_that_overlap_counts_once(void **state)
 	done();
 }
 
-static void the_share_of_waiting_is_never_more_than_all(void **state)
+TEST(the_share_of_waiting_is_never_more_than_all)
 {
 	struct trace_file file = file_begin();
 	uint64_t waited = 0, waiting = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 3; i++)
 		FILE_ADD(&file, wait, T0 + i * MS, 0, 90 * MS, 0);
 	FILE_ADD(&file, end, T0 + 100 * MS, 0);
@@ -94,11 +90,10 @@ static void the_share_of_waiting_is_never_more_than_all(void **state)
 	done();
 }
 
-static void what_lasts_beyond_the_trace_ends_with_it(void **state)
+TEST(what_lasts_beyond_the_trace_ends_with_it)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, gap, T0, 0, UINT64_MAX, 0, 0, 0);
 	FILE_ADD(&file, state, T0 + 40 * MS, 1);
 	FILE_ADD(&file, end, T0 + 100 * MS, 0);
@@ -108,11 +103,10 @@ static void what_lasts_beyond_the_trace_ends_with_it(void **state)
 	done();
 }
 
-static void a_wait_is_shared_out_by_bytes_to_what_arrived_for_it(void **state)
+TEST(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	for (uint64_t i = 1; i < 4; i++)
 		trace_frame_add(
 		    file.writer,
@@ -140,11 +134,10 @@ static void a_wait_is_shared_out_by_bytes_to_what_arrived_for_it(void **state)
  * A piece of 64 MiB holds an allocation of 24, and while it is on its way one submission waits; another waits for
  * nothing.
  */
-static void what_no_allocation_has_is_the_rest(void **state)
+TEST(what_no_allocation_has_is_the_rest)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, made, T0, 1, AT, 24 * MIB, 0, 0, 0, 0, 0, 24 * MIB);
 	FILE_ADD(&file, move, T0, 1, 0, AT, 64 * MIB, 0, TRACE_WHY_WAITED);
 	FILE_ADD(&file, wait, T0, 0, 20 * MS, 0);
@@ -164,7 +157,7 @@ static void what_no_allocation_has_is_the_rest(void **state)
 /*
  * Two numbers of one name, with other callers, are one site and two chains; a third site has no callers that are known.
  */
-static void sites_of_one_name_are_one(void **state)
+TEST(sites_of_one_name_are_one)
 {
 	static const struct {
 		uint64_t list, number;
@@ -177,7 +170,6 @@ static void sites_of_one_name_are_one(void **state)
 	const struct digest_table *sites = &digest.tables[DIGEST_BY_SITE], *calls = &digest.tables[DIGEST_BY_CALLS];
 	struct trace_file file = file_begin();
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		file_name(&file, names[i].list, names[i].number, names[i].text, strlen(names[i].text));
 	for (uint64_t i = 0; i < 4; i++)
@@ -206,11 +198,10 @@ static void sites_of_one_name_are_one(void **state)
 }
 
 /* Two devices have allocations and only one a sample, so places come from allocations and moves. */
-static void without_samples_peers_come_from_allocations_and_moves(void **state)
+TEST(without_samples_peers_come_from_allocations_and_moves)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, bytes, T0, 1, 1, 1, 0, 0, 0, 1, 1, 1);
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 48 * MIB);
 	FILE_ADD(&file, lent, T0, 1, 1, 32 * MIB);
@@ -236,11 +227,10 @@ static void without_samples_peers_come_from_allocations_and_moves(void **state)
 }
 
 /* Several pieces are on their way at once, and both ways; what stayed or did not arrive is on no link. */
-static void the_rate_of_a_link_is_of_the_time_in_which_it_was_busy(void **state)
+TEST(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	for (uint64_t i = 0; i < 4; i++) {
 		FILE_ADD(&file, move, T0 + i * 10 * MS, 2 * i, 2, AT + i * MIB, MIB, 1, 0, 4, 0);
 		FILE_ADD(&file, move, T0 + i * 10 * MS, 2 * i + 1, 2, AT + i * MIB, 2 * MIB, 0, 0, 0, 0);
@@ -261,11 +251,10 @@ static void the_rate_of_a_link_is_of_the_time_in_which_it_was_busy(void **state)
 	done();
 }
 
-static void time_on_the_host_is_from_the_way_out_to_the_way_back(void **state)
+TEST(time_on_the_host_is_from_the_way_out_to_the_way_back)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
 	FILE_ADD(&file, move, T0 + 100 * MS, 1, 0, AT, 64 * MIB, 1, 0);
 	FILE_ADD(&file, moved, T0 + 100 * MS, 1, 0);
@@ -279,11 +268,10 @@ static void time_on_the_host_is_from_the_way_out_to_the_way_back(void **state)
 }
 
 /* While a piece moves it is at both ends, and samples count it twice. */
-static void what_is_on_its_way_is_needed_once(void **state)
+TEST(what_is_on_its_way_is_needed_once)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
 	FILE_ADD(&file, made, T0, 2, AT + 64 * MIB, 64 * MIB, 0, 0, 0, 0, 0, 64 * MIB);
 	FILE_ADD(&file, bytes, T0 + 10 * MS, 0, 64 * MIB, 64 * MIB, 0, 0, 0, 64 * MIB);
@@ -298,11 +286,10 @@ static void what_is_on_its_way_is_needed_once(void **state)
 	done();
 }
 
-static void samples_of_one_of_several_devices_are_not_believed(void **state)
+TEST(samples_of_one_of_several_devices_are_not_believed)
 {
 	struct trace_file file = file_begin();
 
-	(void)state;
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
 	FILE_ADD(&file, made, T0, 2, AT + 1024 * MIB, 32 * MIB, 0, 1, 0, 0, 0, 0);
 	FILE_ADD(&file, made, T0, 3, AT + 2048 * MIB, 32 * MIB, 0, 64, 0, 0, 0, 0);
@@ -365,11 +352,10 @@ static uint64_t plain_bytes_in(uint64_t budget)
 	return in;
 }
 
-static void the_curve_is_beladys(void **state)
+TEST(the_curve_is_beladys)
 {
 	struct seed seed = seed_start("the_curve_is_beladys");
 
-	(void)state;
 	for (unsigned round = 0; round < 50; round++) {
 		struct trace_file file = file_begin();
 
@@ -401,13 +387,59 @@ static void the_curve_is_beladys(void **state)
 	}
 }
 
-static void without_memory_there_is_no_digest_and_no_leak(void **state)
+/* Numbers as small as real ones now and then, so that blocks, moves and devices meet. */
+static uint64_t any_number(struct seed *seed)
+{
+	switch (seed_below(seed, 6)) {
+	case 0:
+		return seed_below(seed, 4);
+	case 1:
+		return AT + seed_below(seed, 64) * MIB;
+	case 2:
+		return seed_below(seed, 64) * MIB;
+	case 3:
+		return UINT64_MAX - seed_below(seed, 3);
+	case 4:
+		return seed_next(seed);
+	default:
+		return seed_below(seed, 100);
+	}
+}
+
+TEST(any_events_do_no_harm)
+{
+	struct seed seed = seed_start("any_events_do_no_harm");
+
+	for (unsigned round = 0; round < 300; round++) {
+		struct trace_file file = file_begin();
+
+		for (unsigned i = 0; i < 100; i++) {
+			struct trace_event event = {
+			    .kind = (uint32_t)seed_below(&seed, TRACE_KINDS), .text = "x", .text_bytes = 1};
+			struct trace_named named[3] = {
+			    {.address = AT}, {.address = any_number(&seed)}, {.address = AT + MIB}};
+
+			event.time = seed_below(&seed, 50) ? T0 + i * MS : any_number(&seed);
+			for (unsigned k = 0; k < TRACE_FIELDS; k++)
+				event.field[k] = any_number(&seed);
+			if (event.kind == TRACE_submit)
+				event.submit.n = seed_below(&seed, 4);
+			event.named = named;
+			trace_frame_add(file.writer, &event);
+		}
+		read_back(&file);
+		assert_true(digest.run_ns <= UINT64_C(1) << 62);
+		assert_true(digest.lost_ns <= digest.run_ns);
+		done();
+	}
+}
+
+TEST(without_memory_there_is_no_digest_and_no_leak)
 {
 	struct trace_file file = file_begin();
 	const struct trace_named named = {.address = AT};
 	bool failed = true;
 
-	(void)state;
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 1, 0, 0);
 	FILE_ADD(&file, move, T0, 1, 0, AT, 64 * MIB, 1, 0);
 	FILE_ADD(&file, moved, T0, 1, 0);
@@ -433,72 +465,4 @@ static void without_memory_there_is_no_digest_and_no_leak(void **state)
 	trace_free(&trace);
 }
 
-/* Numbers as small as real ones now and then, so that blocks, moves and devices meet. */
-static uint64_t any_number(struct seed *seed)
-{
-	switch (seed_below(seed, 6)) {
-	case 0:
-		return seed_below(seed, 4);
-	case 1:
-		return AT + seed_below(seed, 64) * MIB;
-	case 2:
-		return seed_below(seed, 64) * MIB;
-	case 3:
-		return UINT64_MAX - seed_below(seed, 3);
-	case 4:
-		return seed_next(seed);
-	default:
-		return seed_below(seed, 100);
-	}
-}
-
-static void any_events_do_no_harm(void **state)
-{
-	struct seed seed = seed_start("any_events_do_no_harm");
-
-	(void)state;
-	for (unsigned round = 0; round < 300; round++) {
-		struct trace_file file = file_begin();
-
-		for (unsigned i = 0; i < 100; i++) {
-			struct trace_event event = {
-			    .kind = (uint32_t)seed_below(&seed, TRACE_KINDS), .text = "x", .text_bytes = 1};
-			struct trace_named named[3] = {
-			    {.address = AT}, {.address = any_number(&seed)}, {.address = AT + MIB}};
-
-			event.time = seed_below(&seed, 50) ? T0 + i * MS : any_number(&seed);
-			for (unsigned k = 0; k < TRACE_FIELDS; k++)
-				event.field[k] = any_number(&seed);
-			if (event.kind == TRACE_submit)
-				event.submit.n = seed_below(&seed, 4);
-			event.named = named;
-			trace_frame_add(file.writer, &event);
-		}
-		read_back(&file);
-		assert_true(digest.run_ns <= UINT64_C(1) << 62);
-		assert_true(digest.lost_ns <= digest.run_ns);
-		done();
-	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(time_of_waits_that_overlap_counts_once),
-	    cmocka_unit_test(the_share_of_waiting_is_never_more_than_all),
-	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
-	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
-	    cmocka_unit_test(what_no_allocation_has_is_the_rest),
-	    cmocka_unit_test(sites_of_one_name_are_one),
-	    cmocka_unit_test(without_samples_peers_come_from_allocations_and_moves),
-	    cmocka_unit_test(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy),
-	    cmocka_unit_test(time_on_the_host_is_from_the_way_out_to_the_way_back),
-	    cmocka_unit_test(what_is_on_its_way_is_needed_once),
-	    cmocka_unit_test(samples_of_one_of_several_devices_are_not_believed),
-	    cmocka_unit_test(the_curve_is_beladys),
-	    cmocka_unit_test(any_events_do_no_harm),
-	    cmocka_unit_test(without_memory_there_is_no_digest_and_no_leak),
-	};
-
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)

@@ -2,22 +2,18 @@
  * Files that `spillway doctor` reads and others write: ELF files, and what programs may have written into the file of
  * doors. Damaged ones, cut off at every length, must be read without harm (this runs under sanitizers, too).
  */
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "tools/doctor/doctor_doors.h"
 #include "tools/common/elf_file.h"
 
 #include <elf.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char path[] = "/tmp/doctor_files_test.XXXXXX";
 static char *image; /* of the library */
@@ -49,6 +45,8 @@ static int tear_down(void **state)
 	return 0;
 }
 
+GROUP(set_up, tear_down)
+
 static void write_file(const char *bytes, size_t n)
 {
 	int fd = open(path, O_WRONLY | O_TRUNC);
@@ -78,11 +76,10 @@ static void ask_all(void)
 	elf_close(file);
 }
 
-static void a_library_is_read_right(void **state)
+TEST(a_library_is_read_right)
 {
 	struct elf_file *file = elf_open(LIBRARY), *self = elf_open("/proc/self/exe");
 
-	(void)state;
 	assert_non_null(file);
 	assert_true(elf_defines(file, "cuMemAlloc_v2"));
 	assert_false(elf_defines(file, "cuMemAlloc_v"));
@@ -166,12 +163,11 @@ static void of_versions(char *bytes)
 }
 
 /* By bytes looked at: time is the machine's. */
-static void a_file_made_up_costs_no_more_than_a_large_one(void **state)
+TEST(a_file_made_up_costs_no_more_than_a_large_one)
 {
 	static void (*const made_up[])(char *) = {of_sections, of_names, of_symbols, of_versions};
 	char *bytes = malloc(MADE_UP);
 
-	(void)state;
 	assert_non_null(bytes);
 	for (unsigned i = 0; i < sizeof(made_up) / sizeof(*made_up); i++) {
 		memset(bytes, 0, MADE_UP);
@@ -197,9 +193,8 @@ static void a_file_made_up_costs_no_more_than_a_large_one(void **state)
 	elf_close(file);
 }
 
-static void what_is_no_elf_file_is_none(void **state)
+TEST(what_is_no_elf_file_is_none)
 {
-	(void)state;
 	assert_null(elf_open("/nonexistent"));
 	assert_null(elf_open("/tmp"));
 	assert_null(elf_open("/dev/null"));
@@ -214,9 +209,8 @@ static void what_is_no_elf_file_is_none(void **state)
 	free(other);
 }
 
-static void a_cut_off_elf_file_does_no_harm(void **state)
+TEST(a_cut_off_elf_file_does_no_harm)
 {
-	(void)state;
 	for (size_t n = 0; n < 300; n++) {
 		write_file(image, n);
 		ask_all();
@@ -227,12 +221,11 @@ static void a_cut_off_elf_file_does_no_harm(void **state)
 	}
 }
 
-static void a_damaged_elf_file_does_no_harm(void **state)
+TEST(a_damaged_elf_file_does_no_harm)
 {
 	struct seed seed = seed_start("doctor_files_test");
 	char *damaged = malloc(n_image);
 
-	(void)state;
 	assert_non_null(damaged);
 	for (int round = 0; round < 300; round++) {
 		memcpy(damaged, image, n_image);
@@ -264,7 +257,7 @@ static struct doors read_doors(const char *text, size_t n)
 	return doors;
 }
 
-static void lines_are_added_up_by_process_and_library(void **state)
+TEST(lines_are_added_up_by_process_and_library)
 {
 	static const char text[] = "7\tstart\t/bin/a\n"
 				   "7\tlook\tdlsym\tours\tcuGetProcAddress_v2\t/lib/x.so\n"
@@ -277,7 +270,6 @@ static void lines_are_added_up_by_process_and_library(void **state)
 				   "7\tstart\t/bin/b\033[31m\n";
 	struct doors doors = read_doors(text, sizeof(text) - 1);
 
-	(void)state;
 	assert_int_equal(doors.n, 3);
 	const struct door_process *first = &doors.processes[0];
 	assert_string_equal(first->executable, "/bin/a");
@@ -297,14 +289,13 @@ static void lines_are_added_up_by_process_and_library(void **state)
 	doors_free(&doors);
 }
 
-static void garbage_in_the_file_of_doors_does_no_harm(void **state)
+TEST(garbage_in_the_file_of_doors_does_no_harm)
 {
 	static const char *const words[] = {"7",     "look", "object", "start", "mapped", "end",
 					    "dlsym", "ours", "",       "-1",    "\377"};
 	struct seed seed = seed_start("doctor_files_test");
 	char text[4096];
 
-	(void)state;
 	for (int round = 0; round < 500; round++) {
 		size_t n = 0;
 
@@ -322,12 +313,11 @@ static void garbage_in_the_file_of_doors_does_no_harm(void **state)
 	}
 }
 
-static void there_is_an_end_to_what_is_kept(void **state)
+TEST(there_is_an_end_to_what_is_kept)
 {
 	struct doors doors = {0};
 	FILE *file = fopen(path, "w");
 
-	(void)state;
 	assert_non_null(file);
 	for (int i = 1; i <= 3000; i++)
 		fprintf(file, "%d\tstart\t/bin/a\n", i);
@@ -338,19 +328,4 @@ static void there_is_an_end_to_what_is_kept(void **state)
 	assert_true(doors.cut);
 	assert_in_range(doors.n, 100, 2999);
 	doors_free(&doors);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_library_is_read_right),
-	    cmocka_unit_test(a_file_made_up_costs_no_more_than_a_large_one),
-	    cmocka_unit_test(what_is_no_elf_file_is_none),
-	    cmocka_unit_test(a_cut_off_elf_file_does_no_harm),
-	    cmocka_unit_test(a_damaged_elf_file_does_no_harm),
-	    cmocka_unit_test(lines_are_added_up_by_process_and_library),
-	    cmocka_unit_test(garbage_in_the_file_of_doors_does_no_harm),
-	    cmocka_unit_test(there_is_an_end_to_what_is_kept),
-	};
-	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -2,19 +2,14 @@
  * fit_policy_test.c: the policy that a run speaks for, for runs of every kind; each is read back. And what is said once
  * a minute.
  */
+#include "test/test.h"
 #include "test/unit/temporary.h"
 #include "tools/run/fit_policy.h"
 
 #include "policy/policy.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
@@ -50,6 +45,8 @@ static int end(void **state)
 	text = NULL;
 	return 0;
 }
+
+EACH_TEST(begin_anew, end)
 
 static void spill(double lost_s)
 {
@@ -91,9 +88,8 @@ static void must_not_say(const char *words)
 		fail_msg("\"%s\" in:\n%s", words, text);
 }
 
-static void what_fits_leaves_all_of_the_device(void **state)
+TEST(what_fits_leaves_all_of_the_device)
 {
-	(void)state;
 	struct policy *policy = make();
 	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
@@ -104,9 +100,8 @@ static void what_fits_leaves_all_of_the_device(void **state)
 	policy_free(policy);
 }
 
-static void what_was_spilled_keeps_the_budget_of_the_run(void **state)
+TEST(what_was_spilled_keeps_the_budget_of_the_run)
 {
-	(void)state;
 	spill(25);
 	struct policy *policy = make();
 	assert_int_equal(policy_settings(policy)->device_budget.value, 8 * GIB);
@@ -125,9 +120,8 @@ static void what_was_spilled_keeps_the_budget_of_the_run(void **state)
 	policy_free(policy);
 }
 
-static void a_device_with_room_for_all_has_no_budget(void **state)
+TEST(a_device_with_room_for_all_has_no_budget)
 {
-	(void)state;
 	spill(25);
 	page.device[0].total = 80 * GIB;
 	struct policy *policy = make();
@@ -136,9 +130,8 @@ static void a_device_with_room_for_all_has_no_budget(void **state)
 	policy_free(policy);
 }
 
-static void nor_have_several(void **state)
+TEST(nor_have_several)
 {
-	(void)state;
 	spill(25);
 	page.device[0].total = 9 * GIB;
 	page.device[3] = page.device[0];
@@ -148,9 +141,8 @@ static void nor_have_several(void **state)
 	policy_free(policy);
 }
 
-static void a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode(void **state)
+TEST(a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode)
 {
-	(void)state;
 	spill(40);
 	page.counter[STAT_gaps] = 1000;
 	page.counter[STAT_gap_us] = 30000000;
@@ -170,9 +162,8 @@ static void refuse(uint64_t class)
 	page.site[5].figures.figure[FIGURE_refused] = 3;
 }
 
-static void host_memory_that_was_full_is_raised_by_what_was_refused(void **state)
+TEST(host_memory_that_was_full_is_raised_by_what_was_refused)
 {
-	(void)state;
 	refuse(2 * GIB);
 	page.share_most_used = 31 * GIB;
 	struct policy *policy = make();
@@ -183,9 +174,8 @@ static void host_memory_that_was_full_is_raised_by_what_was_refused(void **state
 	policy_free(policy);
 }
 
-static void but_not_beyond_the_machine(void **state)
+TEST(but_not_beyond_the_machine)
 {
-	(void)state;
 	refuse(2 * GIB);
 	page.share_most_used = 31 * GIB;
 	facts.host_memory = 34 * GIB;
@@ -195,9 +185,8 @@ static void but_not_beyond_the_machine(void **state)
 	policy_free(policy);
 }
 
-static void nor_where_it_was_not_full(void **state)
+TEST(nor_where_it_was_not_full)
 {
-	(void)state;
 	refuse(2 * GIB);
 	struct policy *policy = make();
 	assert_int_equal(policy_settings(policy)->host_total.kind, POLICY_SIZE_AUTO);
@@ -205,9 +194,8 @@ static void nor_where_it_was_not_full(void **state)
 	policy_free(policy);
 }
 
-static void a_budget_of_the_process_alone_is_raised_instead(void **state)
+TEST(a_budget_of_the_process_alone_is_raised_instead)
 {
-	(void)state;
 	refuse(2 * GIB);
 	page.share_total = 0;
 	page.host_budget = 12 * GIB;
@@ -221,9 +209,8 @@ static void a_budget_of_the_process_alone_is_raised_instead(void **state)
 	policy_free(policy);
 }
 
-static void what_the_user_set_stays(void **state)
+TEST(what_the_user_set_stays)
 {
-	(void)state;
 	spill(25);
 	facts.set = " spill.mode = static ,device.budget=50%,vmm.spill=no,heap.chunk=8MiB";
 	struct policy *policy = make();
@@ -240,9 +227,8 @@ static void what_the_user_set_stays(void **state)
 	fclose(file);
 }
 
-static void the_costliest_line_is_named_and_no_rule_made_of_it(void **state)
+TEST(the_costliest_line_is_named_and_no_rule_made_of_it)
 {
-	(void)state;
 	spill(25);
 	page.site[7].known = 2;
 	page.site[7].least_bytes = 64 * MIB;
@@ -267,9 +253,8 @@ static void the_costliest_line_is_named_and_no_rule_made_of_it(void **state)
 	policy_free(policy);
 }
 
-static void a_name_cannot_become_a_key(void **state)
+TEST(a_name_cannot_become_a_key)
 {
-	(void)state;
 	facts.program = "python -c\ndefault: deny";
 	struct policy *policy = make();
 	must_not_say("\ndefault");
@@ -278,9 +263,8 @@ static void a_name_cannot_become_a_key(void **state)
 	policy_free(policy);
 }
 
-static void fit_sets_what_the_user_does_not(void **state)
+TEST(fit_sets_what_the_user_does_not)
 {
-	(void)state;
 	static const char *const cases[][2] = {
 	    {NULL, "spill.mode=exact,vmm.spill=move"},
 	    {"", "spill.mode=exact,vmm.spill=move"},
@@ -296,9 +280,8 @@ static void fit_sets_what_the_user_does_not(void **state)
 	}
 }
 
-static void a_minute_is_told_by_what_it_added(void **state)
+TEST(a_minute_is_told_by_what_it_added)
 {
-	(void)state;
 	struct fit_moment before = {0}, now = {0};
 	char line[FIT_LINE];
 
@@ -322,25 +305,4 @@ static void a_minute_is_told_by_what_it_added(void **state)
 		  "the last 60 s");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_anew, end)
-	const struct CMUnitTest tests[] = {
-	    TEST(what_fits_leaves_all_of_the_device),
-	    TEST(what_was_spilled_keeps_the_budget_of_the_run),
-	    TEST(a_device_with_room_for_all_has_no_budget),
-	    TEST(nor_have_several),
-	    TEST(a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode),
-	    TEST(host_memory_that_was_full_is_raised_by_what_was_refused),
-	    TEST(but_not_beyond_the_machine),
-	    TEST(nor_where_it_was_not_full),
-	    TEST(a_budget_of_the_process_alone_is_raised_instead),
-	    TEST(what_the_user_set_stays),
-	    TEST(the_costliest_line_is_named_and_no_rule_made_of_it),
-	    TEST(a_name_cannot_become_a_key),
-	    TEST(fit_sets_what_the_user_does_not),
-	    TEST(a_minute_is_told_by_what_it_added),
-	};
-
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)

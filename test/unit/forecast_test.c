@@ -2,15 +2,10 @@
  * forecast_test.c: how much device memory the rest of a period needs: against a walk over every piece, and what the
  * plan makes of it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "shim/plan/forecast.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 /* ---- against a naive walk ---- */
@@ -106,11 +101,10 @@ static int64_t naive_most(struct scene *scene, uint64_t at, uint64_t until)
 	return most;
 }
 
-static void the_need_is_that_of_a_walk_over_every_piece(void **state)
+TEST(the_need_is_that_of_a_walk_over_every_piece)
 {
 	struct seed seed = seed_start("forecast_test");
 
-	(void)state;
 	for (unsigned round = 0; round < 300; round++) {
 		struct scene *scene = calloc(1, sizeof(*scene));
 
@@ -137,12 +131,11 @@ static void the_need_is_that_of_a_walk_over_every_piece(void **state)
 	}
 }
 
-static void without_a_death_there_is_no_forecast(void **state)
+TEST(without_a_death_there_is_no_forecast)
 {
 	struct pieces pieces;
 	struct forecast forecast = {0};
 
-	(void)state;
 	assert_true(pieces_init(&pieces));
 	pieces.now = 2000;
 	forecast_make(&forecast, &pieces, 1000, 7);
@@ -164,12 +157,11 @@ static void without_a_death_there_is_no_forecast(void **state)
 }
 
 /* So many transitions that those of the period are not remembered: nothing is known. */
-static void what_is_forgotten_is_not_forecast(void **state)
+TEST(what_is_forgotten_is_not_forecast)
 {
 	struct pieces pieces;
 	struct forecast forecast = {0};
 
-	(void)state;
 	assert_true(pieces_init(&pieces));
 	pieces.now = 2000;
 	for (unsigned i = 0; i < FORECAST_MOST + 5; i++)
@@ -231,12 +223,11 @@ static struct plan *trained(uint32_t away)
 	return plan;
 }
 
-static void what_will_have_to_leave_leaves_early_as_far_as_memory_lacks(void **state)
+TEST(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks)
 {
 	struct plan *plan = trained(30);
 	uint32_t piece, n = 0;
 
-	(void)state;
 	assert_false(plan_early(plan, NULL, NULL, &piece)); /* it was not told what is free */
 	plan_set_free(plan, 30);
 	assert_false(plan_early(plan, NULL, NULL, &piece));
@@ -264,12 +255,11 @@ static void train_shortly(struct plan *plan, unsigned steps)
 	}
 }
 
-static void what_is_used_again_soon_does_not_leave_early(void **state)
+TEST(what_is_used_again_soon_does_not_leave_early)
 {
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t piece;
 
-	(void)state;
 	assert_non_null(plan);
 	for (uint32_t i = 1; i <= 50; i++)
 		plan_set(plan, i, 1, i <= 30 ? PLAN_HOST : PLAN_DEVICE);
@@ -293,13 +283,12 @@ static struct plan *trained_half_way(void)
 }
 
 /* 30 tensors are on the host that are used last on the way back, and there is no room. */
-static void what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room(void **state)
+TEST(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room)
 {
 	struct plan *plan = trained_half_way();
 	uint32_t piece;
 	uint64_t when;
 
-	(void)state;
 	for (uint32_t i = 1; i <= 30; i++)
 		plan_set(plan, i, 1, PLAN_HOST);
 	plan_set_free(plan, 0);
@@ -317,13 +306,12 @@ static void what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room(void
 	plan_free(plan);
 }
 
-static void what_is_needed_very_soon_is_fetched_although_there_is_no_room(void **state)
+TEST(what_is_needed_very_soon_is_fetched_although_there_is_no_room)
 {
 	struct plan *plan = trained_half_way();
 	uint32_t piece;
 	uint64_t when;
 
-	(void)state;
 	plan_set(plan, LAYERS - 10, 1, PLAN_HOST);
 	plan_set_free(plan, 0);
 	assert_true(plan_fetch(plan, 1000, &piece, &when));
@@ -396,11 +384,10 @@ static uint32_t victim_of(struct plan *plan)
 	return victim_for(plan, 0, 0, 0);
 }
 
-static void of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves(void **state)
+TEST(of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves)
 {
 	struct plan *plan = trained_in_parts();
 
-	(void)state;
 	assert_int_equal(victim_of(plan), LAST);
 	/* What is used while memory lacks would make room only for a while. */
 	plan_set_dead(plan, SOON, PLAN_DEAD / 2);
@@ -428,11 +415,10 @@ static void of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_
 	plan_free(plan);
 }
 
-static void what_is_dead_in_part_is_as_any_other_where_that_costs_more(void **state)
+TEST(what_is_dead_in_part_is_as_any_other_where_that_costs_more)
 {
 	struct plan *plan = trained_in_parts();
 
-	(void)state;
 	/* Of little that is dead nothing is gained. */
 	plan_set_dead(plan, LATER, PLAN_DEAD / 16);
 	assert_int_equal(victim_of(plan), LAST);
@@ -461,11 +447,10 @@ static void what_is_dead_in_part_is_as_any_other_where_that_costs_more(void **st
 	plan_free(plan);
 }
 
-static void what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it(void **state)
+TEST(what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it)
 {
 	struct plan *plan = trained_in_parts();
 
-	(void)state;
 	plan_set_dead(plan, LATER, PLAN_DEAD / 2);
 	for (uint32_t i = PARTS / 2 + 1; i <= PARTS; i++)
 		forward(plan, i);
@@ -481,21 +466,4 @@ static void what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it(void 
 	assert_int_equal(victim_of(plan), LAST);
 	assert_true(plan_is_valid(plan));
 	plan_free(plan);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_need_is_that_of_a_walk_over_every_piece),
-	    cmocka_unit_test(without_a_death_there_is_no_forecast),
-	    cmocka_unit_test(what_is_forgotten_is_not_forecast),
-	    cmocka_unit_test(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks),
-	    cmocka_unit_test(what_is_used_again_soon_does_not_leave_early),
-	    cmocka_unit_test(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room),
-	    cmocka_unit_test(what_is_needed_very_soon_is_fetched_although_there_is_no_room),
-	    cmocka_unit_test(of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves),
-	    cmocka_unit_test(what_is_dead_in_part_is_as_any_other_where_that_costs_more),
-	    cmocka_unit_test(what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,8 @@
  * another while memory does, the latter after its working set has been brought in; rates jitter by a third from one
  * call to the next. What counts is the time for all of the work, beside the time with moving switched off.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/governor.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define TICK_NS 3000000u
@@ -70,9 +65,8 @@ static struct world begin(const char *test, bool known)
 	return world;
 }
 
-static void random_accesses_lose_at_most_a_tenth(void **state)
+TEST(random_accesses_lose_at_most_a_tenth)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	const struct phase phases[] = {{10, 3.3, 0, 5}, {10, 3.3, 0, 30}, {10, 3.3, 0, 600}};
 
@@ -85,18 +79,16 @@ static void random_accesses_lose_at_most_a_tenth(void **state)
 	}
 }
 
-static void slightly_worse_loses_at_most_a_tenth(void **state)
+TEST(slightly_worse_loses_at_most_a_tenth)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	struct phase phase = {10, 8, 0, 100};
 
 	assert_true(run_phase(&world, &phase) < 107);
 }
 
-static void few_long_submissions_are_measured_too(void **state)
+TEST(few_long_submissions_are_measured_too)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	struct phase worse = {0.05, 0.02, 0, 100}, better = {0.05, 0.5, 0, 200};
 
@@ -104,27 +96,24 @@ static void few_long_submissions_are_measured_too(void **state)
 	assert_true(run_phase(&world, &better) < 100);
 }
 
-static void reuse_is_found_and_kept(void **state)
+TEST(reuse_is_found_and_kept)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	struct phase phase = {10, 50, 0, 100};
 
 	assert_true(run_phase(&world, &phase) < 26); /* 20 would be perfect */
 }
 
-static void reuse_after_a_long_warm_up_is_found(void **state)
+TEST(reuse_after_a_long_warm_up_is_found)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	struct phase phase = {10, 50, 600, 200};
 
 	assert_true(run_phase(&world, &phase) < 100);
 }
 
-static void changing_work_is_followed(void **state)
+TEST(changing_work_is_followed)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	const struct phase good = {10, 50, 0, 100}, bad = {10, 3.3, 0, 60}, lame = {40, 8, 0, 60};
 
@@ -135,9 +124,8 @@ static void changing_work_is_followed(void **state)
 	assert_true(run_phase(&world, &bad) < bad.seconds * 1.10);
 }
 
-static void a_known_period_moves_at_once_and_is_not_interrupted(void **state)
+TEST(a_known_period_moves_at_once_and_is_not_interrupted)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	struct phase first = {1, 0.5, 0, 3}, steady = {1, 8, 0, 400};
 
@@ -148,18 +136,16 @@ static void a_known_period_moves_at_once_and_is_not_interrupted(void **state)
 	assert_true(world.ticks - world.moving_ticks < 250);
 }
 
-static void a_known_period_that_does_not_pay_stops(void **state)
+TEST(a_known_period_that_does_not_pay_stops)
 {
-	(void)state;
 	struct world world = begin(__func__, true);
 	struct phase phase = {10, 5, 0, 100};
 
 	assert_true(run_phase(&world, &phase) < 107);
 }
 
-static void moving_nothing_is_no_loss(void **state)
+TEST(moving_nothing_is_no_loss)
 {
-	(void)state;
 	struct world world = begin(__func__, true);
 	struct phase phase = {10, 20, 0, 20};
 
@@ -177,9 +163,8 @@ static void moving_nothing_is_no_loss(void **state)
 	}
 }
 
-static void a_pause_is_not_a_rate(void **state)
+TEST(a_pause_is_not_a_rate)
 {
-	(void)state;
 	struct world world = begin(__func__, false);
 	struct phase phase = {10, 50, 0, 50};
 
@@ -190,31 +175,11 @@ static void a_pause_is_not_a_rate(void **state)
 	assert_true(run_phase(&world, &phase) < 13);
 }
 
-static void nothing_moves_before_anything_is_measured(void **state)
+TEST(nothing_moves_before_anything_is_measured)
 {
-	(void)state;
 	struct governor governor;
 
 	governor_init(&governor);
 	for (uint64_t ms = 0; ms < 100; ms += 3)
 		assert_false(governor_moves(&governor, ms * 1000000, ms * 10, 0, false));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(random_accesses_lose_at_most_a_tenth),
-	    cmocka_unit_test(slightly_worse_loses_at_most_a_tenth),
-	    cmocka_unit_test(few_long_submissions_are_measured_too),
-	    cmocka_unit_test(reuse_is_found_and_kept),
-	    cmocka_unit_test(reuse_after_a_long_warm_up_is_found),
-	    cmocka_unit_test(changing_work_is_followed),
-	    cmocka_unit_test(a_known_period_moves_at_once_and_is_not_interrupted),
-	    cmocka_unit_test(a_known_period_that_does_not_pay_stops),
-	    cmocka_unit_test(moving_nothing_is_no_loss),
-	    cmocka_unit_test(a_pause_is_not_a_rate),
-	    cmocka_unit_test(nothing_moves_before_anything_is_measured),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

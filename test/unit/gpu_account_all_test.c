@@ -1,20 +1,16 @@
 /* The accounts of all GPUs of a machine (gpu_account.h), as a job that uses several of them looks at them. */
 #include "shim/accounting/gpu_account.h"
+#include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /*
  * A machine has up to 64 GPUs. Files of GPUs that no process uses, as of processes that were killed, take nobody's
  * place, whatever their number.
  */
-static void all_gpus_of_a_machine_are_looked_at(void **state)
+TEST(all_gpus_of_a_machine_are_looked_at)
 {
 	enum { GPUS = 64, STALE = 100 };
 	static const struct gpu_account_member mine = {.pid = 1, .job = {.process = 1}};
@@ -22,7 +18,6 @@ static void all_gpus_of_a_machine_are_looked_at(void **state)
 	static struct gpu_job_view view;
 	unsigned char number[16] = {0};
 
-	(void)state;
 	for (unsigned i = 0; i < GPUS + STALE; i++) {
 		struct gpu_account *one = i % 2 || i >= 2 * GPUS ? &stale : &accounts[i / 2];
 
@@ -48,11 +43,4 @@ static void all_gpus_of_a_machine_are_looked_at(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(all_gpus_of_a_machine_are_looked_at, make_folder, drop_folder),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(make_folder, drop_folder)

@@ -2,26 +2,21 @@
  * gpu_account.h by several processes, where the file is lost, damaged or foreign, or lies in one of several places.
  * What they may have together is never more than the total.
  */
+#include "test/test.h"
 #include "test/unit/gpu_account_help.h"
 
 #include "shim/base/user_dir.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static void a_file_that_is_lost_is_made_again(void **state)
+TEST(a_file_that_is_lost_is_made_again)
 {
 	struct rank a = account_start(), b = account_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 40), 40);
 	assert_int_equal(unlink(account_path), 0);
@@ -53,11 +48,10 @@ static void a_file_that_is_lost_is_made_again(void **state)
 }
 
 /* Until all have entered the next file; who comes after the loss finds what they hold. */
-static void nobody_has_more_for_a_second_after_a_loss(void **state)
+TEST(nobody_has_more_for_a_second_after_a_loss)
 {
 	struct rank a = account_start(), b = account_start(), c = account_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_true(rank_ask(&a, 'r', 20) == 20 && rank_ask(&b, 'r', 40) == 40);
 	assert_true(rank_ask(&a, 'l', 0) && rank_ask(&b, 'l', 0));
@@ -80,11 +74,10 @@ static void nobody_has_more_for_a_second_after_a_loss(void **state)
 }
 
 /* As by close_range(). */
-static void what_a_process_has_counts_when_its_descriptor_is_closed(void **state)
+TEST(what_a_process_has_counts_when_its_descriptor_is_closed)
 {
 	struct rank z = account_start(), a = account_start(), b = account_start(), c = account_start();
 
-	(void)state;
 	assert_true(rank_ask(&z, 'j', TOTAL) && rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 40), 40);
 	assert_true(rank_ask(&a, 'C', 0));
@@ -113,11 +106,10 @@ static void what_a_process_has_counts_when_its_descriptor_is_closed(void **state
 }
 
 /* Of ssh sessions beside jobs of cron, whoever comes first. */
-static void with_and_without_a_run_folder_there_is_one_account(void **state)
+TEST(with_and_without_a_run_folder_there_is_one_account)
 {
 	char run[100], memory[100], own[140], name[200];
 
-	(void)state;
 	snprintf(run, sizeof(run), "%s/%u", folder, (unsigned)geteuid());
 	snprintf(memory, sizeof(memory), "%s/memory", folder);
 	assert_true(mkdir(run, 0700) == 0 && mkdir(memory, 0700) == 0);
@@ -149,12 +141,11 @@ static void with_and_without_a_run_folder_there_is_one_account(void **state)
 	user_dir_memory = "/dev/shm";
 }
 
-static void a_file_of_another_version_is_left_alone_while_it_is_used(void **state)
+TEST(a_file_of_another_version_is_left_alone_while_it_is_used)
 {
 	struct rank a = account_start(), b = account_start();
 	uint64_t version = 99;
 
-	(void)state;
 	assert_true(rank_ask(&a, 'j', TOTAL));
 	int fd = open(account_path, O_WRONLY);
 	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
@@ -170,11 +161,10 @@ static void a_file_of_another_version_is_left_alone_while_it_is_used(void **stat
 }
 
 /* Nothing may divide by the number of members, or take another one for itself. */
-static void who_is_not_in_the_file_any_more_leaves_it(void **state)
+TEST(who_is_not_in_the_file_any_more_leaves_it)
 {
 	struct rank a = account_start(), b = account_start();
 
-	(void)state;
 	for (unsigned alone = 0; alone < 2; alone++) {
 		assert_true(rank_ask(&a, 'P', 1) && rank_ask(&a, 'j', TOTAL) && rank_ask(&a, 'l', 0));
 		if (alone)
@@ -190,11 +180,10 @@ static void who_is_not_in_the_file_any_more_leaves_it(void **state)
 }
 
 /* A damaged file is made again, although a child has it open. */
-static void a_child_of_a_fork_does_not_keep_a_damaged_file(void **state)
+TEST(a_child_of_a_fork_does_not_keep_a_damaged_file)
 {
 	struct rank a = account_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&a, 'l', 0) && rank_ask(&a, 'f', 0));
 	assert_int_equal(truncate(account_path, 100), 0);
 	assert_int_equal(rank_ask(&a, 'l', 0), 0);
@@ -204,18 +193,9 @@ static void a_child_of_a_fork_does_not_keep_a_damaged_file(void **state)
 	rank_end(&a);
 }
 
+EACH_TEST(make_account, drop_account)
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_account, drop_account)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_file_that_is_lost_is_made_again),
-	    TEST(nobody_has_more_for_a_second_after_a_loss),
-	    TEST(what_a_process_has_counts_when_its_descriptor_is_closed),
-	    TEST(with_and_without_a_run_folder_there_is_one_account),
-	    TEST(a_file_of_another_version_is_left_alone_while_it_is_used),
-	    TEST(who_is_not_in_the_file_any_more_leaves_it),
-	    TEST(a_child_of_a_fork_does_not_keep_a_damaged_file),
-	};
-
-	return pipe(child_waits) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return pipe(child_waits) ? 1 : test_run();
 }

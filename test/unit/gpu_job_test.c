@@ -4,14 +4,10 @@
  */
 #include "shim/plan/gpu_job.h"
 #include "test/check.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MS      UINT64_C(1000000)
 #define GIB     ((uint64_t)1 << 30)
@@ -282,91 +278,6 @@ static void all_get_turns(struct seed *dice, uint64_t ns, uint64_t turns)
 			    scene.processes[i].served >= served[i] + turns * QUANTUM * 100);
 }
 
-static void crossed_jobs_do_not_wait_for_each_other(void **state)
-{
-	struct seed dice = seed_start("gpu_job_test");
-
-	(void)state;
-	/* Both on both GPUs. */
-	begin();
-	for (uint32_t i = 0; i < 4; i++)
-		add(i % 2, 1 + i / 2);
-	all_get_turns(&dice, 5000 * MS, 10);
-	/* Three, in a circle of pairs of GPUs, each with two processes on one of them, and one alone on each. */
-	begin();
-	for (uint32_t i = 0; i < 3; i++) {
-		add(i, 1 + i);
-		add(i, 1 + i);
-		add((i + 1) % 3, 1 + i);
-		add(i, 10 + i);
-	}
-	all_get_turns(&dice, 10000 * MS, 5);
-}
-
-static void all_of_a_job_run_or_none(void **state)
-{
-	struct seed dice = seed_start("gpu_job_test");
-
-	(void)state;
-	begin();
-	for (uint32_t i = 0; i < 3; i++)
-		add(0, 1);
-	for (uint32_t i = 0; i < 3; i++)
-		add(0, 2 + i);
-	all_get_turns(&dice, 5000 * MS, 10);
-	/* A job's time counts once. */
-	uint64_t job = scene.processes[0].served, other = scene.processes[3].served;
-	assert_true(job > other / 2 && job < other * 2);
-}
-
-static void random_jobs_with_deaths_and_failures_go_on(void **state)
-{
-	struct seed dice = seed_start("gpu_job_test");
-
-	(void)state;
-	for (unsigned round = 0; round < 20; round++) {
-		begin();
-		scene.fails = (uint32_t)seed_below(&dice, 2) * 20;
-		scene.rests = (uint32_t)seed_below(&dice, 2) * 20;
-		unsigned n = 4 + (unsigned)seed_below(&dice, MOST - 3), jobs = 2 + (unsigned)seed_below(&dice, 4);
-
-		for (unsigned i = 0; i < n; i++)
-			add((uint32_t)seed_below(&dice, DEVICES), 1 + (uint32_t)seed_below(&dice, jobs));
-		for (unsigned i = 0; i < n / 2; i++) {
-			unsigned dies = (unsigned)seed_below(&dice, n);
-
-			run_for(&dice, seed_below(&dice, 1000) * MS);
-			if (scene.processes[dies].alive)
-				kill_one(dies);
-		}
-		all_get_turns(&dice, 8000 * MS, 2);
-	}
-}
-
-/* It gives such a turn on (gpu_job_is_done), and must not take memory for it in the same look. */
-static void a_job_does_not_return_to_a_turn_that_it_does_not_want(void **state)
-{
-	struct gpu_job_claim claim = {.phase = GPU_JOB_LEAVE, .state = RESIDENCE_AWAY};
-	struct gpu_job_lead lead = {0};
-
-	(void)state;
-	begin();
-	for (uint32_t i = 0; i < 2; i++) {
-		add(i, 1);
-		scene.view.turns[i].holder = i;
-		scene.view.seats[i].claim.wants = 0;
-	}
-	gpu_job_find(&scene.view);
-	assert_true(gpu_job_leads(&scene.view) && gpu_job_is_done(&scene.view));
-	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
-	assert_int_equal(claim.phase, GPU_JOB_LEAVE);
-	/* As soon as one of it does, it returns. */
-	scene.view.seats[1].claim.wants = scene.now;
-	assert_false(gpu_job_is_done(&scene.view));
-	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
-	assert_int_equal(claim.phase, GPU_JOB_RETURN);
-}
-
 /* ---- who is of one job ---- */
 
 static struct gpu_job_claim of(uint64_t process, uint64_t name)
@@ -374,14 +285,13 @@ static struct gpu_job_claim of(uint64_t process, uint64_t name)
 	return (struct gpu_job_claim){.process = process, .name = name};
 }
 
-static void jobs_are_found_by_names_and_processes(void **state)
+TEST(jobs_are_found_by_names_and_processes)
 {
 	static const uint64_t names[] = {0, 8, 7, 0, 7, 8, 0};
 	static const uint64_t processes[] = {100, 101, 102, 100, 104, 105, 106};
 	static const uint32_t jobs[] = {0, 1, 2, 0, 2, 1, 6};
 	static struct gpu_job_view view;
 
-	(void)state;
 	view = (struct gpu_job_view){.n = 7};
 	for (uint32_t i = 0; i < view.n; i++)
 		view.seats[i] = (struct gpu_job_seat){.takes_part = true, .claim = of(processes[i], names[i])};
@@ -408,13 +318,12 @@ static void jobs_are_found_by_names_and_processes(void **state)
 	assert_false(gpu_job_share(&a, &b));
 }
 
-static void a_job_is_one_member_of_turns(void **state)
+TEST(a_job_is_one_member_of_turns)
 {
 	struct gpu_turn_member members[5], units[5];
 	uint32_t numbers[] = {3, 1, 3, 1, 3}, unit[5];
 	struct gpu_turn_view view = {.now = 1000 * MS, .total = 16 * GIB, .members = members, .n = 5};
 
-	(void)state;
 	for (uint32_t i = 0; i < 5; i++)
 		members[i] = (struct gpu_turn_member){.needs = (1 + i) * GIB,
 						      .may_have = GIB,
@@ -447,16 +356,83 @@ static void a_job_is_one_member_of_turns(void **state)
 	assert_int_equal(units[2].needs, 5 * GIB);
 }
 
-int main(void)
+/* It gives such a turn on (gpu_job_is_done), and must not take memory for it in the same look. */
+TEST(a_job_does_not_return_to_a_turn_that_it_does_not_want)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(jobs_are_found_by_names_and_processes),
-	    cmocka_unit_test(a_job_is_one_member_of_turns),
-	    cmocka_unit_test(a_job_does_not_return_to_a_turn_that_it_does_not_want),
-	    cmocka_unit_test(all_of_a_job_run_or_none),
-	    cmocka_unit_test(crossed_jobs_do_not_wait_for_each_other),
-	    cmocka_unit_test(random_jobs_with_deaths_and_failures_go_on),
-	};
+	struct gpu_job_claim claim = {.phase = GPU_JOB_LEAVE, .state = RESIDENCE_AWAY};
+	struct gpu_job_lead lead = {0};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		add(i, 1);
+		scene.view.turns[i].holder = i;
+		scene.view.seats[i].claim.wants = 0;
+	}
+	gpu_job_find(&scene.view);
+	assert_true(gpu_job_leads(&scene.view) && gpu_job_is_done(&scene.view));
+	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
+	assert_int_equal(claim.phase, GPU_JOB_LEAVE);
+	/* As soon as one of it does, it returns. */
+	scene.view.seats[1].claim.wants = scene.now;
+	assert_false(gpu_job_is_done(&scene.view));
+	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
+	assert_int_equal(claim.phase, GPU_JOB_RETURN);
+}
+
+TEST(all_of_a_job_run_or_none)
+{
+	struct seed dice = seed_start("gpu_job_test");
+
+	begin();
+	for (uint32_t i = 0; i < 3; i++)
+		add(0, 1);
+	for (uint32_t i = 0; i < 3; i++)
+		add(0, 2 + i);
+	all_get_turns(&dice, 5000 * MS, 10);
+	/* A job's time counts once. */
+	uint64_t job = scene.processes[0].served, other = scene.processes[3].served;
+	assert_true(job > other / 2 && job < other * 2);
+}
+
+TEST(crossed_jobs_do_not_wait_for_each_other)
+{
+	struct seed dice = seed_start("gpu_job_test");
+
+	/* Both on both GPUs. */
+	begin();
+	for (uint32_t i = 0; i < 4; i++)
+		add(i % 2, 1 + i / 2);
+	all_get_turns(&dice, 5000 * MS, 10);
+	/* Three, in a circle of pairs of GPUs, each with two processes on one of them, and one alone on each. */
+	begin();
+	for (uint32_t i = 0; i < 3; i++) {
+		add(i, 1 + i);
+		add(i, 1 + i);
+		add((i + 1) % 3, 1 + i);
+		add(i, 10 + i);
+	}
+	all_get_turns(&dice, 10000 * MS, 5);
+}
+
+TEST(random_jobs_with_deaths_and_failures_go_on)
+{
+	struct seed dice = seed_start("gpu_job_test");
+
+	for (unsigned round = 0; round < 20; round++) {
+		begin();
+		scene.fails = (uint32_t)seed_below(&dice, 2) * 20;
+		scene.rests = (uint32_t)seed_below(&dice, 2) * 20;
+		unsigned n = 4 + (unsigned)seed_below(&dice, MOST - 3), jobs = 2 + (unsigned)seed_below(&dice, 4);
+
+		for (unsigned i = 0; i < n; i++)
+			add((uint32_t)seed_below(&dice, DEVICES), 1 + (uint32_t)seed_below(&dice, jobs));
+		for (unsigned i = 0; i < n / 2; i++) {
+			unsigned dies = (unsigned)seed_below(&dice, n);
+
+			run_for(&dice, seed_below(&dice, 1000) * MS);
+			if (scene.processes[dies].alive)
+				kill_one(dies);
+		}
+		all_get_turns(&dice, 8000 * MS, 2);
+	}
 }

@@ -1,60 +1,50 @@
 /* gpu_share.h: shares of what the processes on one GPU may have together. */
 #include "shim/plan/gpu_share.h"
 #include "test/check.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-static void who_needs_little_gets_it_and_the_others_divide_the_rest(void **state)
+TEST(who_needs_little_gets_it_and_the_others_divide_the_rest)
 {
 	const struct gpu_share_member members[] = {{.needs = 14 * GIB}, {.needs = 4 * GIB}, {.needs = 30 * GIB}};
 
-	(void)state;
 	assert_int_equal(gpu_share_of(16 * GIB, members, 3, 0), 6 * GIB);
 	assert_int_equal(gpu_share_of(16 * GIB, members, 3, 1), 4 * GIB);
 	assert_int_equal(gpu_share_of(16 * GIB, members, 3, 2), 6 * GIB);
 }
 
-static void what_nobody_needs_is_divided_equally(void **state)
+TEST(what_nobody_needs_is_divided_equally)
 {
 	const struct gpu_share_member members[] = {{.needs = 2 * GIB}, {.needs = 4 * GIB}}, alone = {.needs = GIB};
 
-	(void)state;
 	assert_int_equal(gpu_share_of(16 * GIB, members, 2, 0), 7 * GIB);
 	assert_int_equal(gpu_share_of(16 * GIB, members, 2, 1), 9 * GIB);
 	assert_int_equal(gpu_share_of(16 * GIB, &alone, 1, 0), 16 * GIB);
 }
 
-static void what_cannot_leave_counts_first(void **state)
+TEST(what_cannot_leave_counts_first)
 {
 	const struct gpu_share_member members[] = {{.needs = 14 * GIB, .stuck = 10 * GIB}, {.needs = 14 * GIB}};
 
-	(void)state;
 	assert_int_equal(gpu_share_of(16 * GIB, members, 2, 0), 10 * GIB);
 	assert_int_equal(gpu_share_of(16 * GIB, members, 2, 1), 6 * GIB);
 }
 
-static void a_newcomer_has_something_to_begin_with(void **state)
+TEST(a_newcomer_has_something_to_begin_with)
 {
 	const struct gpu_share_member members[] = {{.needs = 100 * GIB}, {.needs = 0}};
 
-	(void)state;
 	assert_int_equal(gpu_share_of(16 * GIB, members, 2, 1), GIB);
 	assert_int_equal(gpu_share_of(16 * GIB, members, 2, 0), 15 * GIB);
 }
 
-static void no_sum_is_more_than_the_total(void **state)
+TEST(no_sum_is_more_than_the_total)
 {
 	struct seed dice = seed_start("gpu_share_test");
 
-	(void)state;
 	for (unsigned round = 0; round < 20000; round++) {
 		struct gpu_share_member members[8];
 		unsigned n = 1 + (unsigned)seed_below(&dice, 8);
@@ -76,11 +66,10 @@ static void no_sum_is_more_than_the_total(void **state)
 }
 
 /* While the turn changes, all is on the host, but for what fits beside the one that needs most: 7 GiB of 32. */
-static void one_more_comes_where_the_host_holds_what_is_away(void **state)
+TEST(one_more_comes_where_the_host_holds_what_is_away)
 {
 	struct gpu_share_member members[3] = {{.needs = 24 * GIB}, {.needs = 10 * GIB}, {.needs = 6 * GIB}};
 
-	(void)state;
 	assert_true(gpu_share_admits(32 * GIB, members, 0, 0));
 	assert_false(gpu_share_admits(32 * GIB, members, 1, 41 * GIB - 1));
 	assert_true(gpu_share_admits(32 * GIB, members, 1, 41 * GIB));
@@ -94,18 +83,4 @@ static void one_more_comes_where_the_host_holds_what_is_away(void **state)
 	members[1].needs = UINT64_MAX;
 	assert_false(gpu_share_admits(32 * GIB, members, 3, 1024 * GIB));
 	assert_true(gpu_share_admits(32 * GIB, members, 3, UINT64_MAX));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_needs_little_gets_it_and_the_others_divide_the_rest),
-	    cmocka_unit_test(what_nobody_needs_is_divided_equally),
-	    cmocka_unit_test(what_cannot_leave_counts_first),
-	    cmocka_unit_test(a_newcomer_has_something_to_begin_with),
-	    cmocka_unit_test(no_sum_is_more_than_the_total),
-	    cmocka_unit_test(one_more_comes_where_the_host_holds_what_is_away),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,11 @@
  */
 #include "shim/plan/gpu_turn.h"
 #include "test/check.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB    ((uint64_t)1 << 20)
 #define GIB    ((uint64_t)1 << 30)
@@ -36,8 +32,8 @@ static struct scene {
 	struct gpu_turn_member members[MOST];
 	struct job jobs[MOST];
 	struct gpu_turn_view view;
-	uint64_t cost; /* ns of a switch */
-	uint64_t idle; /* ns in which nobody ran though somebody had work */
+	uint64_t cost;  /* ns of a switch */
+	uint64_t idle;  /* ns in which nobody ran though somebody had work */
 	uint64_t pause; /* ns: for so long a job that works has nothing to do at the moment at which its turn ends */
 	unsigned switches;
 } scene;
@@ -162,11 +158,10 @@ static uint64_t fairness(void)
 	return (uint64_t)(1000 * sum * sum / (n * squares));
 }
 
-static void time_is_divided_by_weight(void **state)
+TEST(time_is_divided_by_weight)
 {
 	static const uint64_t weights[][4] = {{1, 1}, {3, 1}, {1, 1, 1, 1}, {5, 2, 1}};
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		begin(400 * MS);
 		uint64_t most = 0;
@@ -186,9 +181,8 @@ static void time_is_divided_by_weight(void **state)
 	}
 }
 
-static void switches_cost_little(void **state)
+TEST(switches_cost_little)
 {
-	(void)state;
 	/* Patience allows long turns: 3 %. */
 	begin(100 * MS);
 	add(14 * GIB, 1, 0, 0);
@@ -220,9 +214,8 @@ static void switches_cost_little(void **state)
 	assert_int_equal(gpu_turn_quantum(&scene.view, 0), 20 * MS);
 }
 
-static void nobody_is_disturbed_who_is_alone_with_work(void **state)
+TEST(nobody_is_disturbed_who_is_alone_with_work)
 {
-	(void)state;
 	begin(400 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(14 * GIB, 1, 50 * MS, UINT64_MAX / 2);
@@ -238,9 +231,8 @@ static void nobody_is_disturbed_who_is_alone_with_work(void **state)
 }
 
 /* A burst of 50 ms every 2 s beside a job without a pause. */
-static void bursts_go_first(void **state)
+TEST(bursts_go_first)
 {
-	(void)state;
 	begin(150 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(6 * GIB, 1, 50 * MS, 2 * SECOND);
@@ -325,9 +317,8 @@ static unsigned work_to_the_end(unsigned n, uint64_t work, uint64_t cost, uint64
 	return scene.switches;
 }
 
-static void those_that_start_together_have_whole_turns(void **state)
+TEST(those_that_start_together_have_whole_turns)
 {
-	(void)state;
 	/* A quantum of 9.2 s by patience: two turns each, and one short one of the first, which cannot know better. */
 	assert_in_range(work_to_the_end(4, 14 * SECOND, 600 * MS, 30 * SECOND), 8, 9);
 	assert_in_range(work_to_the_end(4, 14 * SECOND, 400 * MS, 30 * SECOND), 8, 9);
@@ -335,9 +326,8 @@ static void those_that_start_together_have_whole_turns(void **state)
 	assert_in_range(work_to_the_end(2, 90 * SECOND, 200 * MS, 10 * SECOND), 26, 30);
 }
 
-static void a_turn_that_ends_for_another_reason_was_no_burst(void **state)
+TEST(a_turn_that_ends_for_another_reason_was_no_burst)
 {
-	(void)state;
 	assert_int_equal(gpu_turn_burst(50 * MS, 0), 0);
 	assert_int_equal(gpu_turn_burst(50 * MS, GPU_TURN_IDLE - 1), 0);
 	assert_int_equal(gpu_turn_burst(50 * MS, GPU_TURN_IDLE), 50 * MS);
@@ -345,11 +335,10 @@ static void a_turn_that_ends_for_another_reason_was_no_burst(void **state)
 }
 
 /* Until little of the holder's memory is alive. */
-static void the_holder_may_go_on_for_some_steps(void **state)
+TEST(the_holder_may_go_on_for_some_steps)
 {
 	struct gpu_turn_claim *holder = &scene.members[0].claim, *other = &scene.members[1].claim;
 
-	(void)state;
 	begin(400 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(14 * GIB, 1, 0, 0);
@@ -376,11 +365,10 @@ static void the_holder_may_go_on_for_some_steps(void **state)
 	assert_int_equal(gpu_turn_may_wait(&scene.view), 0);
 }
 
-static void nobody_starves_among_random_jobs(void **state)
+TEST(nobody_starves_among_random_jobs)
 {
 	struct seed dice = seed_start("gpu_turn_test");
 
-	(void)state;
 	for (unsigned round = 0; round < 60; round++) {
 		begin((1 + seed_below(&dice, 500)) * MS);
 		unsigned n = 2 + (unsigned)seed_below(&dice, MOST - 1);
@@ -406,18 +394,16 @@ static void nobody_starves_among_random_jobs(void **state)
 	}
 }
 
-static void the_first_switch_says_little_of_what_they_cost(void **state)
+TEST(the_first_switch_says_little_of_what_they_cost)
 {
-	(void)state;
 	assert_int_equal(gpu_turn_cost(0, 4 * SECOND), 400 * MS);
 	assert_int_equal(gpu_turn_cost(0, 100 * MS), 100 * MS);
 	assert_int_equal(gpu_turn_cost(400 * MS, 200 * MS), 350 * MS);
 	assert_int_equal(gpu_turn_cost(400 * MS, 100 * SECOND), 700 * MS);
 }
 
-static void who_comes_back_has_a_turn_in_advance_and_no_more(void **state)
+TEST(who_comes_back_has_a_turn_in_advance_and_no_more)
 {
-	(void)state;
 	begin(100 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(14 * GIB, 1, 0, 0);
@@ -431,9 +417,8 @@ static void who_comes_back_has_a_turn_in_advance_and_no_more(void **state)
 }
 
 /* As one that was suspended for an hour, in which the others have ended and these have come. */
-static void who_has_had_much_before_the_others_came_does_not_wait_for_them(void **state)
+TEST(who_has_had_much_before_the_others_came_does_not_wait_for_them)
 {
-	(void)state;
 	begin(100 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(14 * GIB, 1, 0, 0);
@@ -448,9 +433,8 @@ static void who_has_had_much_before_the_others_came_does_not_wait_for_them(void 
 	assert_true(scene.members[2].claim.served < gpu_turn_serve(0, 1, 200 * SECOND));
 }
 
-static void the_dead_and_the_silent_take_no_part(void **state)
+TEST(the_dead_and_the_silent_take_no_part)
 {
-	(void)state;
 	begin(100 * MS);
 	for (unsigned i = 0; i < 3; i++) {
 		add(14 * GIB, 1, 0, 0);
@@ -493,9 +477,8 @@ static void the_dead_and_the_silent_take_no_part(void **state)
 	assert_true(gpu_turn_takes_part(&scene.view, holder));
 }
 
-static void there_are_turns_only_where_they_help(void **state)
+TEST(there_are_turns_only_where_they_help)
 {
-	(void)state;
 	begin(100 * MS);
 	scene.view.on = false;
 	add(8 * GIB, 1, 0, 0);
@@ -523,9 +506,8 @@ static void there_are_turns_only_where_they_help(void **state)
 	assert_false(gpu_turn_wanted(&scene.view));
 }
 
-static void who_waits_keeps_what_the_others_do_not_need(void **state)
+TEST(who_waits_keeps_what_the_others_do_not_need)
 {
-	(void)state;
 	begin(100 * MS);
 	add(14 * GIB, 1, 0, 0);
 	add(6 * GIB, 1, 0, 0);
@@ -554,9 +536,8 @@ static void who_waits_keeps_what_the_others_do_not_need(void **state)
 	assert_int_equal(gpu_turn_keep(&scene.view, 1), 16 * GIB - 10 * GIB - GIB / 2 - 3 * GIB);
 }
 
-static void what_cannot_move_may_leave_no_room_for_turns(void **state)
+TEST(what_cannot_move_may_leave_no_room_for_turns)
 {
-	(void)state;
 	begin(100 * MS);
 	scene.view.on = false;
 	add(14 * GIB, 1, 0, 0);
@@ -569,27 +550,4 @@ static void what_cannot_move_may_leave_no_room_for_turns(void **state)
 	scene.members[1].stuck = 9 * GIB + 2 * MIB;
 	assert_int_equal(gpu_turn_in_the_way(&scene.view), 1);
 	assert_false(gpu_turn_wanted(&scene.view));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(time_is_divided_by_weight),
-	    cmocka_unit_test(switches_cost_little),
-	    cmocka_unit_test(nobody_is_disturbed_who_is_alone_with_work),
-	    cmocka_unit_test(bursts_go_first),
-	    cmocka_unit_test(those_that_start_together_have_whole_turns),
-	    cmocka_unit_test(a_turn_that_ends_for_another_reason_was_no_burst),
-	    cmocka_unit_test(the_holder_may_go_on_for_some_steps),
-	    cmocka_unit_test(nobody_starves_among_random_jobs),
-	    cmocka_unit_test(the_first_switch_says_little_of_what_they_cost),
-	    cmocka_unit_test(who_comes_back_has_a_turn_in_advance_and_no_more),
-	    cmocka_unit_test(who_has_had_much_before_the_others_came_does_not_wait_for_them),
-	    cmocka_unit_test(the_dead_and_the_silent_take_no_part),
-	    cmocka_unit_test(there_are_turns_only_where_they_help),
-	    cmocka_unit_test(who_waits_keeps_what_the_others_do_not_need),
-	    cmocka_unit_test(what_cannot_move_may_leave_no_room_for_turns),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,4 @@
 /* hostmem_test.c: what the kernel's files say about host memory, read from a folder that only looks like / . */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +8,7 @@
 #include <unistd.h>
 
 #include "shim/base/hostmem.h"
+#include "test/test.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define MEMINFO                                                                                                        \
@@ -69,12 +64,11 @@ static uint64_t inode(const char *path)
 }
 
 /* Of available memory the kernel says less without its files: not what it would reclaim. */
-static void without_any_file_the_kernel_is_asked(void **state)
+TEST_WITH(without_any_file_the_kernel_is_asked, make_root, drop_root)
 {
 	struct hostmem memory = hostmem_read(root);
 	struct sysinfo info;
 
-	(void)state;
 	assert_int_equal(sysinfo(&info), 0);
 	assert_int_equal(memory.total, info.totalram * (uint64_t)info.mem_unit);
 	assert_true(memory.available > 0 && memory.available <= memory.total);
@@ -83,9 +77,8 @@ static void without_any_file_the_kernel_is_asked(void **state)
 }
 
 /* A container's own group is the root of what is mounted there. */
-static void without_the_name_of_its_group_the_limits_at_the_root_count(void **state)
+TEST_WITH(without_the_name_of_its_group_the_limits_at_the_root_count, make_root, drop_root)
 {
-	(void)state;
 	put("/sys/fs/cgroup/memory.max", "104857600\n");
 	put("/sys/fs/cgroup/memory.current", "1048576\n");
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 99 * MIB);
@@ -94,9 +87,8 @@ static void without_the_name_of_its_group_the_limits_at_the_root_count(void **st
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 3 * MIB);
 }
 
-static void without_a_cgroup_half_of_what_is_available(void **state)
+TEST_WITH(without_a_cgroup_half_of_what_is_available, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/meminfo", MEMINFO);
 	struct hostmem memory = hostmem_read(root);
 	assert_int_equal(memory.total, 8192 * MIB);
@@ -104,9 +96,8 @@ static void without_a_cgroup_half_of_what_is_available(void **state)
 	assert_int_equal(hostmem_default_budget(&memory), 2048 * MIB);
 }
 
-static void version_2_limit_minus_usage(void **state)
+TEST_WITH(version_2_limit_minus_usage, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/meminfo", MEMINFO);
 	put("/proc/self/cgroup", "0::/job\n");
 	put("/sys/fs/cgroup/job/memory.max", "1073741824\n");
@@ -116,9 +107,8 @@ static void version_2_limit_minus_usage(void **state)
 	assert_int_equal(hostmem_default_budget(&memory), 256 * MIB);
 }
 
-static void the_word_max_is_no_limit(void **state)
+TEST_WITH(the_word_max_is_no_limit, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/meminfo", MEMINFO);
 	put("/proc/self/cgroup", "0::/job\n");
 	put("/sys/fs/cgroup/job/memory.max", "max\n");
@@ -128,9 +118,8 @@ static void the_word_max_is_no_limit(void **state)
 	assert_int_equal(hostmem_default_budget(&memory), 2048 * MIB);
 }
 
-static void the_tightest_group_on_the_way_up_counts(void **state)
+TEST_WITH(the_tightest_group_on_the_way_up_counts, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "0::/a/b/c\n");
 	put("/sys/fs/cgroup/a/b/c/memory.max", "4294967296\n");
 	put("/sys/fs/cgroup/a/b/c/memory.current", "0\n");
@@ -142,18 +131,16 @@ static void the_tightest_group_on_the_way_up_counts(void **state)
 }
 
 /* In a container the path is the host's, and only the mount's own root is there. */
-static void a_group_that_is_not_there_is_looked_for_at_the_root(void **state)
+TEST_WITH(a_group_that_is_not_there_is_looked_for_at_the_root, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "0::/kubepods/pod1/abc\n");
 	put("/sys/fs/cgroup/memory.max", "104857600\n");
 	put("/sys/fs/cgroup/memory.current", "1048576\n");
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 99 * MIB);
 }
 
-static void usage_over_the_limit_leaves_nothing(void **state)
+TEST_WITH(usage_over_the_limit_leaves_nothing, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/meminfo", MEMINFO);
 	put("/proc/self/cgroup", "0::/\n");
 	put("/sys/fs/cgroup/memory.max", "1000\n");
@@ -163,9 +150,8 @@ static void usage_over_the_limit_leaves_nothing(void **state)
 	assert_int_equal(hostmem_default_budget(&memory), 0);
 }
 
-static void version_1_has_its_own_folder_and_files(void **state)
+TEST_WITH(version_1_has_its_own_folder_and_files, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "12:cpuset:/x\n5:memory:/docker/1\n1:name=systemd:/y\n0::/z\n");
 	put("/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "3145728\n");
 	put("/sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "1048576\n");
@@ -175,9 +161,8 @@ static void version_1_has_its_own_folder_and_files(void **state)
 }
 
 /* A container that has read a data set: 63 of 64 GiB used, of which 60 are files that can be read again. */
-static void what_is_cached_of_files_is_not_used_in_version_2(void **state)
+TEST_WITH(what_is_cached_of_files_is_not_used_in_version_2, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "0::/job\n");
 	put("/sys/fs/cgroup/job/memory.max", "68719476736\n");
 	put("/sys/fs/cgroup/job/memory.current", "67645734912\n");
@@ -189,9 +174,8 @@ static void what_is_cached_of_files_is_not_used_in_version_2(void **state)
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 61 * 1024 * MIB + MIB);
 }
 
-static void what_is_cached_of_files_is_not_used_in_version_1(void **state)
+TEST_WITH(what_is_cached_of_files_is_not_used_in_version_1, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "5:memory:/job\n");
 	put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "68719476736\n");
 	put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "67645734912\n");
@@ -203,7 +187,7 @@ static void what_is_cached_of_files_is_not_used_in_version_1(void **state)
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 61 * 1024 * MIB);
 }
 
-static void no_figure_of_the_cache_leaves_more_than_the_limit(void **state)
+TEST_WITH(no_figure_of_the_cache_leaves_more_than_the_limit, make_root, drop_root)
 {
 	static const char *const stats[] = {
 	    "inactive_file 99999999999999\nactive_file 1\nslab_reclaimable 1\n",
@@ -211,7 +195,6 @@ static void no_figure_of_the_cache_leaves_more_than_the_limit(void **state)
 	    "inactive_file -1\nactive_file 1048576\nslab_reclaimable nonsense\n",
 	};
 
-	(void)state;
 	put("/proc/self/cgroup", "0::/job\n");
 	put("/sys/fs/cgroup/job/memory.max", "3145728\n");
 	put("/sys/fs/cgroup/job/memory.current", "2097152\n");
@@ -222,12 +205,11 @@ static void no_figure_of_the_cache_leaves_more_than_the_limit(void **state)
 }
 
 /* The kernel writes more into it with each version. */
-static void the_figures_may_lie_anywhere_in_a_long_file(void **state)
+TEST_WITH(the_figures_may_lie_anywhere_in_a_long_file, make_root, drop_root)
 {
 	static char text[40000];
 	size_t at = 0;
 
-	(void)state;
 	while (at < 30000)
 		at += (size_t)sprintf(text + at, "a_field_of_a_later_kernel_%zu 1048576\n", at);
 	memset(text + at, 'x', 1000);                        /* a line longer than any we read */
@@ -239,9 +221,8 @@ static void the_figures_may_lie_anywhere_in_a_long_file(void **state)
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
 }
 
-static void above_memory_high_nothing_is_left_either(void **state)
+TEST_WITH(above_memory_high_nothing_is_left_either, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "0::/a/b\n");
 	put("/sys/fs/cgroup/a/b/memory.max", "4194304\n");
 	put("/sys/fs/cgroup/a/b/memory.high", "3145728\n");
@@ -257,18 +238,16 @@ static void above_memory_high_nothing_is_left_either(void **state)
 	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/a"));
 }
 
-static void version_1_without_a_limit_writes_a_huge_number(void **state)
+TEST_WITH(version_1_without_a_limit_writes_a_huge_number, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "5:memory:/\n");
 	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
 	put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "1048576\n");
 	assert_true(hostmem_read(root).cgroup_headroom == UINT64_MAX);
 }
 
-static void version_1_controllers_may_share_a_mount(void **state)
+TEST_WITH(version_1_controllers_may_share_a_mount, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "5:hugetlb,memory:/job\n");
 	put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "3145728\n");
 	put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1048576\n");
@@ -276,20 +255,18 @@ static void version_1_controllers_may_share_a_mount(void **state)
 }
 
 /* containerd names groups so when it is told the wrong cgroup driver. */
-static void a_colon_in_the_path_is_part_of_the_path(void **state)
+TEST_WITH(a_colon_in_the_path_is_part_of_the_path, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "0::/system.slice:cri:abc\n");
 	put("/sys/fs/cgroup/system.slice:cri:abc/memory.max", "3145728\n");
 	put("/sys/fs/cgroup/system.slice:cri:abc/memory.current", "1048576\n");
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
 }
 
-static void a_file_of_nonsense_is_no_limit(void **state)
+TEST_WITH(a_file_of_nonsense_is_no_limit, make_root, drop_root)
 {
 	char path[1024] = "0::/";
 
-	(void)state;
 	put("/proc/meminfo", "no such fields here\n");
 	put("/proc/self/cgroup", "nonsense\n\n::\n0::\n");
 	put("/sys/fs/cgroup/memory.max", "");
@@ -303,9 +280,8 @@ static void a_file_of_nonsense_is_no_limit(void **state)
 	assert_true(hostmem_read(root).cgroup_headroom == UINT64_MAX);
 }
 
-static void the_domain_is_the_nearest_group_with_a_limit(void **state)
+TEST_WITH(the_domain_is_the_nearest_group_with_a_limit, make_root, drop_root)
 {
-	(void)state;
 	put("/proc/self/cgroup", "0::/a/b/c\n");
 	put("/sys/fs/cgroup/a/b/c/memory.max", "max\n");
 	put("/sys/fs/cgroup/a/memory.max", "1048576\n");
@@ -321,49 +297,17 @@ static void the_domain_is_the_nearest_group_with_a_limit(void **state)
 	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/memory/v1"));
 }
 
-static void without_a_limit_the_domain_is_the_machine(void **state)
+TEST_WITH(without_a_limit_the_domain_is_the_machine, make_root, drop_root)
 {
-	(void)state;
 	assert_int_equal(hostmem_read(root).domain, 0);
 	put("/proc/self/cgroup", "0::/a\n");
 	put("/sys/fs/cgroup/a/memory.max", "max\n");
 	assert_int_equal(hostmem_read(root).domain, 0);
 }
 
-static void this_machine_can_be_read(void **state)
+TEST(this_machine_can_be_read)
 {
 	struct hostmem memory = hostmem_read("");
 
-	(void)state;
 	assert_true(memory.total >= memory.available && memory.available > 0);
-}
-
-#define ROOTED(test) cmocka_unit_test_setup_teardown(test, make_root, drop_root)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    ROOTED(without_any_file_the_kernel_is_asked),
-	    ROOTED(without_the_name_of_its_group_the_limits_at_the_root_count),
-	    ROOTED(without_a_cgroup_half_of_what_is_available),
-	    ROOTED(version_2_limit_minus_usage),
-	    ROOTED(the_word_max_is_no_limit),
-	    ROOTED(the_tightest_group_on_the_way_up_counts),
-	    ROOTED(a_group_that_is_not_there_is_looked_for_at_the_root),
-	    ROOTED(usage_over_the_limit_leaves_nothing),
-	    ROOTED(version_1_has_its_own_folder_and_files),
-	    ROOTED(what_is_cached_of_files_is_not_used_in_version_2),
-	    ROOTED(what_is_cached_of_files_is_not_used_in_version_1),
-	    ROOTED(no_figure_of_the_cache_leaves_more_than_the_limit),
-	    ROOTED(the_figures_may_lie_anywhere_in_a_long_file),
-	    ROOTED(above_memory_high_nothing_is_left_either),
-	    ROOTED(version_1_without_a_limit_writes_a_huge_number),
-	    ROOTED(version_1_controllers_may_share_a_mount),
-	    ROOTED(a_colon_in_the_path_is_part_of_the_path),
-	    ROOTED(a_file_of_nonsense_is_no_limit),
-	    ROOTED(the_domain_is_the_nearest_group_with_a_limit),
-	    ROOTED(without_a_limit_the_domain_is_the_machine),
-	    cmocka_unit_test(this_machine_can_be_read),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* leave_moment.h: steps of a job, as numbers. */
 #include "shim/plan/leave_moment.h"
 #include "test/check.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB    ((uint64_t)1 << 20)
 #define MS     UINT64_C(1000000)
@@ -43,6 +39,8 @@ static int begin(void **state)
 	return 0;
 }
 
+EACH_TEST(begin, NULL)
+
 /* Returns how long it waits if it is to leave from now on. */
 static uint64_t wait_for(uint64_t bound)
 {
@@ -56,9 +54,8 @@ static uint64_t wait_for(uint64_t bound)
 	return now - from;
 }
 
-static void it_leaves_at_the_end_of_a_step(void **state)
+TEST(it_leaves_at_the_end_of_a_step)
 {
-	(void)state;
 	work(SECOND);
 	for (unsigned i = 0; i < 100; i++) {
 		work(7 * MS * (1 + i % 11));
@@ -67,9 +64,8 @@ static void it_leaves_at_the_end_of_a_step(void **state)
 	}
 }
 
-static void it_waits_no_longer_than_it_may(void **state)
+TEST(it_waits_no_longer_than_it_may)
 {
-	(void)state;
 	work(SECOND);
 	now += STEP - now % STEP + 5 * MS;
 	assert_int_equal(wait_for(20 * MS), 20 * MS);
@@ -79,9 +75,8 @@ static void it_waits_no_longer_than_it_may(void **state)
 	assert_int_equal(wait_for(300 * MS), 300 * MS);
 }
 
-static void what_was_seen_long_ago_is_forgotten(void **state)
+TEST(what_was_seen_long_ago_is_forgotten)
 {
-	(void)state;
 	work(SECOND);
 	leave_moment_see(&moment, now, 100 * MIB);
 	work(2 * LEAVE_MOMENT_WINDOW + SECOND);
@@ -92,25 +87,12 @@ static void what_was_seen_long_ago_is_forgotten(void **state)
 	assert_int_equal(wait_for(500 * MS), 500 * MS);
 }
 
-static void a_job_that_reports_nothing_leaves_at_once(void **state)
+TEST(a_job_that_reports_nothing_leaves_at_once)
 {
-	(void)state;
 	/* Nothing was seen yet. */
 	assert_true(leave_moment_is_now(&moment, now, 6000 * MIB, SECOND));
 	leave_moment_off(&moment);
 	for (unsigned i = 0; i < 1000; i++, now += 5 * MS)
 		leave_moment_see(&moment, now, 6000 * MIB);
 	assert_true(leave_moment_is_now(&moment, now, 6000 * MIB, SECOND));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(it_leaves_at_the_end_of_a_step, begin),
-	    cmocka_unit_test_setup(it_waits_no_longer_than_it_may, begin),
-	    cmocka_unit_test_setup(what_was_seen_long_ago_is_forgotten, begin),
-	    cmocka_unit_test_setup(a_job_that_reports_nothing_leaves_at_once, begin),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,8 @@
 /* ledger_test.c: what is live and whose. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <pthread.h>
 
 #include "shim/accounting/ledger.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 static void add(enum ledger_kind kind, uint64_t key, size_t bytes)
@@ -37,11 +32,12 @@ static int is_clean(void **state)
 	return ledger_n_rows() == 0 && ledger_n_sync_memops() == 0 && ledger_is_valid() ? 0 : -1;
 }
 
-static void a_new_row_is_zero_with_an_id_of_its_own(void **state)
+EACH_TEST(NULL, is_clean)
+
+TEST(a_new_row_is_zero_with_an_id_of_its_own)
 {
 	struct ledger_row *a = ledger_row_new(LEDGER_HEAP), *b = ledger_row_new(LEDGER_PINNED);
 
-	(void)state;
 	assert_int_equal(a->kind, LEDGER_HEAP);
 	assert_true(a->id != b->id);
 	uint64_t id = b->id;
@@ -56,11 +52,10 @@ static void a_new_row_is_zero_with_an_id_of_its_own(void **state)
 	ledger_row_free(NULL);
 }
 
-static void a_row_is_found_by_key_and_by_kind(void **state)
+TEST(a_row_is_found_by_key_and_by_kind)
 {
 	struct ledger_row row = {.bytes = 1234};
 
-	(void)state;
 	add(LEDGER_MANAGED, 0x1000, 7);
 	assert_false(ledger_get(LEDGER_HEAP | LEDGER_DRIVER, 0x1000, &row));
 	assert_false(ledger_get(LEDGER_MANAGED, 0x1001, &row));
@@ -74,11 +69,10 @@ static void a_row_is_found_by_key_and_by_kind(void **state)
 }
 
 /* A handle is a number of the driver's choice; it may well be an address too. */
-static void one_key_may_stand_for_things_of_different_kinds(void **state)
+TEST(one_key_may_stand_for_things_of_different_kinds)
 {
 	struct ledger_row row;
 
-	(void)state;
 	add(LEDGER_HANDLE, 0x42, 1);
 	add(LEDGER_REGISTERED, 0x42, 2);
 	add(LEDGER_HEAP, 0x42, 3);
@@ -92,13 +86,12 @@ static void one_key_may_stand_for_things_of_different_kinds(void **state)
 	drop(LEDGER_HANDLE, 0x42);
 }
 
-static void a_hundred_thousand_rows_stay_findable(void **state)
+TEST(a_hundred_thousand_rows_stay_findable)
 {
 	enum { MANY = 100000 };
 	const uint64_t base = UINT64_C(0x200000000000), step = 512;
 	struct ledger_row row;
 
-	(void)state;
 	for (uint64_t i = 0; i < MANY; i++)
 		add(LEDGER_HEAP, base + i * step, (size_t)i + 1);
 	assert_int_equal(ledger_n_rows(), MANY);
@@ -110,13 +103,12 @@ static void a_hundred_thousand_rows_stay_findable(void **state)
 		drop(LEDGER_HEAP, base + i * step);
 }
 
-static void take_context_takes_what_is_of_that_context_and_kind(void **state)
+TEST(take_context_takes_what_is_of_that_context_and_kind)
 {
 	CUcontext mine = (CUcontext)0x10, other = (CUcontext)0x20;
 	struct ledger_ending ending = {.kinds = LEDGER_FREEABLE, .context = mine};
 	size_t n = 0;
 
-	(void)state;
 	for (uint64_t i = 0; i < 600; i++) {
 		struct ledger_row *row = ledger_row_new(i % 3 ? LEDGER_HEAP : LEDGER_PINNED);
 
@@ -150,11 +142,10 @@ static void add_spanning(enum ledger_kind kind, uint64_t key)
 	ledger_commit(row);
 }
 
-static void a_row_that_spans_is_found_by_each_address_in_it(void **state)
+TEST(a_row_that_spans_is_found_by_each_address_in_it)
 {
 	struct ledger_row row;
 
-	(void)state;
 	add_spanning(LEDGER_MAPPING, 0x10000);
 	add_spanning(LEDGER_MANAGED, 0x40000);
 	add_spanning(LEDGER_MAPPING, 0x80000);
@@ -165,9 +156,8 @@ static void a_row_that_spans_is_found_by_each_address_in_it(void **state)
 	drop(LEDGER_MAPPING, 0x80000);
 }
 
-static void sync_memops_are_counted_once_a_row(void **state)
+TEST(sync_memops_are_counted_once_a_row)
 {
-	(void)state;
 	add(LEDGER_HEAP, 1, 1);
 	add(LEDGER_HEAP, 2, 1);
 	add(LEDGER_DRIVER, 3, 1);
@@ -187,11 +177,10 @@ static void sync_memops_are_counted_once_a_row(void **state)
 	drop(LEDGER_DRIVER, 3);
 }
 
-static void a_handle_lives_until_its_last_reference(void **state)
+TEST(a_handle_lives_until_its_last_reference)
 {
 	struct ledger_row *gone = (struct ledger_row *)1;
 
-	(void)state;
 	add(LEDGER_HANDLE, 9, 1);
 	add(LEDGER_HEAP, 9, 1);
 	assert_false(ledger_handle_ref(8));
@@ -249,13 +238,12 @@ static void *work(void *argument)
 	return (void *)wrong;
 }
 
-static void threads_find_what_they_put(void **state)
+TEST(threads_find_what_they_put)
 {
 	struct seed seed = seed_start(__func__), seeds[THREADS];
 	pthread_t threads[THREADS];
 	struct ledger_row *row;
 
-	(void)state;
 	for (unsigned i = 0; i < THREADS; i++) {
 		seeds[i] = (struct seed){.state = seed_next(&seed) / 1000 * 1000 + i};
 		assert_int_equal(pthread_create(&threads[i], NULL, work, &seeds[i]), 0);
@@ -268,22 +256,4 @@ static void threads_find_what_they_put(void **state)
 	}
 	while ((row = ledger_take(LEDGER_DRIVER, 1)))
 		ledger_row_free(row);
-}
-
-#define CLEAN(test) cmocka_unit_test_teardown(test, is_clean)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    CLEAN(a_new_row_is_zero_with_an_id_of_its_own),
-	    CLEAN(a_row_is_found_by_key_and_by_kind),
-	    CLEAN(one_key_may_stand_for_things_of_different_kinds),
-	    CLEAN(a_hundred_thousand_rows_stay_findable),
-	    CLEAN(take_context_takes_what_is_of_that_context_and_kind),
-	    CLEAN(a_row_that_spans_is_found_by_each_address_in_it),
-	    CLEAN(sync_memops_are_counted_once_a_row),
-	    CLEAN(a_handle_lives_until_its_last_reference),
-	    CLEAN(threads_find_what_they_put),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

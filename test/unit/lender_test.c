@@ -1,14 +1,9 @@
 /* lender_test.c: a device lends what it has beyond its own budget first, and never overdraws that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <pthread.h>
 
 #include "shim/base/clock.h"
 #include "shim/accounting/budget.h"
+#include "test/test.h"
 
 static struct budget own;
 static struct lender lender;
@@ -26,9 +21,8 @@ static void set(uint64_t own_bytes, uint64_t beyond, uint64_t lent)
 		assert_int_equal(own.used, OWN);                                                                       \
 	} while (0)
 
-static void its_own_budget_is_touched_last_and_is_the_first_to_come_back(void **state)
+TEST(its_own_budget_is_touched_last_and_is_the_first_to_come_back)
 {
-	(void)state;
 	set(100, 50, 80);
 	assert_int_equal(lender_left(&lender), 80);
 	assert_true(lender_take(&lender, 40));
@@ -42,9 +36,8 @@ static void its_own_budget_is_touched_last_and_is_the_first_to_come_back(void **
 	assert_used(0, 0, 0);
 }
 
-static void no_more_is_lent_than_is_allowed(void **state)
+TEST(no_more_is_lent_than_is_allowed)
 {
-	(void)state;
 	set(100, 50, 80);
 	assert_false(lender_take(&lender, 81));
 	assert_used(0, 0, 0);
@@ -54,9 +47,8 @@ static void no_more_is_lent_than_is_allowed(void **state)
 	assert_used(80, 50, 30);
 }
 
-static void what_its_own_program_has_is_not_lent(void **state)
+TEST(what_its_own_program_has_is_not_lent)
 {
-	(void)state;
 	set(100, 10, 200);
 	assert_true(budget_take(&own, 70));
 	assert_int_equal(lender_left(&lender), 40);
@@ -75,9 +67,8 @@ static void what_its_own_program_has_is_not_lent(void **state)
 }
 
 /* As when more is known of what is free. */
-static void limits_may_fall_below_what_is_lent(void **state)
+TEST(limits_may_fall_below_what_is_lent)
 {
-	(void)state;
 	set(100, 50, 80);
 	assert_true(lender_take(&lender, 50));
 	lender.beyond.limit = 20;
@@ -93,9 +84,8 @@ static void limits_may_fall_below_what_is_lent(void **state)
 }
 
 /* Nothing is borrowed again before whoever wants it has had it. */
-static void what_its_device_wants_back_is_counted_until_it_is_there(void **state)
+TEST(what_its_device_wants_back_is_counted_until_it_is_there)
 {
-	(void)state;
 	set(100, 50, 80);
 	assert_true(lender_take(&lender, 70));
 	assert_int_equal(lender_wanted(&lender), 0);
@@ -121,9 +111,8 @@ static void what_its_device_wants_back_is_counted_until_it_is_there(void **state
 }
 
 /* A second is not waited for here: the end of it is looked at, and put off or brought forward. */
-static void one_that_is_full_lends_nothing_until_it_is_asked_again(void **state)
+TEST(one_that_is_full_lends_nothing_until_it_is_asked_again)
 {
-	(void)state;
 	set(100, 50, 80);
 	assert_true(lender_take(&lender, 20));
 	uint64_t before = clock_now();
@@ -154,11 +143,10 @@ static void *borrow(void *argument)
 	return argument;
 }
 
-static void borrowers_together_leave_nothing_behind(void **state)
+TEST(borrowers_together_leave_nothing_behind)
 {
 	pthread_t threads[THREADS];
 
-	(void)state;
 	set(4, 4, 7);
 	for (unsigned i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, borrow, NULL), 0);
@@ -167,18 +155,4 @@ static void borrowers_together_leave_nothing_behind(void **state)
 	assert_used(0, 0, 0);
 	assert_int_equal(lender.of_own, 0);
 	assert_true(own.peak <= 4 && lender.beyond.peak <= 4 && lender.lent.peak <= 7);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(its_own_budget_is_touched_last_and_is_the_first_to_come_back),
-	    cmocka_unit_test(no_more_is_lent_than_is_allowed),
-	    cmocka_unit_test(what_its_own_program_has_is_not_lent),
-	    cmocka_unit_test(limits_may_fall_below_what_is_lent),
-	    cmocka_unit_test(what_its_device_wants_back_is_counted_until_it_is_there),
-	    cmocka_unit_test(one_that_is_full_lends_nothing_until_it_is_asked_again),
-	    cmocka_unit_test(borrowers_together_leave_nothing_behind),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,5 @@
+#include "test/test.h"
 #include "test/unit/length_job.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 /* Sizes in grains. Those of activations are for each unit of length. */
 #define WEIGHT     13u

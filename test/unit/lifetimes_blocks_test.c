@@ -13,9 +13,8 @@ static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
 
 /* ---- which blocks are reported ---- */
 
-static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void **state)
+TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved)
 {
-	(void)state;
 	allocated(BASE + 2 * MIB, 20 * MIB, 0);
 	tell(2 * MIB, MIB, true, 20 * MIB);
 	assert_true(is_reported(2 * MIB));
@@ -30,9 +29,8 @@ static void a_block_is_reported_whose_bytes_the_allocator_has_just_reserved(void
 	assert_false(is_reported(100 * MIB));
 }
 
-static void a_part_of_what_somebody_else_has_allocated_is_not(void **state)
+TEST(a_part_of_what_somebody_else_has_allocated_is_not)
 {
-	(void)state;
 	allocated(BASE, 64 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_false(is_reported(0));
@@ -57,36 +55,6 @@ static void *submit_elsewhere(void *call)
 	return NULL;
 }
 
-/* By whatever call, and whichever thread: the block may have been filled. */
-static void a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made(void **state)
-{
-	static enum hook_id calls[] = {HOOK_cuMemcpyHtoD_v2, HOOK_cuMemsetD2D32Async_ptsz, HOOK_cuGraphLaunch,
-				       HOOK_cuMemcpyBatchAsync};
-	uint64_t at = 0, reserved = 0;
-	pthread_t thread;
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
-		allocated(BASE + at, 8 * MIB, 0);
-		tell(at, MIB, true, reserved += 8 * MIB);
-		assert_true(is_reported(at));
-		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
-		allocated(BASE + at + 8 * MIB, 8 * MIB, 0);
-		assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &calls[i]), 0);
-		assert_int_equal(pthread_join(thread, NULL), 0);
-		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
-		assert_true(is_reported(at + 8 * MIB));
-		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
-				 0);
-	}
-	/* What is born and dies there is dead. */
-	tell(14 * MIB, 2 * MIB, true, reserved);
-	tell(14 * MIB, 2 * MIB, false, reserved);
-	read_all();
-	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 14 * MIB, 16 * MIB, late));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 12 * MIB, 14 * MIB, late));
-}
-
 static void *allocate_elsewhere(void *unused)
 {
 	(void)unused;
@@ -94,9 +62,8 @@ static void *allocate_elsewhere(void *unused)
 	return NULL;
 }
 
-static void nor_what_another_library_has_asked_for(void **state)
+TEST(nor_what_another_library_has_asked_for)
 {
-	(void)state;
 	allocated_for(&other, BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	allocated_for(NULL, BASE + 20 * MIB, 20 * MIB, 0);
@@ -113,9 +80,8 @@ static void nor_what_another_library_has_asked_for(void **state)
 }
 
 /* As PyTorch maps them, when a tensor is born over a range of which a part in the middle is mapped. */
-static void parts_on_both_sides_of_others_count_as_one_block(void **state)
+TEST(parts_on_both_sides_of_others_count_as_one_block)
 {
-	(void)state;
 	allocated(BASE + 20 * MIB, 20 * MIB, BASE);
 	tell(20 * MIB, 20 * MIB, true, 20 * MIB);
 	tell(20 * MIB, 20 * MIB, false, 20 * MIB);
@@ -131,9 +97,8 @@ static void parts_on_both_sides_of_others_count_as_one_block(void **state)
 	assert_false(is_reported(80 * MIB) || is_reported(64 * MIB));
 }
 
-static void if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted(void **state)
+TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted)
 {
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	tell(0, MIB, false, 20 * MIB);
@@ -147,9 +112,8 @@ static void if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted(void *
 	assert_true(is_reported(64 * MIB));
 }
 
-static void memory_elsewhere_does_not_change_what_the_sum_says(void **state)
+TEST(memory_elsewhere_does_not_change_what_the_sum_says)
 {
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	tell(2 * BYTES, MIB, true, 30 * MIB); /* in no heap */
@@ -160,7 +124,7 @@ static void memory_elsewhere_does_not_change_what_the_sum_says(void **state)
 	assert_false(is_reported(0) || is_reported(32 * MIB));
 }
 
-static void an_allocator_that_does_not_report_everything_is_never_trusted_again(void **state)
+TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again)
 {
 	static const bool births[] = {true, false};
 
@@ -185,20 +149,47 @@ static void an_allocator_that_does_not_report_everything_is_never_trusted_again(
 	assert_true(is_reported(0));
 }
 
-static void what_another_thread_has_allocated_is_not(void **state)
+/* By whatever call, and whichever thread: the block may have been filled. */
+TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made)
+{
+	static enum hook_id calls[] = {HOOK_cuMemcpyHtoD_v2, HOOK_cuMemsetD2D32Async_ptsz, HOOK_cuGraphLaunch,
+				       HOOK_cuMemcpyBatchAsync};
+	uint64_t at = 0, reserved = 0;
+	pthread_t thread;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
+		allocated(BASE + at, 8 * MIB, 0);
+		tell(at, MIB, true, reserved += 8 * MIB);
+		assert_true(is_reported(at));
+		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
+		allocated(BASE + at + 8 * MIB, 8 * MIB, 0);
+		assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &calls[i]), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
+		assert_true(is_reported(at + 8 * MIB));
+		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
+				 0);
+	}
+	/* What is born and dies there is dead. */
+	tell(14 * MIB, 2 * MIB, true, reserved);
+	tell(14 * MIB, 2 * MIB, false, reserved);
+	read_all();
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 14 * MIB, 16 * MIB, late));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 12 * MIB, 14 * MIB, late));
+}
+
+TEST(what_another_thread_has_allocated_is_not)
 {
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, NULL), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_false(is_reported(0));
 }
 
-static void blocks_freed_since_do_not_hide_a_new_one(void **state)
+TEST(blocks_freed_since_do_not_hide_a_new_one)
 {
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	tell(0, MIB, false, 20 * MIB);
@@ -214,9 +205,8 @@ static void blocks_freed_since_do_not_hide_a_new_one(void **state)
 	assert_false(is_reported(64 * MIB));
 }
 
-static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void **state)
+TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted)
 {
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	allocated(BASE + 20 * MIB, 6 * MIB, 0);
@@ -231,9 +221,8 @@ static void if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted(void *
 	assert_false(is_reported(0));
 }
 
-static void what_is_placed_where_something_was_unmapped_is_not_new(void **state)
+TEST(what_is_placed_where_something_was_unmapped_is_not_new)
 {
-	(void)state;
 	allocated(BASE, 4 * MIB, BASE);
 	tell(0, MIB, true, 4 * MIB);
 	assert_true(is_reported(0));
@@ -243,9 +232,8 @@ static void what_is_placed_where_something_was_unmapped_is_not_new(void **state)
 	assert_false(is_reported(0));
 }
 
-static void what_is_placed_where_a_graph_may_use_everything_is_not_reported(void **state)
+TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported)
 {
-	(void)state;
 	allocated(BASE + 100 * MIB, 20 * MIB, 0);
 	tell(100 * MIB, MIB, true, 20 * MIB);
 	lifetimes_reserved(lifetimes, BASE);
@@ -273,9 +261,8 @@ static void what_is_placed_where_a_graph_may_use_everything_is_not_reported(void
 	assert_true(is_reported(8 * MIB) && is_reported(100 * MIB));
 }
 
-static void a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there(void **state)
+TEST(a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there)
 {
-	(void)state;
 	lifetimes_reserved(lifetimes, BASE);
 	allocated(BASE, 4 * MIB, BASE);
 	tell(0, MIB, true, 4 * MIB);
@@ -289,9 +276,8 @@ static void a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there(void
 	assert_false(is_reported(4 * MIB));
 }
 
-static void parts_that_follow_each_other_count_together(void **state)
+TEST(parts_that_follow_each_other_count_together)
 {
-	(void)state;
 	for (uint64_t i = 0; i < 50; i++)
 		allocated(BASE + 2 * MIB * i, 2 * MIB, BASE);
 	tell(0, MIB, true, 100 * MIB);
@@ -299,9 +285,8 @@ static void parts_that_follow_each_other_count_together(void **state)
 	assert_true(is_reported(99 * MIB));
 }
 
-static void a_block_used_in_a_capture_is_distrusted(void **state)
+TEST(a_block_used_in_a_capture_is_distrusted)
 {
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	assert_true(is_reported(0));
@@ -345,11 +330,10 @@ static void *distrust_slowly(void *unused)
 	return NULL;
 }
 
-static void whoever_distrusts_a_block_while_another_thread_does_is_read_too(void **state)
+TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 {
 	pthread_t thread;
 
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	atomic_store(&n_held, 0);
@@ -376,13 +360,12 @@ static void *make_slowly(void *unused)
 }
 
 /* It is read after all that is known to be lost has been accounted for. */
-static void a_block_that_a_graph_named_unseen_before_its_first_report_is_alive(void **state)
+TEST(a_block_that_a_graph_named_unseen_before_its_first_report_is_alive)
 {
 	const struct lifetimes_report part = {.address = BASE + 64 * MIB, .bytes = MIB, .born = true};
 	struct lifetimes_event event;
 	pthread_t thread;
 
-	(void)state;
 	lifetimes_own(lifetimes, BASE + 64 * MIB, 2 * MIB);
 	lifetimes_take_over(lifetimes, &position);
 	atomic_store(&n_held, 0);
@@ -409,11 +392,25 @@ static void declare(uint64_t at, uint64_t bytes, bool born, uint64_t block, uint
 			  BASE + block, block_bytes);
 }
 
-static void of_a_block_the_program_may_say_what_is_in_it(void **state)
+/* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
+TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count)
+{
+	const struct lifetimes_report part = {
+	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 1, .own = 1};
+
+	lifetimes_own(lifetimes, BASE, 20 * MIB);
+	lifetimes_own_tell(lifetimes, &part);
+	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
+	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
+	assert_true(is_reported(6 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
+	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
+}
+
+TEST(of_a_block_the_program_may_say_what_is_in_it)
 {
 	struct live_map *map = lifetimes_map(lifetimes);
 
-	(void)state;
 	/* Not a death first. */
 	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
 	assert_false(is_reported(4 * MIB));
@@ -432,11 +429,10 @@ static void of_a_block_the_program_may_say_what_is_in_it(void **state)
 	assert_false(is_reported(64 * MIB));
 }
 
-static void what_a_block_has_grown_by_takes_part(void **state)
+TEST(what_a_block_has_grown_by_takes_part)
 {
 	struct live_map *map = lifetimes_map(lifetimes);
 
-	(void)state;
 	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
 	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
 	read_all();
@@ -454,9 +450,8 @@ static void what_a_block_has_grown_by_takes_part(void **state)
 	assert_true(live_map_is_dead(map, 50 * MIB, 52 * MIB, late));
 }
 
-static void a_block_of_which_the_program_speaks_for_a_part_is_distrusted(void **state)
+TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted)
 {
-	(void)state;
 	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
 	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
 	allocated(BASE + 24 * MIB, 20 * MIB, 0);
@@ -467,9 +462,8 @@ static void a_block_of_which_the_program_speaks_for_a_part_is_distrusted(void **
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
 }
 
-static void of_the_allocators_blocks_it_may_not(void **state)
+TEST(of_the_allocators_blocks_it_may_not)
 {
-	(void)state;
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	tell(4 * MIB, MIB, true, 20 * MIB);
@@ -479,9 +473,29 @@ static void of_the_allocators_blocks_it_may_not(void **state)
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
 }
 
-static void nor_of_those_that_a_graph_has_named(void **state)
+/* The graph's event is not written yet. */
+TEST(what_is_born_while_a_graph_names_its_block_is_alive)
 {
-	(void)state;
+	pthread_t thread;
+
+	declare(4 * MIB, MIB, true, 0, 20 * MIB);
+	declare(4 * MIB, MIB, false, 0, 20 * MIB);
+	read_all();
+	atomic_store(&n_held, 0);
+	atomic_store(&is_held, true);
+	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
+	while (!atomic_load(&n_held))
+		sched_yield();
+	declare(4 * MIB, MIB, true, 0, 20 * MIB);
+	assert_true(is_reported(4 * MIB));
+	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
+	atomic_store(&is_held, false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(is_reported(4 * MIB));
+}
+
+TEST(nor_of_those_that_a_graph_has_named)
+{
 	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE + 2 * MIB, 20 * MIB);
 	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
 	assert_false(is_reported(2 * MIB));
@@ -499,75 +513,4 @@ static void nor_of_those_that_a_graph_has_named(void **state)
 	assert_false(is_reported(100 * MIB));
 }
 
-/* The graph's event is not written yet. */
-static void what_is_born_while_a_graph_names_its_block_is_alive(void **state)
-{
-	pthread_t thread;
-
-	(void)state;
-	declare(4 * MIB, MIB, true, 0, 20 * MIB);
-	declare(4 * MIB, MIB, false, 0, 20 * MIB);
-	read_all();
-	atomic_store(&n_held, 0);
-	atomic_store(&is_held, true);
-	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
-	while (!atomic_load(&n_held))
-		sched_yield();
-	declare(4 * MIB, MIB, true, 0, 20 * MIB);
-	assert_true(is_reported(4 * MIB));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
-	atomic_store(&is_held, false);
-	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_false(is_reported(4 * MIB));
-}
-
-/* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
-static void what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count(void **state)
-{
-	const struct lifetimes_report part = {
-	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 1, .own = 1};
-
-	(void)state;
-	lifetimes_own(lifetimes, BASE, 20 * MIB);
-	lifetimes_own_tell(lifetimes, &part);
-	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
-	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
-	assert_true(is_reported(6 * MIB));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, lifetimes_begin, lifetimes_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved),
-	    TEST(a_part_of_what_somebody_else_has_allocated_is_not),
-	    TEST(nor_what_another_library_has_asked_for),
-	    TEST(parts_on_both_sides_of_others_count_as_one_block),
-	    TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted),
-	    TEST(memory_elsewhere_does_not_change_what_the_sum_says),
-	    TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again),
-	    TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made),
-	    TEST(what_another_thread_has_allocated_is_not),
-	    TEST(blocks_freed_since_do_not_hide_a_new_one),
-	    TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted),
-	    TEST(what_is_placed_where_something_was_unmapped_is_not_new),
-	    TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported),
-	    TEST(a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there),
-	    TEST(parts_that_follow_each_other_count_together),
-	    TEST(a_block_used_in_a_capture_is_distrusted),
-	    TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too),
-	    TEST(a_block_that_a_graph_named_unseen_before_its_first_report_is_alive),
-	    TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count),
-	    TEST(of_a_block_the_program_may_say_what_is_in_it),
-	    TEST(what_a_block_has_grown_by_takes_part),
-	    TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted),
-	    TEST(of_the_allocators_blocks_it_may_not),
-	    TEST(what_is_born_while_a_graph_names_its_block_is_alive),
-	    TEST(nor_of_those_that_a_graph_has_named), /* the last: a graph that cannot be read stays unread */
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(lifetimes_begin, lifetimes_end)

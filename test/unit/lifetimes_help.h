@@ -5,13 +5,8 @@
 #ifndef UNIT_LIFETIMES_HELP_H
 #define UNIT_LIFETIMES_HELP_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/lifetimes/lifetimes_internal.h"
+#include "test/test.h"
 
 #define MIB   ((uint64_t)1 << 20)
 #define BASE  (UINT64_C(1) << 40)

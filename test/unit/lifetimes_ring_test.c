@@ -12,11 +12,10 @@
 
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
 
-static void events_are_read_at_their_place_among_submissions(void **state)
+TEST(events_are_read_at_their_place_among_submissions)
 {
 	struct lifetimes_event event;
 
-	(void)state;
 	allocated(BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	tell(0, MIB, false, 4 * MIB);
@@ -49,11 +48,10 @@ static void launch(void)
 	stats_call(HOOK_cuLaunchKernel);
 }
 
-static void deaths_count_when_their_thread_has_submitted(void **state)
+TEST(deaths_count_when_their_thread_has_submitted)
 {
 	static const struct live_now now = {.done = UINT64_MAX};
 
-	(void)state;
 	allocated(BASE, 4 * MIB, 0);
 	tell(0, 4 * MIB, true, 4 * MIB);
 	launch();
@@ -71,13 +69,12 @@ static void deaths_count_when_their_thread_has_submitted(void **state)
 }
 
 /* Although the thread has submitted nothing since: an allocation never has the contents of an earlier one. */
-static void in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty(void **state)
+TEST(in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty)
 {
 	struct lifetimes_report part = {
 	    .address = BASE + 4 * MIB, .bytes = 8 * MIB, .born = true, .number = 3, .own = 1};
 	struct live_map *map = lifetimes_map(lifetimes);
 
-	(void)state;
 	lifetimes_own(lifetimes, BASE, 20 * MIB);
 	launch();
 	lifetimes_own_tell(lifetimes, &part);
@@ -113,12 +110,11 @@ static void *launch_once(void *unused)
 	return NULL;
 }
 
-static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
+TEST(submissions_of_other_threads_do_not_make_deaths_count)
 {
 	static const struct live_now now = {.done = UINT64_MAX};
 	pthread_t thread;
 
-	(void)state;
 	allocated(BASE, 2 * MIB * MANY, 0);
 	tell(0, MIB, true, 2 * MIB * MANY);
 	tell(0, MIB, false, 2 * MIB * MANY);
@@ -136,9 +132,8 @@ static void submissions_of_other_threads_do_not_make_deaths_count(void **state)
 		assert_false(live_map_is_dead(lifetimes_map(lifetimes), i * 2 * MIB, i * 2 * MIB + MIB, now));
 }
 
-static void before_there_is_a_mover_the_ring_is_read_by_its_writers(void **state)
+TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers)
 {
-	(void)state;
 	allocated(BASE, 4 * MIB, 0);
 	tell(0, MIB, true, 4 * MIB);
 	for (unsigned i = 0; i < 200000; i++)
@@ -176,9 +171,28 @@ static bool is_dead(uint64_t begin, uint64_t end)
 	return live_map_is_dead(lifetimes_map(lifetimes), begin, end, late);
 }
 
-static void after_a_lost_event_all_is_alive_until_its_next_birth_and_death(void **state)
+/* One of them was held up in the middle of an event. */
+TEST(a_ring_that_its_writers_did_not_read_in_time_is_read_by_the_next_one)
 {
-	(void)state;
+	uint64_t place;
+
+	allocated(BASE, 8 * MIB, 0);
+	tell(0, MIB, true, 8 * MIB);
+	struct lifetimes_record *record = lifetimes_begin_write(lifetimes, &place);
+	assert_non_null(record);
+	for (unsigned i = 0; i < 100000; i++)
+		tell(2 * MIB, MIB, i % 2 == 0, 8 * MIB);
+	*record = (struct lifetimes_record){.kind = LIFETIMES_DIED, .end = MIB, .sequence = record->sequence};
+	lifetimes_end_write(lifetimes, record, place);
+	tell(4 * MIB, MIB, true, 8 * MIB);
+	tell(4 * MIB, MIB, true, 8 * MIB);
+	tell(4 * MIB, MIB, false, 8 * MIB);
+	assert_true(is_reported(0));
+	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
+}
+
+TEST(after_a_lost_event_all_is_alive_until_its_next_birth_and_death)
+{
 	begin_reading();
 	for (unsigned i = 0; i < 200000; i++)
 		tell(0, MIB, i % 2, 8 * MIB);
@@ -194,11 +208,10 @@ static void after_a_lost_event_all_is_alive_until_its_next_birth_and_death(void 
 	assert_true(is_reported(64 * MIB) && is_dead(65 * MIB, 68 * MIB));
 }
 
-static void until_a_loss_is_read_nothing_is_known(void **state)
+TEST(until_a_loss_is_read_nothing_is_known)
 {
 	struct lifetimes_event event;
 
-	(void)state;
 	begin_reading();
 	fill_but(0);
 	assert_true(lifetimes_is_known(lifetimes));
@@ -225,9 +238,8 @@ static void until_a_loss_is_read_nothing_is_known(void **state)
 }
 
 /* The death that is read is that of an earlier one at this address. */
-static void a_death_before_a_lost_birth_does_not_count(void **state)
+TEST(a_death_before_a_lost_birth_does_not_count)
 {
-	(void)state;
 	begin_reading();
 	fill_but(2);
 	tell(2 * MIB, MIB, true, 8 * MIB);
@@ -239,9 +251,8 @@ static void a_death_before_a_lost_birth_does_not_count(void **state)
 	assert_false(is_dead(2 * MIB, 3 * MIB));
 }
 
-static void where_a_death_was_lost_what_is_born_there_later_ends_it_as_far_as_it_reaches(void **state)
+TEST(where_a_death_was_lost_what_is_born_there_later_ends_it_as_far_as_it_reaches)
 {
-	(void)state;
 	begin_reading();
 	tell(2 * MIB, 4 * MIB, true, 8 * MIB);
 	fill_but(0);
@@ -253,9 +264,8 @@ static void where_a_death_was_lost_what_is_born_there_later_ends_it_as_far_as_it
 	assert_false(is_dead(3 * MIB, 6 * MIB));
 }
 
-static void what_was_freed_unseen_is_alive_until_it_is_freed_once_more(void **state)
+TEST(what_was_freed_unseen_is_alive_until_it_is_freed_once_more)
 {
-	(void)state;
 	begin_reading();
 	fill_but(0);
 	lifetimes_freed(lifetimes, BASE, 8 * MIB);
@@ -271,9 +281,8 @@ static void what_was_freed_unseen_is_alive_until_it_is_freed_once_more(void **st
 	assert_true(is_reported(0) && is_dead(2 * MIB, 3 * MIB));
 }
 
-static void what_a_graph_named_unseen_is_alive_until_it_is_freed(void **state)
+TEST(what_a_graph_named_unseen_is_alive_until_it_is_freed)
 {
-	(void)state;
 	begin_reading();
 	fill_but(0);
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 8 * MIB);
@@ -284,27 +293,6 @@ static void what_a_graph_named_unseen_is_alive_until_it_is_freed(void **state)
 	fill_but(0);
 	lifetimes_distrust_all();
 	assert_false(is_reported(OWN));
-}
-
-/* One of them was held up in the middle of an event. */
-static void a_ring_that_its_writers_did_not_read_in_time_is_read_by_the_next_one(void **state)
-{
-	uint64_t place;
-
-	(void)state;
-	allocated(BASE, 8 * MIB, 0);
-	tell(0, MIB, true, 8 * MIB);
-	struct lifetimes_record *record = lifetimes_begin_write(lifetimes, &place);
-	assert_non_null(record);
-	for (unsigned i = 0; i < 100000; i++)
-		tell(2 * MIB, MIB, i % 2 == 0, 8 * MIB);
-	*record = (struct lifetimes_record){.kind = LIFETIMES_DIED, .end = MIB, .sequence = record->sequence};
-	lifetimes_end_write(lifetimes, record, place);
-	tell(4 * MIB, MIB, true, 8 * MIB);
-	tell(4 * MIB, MIB, true, 8 * MIB);
-	tell(4 * MIB, MIB, false, 8 * MIB);
-	assert_true(is_reported(0));
-	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
 }
 
 /* ---- anything, with a ring that is full most of the time ---- */
@@ -390,13 +378,12 @@ static bool check_slot(unsigned block, unsigned slot)
 	return dead && lifetimes_is_known(lifetimes);
 }
 
-static void whatever_is_lost_nothing_that_is_alive_is_taken_to_be_dead(void **state)
+TEST(whatever_is_lost_nothing_that_is_alive_is_taken_to_be_dead)
 {
 	struct seed seed = seed_start("lifetimes_ring_test");
 	struct lifetimes_event event;
 	unsigned n_dead = 0, n_lost = 0;
 
-	(void)state;
 	memset(blocks, 0, sizeof(blocks));
 	kept = 0;
 	lifetimes_own(lifetimes, BASE + OWN, 2 * MIB);
@@ -435,11 +422,10 @@ static void *report_much(void *argument)
 	return NULL;
 }
 
-static void threads_may_report_while_the_mover_reads(void **state)
+TEST(threads_may_report_while_the_mover_reads)
 {
 	pthread_t thread[THREADS];
 
-	(void)state;
 	allocated(BASE, 4 * MIB * THREADS, 0);
 	tell(0, MIB, true, 4 * MIB * THREADS);
 	lifetimes_take_over(lifetimes, &position);
@@ -458,26 +444,4 @@ static void threads_may_report_while_the_mover_reads(void **state)
 	assert_true(live_map_is_valid(lifetimes_map(lifetimes)));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, lifetimes_begin, lifetimes_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(events_are_read_at_their_place_among_submissions),
-	    TEST(deaths_count_when_their_thread_has_submitted),
-	    TEST(in_blocks_of_the_librarys_own_deaths_count_and_births_are_empty),
-	    TEST(submissions_of_other_threads_do_not_make_deaths_count),
-	    TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers),
-	    TEST(a_ring_that_its_writers_did_not_read_in_time_is_read_by_the_next_one),
-	    TEST(after_a_lost_event_all_is_alive_until_its_next_birth_and_death),
-	    TEST(until_a_loss_is_read_nothing_is_known),
-	    TEST(a_death_before_a_lost_birth_does_not_count),
-	    TEST(where_a_death_was_lost_what_is_born_there_later_ends_it_as_far_as_it_reaches),
-	    TEST(what_was_freed_unseen_is_alive_until_it_is_freed_once_more),
-	    TEST(what_a_graph_named_unseen_is_alive_until_it_is_freed),
-	    TEST(whatever_is_lost_nothing_that_is_alive_is_taken_to_be_dead),
-	    TEST(threads_may_report_while_the_mover_reads),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(lifetimes_begin, lifetimes_end)

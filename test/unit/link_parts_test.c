@@ -5,13 +5,9 @@
 #include "shim/base/clock.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB           ((uint64_t)1 << 20)
 #define PIECE         (64 * MIB)
@@ -223,6 +219,8 @@ static int set_up(void **state)
 	return 0;
 }
 
+EACH_TEST(set_up, NULL)
+
 static struct move *evicted(enum chunk_place to, uint64_t bytes)
 {
 	move = (struct move){.transit = {.from = CHUNK_DEVICE,
@@ -260,7 +258,7 @@ enum { WHOLE = 1, PARTS = 4 /* of 16 MiB */ };
 
 /* ---- the tests ---- */
 
-static void copies_that_contend_are_made_in_parts(void **state)
+TEST(copies_that_contend_are_made_in_parts)
 {
 	static const struct {
 		unsigned contends, out, in;
@@ -278,9 +276,8 @@ static void copies_that_contend_are_made_in_parts(void **state)
 	}
 }
 
-static void each_place_is_measured_by_itself(void **state)
+TEST(each_place_is_measured_by_itself)
 {
-	(void)state;
 	driver.contends = OUT | IN;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
 	driver.contends = 0;
@@ -291,18 +288,16 @@ static void each_place_is_measured_by_itself(void **state)
 	assert_false(engine.turns.waits[CHUNK_PEER][PTE_CONTENTION_OUT]);
 }
 
-static void parts_to_a_peer_are_four_times_as_long(void **state)
+TEST(parts_to_a_peer_are_four_times_as_long)
 {
-	(void)state;
 	driver.contends = OUT;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_PEER, PIECE)));
 	assert_true(engine.turns.waits[CHUNK_PEER][PTE_CONTENTION_OUT]);
 	assert_int_equal(copies_of_a_piece(CHUNK_PEER, 2 * PIECE, OUT, true), 2);
 }
 
-static void it_is_measured_once(void **state)
+TEST(it_is_measured_once)
 {
-	(void)state;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
 	unsigned changes = driver.changes;
 	assert_int_not_equal(changes, 0);
@@ -311,9 +306,8 @@ static void it_is_measured_once(void **state)
 }
 
 /* What the program copies makes every change slow: nothing is learnt from this piece, and at most eight are tried. */
-static void a_program_in_the_way_is_tried_again(void **state)
+TEST(a_program_in_the_way_is_tried_again)
 {
-	(void)state;
 	driver.change_ns = 400000;
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
@@ -325,9 +319,8 @@ static void a_program_in_the_way_is_tried_again(void **state)
 	assert_false(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
 }
 
-static void what_cannot_be_measured_keeps_its_value(void **state)
+TEST(what_cannot_be_measured_keeps_its_value)
 {
-	(void)state;
 	driver.contends = IN;
 	/* A short piece, one that went nowhere, and a driver that refuses. */
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, 2 * MIB)));
@@ -341,9 +334,8 @@ static void what_cannot_be_measured_keeps_its_value(void **state)
 	assert_false(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
 }
 
-static void a_mapping_that_goes_at_the_second_try_is_measured(void **state)
+TEST(a_mapping_that_goes_at_the_second_try_is_measured)
 {
-	(void)state;
 	driver.contends = OUT | IN;
 	driver.refused_unmaps = 3;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
@@ -352,28 +344,11 @@ static void a_mapping_that_goes_at_the_second_try_is_measured(void **state)
 }
 
 /* A stream that stands still: the measurement is given up after 100 ms, and the move ends behind its copies. */
-static void copies_that_do_not_end_are_left_behind_the_move(void **state)
+TEST(copies_that_do_not_end_are_left_behind_the_move)
 {
-	(void)state;
 	driver.stops_after = 2;
 	assert_false(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
 	assert_true(event >= driver.streams[IN].idle);
 	assert_true(driver.now < 200000000);
 	assert_true(move.is_measured);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(copies_that_contend_are_made_in_parts, set_up),
-	    cmocka_unit_test_setup(each_place_is_measured_by_itself, set_up),
-	    cmocka_unit_test_setup(parts_to_a_peer_are_four_times_as_long, set_up),
-	    cmocka_unit_test_setup(it_is_measured_once, set_up),
-	    cmocka_unit_test_setup(a_program_in_the_way_is_tried_again, set_up),
-	    cmocka_unit_test_setup(what_cannot_be_measured_keeps_its_value, set_up),
-	    cmocka_unit_test_setup(a_mapping_that_goes_at_the_second_try_is_measured, set_up),
-	    cmocka_unit_test_setup(copies_that_do_not_end_are_left_behind_the_move, set_up),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,15 +4,11 @@
  */
 #include "shim/plan/live_budget.h"
 #include "test/check.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define MIB     ((uint64_t)1 << 20)
 #define GIB     ((uint64_t)1 << 30)
@@ -124,9 +120,8 @@ static struct account *add_account(uint64_t starts, uint64_t wants)
 	return account;
 }
 
-static void one_alone_has_all_but_the_reserve_and_never_shrinks(void **state)
+TEST(one_alone_has_all_but_the_reserve_and_never_shrinks)
 {
-	(void)state;
 	gpu_begin();
 	struct account *account = add_account(0, 200 * GIB);
 	run_for(60 * (uint64_t)SECOND);
@@ -161,9 +156,8 @@ static void settle(unsigned n, uint64_t apart, uint64_t wants, uint64_t within)
 	assert_true(gpu_free() >= RESERVE);
 }
 
-static void strangers_settle_within_30_seconds(void **state)
+TEST(strangers_settle_within_30_seconds)
 {
-	(void)state;
 	for (unsigned round = 0; round < 200; round++) {
 		settle(2, 0, 200 * GIB, 30 * (uint64_t)SECOND);
 		settle(2, 10 * (uint64_t)SECOND, 200 * GIB, 30 * (uint64_t)SECOND);
@@ -175,11 +169,10 @@ static void strangers_settle_within_30_seconds(void **state)
 }
 
 /* Steps below the reserve, at 4 GiB/s: there is always room for the next one. */
-static void a_neighbour_never_fails_and_what_it_leaves_comes_back(void **state)
+TEST(a_neighbour_never_fails_and_what_it_leaves_comes_back)
 {
 	const uint64_t step = 1900 * MIB, every = 470 * (uint64_t)MS;
 
-	(void)state;
 	for (unsigned round = 0; round < 20; round++) {
 		gpu_begin();
 		struct account *account = add_account(0, 200 * GIB);
@@ -203,13 +196,12 @@ static void a_neighbour_never_fails_and_what_it_leaves_comes_back(void **state)
 	}
 }
 
-static void growth_waits_for_five_seconds_and_takes_an_eighth_at_most(void **state)
+TEST(growth_waits_for_five_seconds_and_takes_an_eighth_at_most)
 {
 	struct live_budget budget;
 	struct live_budget_figures figures = {
 	    .now = SECOND, .total = TOTAL, .free = 10 * GIB, .used = 40 * GIB, .reserve = RESERVE};
 
-	(void)state;
 	live_budget_begin(&budget, &figures, 7);
 	assert_int_equal(budget.limit, 48 * GIB);
 	assert_int_equal(live_budget_look(&budget, &figures), LIVE_BUDGET_KEEPS);
@@ -238,9 +230,8 @@ static void growth_waits_for_five_seconds_and_takes_an_eighth_at_most(void **sta
 }
 
 /* What cannot leave keeps the figures as they are: the limit stays where it is, too. */
-static void what_cannot_leave_does_not_drive_the_limit_to_nothing(void **state)
+TEST(what_cannot_leave_does_not_drive_the_limit_to_nothing)
 {
-	(void)state;
 	gpu_begin();
 	struct account *account = add_account(0, 200 * GIB);
 	run_for(20 * (uint64_t)SECOND);
@@ -253,9 +244,8 @@ static void what_cannot_leave_does_not_drive_the_limit_to_nothing(void **state)
 	assert_int_equal(account->budget.limit, limit);
 }
 
-static void figures_that_do_not_agree_give_a_limit_all_the_same(void **state)
+TEST(figures_that_do_not_agree_give_a_limit_all_the_same)
 {
-	(void)state;
 	for (unsigned round = 0; round < 200000; round++) {
 		struct live_budget budget;
 		struct live_budget_figures figures = {.now = SECOND,
@@ -277,15 +267,6 @@ static void figures_that_do_not_agree_give_a_limit_all_the_same(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(one_alone_has_all_but_the_reserve_and_never_shrinks),
-	    cmocka_unit_test(strangers_settle_within_30_seconds),
-	    cmocka_unit_test(a_neighbour_never_fails_and_what_it_leaves_comes_back),
-	    cmocka_unit_test(growth_waits_for_five_seconds_and_takes_an_eighth_at_most),
-	    cmocka_unit_test(what_cannot_leave_does_not_drive_the_limit_to_nothing),
-	    cmocka_unit_test(figures_that_do_not_agree_give_a_limit_all_the_same),
-	};
-
 	dice = seed_start("live_budget_test");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -1,13 +1,8 @@
 /*
  * live_map_random_test.c: the map of what is alive, against a naive map of one entry for each 16 KiB.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/live_map.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define GRAIN  ((uint64_t)16 << 10)
@@ -223,11 +218,10 @@ static void step(struct seed *seed, struct live_map *map, struct naive *naive, u
 	}
 }
 
-static void random_events_match_a_map_of_grains(void **state)
+TEST(random_events_match_a_map_of_grains)
 {
 	struct seed seed = seed_start("live_map_random_test");
 
-	(void)state;
 	for (unsigned round = 0; round < 20; round++) {
 		struct live_map *map = live_map_new(GRAINS * GRAIN);
 		struct naive *naive = calloc(1, sizeof(*naive));
@@ -247,21 +241,11 @@ static void random_events_match_a_map_of_grains(void **state)
 				(struct live_now){.done = seed_below(&seed, i + 2),
 						  .unfinished = seed_below(&seed, 2),
 						  .idle = seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0,
-						  .named_only =
-						      seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0});
+						  .named_only = seed_below(&seed, 2) ? i - seed_below(&seed, i) : 0});
 			if (i % 100 == 0)
 				assert_true(live_map_is_valid(map));
 		}
 		live_map_free(map);
 		free(naive);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(random_events_match_a_map_of_grains),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /*
  * live_map_test.c: the map of what is alive: one test for each promise.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "shim/plan/live_map_internal.h"
+#include "test/test.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
@@ -38,13 +34,12 @@ static struct live_map *one_block(void)
 	return map;
 }
 
-static void what_nobody_reports_is_alive(void **state)
+TEST(what_nobody_reports_is_alive)
 {
 	struct live_map *map = one_block();
 	struct live_range range;
 	bool revived;
 
-	(void)state;
 	assert_false(live_map_is_dead(map, 0, 2 * MIB, late));
 	assert_false(live_map_is_dead(map, MIB, 3 * MIB, late));
 	assert_true(live_map_is_dead(map, 2 * MIB, 12 * MIB, late));
@@ -61,11 +56,10 @@ static bool counts(const struct live_map *map, uint64_t done)
 	return live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = done});
 }
 
-static void a_death_counts_behind_what_was_submitted_before_and_before_what_its_thread_does_next(void **state)
+TEST(a_death_counts_behind_what_was_submitted_before_and_before_what_its_thread_does_next)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	birth(map, 2 * MIB, 6 * MIB);
 	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
 	live_map_death(map, 2 * MIB, 6 * MIB, (struct live_report){.number = 7, .own = 5, .thread = 3});
@@ -87,11 +81,24 @@ static void a_death_counts_behind_what_was_submitted_before_and_before_what_its_
 	live_map_free(map);
 }
 
-static void everything_reported_is_alive_after_a_restart(void **state)
+/* Whatever was there: until something is submitted nobody can have written to it. */
+TEST(what_is_said_to_be_born_empty_is)
+{
+	struct live_map *map = one_block();
+	const struct live_now idle = {.done = 5, .idle = 5}, later = {.done = 6, .idle = 6}, runs = {.done = 5};
+
+	birth(map, 2 * MIB, 12 * MIB);
+	live_map_birth(map, 4 * MIB, 6 * MIB, (struct live_report){.number = 5, .own = 5, .thread = 1, .empty = true});
+	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, idle));
+	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, runs) || live_map_is_dead(map, 4 * MIB, 6 * MIB, later));
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle) || live_map_is_dead(map, 6 * MIB, 12 * MIB, idle));
+	live_map_free(map);
+}
+
+TEST(everything_reported_is_alive_after_a_restart)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	live_map_report(map, 20 * MIB, 24 * MIB);
 	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 6 * MIB, at_number(1));
@@ -114,11 +121,10 @@ static void everything_reported_is_alive_after_a_restart(void **state)
 	live_map_free(map);
 }
 
-static void a_range_that_is_reported_in_part_is_distrusted(void **state)
+TEST(a_range_that_is_reported_in_part_is_distrusted)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	birth(map, 2 * MIB, 6 * MIB);
 	assert_true(birth(map, 11 * MIB, 15 * MIB));
 	assert_false(live_map_is_dead(map, 10 * MIB, 12 * MIB, late));
@@ -127,26 +133,10 @@ static void a_range_that_is_reported_in_part_is_distrusted(void **state)
 	live_map_free(map);
 }
 
-/* Whatever was there: until something is submitted nobody can have written to it. */
-static void what_is_said_to_be_born_empty_is(void **state)
-{
-	struct live_map *map = one_block();
-	const struct live_now idle = {.done = 5, .idle = 5}, later = {.done = 6, .idle = 6}, runs = {.done = 5};
-
-	(void)state;
-	birth(map, 2 * MIB, 12 * MIB);
-	live_map_birth(map, 4 * MIB, 6 * MIB, (struct live_report){.number = 5, .own = 5, .thread = 1, .empty = true});
-	assert_true(live_map_is_dead(map, 4 * MIB, 6 * MIB, idle));
-	assert_false(live_map_is_dead(map, 4 * MIB, 6 * MIB, runs) || live_map_is_dead(map, 4 * MIB, 6 * MIB, later));
-	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle) || live_map_is_dead(map, 6 * MIB, 12 * MIB, idle));
-	live_map_free(map);
-}
-
-static void a_birth_of_the_same_range_undoes_a_death(void **state)
+TEST(a_birth_of_the_same_range_undoes_a_death)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 6 * MIB, at_number(7));
 	birth(map, 2 * MIB, 6 * MIB);
@@ -155,11 +145,10 @@ static void a_birth_of_the_same_range_undoes_a_death(void **state)
 	live_map_free(map);
 }
 
-static void a_death_that_fits_no_birth_is_ignored(void **state)
+TEST(a_death_that_fits_no_birth_is_ignored)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	birth(map, 2 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 5 * MIB, at_number(1));
 	live_map_death(map, 3 * MIB, 6 * MIB, at_number(1));
@@ -169,13 +158,12 @@ static void a_death_that_fits_no_birth_is_ignored(void **state)
 	live_map_free(map);
 }
 
-static void a_name_brings_the_dead_to_life_until_the_next_birth(void **state)
+TEST(a_name_brings_the_dead_to_life_until_the_next_birth)
 {
 	struct live_map *map = one_block();
 	struct live_range range;
 	bool revived;
 
-	(void)state;
 	birth(map, 2 * MIB, 4 * MIB);
 	birth(map, 4 * MIB, 6 * MIB);
 	live_map_death(map, 2 * MIB, 4 * MIB, at_number(1));
@@ -205,11 +193,10 @@ static void a_name_brings_the_dead_to_life_until_the_next_birth(void **state)
 	live_map_free(map);
 }
 
-static void a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed(void **state)
+TEST(a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	birth(map, 2 * MIB, 4 * MIB);
 	birth(map, 7 * MIB, 11 * MIB);
 	live_map_distrust(map, 4 * MIB, 10 * MIB);
@@ -225,12 +212,11 @@ static void a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed(voi
 	live_map_free(map);
 }
 
-static void parts_alive_are_joined_across_small_gaps(void **state)
+TEST(parts_alive_are_joined_across_small_gaps)
 {
 	struct live_map *map = one_block();
 	struct live_range parts[4];
 
-	(void)state;
 	birth(map, 2 * MIB, 2 * MIB + 512);
 	birth(map, 2 * MIB + 4 * KIB, 2 * MIB + 8 * KIB);
 	birth(map, 5 * MIB, 12 * MIB);
@@ -251,51 +237,11 @@ static void parts_alive_are_joined_across_small_gaps(void **state)
 
 /* ---- limits ---- */
 
-static void a_map_of_many_terabytes_finds_what_is_far_apart(void **state)
-{
-	struct live_map *map = live_map_new(UINT64_C(40) << 40);
-	const uint64_t far = UINT64_C(33) << 40;
-	struct live_range range;
-
-	(void)state;
-	assert_non_null(map);
-	live_map_report(map, 0, 2 * MIB);
-	live_map_report(map, far, far + 4 * MIB);
-	birth(map, 512, 1024);
-	birth(map, far + 2 * MIB, far + 3 * MIB);
-	assert_true(live_map_find(map, far + MIB, &range));
-	assert_int_equal(range.begin, far);
-	assert_int_equal(range.end, far + 2 * MIB);
-	assert_int_equal(live_map_sums(map).alive, MIB + 512);
-	live_map_distrust(map, 0, UINT64_C(1) << 40);
-	assert_int_equal(live_map_sums(map).alive, MIB);
-	live_map_free(map);
-}
-
-static void without_memory_for_a_birth_nothing_is_reported_any_more(void **state)
-{
-	struct live_map *map = live_map_new(UINT64_C(2) << 30);
-	bool ok = true;
-	uint64_t at;
-
-	(void)state;
-	assert_non_null(map);
-	live_map_report(map, 0, UINT64_C(2) << 30);
-	for (at = 0; ok && at < UINT64_C(2) << 30; at += 1024)
-		ok = birth(map, at, at + 512);
-	assert_false(ok);
-	assert_int_equal(live_map_sums(map).reported, 0);
-	assert_int_equal(live_map_sums(map).alive, 0);
-	assert_false(live_map_is_dead(map, 512, 1024, late));
-	live_map_free(map);
-}
-
-static void what_is_born_is_not_written_before_something_is_submitted(void **state)
+TEST(what_is_born_is_not_written_before_something_is_submitted)
 {
 	struct live_map *map = one_block();
 	struct live_now idle_at_7 = {.done = 7, .idle = 7};
 
-	(void)state;
 	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(7));
 	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle_at_7));
 	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 7})); /* something runs */
@@ -316,13 +262,12 @@ static void what_is_born_is_not_written_before_something_is_submitted(void **sta
 	live_map_free(map);
 }
 
-static void what_is_born_is_not_written_by_sets_that_do_not_name_it(void **state)
+TEST(what_is_born_is_not_written_by_sets_that_do_not_name_it)
 {
 	struct live_map *map = one_block();
 	const struct live_now after_sets = {.done = 9, .idle = 9, .named_only = 7},
 			      after_kernel = {.done = 9, .idle = 9, .named_only = 8};
 
-	(void)state;
 	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(7));
 	live_map_birth(map, 4 * MIB, 6 * MIB, at_number(7));
 	assert_true(live_map_is_dead(map, 2 * MIB, 6 * MIB, after_sets));
@@ -346,12 +291,11 @@ static void what_is_born_is_not_written_by_sets_that_do_not_name_it(void **state
 	live_map_free(map);
 }
 
-static void what_dies_and_is_born_with_nothing_in_between_keeps_its_contents(void **state)
+TEST(what_dies_and_is_born_with_nothing_in_between_keeps_its_contents)
 {
 	struct live_map *map = one_block();
 	struct live_now idle_at_7 = {.done = 7, .idle = 7};
 
-	(void)state;
 	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(3));
 	live_map_death(map, 2 * MIB, 4 * MIB, at_number(7));
 	/* Its thread enters the next submission before the birth is applied, but after it was reported. */
@@ -369,13 +313,49 @@ static void what_dies_and_is_born_with_nothing_in_between_keeps_its_contents(voi
 	live_map_free(map);
 }
 
+TEST(a_map_of_many_terabytes_finds_what_is_far_apart)
+{
+	struct live_map *map = live_map_new(UINT64_C(40) << 40);
+	const uint64_t far = UINT64_C(33) << 40;
+	struct live_range range;
+
+	assert_non_null(map);
+	live_map_report(map, 0, 2 * MIB);
+	live_map_report(map, far, far + 4 * MIB);
+	birth(map, 512, 1024);
+	birth(map, far + 2 * MIB, far + 3 * MIB);
+	assert_true(live_map_find(map, far + MIB, &range));
+	assert_int_equal(range.begin, far);
+	assert_int_equal(range.end, far + 2 * MIB);
+	assert_int_equal(live_map_sums(map).alive, MIB + 512);
+	live_map_distrust(map, 0, UINT64_C(1) << 40);
+	assert_int_equal(live_map_sums(map).alive, MIB);
+	live_map_free(map);
+}
+
+TEST(without_memory_for_a_birth_nothing_is_reported_any_more)
+{
+	struct live_map *map = live_map_new(UINT64_C(2) << 30);
+	bool ok = true;
+	uint64_t at;
+
+	assert_non_null(map);
+	live_map_report(map, 0, UINT64_C(2) << 30);
+	for (at = 0; ok && at < UINT64_C(2) << 30; at += 1024)
+		ok = birth(map, at, at + 512);
+	assert_false(ok);
+	assert_int_equal(live_map_sums(map).reported, 0);
+	assert_int_equal(live_map_sums(map).alive, 0);
+	assert_false(live_map_is_dead(map, 512, 1024, late));
+	live_map_free(map);
+}
+
 /* 16 TiB of address space have 8 million units: to look at all of them takes milliseconds. */
-static void nothing_looks_where_no_block_ever_was(void **state)
+TEST(nothing_looks_where_no_block_ever_was)
 {
 	struct live_map *map = live_map_new(16 * MIB * MIB);
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = n_units(map->bytes);
 
-	(void)state;
 	live_map_report(map, 2 * MIB, 12 * MIB);
 	live_map_report(map, 64 * MIB, 66 * MIB);
 	assert_int_equal(mprotect(map->trust + page, bytes / page * page - page, PROT_NONE), 0);
@@ -387,28 +367,4 @@ static void nothing_looks_where_no_block_ever_was(void **state)
 	live_map_distrust_reported(map);
 	assert_int_equal(live_map_sums(map).reported, 0);
 	live_map_free(map);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_nobody_reports_is_alive),
-	    cmocka_unit_test(a_death_counts_behind_what_was_submitted_before_and_before_what_its_thread_does_next),
-	    cmocka_unit_test(what_is_said_to_be_born_empty_is),
-	    cmocka_unit_test(everything_reported_is_alive_after_a_restart),
-	    cmocka_unit_test(a_range_that_is_reported_in_part_is_distrusted),
-	    cmocka_unit_test(a_birth_of_the_same_range_undoes_a_death),
-	    cmocka_unit_test(a_death_that_fits_no_birth_is_ignored),
-	    cmocka_unit_test(a_name_brings_the_dead_to_life_until_the_next_birth),
-	    cmocka_unit_test(a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed),
-	    cmocka_unit_test(parts_alive_are_joined_across_small_gaps),
-	    cmocka_unit_test(what_is_born_is_not_written_before_something_is_submitted),
-	    cmocka_unit_test(what_is_born_is_not_written_by_sets_that_do_not_name_it),
-	    cmocka_unit_test(what_dies_and_is_born_with_nothing_in_between_keeps_its_contents),
-	    cmocka_unit_test(a_map_of_many_terabytes_finds_what_is_far_apart),
-	    cmocka_unit_test(without_memory_for_a_birth_nothing_is_reported_any_more),
-	    cmocka_unit_test(nothing_looks_where_no_block_ever_was),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

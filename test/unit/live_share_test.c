@@ -1,13 +1,8 @@
 /*
  * live_share_test.c: how much of a range is dead, which decides about victims (shim/plan/live_map.h).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/live_map.h"
+#include "test/test.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -21,11 +16,10 @@ static void birth(struct live_map *map, uint64_t begin, uint64_t end)
 	assert_true(live_map_birth(map, begin, end, (struct live_report){0}));
 }
 
-static void share_is_all_only_if_nothing_is_alive(void **state)
+TEST(share_is_all_only_if_nothing_is_alive)
 {
 	struct live_map *map = live_map_new(64 * MIB);
 
-	(void)state;
 	assert_non_null(map);
 	live_map_report(map, 2 * MIB, 12 * MIB);
 	assert_int_equal(share(map, 2 * MIB, 10 * MIB), 8);
@@ -38,13 +32,4 @@ static void share_is_all_only_if_nothing_is_alive(void **state)
 	live_map_death(map, 3 * MIB, 6 * MIB, (struct live_report){0});
 	assert_int_equal(share(map, 3 * MIB, 5 * MIB), 8);
 	live_map_free(map);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(share_is_all_only_if_nothing_is_alive),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

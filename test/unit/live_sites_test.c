@@ -1,13 +1,8 @@
 /*
  * live_sites_test.c: which site what is alive has, in the map of what is alive.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/live_map.h"
+#include "test/test.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -44,12 +39,11 @@ static uint64_t of_site(const struct live_map *map, uint64_t begin, uint64_t end
 	return bytes;
 }
 
-static void what_is_alive_has_the_site_of_its_birth(void **state)
+TEST(what_is_alive_has_the_site_of_its_birth)
 {
 	struct live_map *map = one_block();
 	struct live_site one;
 
-	(void)state;
 	birth(map, 2 * MIB, 5 * MIB, 7);
 	birth(map, 5 * MIB, 6 * MIB, 9);
 	birth(map, 6 * MIB, 8 * MIB, 7);
@@ -64,11 +58,10 @@ static void what_is_alive_has_the_site_of_its_birth(void **state)
 	live_map_free(map);
 }
 
-static void a_range_that_is_born_again_has_another_site(void **state)
+TEST(a_range_that_is_born_again_has_another_site)
 {
 	struct live_map *map = one_block();
 
-	(void)state;
 	birth(map, 2 * MIB, 5 * MIB, 7);
 	birth(map, 5 * MIB, 6 * MIB, 9);
 	death(map, 5 * MIB, 6 * MIB);
@@ -82,14 +75,13 @@ static void a_range_that_is_born_again_has_another_site(void **state)
 	live_map_free(map);
 }
 
-static void what_a_submission_names_was_born_where_it_was(void **state)
+TEST(what_a_submission_names_was_born_where_it_was)
 {
 	struct live_map *map = one_block();
 	struct live_site one;
 	struct live_range range;
 	bool revived;
 
-	(void)state;
 	birth(map, 6 * MIB, 8 * MIB, 7);
 	death(map, 6 * MIB, 8 * MIB);
 	assert_int_equal(of_site(map, 6 * MIB, 8 * MIB, 7), 0);
@@ -99,15 +91,4 @@ static void what_a_submission_names_was_born_where_it_was(void **state)
 	live_map_restart(map);
 	assert_int_equal(live_map_sites(map, 2 * MIB, 12 * MIB, &one, 1), 0);
 	live_map_free(map);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(what_is_alive_has_the_site_of_its_birth),
-	    cmocka_unit_test(a_range_that_is_born_again_has_another_site),
-	    cmocka_unit_test(what_a_submission_names_was_born_where_it_was),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

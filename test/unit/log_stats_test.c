@@ -1,10 +1,4 @@
 /* log_stats_test.c: what the library says and counts; and the order of its locks in debug builds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,6 +16,7 @@
 #include "shim/base/log.h"
 #include "shim/stats/stats.h"
 #include "shim/base/status.h"
+#include "test/test.h"
 
 /* Run say() with stderr going into buffer. */
 static size_t heard(void (*say)(void), char *buffer, size_t room)
@@ -64,40 +59,36 @@ static void say_often(void)
 		log_once("once, at %d", i);
 }
 
-static void a_line_has_its_head_and_one_newline_and_leaves_errno(void **state)
+TEST(a_line_has_its_head_and_one_newline_and_leaves_errno)
 {
 	char text[8192];
 
-	(void)state;
 	heard(say_short, text, sizeof(text));
 	assert_string_equal(text, "spillway: 3 apples\n");
 }
 
-static void a_long_line_is_cut_and_still_ends(void **state)
+TEST(a_long_line_is_cut_and_still_ends)
 {
 	char text[8192];
 	size_t n = heard(say_long, text, sizeof(text));
 
-	(void)state;
 	assert_int_equal(n, 1023);
 	assert_true(text[n - 1] == '\n' && strchr(text, '\n') == text + n - 1);
 }
 
-static void once_is_once(void **state)
+TEST(once_is_once)
 {
 	char text[8192];
 
-	(void)state;
 	heard(say_often, text, sizeof(text));
 	assert_string_equal(text, "spillway: once, at 0\n");
 	assert_int_equal(heard(say_often, text, sizeof(text)), 0);
 }
 
-static void a_closed_stderr_is_no_matter(void **state)
+TEST(a_closed_stderr_is_no_matter)
 {
 	int saved = dup(2);
 
-	(void)state;
 	close(2);
 	errno = 0;
 	log_line("into the void");
@@ -117,11 +108,10 @@ static off_t data_bytes(void)
 	return stat(data, &status) == 0 ? status.st_size : -1;
 }
 
-static void closed_at_the_start_it_stays_silent(void **state)
+TEST(closed_at_the_start_it_stays_silent)
 {
 	int saved = dup(2), fd = mkstemp(data);
 
-	(void)state;
 	assert_true(fd > 2);
 	close(fd);
 	close(2);
@@ -140,12 +130,11 @@ static void closed_at_the_start_it_stays_silent(void **state)
 	unlink(data);
 }
 
-static void another_file_in_its_place_is_not_written_to(void **state)
+TEST(another_file_in_its_place_is_not_written_to)
 {
 	char text[256];
 	int ends[2], saved = dup(2);
 
-	(void)state;
 	strcpy(data, "/tmp/log_stats_test.XXXXXX");
 	int fd = mkstemp(data);
 	assert_int_equal(pipe(ends), 0);
@@ -219,22 +208,20 @@ static void does_not_wait(int ends[2])
 				  "spillway: 3 apples\n");
 }
 
-static void a_full_pipe_is_not_waited_for(void **state)
+TEST(a_full_pipe_is_not_waited_for)
 {
 	int ends[2];
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	does_not_wait(ends);
 	close(ends[0]);
 	close(ends[1]);
 }
 
-static void a_full_socket_is_not_waited_for(void **state)
+TEST(a_full_socket_is_not_waited_for)
 {
 	int ends[2];
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	does_not_wait(ends);
 	close(ends[0]);
@@ -261,7 +248,7 @@ static void say_what_is_wide(void)
 	log_line("/a/word/that/is/wider/than/the/terminal/itself/is/not/cut/because/somebody/may/want/to/copy/it it");
 }
 
-static void a_wide_line_is_wrapped_on_a_terminal(void **state)
+TEST(a_wide_line_is_wrapped_on_a_terminal)
 {
 	static const char wrapped[] =
 	    "spillway: SPILLING BEGINS: the device budget of 600.0 MiB is full, 92.0 MiB went\r\n"
@@ -278,7 +265,6 @@ static void a_wide_line_is_wrapped_on_a_terminal(void **state)
 	size_t n = 0;
 	ssize_t got;
 
-	(void)state;
 	assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
 	dup2(terminal, 2);
 	log_begin();
@@ -301,12 +287,11 @@ static void a_wide_line_is_wrapped_on_a_terminal(void **state)
 }
 
 /* As by Ctrl-S. */
-static void a_stopped_terminal_is_not_waited_for(void **state)
+TEST(a_stopped_terminal_is_not_waited_for)
 {
 	int master, terminal = terminal_open(&master), saved = dup(2);
 	char text[256];
 
-	(void)state;
 	alarm(60);
 	dup2(terminal, 2);
 	log_begin();
@@ -325,11 +310,10 @@ static void a_stopped_terminal_is_not_waited_for(void **state)
 	close(master);
 }
 
-static void bytes_are_written_for_people(void **state)
+TEST(bytes_are_written_for_people)
 {
 	char text[32];
 
-	(void)state;
 	assert_string_equal(log_bytes(text, sizeof(text), 0), "0 B");
 	assert_string_equal(log_bytes(text, sizeof(text), 1023), "1023 B");
 	assert_string_equal(log_bytes(text, sizeof(text), 1536), "1.5 KiB");
@@ -345,11 +329,10 @@ static void *count_calls(void *argument)
 	return NULL;
 }
 
-static void calls_of_all_threads_are_added_up(void **state)
+TEST(calls_of_all_threads_are_added_up)
 {
 	pthread_t threads[20]; /* more than stripes */
 
-	(void)state;
 	for (unsigned i = 0; i < 20; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, count_calls, NULL), 0);
 	for (unsigned i = 0; i < 20; i++)
@@ -358,9 +341,8 @@ static void calls_of_all_threads_are_added_up(void **state)
 	assert_int_equal(stats_calls(HOOK_cuMemFree_v2), 0);
 }
 
-static void a_gauge_remembers_its_peak(void **state)
+TEST(a_gauge_remembers_its_peak)
 {
-	(void)state;
 	stats_live_add(0, PLACE_PINNED, 10);
 	stats_live_add(0, PLACE_PINNED, 20);
 	stats_live_sub(0, PLACE_PINNED, 25);
@@ -369,11 +351,10 @@ static void a_gauge_remembers_its_peak(void **state)
 	assert_int_equal(stats_peak(PLACE_PINNED), 30);
 }
 
-static void unknown_names_are_kept_once_each_and_a_few_at_most(void **state)
+TEST(unknown_names_are_kept_once_each_and_a_few_at_most)
 {
 	char buffer[600], name[100];
 
-	(void)state;
 	assert_string_equal(stats_unknown_names(buffer, sizeof(buffer)), "");
 	stats_unknown("cuBrandNew");
 	stats_unknown("cuBrandNew");
@@ -392,9 +373,8 @@ static void unknown_names_are_kept_once_each_and_a_few_at_most(void **state)
 	assert_true(strlen(stats_unknown_names(buffer, 20)) < 20);
 }
 
-static void a_status_keeps_what_the_driver_said(void **state)
+TEST(a_status_keeps_what_the_driver_said)
 {
-	(void)state;
 	assert_int_equal(status_of(CUDA_SUCCESS), SW_OK);
 	assert_int_equal(status_of(CUDA_ERROR_ILLEGAL_ADDRESS), SW_DRIVER);
 	assert_int_equal(status_result(SW_DRIVER), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -450,9 +430,8 @@ static void not_held(void)
 	lock_assert_held(LOCK_HEAP);
 }
 
-static void debug_builds_stop_at_a_wrong_order_of_locks(void **state)
+TEST(debug_builds_stop_at_a_wrong_order_of_locks)
 {
-	(void)state;
 	assert_false(aborts(right_order));
 #ifdef SPILLWAY_DEBUG
 	assert_true(aborts(wrong_order));
@@ -461,27 +440,4 @@ static void debug_builds_stop_at_a_wrong_order_of_locks(void **state)
 	assert_false(aborts(wrong_order));
 	assert_false(aborts(not_held));
 #endif
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_line_has_its_head_and_one_newline_and_leaves_errno),
-	    cmocka_unit_test(a_long_line_is_cut_and_still_ends),
-	    cmocka_unit_test(once_is_once),
-	    cmocka_unit_test(a_closed_stderr_is_no_matter),
-	    cmocka_unit_test(closed_at_the_start_it_stays_silent),
-	    cmocka_unit_test(another_file_in_its_place_is_not_written_to),
-	    cmocka_unit_test(a_full_pipe_is_not_waited_for),
-	    cmocka_unit_test(a_full_socket_is_not_waited_for),
-	    cmocka_unit_test(a_wide_line_is_wrapped_on_a_terminal),
-	    cmocka_unit_test(a_stopped_terminal_is_not_waited_for),
-	    cmocka_unit_test(bytes_are_written_for_people),
-	    cmocka_unit_test(calls_of_all_threads_are_added_up),
-	    cmocka_unit_test(a_gauge_remembers_its_peak),
-	    cmocka_unit_test(unknown_names_are_kept_once_each_and_a_few_at_most),
-	    cmocka_unit_test(a_status_keeps_what_the_driver_said),
-	    cmocka_unit_test(debug_builds_stop_at_a_wrong_order_of_locks),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

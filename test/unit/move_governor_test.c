@@ -2,13 +2,8 @@
  * Which controller decides whether memory may move: none in the first second, the trial where the future is known, else
  * the rate. Programs are made up; nothing here takes time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/move_governor.h"
+#include "test/test.h"
 
 #define MS UINT64_C(1000000)
 
@@ -38,6 +33,8 @@ static int teardown(void **state)
 	return 0;
 }
 
+EACH_TEST(setup, teardown)
+
 /* One submission, which takes so long. Returns whether moving was switched on or off. */
 static bool submit(uint64_t function, uint32_t piece, uint64_t ns)
 {
@@ -55,11 +52,10 @@ static void repeat(unsigned steps, uint64_t with, uint64_t without)
 		submit(i % PIECES, i % PIECES, governor.allows ? with : without);
 }
 
-static void nothing_moves_in_the_first_second(void **state)
+TEST(nothing_moves_in_the_first_second)
 {
 	uint32_t submissions = 0; /* no two alike */
 
-	(void)state;
 	assert_true(governor.allows); /* until it is asked */
 	for (; submissions < 200; submissions++) {
 		/* It is no cost that moving is switched off for. */
@@ -74,20 +70,18 @@ static void nothing_moves_in_the_first_second(void **state)
 	assert_int_equal(governor.by_rate.state, GOVERNOR_TRY);
 }
 
-static void once_most_is_foreseen_it_moves_before_that(void **state)
+TEST(once_most_is_foreseen_it_moves_before_that)
 {
 	uint64_t begun = now;
 
-	(void)state;
 	repeat(6, MS / 10, MS / 10);
 	assert_true(plan_knows(plan));
 	assert_true(governor.allows);
 	assert_true(now - begun < 1000 * MS);
 }
 
-static void a_known_period_that_loses_stays(void **state)
+TEST(a_known_period_that_loses_stays)
 {
-	(void)state;
 	repeat(200, 3 * MS, MS);
 	assert_false(governor.allows);
 	assert_true(governor.trial.state == TRIAL_STAY || governor.trial.state == TRIAL_ASK_MOVE);
@@ -97,9 +91,8 @@ static void a_known_period_that_loses_stays(void **state)
 	assert_true(governor.allows);
 }
 
-static void what_names_much_on_the_host_is_asked_late(void **state)
+TEST(what_names_much_on_the_host_is_asked_late)
 {
-	(void)state;
 	/* Each submission names 2 units, half of all lies on the host, and a unit takes 8 ms: at least 8 ms. */
 	work.unit_ns = 8 * MS;
 	for (unsigned i = 0; i < 12 * PIECES; i++) {
@@ -130,9 +123,8 @@ static unsigned lose_place(unsigned n, uint64_t with, uint64_t without)
 	return moves;
 }
 
-static void what_was_found_goes_on_where_the_place_is_lost(void **state)
+TEST(what_was_found_goes_on_where_the_place_is_lost)
 {
-	(void)state;
 	repeat(50, MS, 3 * MS);
 	assert_true(governor.allows);
 	/* By the rate nothing would move now, as it measures that first. */
@@ -144,9 +136,8 @@ static void what_was_found_goes_on_where_the_place_is_lost(void **state)
 	assert_true(governor.allows);
 }
 
-static void a_place_lost_during_a_question_is_no_answer(void **state)
+TEST(a_place_lost_during_a_question_is_no_answer)
 {
-	(void)state;
 	repeat(20, MS, 3 * MS);
 	for (unsigned i = 0; governor.trial.state != TRIAL_ASK_STAY && i < 100 * PIECES; i++)
 		submit(i % PIECES, i % PIECES, governor.allows ? MS : 3 * MS);
@@ -155,9 +146,8 @@ static void a_place_lost_during_a_question_is_no_answer(void **state)
 	assert_int_equal(lose_place(20, MS, 3 * MS), 20);
 }
 
-static void what_lost_stays_where_the_place_is_lost(void **state)
+TEST(what_lost_stays_where_the_place_is_lost)
 {
-	(void)state;
 	repeat(200, 3 * MS, MS);
 	while (governor.trial.state != TRIAL_STAY)
 		repeat(1, 3 * MS, MS);
@@ -169,11 +159,10 @@ static bool by_rate_moves(void)
 	return governor.by_rate.state == GOVERNOR_TRY || governor.by_rate.state == GOVERNOR_MOVE;
 }
 
-static void where_it_stays_lost_the_rate_decides(void **state)
+TEST(where_it_stays_lost_the_rate_decides)
 {
 	unsigned moves;
 
-	(void)state;
 	repeat(50, MS, 3 * MS);
 	/* 50 s with moving, 10 s without. */
 	moves = lose_place(10000, 5 * MS, MS);
@@ -185,9 +174,8 @@ static void where_it_stays_lost_the_rate_decides(void **state)
 	}
 }
 
-static void a_place_that_was_held_for_a_moment_tells_nothing(void **state)
+TEST(a_place_that_was_held_for_a_moment_tells_nothing)
 {
-	(void)state;
 	lose_place(2000, 3 * MS, MS);
 	for (unsigned i = 0; i < 20; i++) {
 		/* 12 ms at most. */
@@ -197,22 +185,4 @@ static void a_place_that_was_held_for_a_moment_tells_nothing(void **state)
 			assert_int_equal(governor.allows, by_rate_moves());
 		}
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(nothing_moves_in_the_first_second),
-	    TEST(once_most_is_foreseen_it_moves_before_that),
-	    TEST(a_known_period_that_loses_stays),
-	    TEST(what_names_much_on_the_host_is_asked_late),
-	    TEST(what_was_found_goes_on_where_the_place_is_lost),
-	    TEST(a_place_lost_during_a_question_is_no_answer),
-	    TEST(what_lost_stays_where_the_place_is_lost),
-	    TEST(where_it_stays_lost_the_rate_decides),
-	    TEST(a_place_that_was_held_for_a_moment_tells_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

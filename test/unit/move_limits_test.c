@@ -2,13 +2,8 @@
  * move_limits_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at
  * work.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/move_limits.h"
+#include "test/test.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -16,17 +11,15 @@
  * A GPT at 1.5 times its budget of 9757 MiB, whose pieces were of up to 32 MiB in `fast` when that was measured best
  * (move_limits.c).
  */
-static void a_training_job_gives_up_little_of_its_budget(void **state)
+TEST(a_training_job_gives_up_little_of_its_budget)
 {
-	(void)state;
 	assert_int_equal(move_limits_reserve(9757 * MIB, 32 * MIB), 96 * MIB);
 	assert_int_equal(move_limits_under_way(9757 * MIB, 32 * MIB), 64 * MIB);
 	assert_int_equal(move_limits_ahead(9757 * MIB), 1024 * MIB);
 }
 
-static void a_piece_is_copied_and_one_behind_it(void **state)
+TEST(a_piece_is_copied_and_one_behind_it)
 {
-	(void)state;
 	for (uint64_t largest = 2 * MIB; largest <= 128 * MIB; largest *= 2)
 		for (uint64_t budget = 32 * largest; budget <= 1024 * 1024 * MIB; budget *= 2) {
 			uint64_t share = budget / 32 > 8 * MIB ? budget / 32 : 8 * MIB;
@@ -43,30 +36,17 @@ static void a_piece_is_copied_and_one_behind_it(void **state)
 }
 
 /* Budgets of tests. */
-static void a_small_budget_is_not_given_up_to_moving(void **state)
+TEST(a_small_budget_is_not_given_up_to_moving)
 {
-	(void)state;
 	assert_int_equal(move_limits_reserve(16 * MIB, 4 * MIB), 8 * MIB);
 	assert_int_equal(move_limits_under_way(16 * MIB, 4 * MIB), 8 * MIB);
 	assert_int_equal(move_limits_ahead(16 * MIB), 2 * MIB);
 	assert_int_equal(move_limits_new(16 * MIB), 4 * MIB);
 }
 
-static void what_is_not_needed_soon_is_a_part_of_a_period_and_never_far(void **state)
+TEST(what_is_not_needed_soon_is_a_part_of_a_period_and_never_far)
 {
-	(void)state;
 	assert_int_equal(move_limits_not_soon(0), 0);
 	assert_int_equal(move_limits_not_soon(313), 39);
 	assert_int_equal(move_limits_not_soon(1328), 64);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_training_job_gives_up_little_of_its_budget),
-	    cmocka_unit_test(a_piece_is_copied_and_one_behind_it),
-	    cmocka_unit_test(a_small_budget_is_not_given_up_to_moving),
-	    cmocka_unit_test(what_is_not_needed_soon_is_a_part_of_a_period_and_never_far),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  * For which lines a thread of autograd makes tensors: those that were noted for the node that it runs, and none where
  * that is not certain. Python, the clock and PyTorch's autograd are stood for here (-Wl,--wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,6 +16,7 @@
 #include "shim/base/python_process.h"
 #include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes_state.h"
+#include "test/test.h"
 
 #define MIB  ((uint64_t)1 << 20)
 #define BASE (UINT64_C(1) << 40)
@@ -96,6 +91,8 @@ static int begin_anew(void **state)
 	return 0;
 }
 
+EACH_TEST(begin_anew, NULL)
+
 static const struct call_site *birth(void)
 {
 	place += 8 * MIB;
@@ -134,9 +131,8 @@ static const char *text_of_backward(uint64_t thread, uint64_t number)
 	return site ? site->text : "(none)";
 }
 
-static void a_tensor_counts_for_the_line_that_made_the_node(void **state)
+TEST(a_tensor_counts_for_the_line_that_made_the_node)
 {
-	(void)state;
 	forward(1, 1, 100);
 	forward(10, 1, 101);
 	forward(11, 1, 102);
@@ -152,9 +148,8 @@ static void a_tensor_counts_for_the_line_that_made_the_node(void **state)
 	assert_int_equal(errno, EBADF);
 }
 
-static void only_the_first_birth_after_a_node_is_noted(void **state)
+TEST(only_the_first_birth_after_a_node_is_noted)
 {
-	(void)state;
 	forward(1, 1, 200);
 	forward(10, 1, 201);
 	forward(11, 1, 201); /* has no node of its own */
@@ -180,20 +175,18 @@ static void *first_births(void *argument)
 	return NULL;
 }
 
-static void what_a_thread_made_before_its_first_birth_is_not_known(void **state)
+TEST(what_a_thread_made_before_its_first_birth_is_not_known)
 {
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, first_births, NULL), 0);
 	pthread_join(thread, NULL);
 	assert_string_equal(text_of_backward(6, 249), "backward");
 	assert_string_equal(text_of_backward(6, 250), "train.py:11 in forward [backward]");
 }
 
-static void a_node_that_nobody_has_made_has_no_line(void **state)
+TEST(a_node_that_nobody_has_made_has_no_line)
 {
-	(void)state;
 	forward(1, 1, 300);
 	forward(10, 1, 301);
 	assert_string_equal(text_of_backward(1, 301), "backward"); /* not made yet */
@@ -215,9 +208,8 @@ static void a_node_that_nobody_has_made_has_no_line(void **state)
 	assert_string_equal(text_of_backward(1, 300 + NODE_LINES_SLOTS), "train.py:14 in forward [backward]");
 }
 
-static void threads_may_use_the_same_numbers(void **state)
+TEST(threads_may_use_the_same_numbers)
 {
-	(void)state;
 	for (unsigned thread = 1; thread <= 8; thread++) {
 		forward(1, thread, 400);
 		for (unsigned i = 0; i < 100; i++)
@@ -233,9 +225,8 @@ static void threads_may_use_the_same_numbers(void **state)
 }
 
 /* A thread of autograd that computes a part of the forward pass again makes nodes, too. */
-static void nodes_of_the_backward_pass_are_not_those_of_the_next_line(void **state)
+TEST(nodes_of_the_backward_pass_are_not_those_of_the_next_line)
 {
-	(void)state;
 	forward(1, 7, 500);
 	line[0] = 0;
 	prctl(PR_SET_NAME, "pt_autograd_0");
@@ -246,9 +237,8 @@ static void nodes_of_the_backward_pass_are_not_those_of_the_next_line(void **sta
 	assert_string_equal(text_of_backward(7, 500), "backward");
 }
 
-static void without_autograd_all_is_as_before(void **state)
+TEST(without_autograd_all_is_as_before)
 {
-	(void)state;
 	autograd_is_known = false;
 	forward(1, 1, 600);
 	forward(10, 1, 601);
@@ -258,9 +248,8 @@ static void without_autograd_all_is_as_before(void **state)
 	assert_string_equal(text_of_backward(1, 600), "backward");
 }
 
-static void a_site_in_backward_has_the_callers_of_its_line(void **state)
+TEST(a_site_in_backward_has_the_callers_of_its_line)
 {
-	(void)state;
 	call_site_callers();
 	forward(1, 1, 700);
 	called_by = "train.py:90 in step";
@@ -272,20 +261,4 @@ static void a_site_in_backward_has_the_callers_of_its_line(void **state)
 	assert_string_equal(step->callers, "train.py:90 in step");
 	assert_string_equal(evaluate->callers, "train.py:91 in evaluate");
 	assert_true(step->hash == evaluate->hash); /* figures count them as one */
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(a_tensor_counts_for_the_line_that_made_the_node, begin_anew),
-	    cmocka_unit_test_setup(only_the_first_birth_after_a_node_is_noted, begin_anew),
-	    cmocka_unit_test_setup(what_a_thread_made_before_its_first_birth_is_not_known, begin_anew),
-	    cmocka_unit_test_setup(a_node_that_nobody_has_made_has_no_line, begin_anew),
-	    cmocka_unit_test_setup(threads_may_use_the_same_numbers, begin_anew),
-	    cmocka_unit_test_setup(nodes_of_the_backward_pass_are_not_those_of_the_next_line, begin_anew),
-	    cmocka_unit_test_setup(without_autograd_all_is_as_before, begin_anew),
-	    cmocka_unit_test_setup(a_site_in_backward_has_the_callers_of_its_line, begin_anew),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* page_test.c: files of figures, good, bad and hostile; and what is computed of two readings. */
 #include "shim/base/identity.h"
+#include "test/test.h"
 #include "test/unit/page_make.h"
 #include "test/unit/seed.h"
 #include "tools/common/figures.h"
@@ -8,10 +9,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -19,8 +17,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct stats_page *page;
 static struct figures figures;
@@ -44,6 +40,8 @@ static int end(void **state)
 	return 0;
 }
 
+EACH_TEST(begin, end)
+
 /* Ours alone: others of this user may run meanwhile. */
 static const struct page *read_it(void)
 {
@@ -63,9 +61,8 @@ static const char *path_of_it(void)
 	return path;
 }
 
-static void a_good_page_is_read_as_it_is(void **state)
+TEST(a_good_page_is_read_as_it_is)
 {
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	const struct page *found = read_it();
 
@@ -80,11 +77,10 @@ static void a_good_page_is_read_as_it_is(void **state)
 	assert_in_range(page_age(found), 100000000000, 160000000000);
 }
 
-static void a_page_that_is_cut_anywhere_is_broken_and_no_more(void **state)
+TEST(a_page_that_is_cut_anywhere_is_broken_and_no_more)
 {
 	static const size_t lengths[] = {1, 8, 15, 16, 17, 24, 4095, 4096, sizeof(struct stats_page) - 1};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
 		page_make_write(page, lengths[i]);
 		const struct page *found = read_it();
@@ -97,9 +93,8 @@ static void a_page_that_is_cut_anywhere_is_broken_and_no_more(void **state)
 	}
 }
 
-static void a_page_that_is_only_being_made_is_not_there(void **state)
+TEST(a_page_that_is_only_being_made_is_not_there)
 {
-	(void)state;
 	page_make_write(page, 0);
 	assert_null(read_it());
 	page->bytes = page->version = page->magic = 0;
@@ -107,9 +102,8 @@ static void a_page_that_is_only_being_made_is_not_there(void **state)
 	assert_null(read_it());
 }
 
-static void a_page_that_is_too_long_is_broken(void **state)
+TEST(a_page_that_is_too_long_is_broken)
 {
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	assert_int_equal(truncate(path_of_it(), (off_t)sizeof(*page) + 1), 0);
 	assert_int_equal(read_it()->kind, PAGE_BROKEN);
@@ -118,9 +112,8 @@ static void a_page_that_is_too_long_is_broken(void **state)
 	assert_int_equal(read_it()->kind, PAGE_BROKEN);
 }
 
-static void a_page_of_another_version_is_known_as_such(void **state)
+TEST(a_page_of_another_version_is_known_as_such)
 {
-	(void)state;
 	page->version = STATS_VERSION + 1;
 	page_make_write(page, sizeof(*page));
 	const struct page *found = read_it();
@@ -135,7 +128,7 @@ static void a_page_of_another_version_is_known_as_such(void **state)
 	assert_int_equal(read_it()->kind, PAGE_OTHER_VERSION);
 }
 
-static void a_wrong_head_is_broken(void **state)
+TEST(a_wrong_head_is_broken)
 {
 	static const struct {
 		size_t at;
@@ -149,7 +142,6 @@ static void a_wrong_head_is_broken(void **state)
 	    {offsetof(struct stats_page, started), 1},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		page_make_write(page, sizeof(*page));
 		int fd = open(path_of_it(), O_WRONLY | O_CLOEXEC);
@@ -170,9 +162,8 @@ static bool is_clean(const char *text, size_t bytes)
 	return true;
 }
 
-static void texts_lose_what_a_terminal_would_obey(void **state)
+TEST(texts_lose_what_a_terminal_would_obey)
 {
-	(void)state;
 	memset(page->command, 'x', sizeof(page->command)); /* no end */
 	strcpy(page->policy, "a\033[2J\033]0;title\007b\nc\rd\x7f");
 	strcpy(page->mode, "\xc2\x9b"
@@ -195,12 +186,11 @@ static void texts_lose_what_a_terminal_would_obey(void **state)
 	assert_true(is_clean(copy->device[0].name, STATS_TEXT));
 }
 
-static void any_bytes_behind_a_good_head_are_read_without_harm(void **state)
+TEST(any_bytes_behind_a_good_head_are_read_without_harm)
 {
 	struct seed seed = seed_start("page_test");
 	char room[FIGURES_UUID], program[PAGE_PROGRAM];
 
-	(void)state;
 	for (unsigned round = 0; round < 20; round++) {
 		uint64_t *words = (uint64_t *)(void *)page, head[7];
 
@@ -221,11 +211,10 @@ static void any_bytes_behind_a_good_head_are_read_without_harm(void **state)
 	}
 }
 
-static void what_is_not_private_is_left_alone(void **state)
+TEST(what_is_not_private_is_left_alone)
 {
 	char other[300];
 
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	assert_int_equal(chmod(path_of_it(), 0644), 0);
 	assert_null(read_it());
@@ -250,9 +239,8 @@ static void what_is_not_private_is_left_alone(void **state)
 	assert_null(read_it());
 }
 
-static void a_folder_that_is_open_to_others_is_not_looked_into(void **state)
+TEST(a_folder_that_is_open_to_others_is_not_looked_into)
 {
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	assert_int_equal(chmod(page_make_folder(), 0755), 0);
 	assert_null(read_it());
@@ -261,12 +249,11 @@ static void a_folder_that_is_open_to_others_is_not_looked_into(void **state)
 	assert_non_null(read_it());
 }
 
-static void root_sees_the_processes_of_others(void **state)
+TEST(root_sees_the_processes_of_others)
 {
 	char path[200], from[300], to[300];
 	struct figures_choice choice = {.only = 65534, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	page_make_write(page, sizeof(*page));
@@ -287,12 +274,11 @@ static void root_sees_the_processes_of_others(void **state)
 	assert_int_equal(unlink(to), 0);
 }
 
-static void what_lies_in_memory_is_seen(void **state)
+TEST(what_lies_in_memory_is_seen)
 {
 	const char *folders[] = {user_dir_memory, user_dir_fallback};
 	char path[64], made[128];
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		struct figures_choice choice = {.only = (uid_t)-1};
 		pid_t mine = getpid();
@@ -335,13 +321,12 @@ static void shows_itself_elsewhere(int ready, const char *fallback)
 		pause();
 }
 
-static void a_job_with_another_tmp_is_seen(void **state)
+TEST(a_job_with_another_tmp_is_seen)
 {
 	struct figures_choice choice = {.only = (uid_t)-1, .n = 1};
 	int ends[2], status;
 	char ready;
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	pid_t job = fork();
 	if (!job) {
@@ -369,12 +354,11 @@ static void a_job_with_another_tmp_is_seen(void **state)
 }
 
 /* Two pods: each is process 1, of the same user, started in the same tick. Only what they call themselves differs. */
-static void processes_alike_but_for_their_ids_are_two(void **state)
+TEST(processes_alike_but_for_their_ids_are_two)
 {
 	char path[300], id[IDENTITY_TEXT];
 	struct figures_choice choice = {.only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	page->identity++;
 	snprintf(path, sizeof(path), "%s/%d-%llu-%s" STATS_TAIL, page_make_folder(), (int)self[0],
@@ -397,12 +381,11 @@ static void processes_alike_but_for_their_ids_are_two(void **state)
 }
 
 /* The same, of another version: there is no more to tell them by than that the files are two. */
-static void processes_of_another_version_are_told_by_their_files(void **state)
+TEST(processes_of_another_version_are_told_by_their_files)
 {
 	char path[300];
 	struct figures_choice choice = {.only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
-	(void)state;
 	page->version = STATS_VERSION - 1;
 	page_make_write(page, sizeof(*page));
 	snprintf(path, sizeof(path), "%s/../spillway-%u", page_make_folder(), (unsigned)geteuid());
@@ -418,7 +401,7 @@ static void processes_of_another_version_are_told_by_their_files(void **state)
 		assert_int_equal(figures.process[i].page->kind, PAGE_OTHER_VERSION);
 }
 
-static void names_that_are_none_are_left_alone(void **state)
+TEST(names_that_are_none_are_left_alone)
 {
 	static const char *const names[] = {"x.stats",
 					    "1.stats",
@@ -435,7 +418,6 @@ static void names_that_are_none_are_left_alone(void **state)
 	char path[300];
 	size_t n;
 
-	(void)state;
 	assert_null(read_it());
 	n = figures.n_gone;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -447,11 +429,10 @@ static void names_that_are_none_are_left_alone(void **state)
 }
 
 /* Of another PID namespace: its number says nothing here. */
-static void a_process_that_holds_its_file_is_alive(void **state)
+TEST(a_process_that_holds_its_file_is_alive)
 {
 	char path[256];
 
-	(void)state;
 	page->started -= 1;
 	page_make_write(page, sizeof(*page));
 	snprintf(path, sizeof(path), "%s/%s", page_make_folder(), page_make_name(page));
@@ -464,9 +445,8 @@ static void a_process_that_holds_its_file_is_alive(void **state)
 	assert_false(read_it()->alive);
 }
 
-static void a_process_that_is_gone_is_known_by_its_start(void **state)
+TEST(a_process_that_is_gone_is_known_by_its_start)
 {
-	(void)state;
 	page->started -= 1;
 	page->counter[STAT_over_us] = 0;
 	page_make_write(page, sizeof(*page));
@@ -480,9 +460,8 @@ static void a_process_that_is_gone_is_known_by_its_start(void **state)
 	assert_int_equal(page_counter(found, STAT_over_us), 90000000);
 }
 
-static void a_process_of_another_pid_namespace_shows_that_it_lives(void **state)
+TEST(a_process_of_another_pid_namespace_shows_that_it_lives)
 {
-	(void)state;
 	page->started -= 1;
 	page_make_write(page, sizeof(*page));
 	assert_false(read_it()->alive);
@@ -491,9 +470,8 @@ static void a_process_of_another_pid_namespace_shows_that_it_lives(void **state)
 	assert_true(read_it()->alive);
 }
 
-static void rates_are_differences_over_time(void **state)
+TEST(rates_are_differences_over_time)
 {
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	read_it();
 	assert_true(isnan(figures_counter_rate(&figures.process[0], STAT_moved_in_bytes)));
@@ -511,9 +489,8 @@ static void rates_are_differences_over_time(void **state)
 	assert_true(figures_counter_rate(process, STAT_frees) == 0);
 }
 
-static void what_was_not_measured_stays_so(void **state)
+TEST(what_was_not_measured_stays_so)
 {
-	(void)state;
 	page_make_write(page, sizeof(*page));
 	assert_int_equal(figures_fault(read_it(), FAULT_GPU), STATS_NA);
 	page_make_grow(page, 1); /* now they are counted */
@@ -529,11 +506,10 @@ static void what_was_not_measured_stays_so(void **state)
 	assert_true(figures_rate(5, 7, 1) == 0); /* a rounding back is no flow */
 }
 
-static void percentiles_are_the_middles_of_buckets(void **state)
+TEST(percentiles_are_the_middles_of_buckets)
 {
 	_Atomic uint64_t histogram[STATS_BUCKETS] = {0};
 
-	(void)state;
 	assert_true(isnan(figures_percentile(histogram, 0.5)));
 	histogram[stats_bucket(5)] = 90;
 	histogram[stats_bucket(1000000)] = 10;
@@ -544,14 +520,13 @@ static void percentiles_are_the_middles_of_buckets(void **state)
 	assert_true(fabs(figures_sum(histogram) - (90 * 5 + 10 * 1e6)) <= 1e7 / 16);
 }
 
-static void a_device_of_several_processes_is_one(void **state)
+TEST(a_device_of_several_processes_is_one)
 {
 	pid_t pids[2] = {self[0], page_make_process()};
 	const struct process_name names[2] = {{.pid = pids[0]}, {.pid = pids[1]}};
 	const struct figures_choice choice = {.only = (uid_t)-1, .name = names, .n = 2};
 	struct stats_page *second = page_make(pids[1]);
 
-	(void)state;
 	/* There it has another number. */
 	memcpy((void *)&second->device[3], (void *)&second->device[0], sizeof(second->device[0]));
 	second->device[0].known = 0;
@@ -563,36 +538,4 @@ static void a_device_of_several_processes_is_one(void **state)
 	assert_int_equal(figures.device[0].n_processes, 2);
 	assert_int_equal(figures.device[0].live[PLACE_HOST], 10 * GIB);
 	free(second);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_good_page_is_read_as_it_is),
-	    TEST(a_page_that_is_cut_anywhere_is_broken_and_no_more),
-	    TEST(a_page_that_is_only_being_made_is_not_there),
-	    TEST(a_page_that_is_too_long_is_broken),
-	    TEST(a_page_of_another_version_is_known_as_such),
-	    TEST(a_wrong_head_is_broken),
-	    TEST(texts_lose_what_a_terminal_would_obey),
-	    TEST(any_bytes_behind_a_good_head_are_read_without_harm),
-	    TEST(what_is_not_private_is_left_alone),
-	    TEST(a_folder_that_is_open_to_others_is_not_looked_into),
-	    TEST(root_sees_the_processes_of_others),
-	    TEST(what_lies_in_memory_is_seen),
-	    TEST(a_job_with_another_tmp_is_seen),
-	    TEST(processes_alike_but_for_their_ids_are_two),
-	    TEST(processes_of_another_version_are_told_by_their_files),
-	    TEST(names_that_are_none_are_left_alone),
-	    TEST(a_process_that_holds_its_file_is_alive),
-	    TEST(a_process_that_is_gone_is_known_by_its_start),
-	    TEST(a_process_of_another_pid_namespace_shows_that_it_lives),
-	    TEST(rates_are_differences_over_time),
-	    TEST(what_was_not_measured_stays_so),
-	    TEST(percentiles_are_the_middles_of_buckets),
-	    TEST(a_device_of_several_processes_is_one),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,11 @@
  * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which
  * each takes tensors of its step's length, and names many weights, so that walks are short.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "shim/plan/best_fit.h"
 #include "shim/plan/plan_internal.h"
+#include "test/test.h"
 #include "test/unit/even_pieces.h"
 
 #define POOL    512u  /* units: the allocator's block */
@@ -167,7 +163,9 @@ static int finish(void **state)
 	return 0;
 }
 
-static void walks_that_are_short_leave_nothing_unforetold(void **state)
+EACH_TEST(NULL, finish)
+
+TEST(walks_that_are_short_leave_nothing_unforetold)
 {
 	static const unsigned weights[] = {100, 200, 300};
 
@@ -205,9 +203,8 @@ static void reuse(unsigned number)
 	}
 }
 
-static void a_piece_that_is_used_again_is_another_one(void **state)
+TEST(a_piece_that_is_used_again_is_another_one)
 {
-	(void)state;
 	n_looked = n_far = 0;
 	begin_with(20, true);
 	steps(12, NULL);
@@ -219,9 +216,8 @@ static void a_piece_that_is_used_again_is_another_one(void **state)
 }
 
 /* Of so many weights none comes far enough. */
-static void a_walk_that_cannot_be_made_is_tried_again(void **state)
+TEST(a_walk_that_cannot_be_made_is_tried_again)
 {
-	(void)state;
 	begin_with(450, true);
 	steps(4, NULL);
 	longest = 0;
@@ -230,23 +226,10 @@ static void a_walk_that_cannot_be_made_is_tried_again(void **state)
 	assert_in_range(longest, 100, 5000);
 }
 
-static void a_walk_costs_no_more_than_its_limit(void **state)
+TEST(a_walk_costs_no_more_than_its_limit)
 {
-	(void)state;
 	begin_with(1000, false);
 	steps(6, NULL);
 	/* The most that is saved up, and the two walks: the one over tensors, and the one over slots. */
 	assert_true(least_credit > -(131072 + 131072 / 4));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(walks_that_are_short_leave_nothing_unforetold, finish),
-	    cmocka_unit_test_teardown(a_piece_that_is_used_again_is_another_one, finish),
-	    cmocka_unit_test_teardown(a_walk_that_cannot_be_made_is_tried_again, finish),
-	    cmocka_unit_test_teardown(a_walk_costs_no_more_than_its_limit, finish),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,10 @@
  * against Belady's rule. The records are of test/gpu: gpt.py, and of spill_jobs.py conv (ResNet-50) and lengths. Copies
  * and kernels are those of replay.
  */
+#include "test/test.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
 #include "shim/plan/move_limits.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define LAUNCH_US 63
 
@@ -50,12 +45,11 @@ static double over_belady(double ratio, uint64_t from, struct run_result *ret_re
 	return over;
 }
 
-static void a_real_job_moves_little_more_than_belady(void **state)
+TEST(a_real_job_moves_little_more_than_belady)
 {
 	const double ratios[] = {1.25, 1.5, 2.0};
 	struct run_result result;
 
-	(void)state;
 	assert_int_equal(replay_model_read(&model, TRACE), 0);
 	for (int i = 0; i < 3; i++) {
 		assert_true(over_belady(ratios[i], model.n_launches - 4 * 1099, &result) <= 1.10);
@@ -67,14 +61,13 @@ static void a_real_job_moves_little_more_than_belady(void **state)
 }
 
 /* The bytes are known from a program of another hand (docs/facts.md, Moving memory: 5.96, 10.0 and 17.1 GB a step). */
-static void the_least_of_the_real_job_is_what_was_reckoned_before(void **state)
+TEST(the_least_of_the_real_job_is_what_was_reckoned_before)
 {
 	const double ratios[] = {1.25, 1.5, 2.0}, least[] = {5.96e9, 10.0e9, 17.1e9};
 	struct job_setting setting = {.budget = UINT64_C(1) << 50, .whole = true};
 	struct replay_steps steps = {.n = 4};
 	struct replay_point point;
 
-	(void)state;
 	assert_int_equal(replay_model_read(&model, TRACE), 0);
 	steps.from = model.n_launches - 4 * 1099;
 	for (int i = 0; i < 3; i++) {
@@ -88,12 +81,11 @@ static void the_least_of_the_real_job_is_what_was_reckoned_before(void **state)
 }
 
 /* 19 steps each, of which the last half counts, as for the bars on a real GPU. 1.10 is missed at 1.25 (1.13). */
-static void a_job_of_other_layers_moves_hardly_more(void **state)
+TEST(a_job_of_other_layers_moves_hardly_more)
 {
 	const double ratios[] = {1.25, 1.5, 2.0}, most[] = {1.19, 1.10, 1.10};
 	struct run_result result;
 
-	(void)state;
 	assert_int_equal(replay_model_read(&model, RESNET_TRACE), 0);
 	for (int i = 0; i < 3; i++)
 		assert_true(over_belady(ratios[i], model.n_launches / 2, &result) <= most[i]);
@@ -104,12 +96,11 @@ static void a_job_of_other_layers_moves_hardly_more(void **state)
  * name the same memory, so what comes next is a guess. 1.10, as for the others, is missed; these hold what is reached
  * (1.29, 1.23, 1.22).
  */
-static void a_job_whose_steps_differ_moves_no_more_than_it_did(void **state)
+TEST(a_job_whose_steps_differ_moves_no_more_than_it_did)
 {
 	const double ratios[] = {1.25, 1.5, 2.0}, most[] = {1.35, 1.3, 1.28};
 	struct run_result result;
 
-	(void)state;
 	assert_int_equal(replay_model_read(&model, LENGTHS_TRACE), 0);
 	for (int i = 0; i < 3; i++)
 		assert_true(over_belady(ratios[i], model.n_launches / 2, &result) <= most[i]);
@@ -188,11 +179,10 @@ static void make_job(enum odd odd)
 }
 
 /* These hold what is reached (1.76, 1.81, 1.32, 2.00). */
-static void odd_steps_cost_no_more_than_they_did(void **state)
+TEST(odd_steps_cost_no_more_than_they_did)
 {
 	const double most[] = {[SKIPS] = 1.85, [VALIDATES] = 1.9, [VARIES] = 1.39, [WANDERS] = 2.1};
 
-	(void)state;
 	for (int odd = 0; odd < ODDS; odd++) {
 		struct run_result result;
 
@@ -203,14 +193,4 @@ static void odd_steps_cost_no_more_than_they_did(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(a_real_job_moves_little_more_than_belady), TEST(the_least_of_the_real_job_is_what_was_reckoned_before),
-	    TEST(a_job_of_other_layers_moves_hardly_more),  TEST(a_job_whose_steps_differ_moves_no_more_than_it_did),
-	    TEST(odd_steps_cost_no_more_than_they_did),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

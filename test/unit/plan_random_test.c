@@ -1,15 +1,10 @@
 /*
  * plan_random_test.c: what the plan answers in a random program, against a plain record of all of it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 
 #include "shim/plan/plan.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define PIECES  300
@@ -164,9 +159,8 @@ static void model_move(struct model *model)
 	plan_set(plan, piece, 1 + (uint32_t)seed_below(&model->seed, 16), model->place[piece]);
 }
 
-static void answers_are_right_for_a_random_program(void **state)
+TEST(answers_are_right_for_a_random_program)
 {
-	(void)state;
 	struct model model = {.seed = seed_start(__func__), .plan = plan_new(PLAN_BESIDE_KERNELS)};
 
 	model.named = calloc(LONGEST + 1000, sizeof(*model.named));
@@ -187,13 +181,4 @@ static void answers_are_right_for_a_random_program(void **state)
 	assert_true(model.known > model.checks / 2); /* or little was tested */
 	plan_free(model.plan);
 	free(model.named);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(answers_are_right_for_a_random_program),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

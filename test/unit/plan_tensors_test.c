@@ -2,13 +2,8 @@
  * plan_tensors_test.c: what the plan foretells of a program with another length of sequences in each step, with what
  * its allocator reports and without.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/plan_internal.h"
+#include "test/test.h"
 #include "test/unit/even_pieces.h"
 #include "test/unit/length_job.h"
 #include "test/unit/seed.h"
@@ -159,14 +154,15 @@ static int plans_end(void **state)
 	return 0;
 }
 
+EACH_TEST(plans_begin, plans_end)
+
 /* ---- what is foretold ---- */
 
 /* The lengths come in an order that repeats, but two of them follow others than before. */
-static void lengths_that_repeat(void **state)
+TEST(lengths_that_repeat)
 {
 	static const unsigned lengths[] = {8, 4, 6, 5};
 
-	(void)state;
 	for (unsigned i = 0; i < 40; i++) {
 		if (i == 16)
 			n_uses = n_right = n_right_deaf = 0;
@@ -179,9 +175,8 @@ static void lengths_that_repeat(void **state)
 	assert_true(4 * wrong < wrong_deaf);
 }
 
-static void equal_steps_are_as_without(void **state)
+TEST(equal_steps_are_as_without)
 {
-	(void)state;
 	for (unsigned i = 0; i < 8; i++)
 		step(6);
 	alike = true;
@@ -193,9 +188,8 @@ static void equal_steps_are_as_without(void **state)
 
 static struct seed seed;
 
-static void another_rule_changes_nothing(void **state)
+TEST(another_rule_changes_nothing)
 {
-	(void)state;
 	seed = seed_start("plan_tensors");
 	alike = true;
 	job.anywhere = &seed;
@@ -205,9 +199,8 @@ static void another_rule_changes_nothing(void **state)
 	assert_in_range(plan->tensors.future.round, 2, 20);
 }
 
-static void what_is_no_allocators_any_more(void **state)
+TEST(what_is_no_allocators_any_more)
 {
-	(void)state;
 	for (unsigned i = 0; i < 8; i++)
 		step(4 + i % 3);
 	plan_forget(plan, 0, UINT64_MAX);
@@ -216,17 +209,4 @@ static void what_is_no_allocators_any_more(void **state)
 	alike = true;
 	for (unsigned i = 0; i < 4; i++)
 		step(6);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, plans_begin, plans_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(lengths_that_repeat),
-	    TEST(equal_steps_are_as_without),
-	    TEST(another_rule_changes_nothing),
-	    TEST(what_is_no_allocators_any_more),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

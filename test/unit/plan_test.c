@@ -2,12 +2,7 @@
  * plan_test.c: what the plan answers, by example (on whole jobs: plan_jobs_test.c). The linker sends calloc and
  * realloc through here (-Wl,--wrap), to let memory run out.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "test/test.h"
 #include "test/unit/failing_alloc.h"
 
 #include <string.h>
@@ -53,9 +48,8 @@ static bool one_busy(void *argument, uint32_t piece)
 	return piece == *(uint32_t *)argument;
 }
 
-static void uses_are_foretold_by_the_step_before(void **state)
+TEST(uses_are_foretold_by_the_step_before)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_HOST);
 
 	assert_true(plan_knows(plan));
@@ -80,9 +74,8 @@ static uint32_t wandering(unsigned step, uint32_t i)
 	return layer % 3 ? 1000 * (1 + step) + 10 * ((layer * 7 + step) % N_STEP) : 10 * layer;
 }
 
-static void other_memory_is_used_as_that_in_whose_place_it_is(void **state)
+TEST(other_memory_is_used_as_that_in_whose_place_it_is)
 {
-	(void)state;
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t piece;
 	uint64_t when;
@@ -115,9 +108,8 @@ static void other_memory_is_used_as_that_in_whose_place_it_is(void **state)
 	plan_free(plan);
 }
 
-static void fetches_come_in_the_order_of_use(void **state)
+TEST(fetches_come_in_the_order_of_use)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_HOST);
 	uint32_t piece;
 	uint64_t when;
@@ -139,9 +131,8 @@ static void fetches_come_in_the_order_of_use(void **state)
 	plan_free(plan);
 }
 
-static void looking_ahead_ends_at_the_limit(void **state)
+TEST(looking_ahead_ends_at_the_limit)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_HOST);
 	uint32_t piece;
 	uint64_t when;
@@ -168,9 +159,8 @@ static void looking_ahead_ends_at_the_limit(void **state)
 }
 
 /* Brought in, not used, and sent out again: so it goes where the past only seems to tell the future. */
-static void looking_ahead_in_vain_ends(void **state)
+TEST(looking_ahead_in_vain_ends)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_HOST);
 	uint32_t piece;
 	uint64_t when;
@@ -206,9 +196,8 @@ static void looking_ahead_in_vain_ends(void **state)
 	plan_free(plan);
 }
 
-static void the_victim_is_used_farthest_from_now(void **state)
+TEST(the_victim_is_used_farthest_from_now)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_DEVICE);
 	uint32_t piece;
 
@@ -231,9 +220,8 @@ static void the_victim_is_used_farthest_from_now(void **state)
 	plan_free(plan);
 }
 
-static void busy_pieces_stay_and_come_back(void **state)
+TEST(busy_pieces_stay_and_come_back)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_DEVICE);
 	uint32_t piece, busy = 390;
 
@@ -245,9 +233,8 @@ static void busy_pieces_stay_and_come_back(void **state)
 	plan_free(plan);
 }
 
-static void a_piece_of_the_wanted_size_is_preferred(void **state)
+TEST(a_piece_of_the_wanted_size_is_preferred)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_DEVICE);
 	uint32_t piece;
 
@@ -261,9 +248,8 @@ static void a_piece_of_the_wanted_size_is_preferred(void **state)
 }
 
 /* Of many that are as good as each other one of the wanted size goes; not in gaps when it is far from the best. */
-static void a_dead_piece_is_preferred_unless_it_is_needed_much_sooner(void **state)
+TEST(a_dead_piece_is_preferred_unless_it_is_needed_much_sooner)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_DEVICE);
 	uint32_t piece;
 
@@ -291,9 +277,8 @@ static void a_dead_piece_is_preferred_unless_it_is_needed_much_sooner(void **sta
 	plan_free(plan);
 }
 
-static void without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_later(void **state)
+TEST(without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_later)
 {
-	(void)state;
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t piece;
 
@@ -312,9 +297,8 @@ static void without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_l
 }
 
 /* A step of 200 submissions, each of another piece. */
-static void a_dead_piece_is_fetched_shortly_before_its_use(void **state)
+TEST(a_dead_piece_is_fetched_shortly_before_its_use)
 {
-	(void)state;
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t piece;
 	uint64_t when;
@@ -351,9 +335,8 @@ static void a_dead_piece_is_fetched_shortly_before_its_use(void **state)
 	plan_free(plan);
 }
 
-static void in_gaps_the_size_counts_for_less(void **state)
+TEST(in_gaps_the_size_counts_for_less)
 {
-	(void)state;
 	for (enum plan_way way = PLAN_BESIDE_KERNELS; way <= PLAN_IN_GAPS; way++) {
 		struct plan *plan = plan_new(way);
 		uint32_t piece;
@@ -372,9 +355,8 @@ static void in_gaps_the_size_counts_for_less(void **state)
 }
 
 /* One of the wanted size that is needed in five eighths of the time in which the best is: to peers alone. */
-static void to_peers_the_size_counts_for_more(void **state)
+TEST(to_peers_the_size_counts_for_more)
 {
-	(void)state;
 	for (enum plan_way way = PLAN_BESIDE_KERNELS; way <= PLAN_TO_PEERS; way++) {
 		struct plan *plan = stepping_by(way, 3, PLAN_DEVICE);
 		uint32_t piece;
@@ -390,9 +372,8 @@ static void to_peers_the_size_counts_for_more(void **state)
 }
 
 /* What comes again after 80,000 submissions is known, and nothing is measured for as long as that. */
-static void a_span_is_a_period_that_is_not_too_long(void **state)
+TEST(a_span_is_a_period_that_is_not_too_long)
 {
-	(void)state;
 	enum { LONG = 80000 };
 	struct plan *plan = stepping(3, PLAN_DEVICE);
 
@@ -407,9 +388,8 @@ static void a_span_is_a_period_that_is_not_too_long(void **state)
 	plan_free(plan);
 }
 
-static void without_a_future_the_longest_unused_goes(void **state)
+TEST(without_a_future_the_longest_unused_goes)
 {
-	(void)state;
 	struct plan *plan = stepping(1, PLAN_DEVICE);
 	uint32_t piece;
 	uint64_t when;
@@ -431,9 +411,8 @@ static void without_a_future_the_longest_unused_goes(void **state)
 }
 
 /* A captured step, again and again: it runs with the rest on the host, at once. */
-static void what_names_more_than_fits_does_not_wait_for_itself(void **state)
+TEST(what_names_more_than_fits_does_not_wait_for_itself)
 {
-	(void)state;
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t pieces[N_STEP], piece;
 	uint32_t loss = 10 * N_STEP + 10;
@@ -454,14 +433,13 @@ static void what_names_more_than_fits_does_not_wait_for_itself(void **state)
  * Sixteen runs of submissions, each always the same, in an order that is never the same: where the program stands lies
  * ever further back, and changes with each run. All that is foreseen from there cannot be walked over each time.
  */
-static void a_long_past_is_no_reason_to_know_nothing(void **state)
+TEST(a_long_past_is_no_reason_to_know_nothing)
 {
 	enum { RUNS = 16, SUBMISSIONS = 300, NAMES = 16, FIRST = 100, MORE = 100 };
 	struct seed seed = seed_start("a_long_past_is_no_reason_to_know_nothing");
 	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	unsigned known = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < FIRST + MORE; i++) {
 		uint32_t run = (uint32_t)(seed_next(&seed) % RUNS);
 
@@ -479,9 +457,8 @@ static void a_long_past_is_no_reason_to_know_nothing(void **state)
 	plan_free(plan);
 }
 
-static void a_piece_that_is_gone_is_forgotten_until_it_comes_back(void **state)
+TEST(a_piece_that_is_gone_is_forgotten_until_it_comes_back)
 {
-	(void)state;
 	struct plan *plan = stepping(3, PLAN_HOST);
 	uint32_t piece;
 	uint64_t when;
@@ -502,9 +479,8 @@ static void a_piece_that_is_gone_is_forgotten_until_it_comes_back(void **state)
 	plan_free(plan);
 }
 
-static void without_memory_nothing_breaks(void **state)
+TEST(without_memory_nothing_breaks)
 {
-	(void)state;
 	for (unsigned every = 1; every < 12; every++) {
 		fail_every = every;
 		struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
@@ -521,31 +497,4 @@ static void without_memory_nothing_breaks(void **state)
 		plan_free(plan);
 	}
 	fail_every = 0;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(uses_are_foretold_by_the_step_before),
-	    cmocka_unit_test(other_memory_is_used_as_that_in_whose_place_it_is),
-	    cmocka_unit_test(fetches_come_in_the_order_of_use),
-	    cmocka_unit_test(looking_ahead_ends_at_the_limit),
-	    cmocka_unit_test(looking_ahead_in_vain_ends),
-	    cmocka_unit_test(the_victim_is_used_farthest_from_now),
-	    cmocka_unit_test(busy_pieces_stay_and_come_back),
-	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),
-	    cmocka_unit_test(a_dead_piece_is_preferred_unless_it_is_needed_much_sooner),
-	    cmocka_unit_test(without_a_future_a_dead_piece_is_preferred_unless_it_was_used_much_later),
-	    cmocka_unit_test(a_dead_piece_is_fetched_shortly_before_its_use),
-	    cmocka_unit_test(in_gaps_the_size_counts_for_less),
-	    cmocka_unit_test(to_peers_the_size_counts_for_more),
-	    cmocka_unit_test(a_span_is_a_period_that_is_not_too_long),
-	    cmocka_unit_test(without_a_future_the_longest_unused_goes),
-	    cmocka_unit_test(what_names_more_than_fits_does_not_wait_for_itself),
-	    cmocka_unit_test(a_long_past_is_no_reason_to_know_nothing),
-	    cmocka_unit_test(a_piece_that_is_gone_is_forgotten_until_it_comes_back),
-	    cmocka_unit_test(without_memory_nothing_breaks),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

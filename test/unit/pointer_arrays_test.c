@@ -3,12 +3,6 @@
  * test's own. A heap lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe"
  * pipe2() as well.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -23,6 +17,7 @@
 
 #include "shim/base/log.h"
 #include "shim/submit/pointer_arrays.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define HEAP  ((CUdeviceptr)0x200000000000)

@@ -1,15 +1,10 @@
 /*
  * pointer_reach_test.c: how far a pointer reaches into memory that the program has mapped itself, by births.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdbool.h>
 
 #include "shim/lifetimes/crossings.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define MIB   ((uint64_t)1 << 20)
@@ -32,6 +27,8 @@ static int end(void **state)
 	return 0;
 }
 
+EACH_TEST(begin, end)
+
 static bool is_found(uint64_t at, uint64_t first, uint64_t last)
 {
 	struct live_range range;
@@ -46,9 +43,8 @@ static bool is_none(uint64_t at)
 	return !crossings_find(reach, at, &range);
 }
 
-static void range_is_found_from_each_of_its_bytes(void **state)
+TEST(range_is_found_from_each_of_its_bytes)
 {
-	(void)state;
 	assert_true(is_none(0) && is_none(5 * MIB) && is_none(BYTES - 1) && is_none(BYTES) && is_none(UINT64_MAX));
 	crossings_born(reach, 3 * MIB, 9 * MIB + 512);
 	for (uint64_t at = 3 * MIB; at < 9 * MIB + 512; at += 512)
@@ -63,9 +59,8 @@ static void range_is_found_from_each_of_its_bytes(void **state)
 		    is_found(9 * MIB + 512, 9 * MIB + 512, 30 * MIB));
 }
 
-static void what_begins_and_ends_with_units_reaches_no_further(void **state)
+TEST(what_begins_and_ends_with_units_reaches_no_further)
 {
-	(void)state;
 	crossings_born(reach, 4 * MIB, 8 * MIB);
 	crossings_born(reach, 8 * MIB, 12 * MIB);
 	crossings_born(reach, 12 * MIB, 14 * MIB);
@@ -81,9 +76,8 @@ static void what_begins_and_ends_with_units_reaches_no_further(void **state)
 }
 
 /* What is born takes the place of what has died; what has not been taken may be found as it was, but not from here. */
-static void what_is_born_is_found_and_not_what_was_there(void **state)
+TEST(what_is_born_is_found_and_not_what_was_there)
 {
-	(void)state;
 	crossings_born(reach, MIB, 30 * MIB);
 	crossings_born(reach, 5 * MIB, 5 * MIB + 1024);
 	assert_true(is_none(5 * MIB) && is_none(5 * MIB + 1023));
@@ -92,18 +86,16 @@ static void what_is_born_is_found_and_not_what_was_there(void **state)
 	assert_true(is_found(29 * MIB, MIB, 30 * MIB));
 }
 
-static void what_is_longer_than_can_be_kept_is_doubted(void **state)
+TEST(what_is_longer_than_can_be_kept_is_doubted)
 {
-	(void)state;
 	crossings_born(reach, 0, (UINT64_C(256) << 30) - 512);
 	assert_true(is_found(MIB, 0, (UINT64_C(256) << 30) - 512) && !crossings_is_all_doubted(reach));
 	crossings_born(reach, 0, UINT64_C(256) << 30);
 	assert_true(crossings_is_all_doubted(reach) && crossings_is_doubted(reach, 64 * MIB));
 }
 
-static void doubt_lasts_until_the_space_is_reserved_anew(void **state)
+TEST(doubt_lasts_until_the_space_is_reserved_anew)
 {
-	(void)state;
 	crossings_doubt(reach, 64 * MIB);
 	assert_true(crossings_is_doubted(reach, 64 * MIB) && !crossings_is_doubted(reach, 66 * MIB));
 	crossings_born(reach, 65 * MIB, 70 * MIB);
@@ -149,9 +141,8 @@ static void check_one(const struct live_range *range)
 	assert_true(crosses ? is_found(at, range->begin, range->end) : is_none(at));
 }
 
-static void what_is_alive_is_found_whatever_was_there_before(void **state)
+TEST(what_is_alive_is_found_whatever_was_there_before)
 {
-	(void)state;
 	seed = seed_start("pointer_reach_test");
 	n_alive = 0;
 	for (unsigned i = 0; i < OPERATIONS; i++) {
@@ -185,9 +176,8 @@ static bool is_unknown(uint64_t at)
 	return !crossings_reach(reach, at, &range);
 }
 
-static void a_watched_range_knows_what_is_alive(void **state)
+TEST(a_watched_range_knows_what_is_alive)
 {
-	(void)state;
 	crossings_born(reach, 11 * MIB, 12 * MIB);
 	assert_true(is_unknown(11 * MIB));
 	assert_true(crossings_watch(reach, 10 * MIB, 30 * MIB));
@@ -220,7 +210,7 @@ static void a_watched_range_knows_what_is_alive(void **state)
 enum { WATCHED_UNITS = 16, GRAINS_OF_UNIT = 4096 };
 
 /* Births and deaths by chance, against a byte for each 512 bytes: the number of the range that is alive there. */
-static void what_is_watched_is_known_as_long_as_it_is_alive(void **state)
+TEST(what_is_watched_is_known_as_long_as_it_is_alive)
 {
 	static uint16_t owner[WATCHED_UNITS * GRAINS_OF_UNIT];
 	struct {
@@ -228,7 +218,6 @@ static void what_is_watched_is_known_as_long_as_it_is_alive(void **state)
 	} ranges[200] = {0};
 	uint64_t base = 64 * MIB;
 
-	(void)state;
 	seed = seed_start("pointer_reach_test, watched");
 	assert_true(crossings_watch(reach, base, base + WATCHED_UNITS * 2 * MIB));
 	for (unsigned step = 0; step < 3000; step++) {
@@ -269,20 +258,4 @@ static void what_is_watched_is_known_as_long_as_it_is_alive(void **state)
 			assert_true(range.end - range.begin <= (last - begin > 2 * MIB ? last - begin : 2 * MIB));
 		}
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(range_is_found_from_each_of_its_bytes, begin, end),
-	    cmocka_unit_test_setup_teardown(what_begins_and_ends_with_units_reaches_no_further, begin, end),
-	    cmocka_unit_test_setup_teardown(what_is_born_is_found_and_not_what_was_there, begin, end),
-	    cmocka_unit_test_setup_teardown(what_is_longer_than_can_be_kept_is_doubted, begin, end),
-	    cmocka_unit_test_setup_teardown(doubt_lasts_until_the_space_is_reserved_anew, begin, end),
-	    cmocka_unit_test_setup_teardown(what_is_alive_is_found_whatever_was_there_before, begin, end),
-	    cmocka_unit_test_setup_teardown(a_watched_range_knows_what_is_alive, begin, end),
-	    cmocka_unit_test_setup_teardown(what_is_watched_is_known_as_long_as_it_is_alive, begin, end),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /*
  * policy_decide_test.c: the rule that wins is the first that matches, for any rules.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "policy/parse.h"
+#include "test/test.h"
 
 #define MIB (1ull << 20)
 
@@ -69,13 +64,12 @@ static void naive_make(struct naive *rule)
 
 static unsigned seed;
 
-static void random_conditions_decide_as_a_naive_reading_does(void **state)
+TEST(random_conditions_decide_as_a_naive_reading_does)
 {
 	enum { N = 60 };
 	struct naive rules[N];
 	char *text = malloc(N * 128);
 
-	(void)state;
 	print_message("seed %u (SPILLWAY_SEED repeats it)\n", seed);
 	srandom(seed);
 	for (int round = 0; round < 50; round++) {
@@ -103,7 +97,7 @@ static void random_conditions_decide_as_a_naive_reading_does(void **state)
 	free(text);
 }
 
-static void a_thousand_rules_are_decided_right_and_fast(void **state)
+TEST(a_thousand_rules_are_decided_right_and_fast)
 {
 	char *text = malloc(1 << 17), *end = text + sprintf(text, "rules:\n");
 	struct timespec begin, now;
@@ -111,7 +105,6 @@ static void a_thousand_rules_are_decided_right_and_fast(void **state)
 	uint64_t sum = 0;
 	double each;
 
-	(void)state;
 	for (int i = 0; i < 1000; i++)
 		end += sprintf(end, "- {match: {size: == %dKiB}, use: driver}\n", i + 1);
 	policy = good_policy(text);
@@ -135,14 +128,13 @@ static void a_thousand_rules_are_decided_right_and_fast(void **state)
 }
 
 /* With what is known of a library and without it: the same answer, whatever else a rule asks for. */
-static void what_is_known_of_a_library_changes_no_decision(void **state)
+TEST(what_is_known_of_a_library_changes_no_decision)
 {
 	enum { N = 300 };
 	char *text = malloc(N * 160), *end = text + sprintf(text, "rules:\n"), path[64];
 	static const char *const more[] = {"", ", size: < 1MiB", ", live: \">= 1GiB\"", ", thread: t",
 					   ", order: first 3"};
 
-	(void)state;
 	for (int i = 0; i < N; i++)
 		end += sprintf(end, "- {match: {library: ['*lib%d.so', '*x%d?']%s}, use: heap}\n", i / 2, i % 70,
 			       more[i % 5]);
@@ -170,7 +162,7 @@ static void what_is_known_of_a_library_changes_no_decision(void **state)
 	policy_free(policy);
 }
 
-static void memory_of_a_kind_is_decided_about_by_rules_that_name_it(void **state)
+TEST(memory_of_a_kind_is_decided_about_by_rules_that_name_it)
 {
 	struct policy *policy = good_policy("default: deny\nvmm.spill: move\nrules:\n"
 					    "- {use: heap, match: {size: < 1MiB}}\n"
@@ -180,7 +172,6 @@ static void memory_of_a_kind_is_decided_about_by_rules_that_name_it(void **state
 	struct policy_request request = {.device = -1};
 	char why[POLICY_EXPLAIN_BYTES];
 
-	(void)state;
 	for (int api = 0; api < POLICY_API_COUNT; api++) {
 		bool named = !(POLICY_APIS_ANY & 1 << api);
 		request.api = (enum policy_api)api;
@@ -205,14 +196,8 @@ static void memory_of_a_kind_is_decided_about_by_rules_that_name_it(void **state
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(random_conditions_decide_as_a_naive_reading_does),
-	    cmocka_unit_test(a_thousand_rules_are_decided_right_and_fast),
-	    cmocka_unit_test(what_is_known_of_a_library_changes_no_decision),
-	    cmocka_unit_test(memory_of_a_kind_is_decided_about_by_rules_that_name_it),
-	};
 	const char *given = getenv("SPILLWAY_SEED");
 
 	seed = given ? (unsigned)atoi(given) : (unsigned)time(NULL);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

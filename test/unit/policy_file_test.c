@@ -2,12 +2,6 @@
  * policy_file_test.c: policies in files that will not be read, and what messages look like when names in them are long,
  * foreign or many. The linker sends fstat and read through here (-Wl,--wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +11,7 @@
 
 #include "policy/model.h"
 #include "policy/parse.h"
+#include "test/test.h"
 
 int __real_fstat(int fd, struct stat *status);
 int __wrap_fstat(int fd, struct stat *status);
@@ -69,9 +64,8 @@ static const char *problem(const char *name)
 	return text;
 }
 
-static void a_file_that_cannot_be_read_is_said_so(void **state)
+TEST(a_file_that_cannot_be_read_is_said_so)
 {
-	(void)state;
 	assert_string_equal(problem(path), "");
 	fstat_fails = EIO;
 	assert_string_equal(problem(path), "it cannot be read (errno 5); write the path of another file");
@@ -85,9 +79,8 @@ static void a_file_that_cannot_be_read_is_said_so(void **state)
 	assert_int_equal(read_fails, 0);
 }
 
-static void a_file_that_grows_while_it_is_read_is_bounded_all_the_same(void **state)
+TEST(a_file_that_grows_while_it_is_read_is_bounded_all_the_same)
 {
-	(void)state;
 	grows = 2 << 20;
 	assert_string_equal(problem(path),
 			    "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller "
@@ -95,12 +88,11 @@ static void a_file_that_grows_while_it_is_read_is_bounded_all_the_same(void **st
 	grows = 0;
 }
 
-static void of_a_long_path_the_end_is_shown(void **state)
+TEST(of_a_long_path_the_end_is_shown)
 {
 	char name[600] = "/tmp/";
 	struct policy_errors errors;
 
-	(void)state;
 	memset(name + 5, 'a', 300);
 	strcpy(name + 305, "/the-end.yaml");
 	assert_null(policy_read(name, NULL, &errors));
@@ -122,9 +114,8 @@ static const char *of_setting(const char *set)
 	return text;
 }
 
-static void foreign_names_are_shown_as_they_are_and_broken_ones_are_not(void **state)
+TEST(foreign_names_are_shown_as_they_are_and_broken_ones_are_not)
 {
-	(void)state;
 	assert_non_null(strstr(of_setting("\xc3\xbc=1"), "\"\xc3\xbc\""));
 	assert_non_null(strstr(of_setting("\xe2\x82\xac=1"), "\"\xe2\x82\xac\""));
 	assert_non_null(strstr(of_setting("\xf0\x9f\x98\x80=1"), "\"\xf0\x9f\x98\x80\""));
@@ -139,12 +130,11 @@ static void foreign_names_are_shown_as_they_are_and_broken_ones_are_not(void **s
 }
 
 /* Up to the last byte that a name may have it is a good one. */
-static void names_and_patterns_may_have_all_their_bytes(void **state)
+TEST(names_and_patterns_may_have_all_their_bytes)
 {
 	char text[800], name[65], pattern[256];
 	struct policy_errors errors;
 
-	(void)state;
 	memset(name, 'n', 64);
 	memset(pattern, 'p', 255);
 	name[64] = pattern[255] = '\0';
@@ -157,12 +147,11 @@ static void names_and_patterns_may_have_all_their_bytes(void **state)
 }
 
 /* 100 are kept; errors drive warnings out, the first of a file before the last. */
-static void of_many_problems_errors_and_the_first_are_kept(void **state)
+TEST(of_many_problems_errors_and_the_first_are_kept)
 {
 	struct policy_errors errors = {0};
 	char buffer[8];
 
-	(void)state;
 	for (unsigned line = 101; line <= 200; line++)
 		policy_warning_add(&errors, "a", (struct policy_place){line, 1}, "warning");
 	policy_warning_add(&errors, "a", (struct policy_place){300, 1}, "too late");
@@ -190,20 +179,12 @@ static void of_many_problems_errors_and_the_first_are_kept(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_file_that_cannot_be_read_is_said_so),
-	    cmocka_unit_test(a_file_that_grows_while_it_is_read_is_bounded_all_the_same),
-	    cmocka_unit_test(of_a_long_path_the_end_is_shown),
-	    cmocka_unit_test(foreign_names_are_shown_as_they_are_and_broken_ones_are_not),
-	    cmocka_unit_test(names_and_patterns_may_have_all_their_bytes),
-	    cmocka_unit_test(of_many_problems_errors_and_the_first_are_kept),
-	};
 	int fd = mkstemps(path, 5);
 
 	if (fd < 0 || write(fd, "version: 1\n", 11) != 11)
 		return 1;
 	close(fd);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = test_run();
 	unlink(path);
 	return failed;
 }

@@ -5,13 +5,8 @@
 #ifndef UNIT_POLICY_HELP_H
 #define UNIT_POLICY_HELP_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "policy/parse.h"
+#include "test/test.h"
 
 /* A policy without errors and warnings, which the caller frees. set: what SPILLWAY_SET says. */
 struct policy *good_policy(const char *text);

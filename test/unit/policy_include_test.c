@@ -40,6 +40,8 @@ static int leave(void **state)
 	return system(command);
 }
 
+GROUP(enter, leave)
+
 static struct policy *good_file(const char *name)
 {
 	struct policy_errors errors;
@@ -56,12 +58,11 @@ static void expect_problems_of_file(const char *name, const char *expected)
 	expect_problems_of(policy, &errors, expected);
 }
 
-static void included_rules_come_first_and_keys_are_overridden(void **state)
+TEST(included_rules_come_first_and_keys_are_overridden)
 {
 	struct policy_request small = {.bytes = 1}, middle = {.bytes = 2000}, large = {.bytes = 1 << 20};
 	struct policy *policy;
 
-	(void)state;
 	write_file("sub/one.yaml", "spill.mode: off\ndevice.budget: 1GiB\nmanaged.advise: [read-mostly, accessed-by]\n"
 				   "rules: [{name: one, match: {size: < 1KiB}, use: driver}]\n");
 	write_file("sub/two.yaml", "include: one.yaml\ndevice.budget: 2GiB\n"
@@ -84,11 +85,10 @@ static void included_rules_come_first_and_keys_are_overridden(void **state)
 	policy_free(policy);
 }
 
-static void built_in_policies_can_be_included(void **state)
+TEST(built_in_policies_can_be_included)
 {
 	struct policy *policy;
 
-	(void)state;
 	write_file("p.yaml", "include: training-fast\ndevice.budget: 1GiB\n");
 	policy = good_file("p.yaml");
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_FAST);
@@ -99,9 +99,8 @@ static void built_in_policies_can_be_included(void **state)
 				"p.yaml:1:17: error: include: \"heap\" is read already; name each policy once\n");
 }
 
-static void problems_name_their_file_and_stay_together(void **state)
+TEST(problems_name_their_file_and_stay_together)
 {
-	(void)state;
 	write_file("base.yaml", "version: 2\nrules:\n- {use: heap}\n- {use: hep}\n");
 	write_file("p.yaml", "foo: 1\ninclude: base.yaml\nversion: 3\nspill.mode: *a\n");
 	expect_problems_of_file(
@@ -118,9 +117,8 @@ static void problems_name_their_file_and_stay_together(void **state)
 	    "driver or deny\n");
 }
 
-static void a_rule_that_an_included_one_covers_is_warned_of(void **state)
+TEST(a_rule_that_an_included_one_covers_is_warned_of)
 {
-	(void)state;
 	write_file("base.yaml", "rules:\n- {match: {api: malloc}, use: heap}\n- {use: heap}\n");
 	write_file("p.yaml", "include: base.yaml\nrules:\n- {use: driver}\n- {match: {api: malloc}, use: driver}\n");
 	expect_problems_of_file("p.yaml",
@@ -130,9 +128,8 @@ static void a_rule_that_an_included_one_covers_is_warned_of(void **state)
 				"that it matches; move it up or remove it\n");
 }
 
-static void a_circle_is_an_error(void **state)
+TEST(a_circle_is_an_error)
 {
-	(void)state;
 	write_file("p.yaml", "include: p.yaml\n");
 	expect_problems_of_file("p.yaml",
 				"p.yaml:1:10: error: include: \"p.yaml\" is read already, or includes this file; name "
@@ -144,11 +141,10 @@ static void a_circle_is_an_error(void **state)
 				"file; name each file once\n");
 }
 
-static void what_cannot_be_read_is_an_error_at_the_include(void **state)
+TEST(what_cannot_be_read_is_an_error_at_the_include)
 {
 	char text[9000] = "include: /";
 
-	(void)state;
 	write_file("empty.yaml", "");
 	write_file("p.yaml", "include: [none.yaml, sub, [x], '', empty.yaml, 'sub/../none.yaml']\nversion: 1\n");
 	expect_problems_of_file(
@@ -175,11 +171,10 @@ static void what_cannot_be_read_is_an_error_at_the_include(void **state)
 	    "long a path; write a shorter one\n");
 }
 
-static void depth_and_number_of_files_are_bounded(void **state)
+TEST(depth_and_number_of_files_are_bounded)
 {
 	char name[32], text[4096] = "include: [";
 
-	(void)state;
 	for (int i = 0; i <= 9; i++) {
 		char chain[64];
 
@@ -202,11 +197,10 @@ static void depth_and_number_of_files_are_bounded(void **state)
 	    "p.yaml", "p.yaml:1:568: error: include: \"w63.yaml\" is one file too many; a policy may have 64\n");
 }
 
-static void rules_of_all_files_together_are_bounded(void **state)
+TEST(rules_of_all_files_together_are_bounded)
 {
 	char *text = calloc(1, 1 << 20), *end = text + sprintf(text, "rules:\n");
 
-	(void)state;
 	for (int i = 0; i < 6000; i++)
 		end += sprintf(end, "- {match: {size: == %dB}, use: heap}\n", i);
 	write_file("one.yaml", text);
@@ -220,29 +214,11 @@ static void rules_of_all_files_together_are_bounded(void **state)
 	free(text);
 }
 
-static void set_cannot_include(void **state)
+TEST(set_cannot_include)
 {
 	struct policy_errors errors;
 
-	(void)state;
 	assert_null(policy_read("heap", "include=x.yaml", &errors));
 	assert_string_equal(errors.kept[0].text, "include is a list and cannot be set here; write it in a policy file");
 	policy_errors_free(&errors);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(included_rules_come_first_and_keys_are_overridden),
-	    cmocka_unit_test(built_in_policies_can_be_included),
-	    cmocka_unit_test(problems_name_their_file_and_stay_together),
-	    cmocka_unit_test(a_rule_that_an_included_one_covers_is_warned_of),
-	    cmocka_unit_test(a_circle_is_an_error),
-	    cmocka_unit_test(what_cannot_be_read_is_an_error_at_the_include),
-	    cmocka_unit_test(depth_and_number_of_files_are_bounded),
-	    cmocka_unit_test(rules_of_all_files_together_are_bounded),
-	    cmocka_unit_test(set_cannot_include),
-	};
-
-	return cmocka_run_group_tests(tests, enter, leave);
 }

@@ -54,6 +54,8 @@ static int leave(void **state)
 	return system(command);
 }
 
+GROUP(enter, leave)
+
 /* Reads a policy that has no problem. */
 static struct policy *good_read(const char *name, const char *set)
 {
@@ -97,11 +99,10 @@ static struct policy_setting setting_of(const struct policy *policy, const char 
 	return setting;
 }
 
-static void who_names_no_policy_gets_the_machines(void **state)
+TEST(who_names_no_policy_gets_the_machines)
 {
 	struct policy *policy;
 
-	(void)state;
 	machine(NULL);
 	policy = good_read(NULL, NULL);
 	assert_string_equal(policy_name(policy), "heap");
@@ -122,12 +123,11 @@ static void who_names_no_policy_gets_the_machines(void **state)
 	policy_free(policy);
 }
 
-static void no_policy_and_no_setting_exceeds_a_limit(void **state)
+TEST(no_policy_and_no_setting_exceeds_a_limit)
 {
 	struct policy *policy;
 	struct policy_errors errors;
 
-	(void)state;
 	machine("limits:\n  device: {budget: 4GiB, total: 50%}\n  host.budget: 25%\n  host.total: 64GiB\n"
 		"  spill.mode: exact\n");
 	assert_string_equal(problems("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", true),
@@ -172,13 +172,12 @@ static void no_policy_and_no_setting_exceeds_a_limit(void **state)
 	policy_free(policy);
 }
 
-static void a_setting_says_where_it_comes_from_and_what_cut_it(void **state)
+TEST(a_setting_says_where_it_comes_from_and_what_cut_it)
 {
 	struct policy_errors errors;
 	struct policy_setting setting;
 	struct policy *policy;
 
-	(void)state;
 	machine("limits: {device.budget: 4GiB, host.budget: 12.5%}\n");
 	write_file("p.yaml", "version: 1\n\ndevice.budget: 5GiB\nmanaged.advise: [read-mostly]\n");
 	policy = policy_read("./p.yaml", "spill.mode=off", &errors);
@@ -206,7 +205,7 @@ static void a_setting_says_where_it_comes_from_and_what_cut_it(void **state)
 	policy_free(policy);
 }
 
-static void it_is_ignored_if_others_can_write_it(void **state)
+TEST(it_is_ignored_if_others_can_write_it)
 {
 	static const char refused[] = "MACHINE: warning: the file and its folder must be root's, and nobody else may "
 				      "write there; it is ignored, and with it the limits of this machine\n";
@@ -214,7 +213,6 @@ static void it_is_ignored_if_others_can_write_it(void **state)
 	struct policy_errors errors;
 	struct policy *policy;
 
-	(void)state;
 	machine(limits);
 	assert_int_equal(chmod(path, 0646), 0);
 	assert_string_equal(problems("heap", NULL, true), refused);
@@ -242,9 +240,8 @@ static void it_is_ignored_if_others_can_write_it(void **state)
 							"this machine\n");
 }
 
-static void an_error_in_it_is_one_of_every_policy(void **state)
+TEST(an_error_in_it_is_one_of_every_policy)
 {
-	(void)state;
 	machine("limits: {device.budget: auto, host.budget: 1, x: 1}\nspill.mode: fats\n");
 	assert_string_equal(problems("heap", NULL, false), problems(NULL, NULL, false));
 	assert_string_equal(
@@ -260,12 +257,11 @@ static void an_error_in_it_is_one_of_every_policy(void **state)
 	assert_non_null(strstr(problems(NULL, NULL, true), "MACHINE:1:24: warning: rule 2 is unreachable"));
 }
 
-static void limits_elsewhere_limit_nothing(void **state)
+TEST(limits_elsewhere_limit_nothing)
 {
 	struct policy_errors errors;
 	struct policy *policy;
 
-	(void)state;
 	machine("limits: {host.budget: 2GiB}\n");
 	write_file("p.yaml", "host.budget: 3GiB\nlimits:\n  host.budget: 1GiB\n  device.budget: 1GiB\n");
 	assert_string_equal(problems("./p.yaml", NULL, true),
@@ -282,18 +278,4 @@ static void limits_elsewhere_limit_nothing(void **state)
 	expect_problems_set("version: 1", "limits=1",
 			    "SPILLWAY_SET:1:1: error: limits is a map and cannot be set here; write it in a policy "
 			    "file\n");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_names_no_policy_gets_the_machines),
-	    cmocka_unit_test(no_policy_and_no_setting_exceeds_a_limit),
-	    cmocka_unit_test(a_setting_says_where_it_comes_from_and_what_cut_it),
-	    cmocka_unit_test(it_is_ignored_if_others_can_write_it),
-	    cmocka_unit_test(an_error_in_it_is_one_of_every_policy),
-	    cmocka_unit_test(limits_elsewhere_limit_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, enter, leave);
 }

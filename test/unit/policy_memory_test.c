@@ -2,16 +2,11 @@
  * policy_memory_test.c: reading a policy when memory runs out. The linker sends the allocations of the policy module
  * and of libyaml through here (-Wl,--wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "policy/parse.h"
+#include "test/test.h"
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
@@ -90,28 +85,16 @@ static void read_with_failures(const char *text, bool is_good)
 	}
 }
 
-static void one_allocation_that_fails_is_an_error_or_makes_no_difference(void **state)
+TEST(one_allocation_that_fails_is_an_error_or_makes_no_difference)
 {
-	(void)state;
 	lasting = false;
 	read_with_failures(good, true);
 	read_with_failures(bad, false);
 }
 
-static void no_memory_from_some_point_on_is_an_error_or_makes_no_difference(void **state)
+TEST(no_memory_from_some_point_on_is_an_error_or_makes_no_difference)
 {
-	(void)state;
 	lasting = true;
 	read_with_failures(good, true);
 	read_with_failures(bad, false);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(one_allocation_that_fails_is_an_error_or_makes_no_difference),
-	    cmocka_unit_test(no_memory_from_some_point_on_is_an_error_or_makes_no_difference),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,12 +67,11 @@ static struct policy_request random_request(void)
 	};
 }
 
-static void random_rules_are_decided_as_they_are_explained(void **state)
+TEST(random_rules_are_decided_as_they_are_explained)
 {
 	enum { N = 30 };
 	char why[POLICY_EXPLAIN_BYTES];
 
-	(void)state;
 	seed = seed_start("random_rules");
 	for (int round = 0; round < 200; round++) {
 		char text[N * 300] = "rules:\n", *end = text + strlen(text);
@@ -103,13 +102,4 @@ static void random_rules_are_decided_as_they_are_explained(void **state)
 		policy_free(policy);
 		policy_errors_free(&errors);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(random_rules_are_decided_as_they_are_explained),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,11 +27,10 @@ static bool matches(const char *condition, struct policy_request request)
 	return yes;
 }
 
-static void each_api_has_its_word(void **state)
+TEST(each_api_has_its_word)
 {
 	static const char *const words[] = {"malloc", "pitch", "managed", "async", "pool", "host", "vmm"};
 
-	(void)state;
 	for (int i = 0; i < POLICY_API_COUNT; i++) {
 		char condition[64];
 
@@ -45,9 +44,8 @@ static void each_api_has_its_word(void **state)
 	assert_false(matches("api: [async, pool]", (struct policy_request){.api = POLICY_API_MALLOC}));
 }
 
-static void devices_are_numbers_ranges_or_lists(void **state)
+TEST(devices_are_numbers_ranges_or_lists)
 {
-	(void)state;
 	assert_true(matches("device: 0", plain));
 	assert_false(matches("device: 1", plain));
 	assert_true(matches("device: 1 .. 3", (struct policy_request){.device = 3}));
@@ -56,16 +54,15 @@ static void devices_are_numbers_ranges_or_lists(void **state)
 	assert_false(matches("device: [0, 2..4, 62]", (struct policy_request){.device = 1}));
 }
 
-static void a_device_that_is_not_known_matches_only_rules_without_one(void **state)
+TEST(a_device_that_is_not_known_matches_only_rules_without_one)
 {
-	(void)state;
 	assert_false(matches("device: 0 .. 62", (struct policy_request){.device = -1}));
 	assert_false(matches("device: 0 .. 62", (struct policy_request){.device = 63}));
 	assert_true(matches("size: \">= 0\"", (struct policy_request){.device = -1}));
 	assert_true(matches("size: \">= 0\"", (struct policy_request){.device = 63}));
 }
 
-static void order_live_and_pressure_hold_at_their_edges(void **state)
+TEST(order_live_and_pressure_hold_at_their_edges)
 {
 	static const struct {
 		const char *condition;
@@ -89,7 +86,6 @@ static void order_live_and_pressure_hold_at_their_edges(void **state)
 	    {"pressure: device.free 1GiB .. 2GiB", POLICY_NEED_FREE, 2048 * MIB, true},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy_request request = {.known = rows[i].need};
 
@@ -101,7 +97,7 @@ static void order_live_and_pressure_hold_at_their_edges(void **state)
 	}
 }
 
-static void patterns_match_whole_names(void **state)
+TEST(patterns_match_whole_names)
 {
 	static const struct {
 		const char *pattern, *text;
@@ -126,7 +122,6 @@ static void patterns_match_whole_names(void **state)
 	    {"[a]", "a", false},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		char condition[64];
 
@@ -136,11 +131,10 @@ static void patterns_match_whole_names(void **state)
 	}
 }
 
-static void a_text_that_is_not_known_matches_no_pattern(void **state)
+TEST(a_text_that_is_not_known_matches_no_pattern)
 {
 	struct policy_request request = {.library = "lib", .thread = "t", .caller = "a.py:3 in f"};
 
-	(void)state;
 	assert_false(matches("caller: '*'", plain));
 	assert_true(matches("caller: [backward, 'a.py:* in f']", request));
 	assert_false(matches("caller: 'a.py:3'", request));
@@ -152,12 +146,11 @@ static void a_text_that_is_not_known_matches_no_pattern(void **state)
 	assert_false(matches("thread: [x, y], library: lib", request));
 }
 
-static void all_conditions_of_a_rule_must_hold(void **state)
+TEST(all_conditions_of_a_rule_must_hold)
 {
 	struct policy_request request = {.bytes = 5 * MIB, .api = POLICY_API_ASYNC, .device = 1, .thread = "loader 3"};
 	const char *const all = "size: \">= 1MiB\", api: async, device: 1, thread: \"loader*\"";
 
-	(void)state;
 	assert_true(matches(all, request));
 	request.bytes = 1;
 	assert_false(matches(all, request));
@@ -172,13 +165,12 @@ static void all_conditions_of_a_rule_must_hold(void **state)
 	assert_false(matches(all, request));
 }
 
-static void equal_patterns_of_many_rules_are_told_apart_from_others(void **state)
+TEST(equal_patterns_of_many_rules_are_told_apart_from_others)
 {
 	char text[16384] = "rules:\n", *end = text + strlen(text);
 	struct policy_request request = {.library = "lib99", .thread = "lib98"};
 	struct policy *policy;
 
-	(void)state;
 	/* More than are remembered for a request; and the same words as library and as thread. */
 	for (int i = 0; i < 100; i++)
 		end += sprintf(end, "- {match: {library: lib%d, size: < 1KiB}, use: heap}\n", i);
@@ -194,7 +186,7 @@ static void equal_patterns_of_many_rules_are_told_apart_from_others(void **state
 	policy_free(policy);
 }
 
-static void binding_settles_what_concerns_the_process(void **state)
+TEST(binding_settles_what_concerns_the_process)
 {
 	static const char text[] = "rules:\n"
 				   "- {match: {process: \"py*\", thread: t}, use: driver}\n"
@@ -203,7 +195,6 @@ static void binding_settles_what_concerns_the_process(void **state)
 	struct policy_request request = {.thread = "t"};
 	char why[POLICY_EXPLAIN_BYTES];
 
-	(void)state;
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
 	assert_false(policy_explain(policy, 0, &request, why));
@@ -244,7 +235,7 @@ static bool of_rank(const char *condition, int64_t rank, char why[POLICY_EXPLAIN
 	return yes;
 }
 
-static void a_rule_may_be_about_some_ranks(void **state)
+TEST(a_rule_may_be_about_some_ranks)
 {
 	static const struct {
 		const char *condition, *ranks; /* of the first ten, those that it is about */
@@ -266,7 +257,6 @@ static void a_rule_may_be_about_some_ranks(void **state)
 	};
 	char why[POLICY_EXPLAIN_BYTES], got[16];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		size_t n = 0;
 
@@ -286,11 +276,10 @@ static void a_rule_may_be_about_some_ranks(void **state)
 	assert_string_equal(why, "the process has no rank; the rule wants 0 or 2");
 }
 
-static void a_rule_of_another_rank_needs_nothing(void **state)
+TEST(a_rule_of_another_rank_needs_nothing)
 {
 	struct policy *policy = good_policy("rules:\n- {match: {rank: 1, api: host, thread: t}, use: deny}\n");
 
-	(void)state;
 	policy_bind(policy, NULL, NULL, 0);
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
 	assert_false(policy_decides(policy, POLICY_API_HOST));
@@ -300,7 +289,7 @@ static void a_rule_of_another_rank_needs_nothing(void **state)
 	policy_free(policy);
 }
 
-static void only_what_rules_ask_for_is_needed(void **state)
+TEST(only_what_rules_ask_for_is_needed)
 {
 	static const struct {
 		const char *condition;
@@ -317,7 +306,6 @@ static void only_what_rules_ask_for_is_needed(void **state)
 	    {"caller: x", POLICY_NEED_CALLER},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		char text[200];
 		struct policy *policy;
@@ -329,7 +317,7 @@ static void only_what_rules_ask_for_is_needed(void **state)
 	}
 }
 
-static void a_decision_lists_the_uses_in_order(void **state)
+TEST(a_decision_lists_the_uses_in_order)
 {
 	struct policy *policy = good_policy("rules:\n"
 					    "- {match: {size: < 1MiB}, use: managed, fallback: [system, heap, deny], "
@@ -339,7 +327,6 @@ static void a_decision_lists_the_uses_in_order(void **state)
 	struct policy_request small = {.bytes = 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB};
 	struct policy_decision decision = policy_decide(policy, &small);
 
-	(void)state;
 	assert_int_equal(decision.n_uses, 4);
 	assert_int_equal(decision.use, POLICY_USE_MANAGED);
 	assert_memory_equal(
@@ -362,7 +349,7 @@ static void a_decision_lists_the_uses_in_order(void **state)
 	policy_free(policy);
 }
 
-static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
+TEST(a_rule_takes_the_files_settings_where_it_has_none)
 {
 	struct policy *policy = good_policy("rules:\n"
 					    "- {match: {size: < 1MiB}, use: managed, managed: {prefetch: on-alloc}, "
@@ -373,7 +360,6 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 	struct policy_request small = {.bytes = 1}, large = {.bytes = MIB};
 	struct policy_decision decision = policy_decide(policy, &small);
 
-	(void)state;
 	assert_int_equal(decision.managed->advise, 1 << POLICY_ADVISE_PREFERRED_HOST | 1 << POLICY_ADVISE_READ_MOSTLY);
 	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_ON_ALLOC);
 	assert_false(decision.system->register_pages);
@@ -386,12 +372,11 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 	policy_free(policy);
 }
 
-static void keys_of_the_file_are_read(void **state)
+TEST(keys_of_the_file_are_read)
 {
 	struct policy *policy = good_policy("observe: yes\nheap: {chunk: 8MiB, release_threshold: 0}\n"
 					    "async: {use: heap, release_threshold: 2GiB}\ndefault: managed\n");
 
-	(void)state;
 	assert_true(policy_settings(policy)->observe);
 	assert_true(policy_settings(policy)->heap_chunk.value == 8 * MIB);
 	assert_true(policy_settings(policy)->heap_release_threshold.kind == POLICY_SIZE_BYTES);
@@ -402,7 +387,7 @@ static void keys_of_the_file_are_read(void **state)
 	policy_free(policy);
 }
 
-static void shipped_policies_send_to_the_heap_what_pools_cannot_serve(void **state)
+TEST(shipped_policies_send_to_the_heap_what_pools_cannot_serve)
 {
 	static const struct {
 		const char *name;
@@ -414,7 +399,6 @@ static void shipped_policies_send_to_the_heap_what_pools_cannot_serve(void **sta
 	    {"passthrough", POLICY_ASYNC_DRIVER}, {"observe", POLICY_ASYNC_DRIVER},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct policy_errors errors;
 		struct policy *policy = policy_read(rows[i].name, NULL, &errors);
@@ -432,12 +416,11 @@ static void shipped_policies_send_to_the_heap_what_pools_cannot_serve(void **sta
 	policy_free(policy);
 }
 
-static void shipped_policies_leave_communication_libraries_to_the_driver(void **state)
+TEST(shipped_policies_leave_communication_libraries_to_the_driver)
 {
 	static const char *const libraries[] = {"/usr/lib/libnccl.so.2", "libucp.so.0", "/x/libuct_cuda.so",
 						"libucm.so", "/opt/nvshmem_bootstrap.so"};
 
-	(void)state;
 	for (const char *const *name = policy_builtin_names(); *name; name++) {
 		struct policy_errors errors;
 		struct policy *policy = policy_read(*name, NULL, &errors);
@@ -455,36 +438,10 @@ static void shipped_policies_leave_communication_libraries_to_the_driver(void **
 	}
 }
 
-static void names_and_sizes_can_be_read_alone(void **state)
-{
-	enum policy_api api = POLICY_API_VMM;
-	char why[POLICY_EXPLAIN_BYTES];
-	uint64_t bytes = 7;
-
-	(void)state;
-	assert_true(policy_api_read("pool", &api, why));
-	assert_int_equal(api, POLICY_API_POOL);
-	assert_false(policy_api_read("poool", &api, why));
-	assert_string_equal(why, "\"poool\" is unknown; did you mean pool? Write malloc, pitch, managed, async, pool, "
-				 "host or vmm");
-	assert_true(policy_bytes_read("1.5KiB", &bytes, why));
-	assert_int_equal(bytes, 1536);
-	assert_false(policy_bytes_read("", &bytes, why));
-	assert_string_equal(why, "has no value; write 64MiB");
-	assert_false(policy_bytes_read("1%", &bytes, why));
-	assert_int_equal(bytes, 1536);
-	assert_string_equal(policy_place_name(POLICY_PLACE_HOST), "host");
-	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_ON_ALLOC), "on-alloc");
-	assert_string_equal(policy_advise_name(POLICY_ADVISE_ACCESSED_BY), "accessed-by");
-	assert_string_equal(policy_use_name(POLICY_USE_DENY), "deny");
-	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
-}
-
-static void host_memory_is_pinned_ahead_for_all_or_for_so_much(void **state)
+TEST(host_memory_is_pinned_ahead_for_all_or_for_so_much)
 {
 	struct policy *policy = good_policy("host.pin_ahead: auto\n");
 
-	(void)state;
 	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_AUTO);
 	policy_free(policy);
 	policy = good_policy("version: 1\n");
@@ -509,7 +466,7 @@ static void host_memory_is_pinned_ahead_for_all_or_for_so_much(void **state)
 			"p.yaml:1:17: error: host.pin_ahead: a share is not taken here; write bytes, as in 64MiB\n");
 }
 
-static void how_processes_take_turns(void **state)
+TEST(how_processes_take_turns)
 {
 	struct policy *standard = good_policy("control: no\n");
 	struct policy *policy =
@@ -518,7 +475,6 @@ static void how_processes_take_turns(void **state)
 	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}, queue: yes}\n");
 	struct policy *queued = good_policy("share.queue: 10min\n");
 
-	(void)state;
 	assert_int_equal(policy_settings(standard)->turns.mode, POLICY_TURNS_OFF);
 	assert_int_equal(policy_settings(standard)->turns.weight, 1);
 	assert_string_equal(policy_settings(standard)->turns.job, "");
@@ -540,30 +496,26 @@ static void how_processes_take_turns(void **state)
 	policy_free(nested);
 }
 
-int main(void)
+TEST(names_and_sizes_can_be_read_alone)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_api_has_its_word),
-	    cmocka_unit_test(devices_are_numbers_ranges_or_lists),
-	    cmocka_unit_test(a_device_that_is_not_known_matches_only_rules_without_one),
-	    cmocka_unit_test(order_live_and_pressure_hold_at_their_edges),
-	    cmocka_unit_test(patterns_match_whole_names),
-	    cmocka_unit_test(a_text_that_is_not_known_matches_no_pattern),
-	    cmocka_unit_test(all_conditions_of_a_rule_must_hold),
-	    cmocka_unit_test(equal_patterns_of_many_rules_are_told_apart_from_others),
-	    cmocka_unit_test(binding_settles_what_concerns_the_process),
-	    cmocka_unit_test(a_rule_may_be_about_some_ranks),
-	    cmocka_unit_test(a_rule_of_another_rank_needs_nothing),
-	    cmocka_unit_test(only_what_rules_ask_for_is_needed),
-	    cmocka_unit_test(a_decision_lists_the_uses_in_order),
-	    cmocka_unit_test(a_rule_takes_the_files_settings_where_it_has_none),
-	    cmocka_unit_test(keys_of_the_file_are_read),
-	    cmocka_unit_test(shipped_policies_send_to_the_heap_what_pools_cannot_serve),
-	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
-	    cmocka_unit_test(host_memory_is_pinned_ahead_for_all_or_for_so_much),
-	    cmocka_unit_test(how_processes_take_turns),
-	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
-	};
+	enum policy_api api = POLICY_API_VMM;
+	char why[POLICY_EXPLAIN_BYTES];
+	uint64_t bytes = 7;
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	assert_true(policy_api_read("pool", &api, why));
+	assert_int_equal(api, POLICY_API_POOL);
+	assert_false(policy_api_read("poool", &api, why));
+	assert_string_equal(why, "\"poool\" is unknown; did you mean pool? Write malloc, pitch, managed, async, pool, "
+				 "host or vmm");
+	assert_true(policy_bytes_read("1.5KiB", &bytes, why));
+	assert_int_equal(bytes, 1536);
+	assert_false(policy_bytes_read("", &bytes, why));
+	assert_string_equal(why, "has no value; write 64MiB");
+	assert_false(policy_bytes_read("1%", &bytes, why));
+	assert_int_equal(bytes, 1536);
+	assert_string_equal(policy_place_name(POLICY_PLACE_HOST), "host");
+	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_ON_ALLOC), "on-alloc");
+	assert_string_equal(policy_advise_name(POLICY_ADVISE_ACCESSED_BY), "accessed-by");
+	assert_string_equal(policy_use_name(POLICY_USE_DENY), "deny");
+	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
 }

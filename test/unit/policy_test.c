@@ -21,7 +21,7 @@ static struct policy *read_policy(const char *text, const char *set, struct poli
 	return policy_read_text("p.yaml", text, strlen(text), set, errors);
 }
 
-static void every_standard_value_of_the_key_table_can_be_read(void **state)
+TEST(every_standard_value_of_the_key_table_can_be_read)
 {
 	const struct policy_keys *const tables[] = {&policy_file_keys, &policy_rule_keys};
 	union {
@@ -30,7 +30,6 @@ static void every_standard_value_of_the_key_table_can_be_read(void **state)
 	} target;
 	char why[POLICY_MAX_WHY];
 
-	(void)state;
 	for (size_t t = 0; t < 2; t++)
 		for (size_t i = 0; i < tables[t]->n; i++) {
 			const struct policy_key *key = &tables[t]->keys[i];
@@ -41,7 +40,7 @@ static void every_standard_value_of_the_key_table_can_be_read(void **state)
 		}
 }
 
-static void nested_and_dotted_keys_mean_the_same(void **state)
+TEST(nested_and_dotted_keys_mean_the_same)
 {
 	static const char *const texts[] = {
 	    "device: {budget: 4GiB}\nhost:\n  budget: 50%\nspill: {mode: off}\nreport: {capacity: device+host, "
@@ -53,7 +52,6 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 	    "report: none\ndevice.budget: 4GiB\nhost.budget: 50%\nspill.mode: off\nreport.capacity: device+host\n",
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		struct policy *policy = good_policy(texts[i]);
 
@@ -68,11 +66,10 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 	}
 }
 
-static void what_processes_share_is_a_size_and_with_whom(void **state)
+TEST(what_processes_share_is_a_size_and_with_whom)
 {
 	struct policy *policy = good_policy("host: {share: off, total: 64GiB}\n");
 
-	(void)state;
 	assert_int_equal(policy_settings(policy)->host_share, POLICY_SHARE_OFF);
 	assert_true(policy_settings(policy)->host_total.kind == POLICY_SIZE_BYTES);
 	assert_true(policy_settings(policy)->host_total.value == 65536 * MIB);
@@ -80,12 +77,11 @@ static void what_processes_share_is_a_size_and_with_whom(void **state)
 	policy_free(policy);
 }
 
-static void absent_keys_have_their_standard_values(void **state)
+TEST(absent_keys_have_their_standard_values)
 {
 	struct policy *policy = good_policy("version: 1\n");
 	struct policy_request request = {.bytes = MIB};
 
-	(void)state;
 	assert_true(policy_settings(policy)->device_budget.kind == POLICY_SIZE_START);
 	assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_AUTO);
 	assert_true(policy_settings(policy)->host_total.kind == POLICY_SIZE_AUTO);
@@ -101,7 +97,7 @@ static void absent_keys_have_their_standard_values(void **state)
 	policy_free(policy);
 }
 
-static void first_rule_that_matches_wins(void **state)
+TEST(first_rule_that_matches_wins)
 {
 	struct policy *policy = good_policy("rules:\n"
 					    "  - {name: middle, match: {size: 1MiB .. 64MiB}, use: driver}\n"
@@ -109,7 +105,6 @@ static void first_rule_that_matches_wins(void **state)
 					    "default: driver\n");
 	struct policy_request small = {.bytes = 1}, edge = {.bytes = 64 * MIB}, over = {.bytes = 64 * MIB + 1};
 
-	(void)state;
 	assert_int_equal(policy_n_rules(policy), 2);
 	assert_int_equal(policy_decide(policy, &small).rule, -1);
 	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_DRIVER);
@@ -122,7 +117,7 @@ static void first_rule_that_matches_wins(void **state)
 	policy_free(policy);
 }
 
-static void what_no_rule_calls_unmovable_is_movable(void **state)
+TEST(what_no_rule_calls_unmovable_is_movable)
 {
 	struct policy *policy = good_policy("rules:\n"
 					    "  - {match.size: \"< 1MiB\", use: heap, movable: no}\n"
@@ -131,7 +126,6 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 	struct policy_request small = {.bytes = MIB - 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB},
 			      none = {.bytes = 3 * MIB};
 
-	(void)state;
 	assert_false(policy_decide(policy, &small).movable);
 	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_HEAP);
 	assert_true(policy_decide(policy, &middle).movable);
@@ -149,9 +143,8 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 	    "number is not taken as yes or no)\n");
 }
 
-static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
+TEST(all_errors_come_in_one_go_in_the_order_of_the_file)
 {
-	(void)state;
 	expect_problems_set(
 	    "version: 2\n"
 	    "devcie:\n"
@@ -193,7 +186,7 @@ static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 }
 
 /* Texts with one problem each. */
-static void odd_texts_are_refused_with_their_place(void **state)
+TEST(odd_texts_are_refused_with_their_place)
 {
 	static const char *const rows[][2] = {
 	    {"", "p.yaml: error: nothing is in it; write at least version: 1\n"},
@@ -253,27 +246,24 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:3: error: rule 1: unknown key \"nme\"; did you mean \"name\"?\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		expect_problems(rows[i][0], rows[i][1]);
 }
 
-static void nul_bytes_are_refused_with_their_place(void **state)
+TEST(nul_bytes_are_refused_with_their_place)
 {
 	static const char text[] = "version: 1\n# \xc3\xa9\0\n";
 	struct policy_errors errors;
 	struct policy *policy = policy_read_text("p.yaml", text, sizeof(text) - 1, NULL, &errors);
 
-	(void)state;
 	expect_problems_of(policy, &errors,
 			   "p.yaml:2:4: error: the file has a NUL byte in it; write plain text in UTF-8\n");
 }
 
-static void deep_nesting_is_refused(void **state)
+TEST(deep_nesting_is_refused)
 {
 	char text[100010] = "rules: ";
 
-	(void)state;
 	memset(text + 7, '[', 100000);
 	expect_problems(
 	    text,
@@ -281,9 +271,8 @@ static void deep_nesting_is_refused(void **state)
 	    "p.yaml:1:23: error: lists and maps are nested more than 16 deep; write a flat policy, 4 are enough\n");
 }
 
-static void rules_that_can_never_match_are_warned_of(void **state)
+TEST(rules_that_can_never_match_are_warned_of)
 {
-	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {match: {size: < 1MiB}, use: driver}\n"
@@ -301,20 +290,19 @@ static void rules_that_can_never_match_are_warned_of(void **state)
 	    "it\n");
 }
 
-static void set_goes_on_top_of_the_file(void **state)
+TEST(set_goes_on_top_of_the_file)
 {
 	struct policy *policy =
 	    good_policy_set("device.budget: 1GiB\nspill.mode: off\n", " device.budget = 2GiB,default=driver");
 	struct policy_request request = {.bytes = 1};
 
-	(void)state;
 	assert_true(policy_settings(policy)->device_budget.value == 2048 * MIB);
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_OFF);
 	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
 	policy_free(policy);
 }
 
-static void every_way_of_overlapping_kernels_has_its_word(void **state)
+TEST(every_way_of_overlapping_kernels_has_its_word)
 {
 	static const struct {
 		const char *text;
@@ -325,7 +313,6 @@ static void every_way_of_overlapping_kernels_has_its_word(void **state)
 		    {"submit.pdl=off", POLICY_PDL_OFF},
 		    {"submit.pdl=off,observe=yes", POLICY_PDL_KEEP}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
@@ -337,7 +324,7 @@ static void every_way_of_overlapping_kernels_has_its_word(void **state)
 	    "p.yaml:1:13: error: submit.pdl: \"of\" is unknown; did you mean off? Write auto, keep or off\n");
 }
 
-static void what_is_kept_when_memory_moves_has_its_word(void **state)
+TEST(what_is_kept_when_memory_moves_has_its_word)
 {
 	static const struct {
 		const char *text;
@@ -347,7 +334,6 @@ static void what_is_kept_when_memory_moves_has_its_word(void **state)
 		    {"contents=all", POLICY_CONTENTS_ALL},
 		    {"contents=poison", POLICY_CONTENTS_POISON}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
@@ -359,7 +345,7 @@ static void what_is_kept_when_memory_moves_has_its_word(void **state)
 	    "p.yaml:1:11: error: contents: \"poisson\" is unknown; did you mean poison? Write alive, all or poison\n");
 }
 
-static void every_way_to_count_faults_has_its_word(void **state)
+TEST(every_way_to_count_faults_has_its_word)
 {
 	static const struct {
 		const char *text;
@@ -370,7 +356,6 @@ static void every_way_to_count_faults_has_its_word(void **state)
 		    {"faults=events", POLICY_FAULTS_EVENTS},
 		    {"faults=cupti", POLICY_FAULTS_CUPTI}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
@@ -383,7 +368,7 @@ static void every_way_to_count_faults_has_its_word(void **state)
 	    "cupti\n");
 }
 
-static void every_spill_mode_has_its_word(void **state)
+TEST(every_spill_mode_has_its_word)
 {
 	static const struct {
 		const char *text;
@@ -393,7 +378,6 @@ static void every_spill_mode_has_its_word(void **state)
 		    {"spill.mode=exact", POLICY_SPILL_EXACT},
 		    {"spill.mode=fast", POLICY_SPILL_FAST}};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
@@ -407,27 +391,25 @@ static void every_spill_mode_has_its_word(void **state)
 	    "or fast\n");
 }
 
-static void control_can_be_switched_off(void **state)
+TEST(control_can_be_switched_off)
 {
 	struct policy *policy = good_policy("control: no\n");
 
-	(void)state;
 	assert_false(policy_settings(policy)->control);
 	policy_free(policy);
 }
 
-static void ipc_can_be_switched_on(void **state)
+TEST(ipc_can_be_switched_on)
 {
 	struct policy *policy = good_policy("ipc: yes\n"), *standard = good_policy("control: no\n");
 
-	(void)state;
 	assert_true(policy_settings(policy)->ipc);
 	assert_false(policy_settings(standard)->ipc);
 	policy_free(policy);
 	policy_free(standard);
 }
 
-static void booleans_are_words(void **state)
+TEST(booleans_are_words)
 {
 	static const struct {
 		const char *text;
@@ -440,7 +422,6 @@ static void booleans_are_words(void **state)
 	    {"report=full", POLICY_REPORT_FULL},          {"report.summary=full", POLICY_REPORT_FULL},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
@@ -449,13 +430,12 @@ static void booleans_are_words(void **state)
 	}
 }
 
-static void shipped_policies_are_built_in_and_without_fault(void **state)
+TEST(shipped_policies_are_built_in_and_without_fault)
 {
 	DIR *folder = opendir(POLICY_FOLDER);
 	struct dirent *entry;
 	size_t n_files = 0, n_names = 0;
 
-	(void)state;
 	assert_non_null(folder);
 	while ((entry = readdir(folder)))
 		n_files += strstr(entry->d_name, ".yaml") != NULL;
@@ -473,13 +453,12 @@ static void shipped_policies_are_built_in_and_without_fault(void **state)
 	assert_int_equal(n_files, n_names);
 }
 
-static void heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver(void **state)
+TEST(heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver)
 {
 	struct policy_request request = {.bytes = 1};
 	struct policy_errors errors;
 	struct policy *heap = policy_read(NULL, NULL, &errors), *pass;
 
-	(void)state;
 	assert_string_equal(policy_name(heap), "heap");
 	assert_int_equal(policy_decide(heap, &request).use, POLICY_USE_HEAP);
 	assert_int_equal(policy_settings(heap)->spill, POLICY_SPILL_EXACT);
@@ -501,12 +480,11 @@ static void expect_refused(const char *name, const char *text)
 	policy_errors_free(&errors);
 }
 
-static void what_is_no_small_regular_file_is_refused_and_never_waited_for(void **state)
+TEST(what_is_no_small_regular_file_is_refused_and_never_waited_for)
 {
 	char folder[] = "/tmp/policy_test.XXXXXX", path[64];
 	FILE *file;
 
-	(void)state;
 	alarm(20); /* instead of hanging on a FIFO, fail */
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/p.yaml", folder);
@@ -530,12 +508,11 @@ static void what_is_no_small_regular_file_is_refused_and_never_waited_for(void *
 	alarm(0);
 }
 
-static void a_hundred_problems_are_kept_and_errors_before_warnings(void **state)
+TEST(a_hundred_problems_are_kept_and_errors_before_warnings)
 {
 	struct policy_errors errors;
 	char *text = calloc(1, 1 << 16);
 
-	(void)state;
 	strcpy(text, "rules:\n- {use: heap}\n");
 	for (int i = 0; i < 200; i++)
 		strcat(text, "- {use: heap}\n");
@@ -549,12 +526,11 @@ static void a_hundred_problems_are_kept_and_errors_before_warnings(void **state)
 	free(text);
 }
 
-static void more_than_ten_thousand_rules_are_refused(void **state)
+TEST(more_than_ten_thousand_rules_are_refused)
 {
 	char *text = calloc(1, 1 << 20), *end = text + sprintf(text, "rules:\n");
 	struct policy_errors errors;
 
-	(void)state;
 	for (int i = 0; i < 10000; i++)
 		end += sprintf(end, "- {match: {size: == %dB}, use: heap}\n", i);
 	policy_free(read_policy(text, NULL, &errors));
@@ -565,36 +541,4 @@ static void more_than_ten_thousand_rules_are_refused(void **state)
 	assert_string_equal(errors.kept[0].text, "a list of more than 10000 entries; write fewer rules");
 	policy_errors_free(&errors);
 	free(text);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(every_standard_value_of_the_key_table_can_be_read),
-	    cmocka_unit_test(nested_and_dotted_keys_mean_the_same),
-	    cmocka_unit_test(what_processes_share_is_a_size_and_with_whom),
-	    cmocka_unit_test(absent_keys_have_their_standard_values),
-	    cmocka_unit_test(first_rule_that_matches_wins),
-	    cmocka_unit_test(what_no_rule_calls_unmovable_is_movable),
-	    cmocka_unit_test(all_errors_come_in_one_go_in_the_order_of_the_file),
-	    cmocka_unit_test(odd_texts_are_refused_with_their_place),
-	    cmocka_unit_test(nul_bytes_are_refused_with_their_place),
-	    cmocka_unit_test(deep_nesting_is_refused),
-	    cmocka_unit_test(rules_that_can_never_match_are_warned_of),
-	    cmocka_unit_test(set_goes_on_top_of_the_file),
-	    cmocka_unit_test(every_way_of_overlapping_kernels_has_its_word),
-	    cmocka_unit_test(what_is_kept_when_memory_moves_has_its_word),
-	    cmocka_unit_test(every_way_to_count_faults_has_its_word),
-	    cmocka_unit_test(every_spill_mode_has_its_word),
-	    cmocka_unit_test(control_can_be_switched_off),
-	    cmocka_unit_test(ipc_can_be_switched_on),
-	    cmocka_unit_test(booleans_are_words),
-	    cmocka_unit_test(shipped_policies_are_built_in_and_without_fault),
-	    cmocka_unit_test(heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver),
-	    cmocka_unit_test(what_is_no_small_regular_file_is_refused_and_never_waited_for),
-	    cmocka_unit_test(a_hundred_problems_are_kept_and_errors_before_warnings),
-	    cmocka_unit_test(more_than_ten_thousand_rules_are_refused),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include "policy/text.h"
 
-static void wrong_values_say_what_to_write_instead(void **state)
+TEST(wrong_values_say_what_to_write_instead)
 {
 	static const char *const rows[][2] = {
 	    {"use: heap, match.api: mallok",
@@ -62,7 +62,6 @@ static void wrong_values_say_what_to_write_instead(void **state)
 	     "live: \"8\" is a size, not a condition; write \"== 64MiB\", \">= 64MiB\" or \"1MiB .. 64MiB\""},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct policy_errors errors;
 		char text[300];
@@ -77,9 +76,8 @@ static void wrong_values_say_what_to_write_instead(void **state)
 	}
 }
 
-static void wrong_decisions_say_what_to_write_instead(void **state)
+TEST(wrong_decisions_say_what_to_write_instead)
 {
-	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {use: heap, fallback: heap}\n"
@@ -119,9 +117,8 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 }
 
 /* Up to 0.2.0 there were these. */
-static void what_is_no_longer_known_is_an_error_that_says_what_is(void **state)
+TEST(what_is_no_longer_known_is_an_error_that_says_what_is)
 {
-	(void)state;
 	expect_problems(
 	    "managed: {headroom: 1GiB}\n"
 	    "vmm.spill: yes\n"
@@ -135,9 +132,8 @@ static void what_is_no_longer_known_is_an_error_that_says_what_is(void **state)
 	    "process, arguments, library, caller, thread, order, live, pressure\n");
 }
 
-static void memory_that_is_taken_on_use_moves(void **state)
+TEST(memory_that_is_taken_on_use_moves)
 {
-	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {use: heap, place: on-use, movable: exact}\n"
@@ -151,9 +147,8 @@ static void memory_that_is_taken_on_use_moves(void **state)
 	    "makes none; remove one of them\n");
 }
 
-static void memory_of_a_kind_can_be_of_few_others(void **state)
+TEST(memory_of_a_kind_can_be_of_few_others)
 {
-	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {match: {api: managed}, use: heap}\n"
@@ -170,9 +165,8 @@ static void memory_of_a_kind_can_be_of_few_others(void **state)
 	    "write driver or deny, or a rule of its own for it\n");
 }
 
-static void rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind(void **state)
+TEST(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind)
 {
-	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {use: heap}\n"
@@ -187,9 +181,8 @@ static void rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind
 	    "it\n");
 }
 
-static void chunks_have_sizes_of_their_own(void **state)
+TEST(chunks_have_sizes_of_their_own)
 {
-	(void)state;
 	expect_problems("heap.chunk: 1MiB\n",
 			"p.yaml:1:13: error: heap.chunk: \"1MiB\" is no size of a chunk; write auto "
 			"or a size from 2MiB to 128MiB\n");
@@ -221,11 +214,10 @@ static void chunks_have_sizes_of_their_own(void **state)
 	expect_problems("heap.chunk: auto\n", "");
 }
 
-static void too_many_or_too_long_patterns_are_refused(void **state)
+TEST(too_many_or_too_long_patterns_are_refused)
 {
 	char text[2000] = "rules:\n- {use: heap, match.thread: [", *end = text + strlen(text);
 
-	(void)state;
 	for (int i = 0; i < 65; i++)
 		end += sprintf(end, "t%02d,", i);
 	strcpy(end, "]}\n");
@@ -240,11 +232,10 @@ static void too_many_or_too_long_patterns_are_refused(void **state)
 			"with a *\n");
 }
 
-static void ranks_are_bounded(void **state)
+TEST(ranks_are_bounded)
 {
 	char text[16384] = "rules:\n- {use: heap, match.rank: [", *end = text + strlen(text);
 
-	(void)state;
 	for (int i = 0; i < 1024; i++)
 		end += sprintf(end, "%d,", 2 * i);
 	strcpy(end, "]}\n");
@@ -258,9 +249,8 @@ static void ranks_are_bounded(void **state)
 			"write ranges\n");
 }
 
-static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **state)
+TEST(rules_with_other_conditions_are_covered_only_by_wider_ones)
 {
-	(void)state;
 	expect_problems(
 	    "rules:\n"
 	    "- {match: {api: [malloc, pitch], device: 0..3}, use: driver}\n"
@@ -296,7 +286,7 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "remove it\n");
 }
 
-static void what_is_quoted_is_valid_utf_8_without_control_characters(void **state)
+TEST(what_is_quoted_is_valid_utf_8_without_control_characters)
 {
 	static const struct {
 		const char *text, *printed;
@@ -315,26 +305,6 @@ static void what_is_quoted_is_valid_utf_8_without_control_characters(void **stat
 	};
 	char room[64];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_string_equal(policy_printable(cases[i].text, room, sizeof(room)), cases[i].printed);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
-	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
-	    cmocka_unit_test(what_is_no_longer_known_is_an_error_that_says_what_is),
-	    cmocka_unit_test(memory_that_is_taken_on_use_moves),
-	    cmocka_unit_test(memory_of_a_kind_can_be_of_few_others),
-	    cmocka_unit_test(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind),
-	    cmocka_unit_test(chunks_have_sizes_of_their_own),
-	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
-	    cmocka_unit_test(ranks_are_bounded),
-	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),
-	    cmocka_unit_test(what_is_quoted_is_valid_utf_8_without_control_characters),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

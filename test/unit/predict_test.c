@@ -2,12 +2,7 @@
  * predict_test.c: programs made up of steps, and whether their place in the past is found. The linker sends calloc and
  * realloc through here (-Wl,--wrap), to let memory run out.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "test/test.h"
 #include "test/unit/failing_alloc.h"
 
 #include <stdio.h>
@@ -88,9 +83,8 @@ static void step_is_foretold(struct predict *predict, unsigned few)
 	assert_true(misses <= few);
 }
 
-static void the_second_step_is_known_soon_after_it_began(void **state)
+TEST(the_second_step_is_known_soon_after_it_began)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 
 	step(predict, 0, STEP, 0);
@@ -99,9 +93,8 @@ static void the_second_step_is_known_soon_after_it_began(void **state)
 	predict_free(predict);
 }
 
-static void a_step_is_the_period_not_a_layer(void **state)
+TEST(a_step_is_the_period_not_a_layer)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 	unsigned right = 0;
 
@@ -119,9 +112,8 @@ static void a_step_is_the_period_not_a_layer(void **state)
 	predict_free(predict);
 }
 
-static void other_pieces_in_the_second_step_do_not_matter(void **state)
+TEST(other_pieces_in_the_second_step_do_not_matter)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 
 	step(predict, 0, STEP, 0);
@@ -156,9 +148,8 @@ static unsigned sized_step(struct predict *predict, unsigned size, unsigned *rig
 	return n;
 }
 
-static void steps_of_another_size_are_steps(void **state)
+TEST(steps_of_another_size_are_steps)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 	unsigned n = 0, right = 0;
 
@@ -172,9 +163,8 @@ static void steps_of_another_size_are_steps(void **state)
 	predict_free(predict);
 }
 
-static void a_skipped_part_is_passed_over(void **state)
+TEST(a_skipped_part_is_passed_over)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 
 	for (int i = 0; i < 3; i++)
@@ -191,9 +181,8 @@ static void a_skipped_part_is_passed_over(void **state)
 	predict_free(predict);
 }
 
-static void an_insert_is_waited_for(void **state)
+TEST(an_insert_is_waited_for)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 	uint32_t piece = 77;
 
@@ -219,9 +208,8 @@ static void validation(struct predict *predict)
 	}
 }
 
-static void a_validation_pass_is_recognised_when_it_comes_again(void **state)
+TEST(a_validation_pass_is_recognised_when_it_comes_again)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 	uint64_t first = 0;
 
@@ -238,9 +226,8 @@ static void a_validation_pass_is_recognised_when_it_comes_again(void **state)
 	predict_free(predict);
 }
 
-static void a_program_without_repetition_is_not_foretold(void **state)
+TEST(a_program_without_repetition_is_not_foretold)
 {
-	(void)state;
 	struct seed seed = seed_start(__func__);
 	unsigned known = 0;
 
@@ -261,9 +248,8 @@ static void a_program_without_repetition_is_not_foretold(void **state)
 }
 
 /* Few pieces come again at any place by chance. */
-static void few_pieces_in_any_order_are_not_foretold(void **state)
+TEST(few_pieces_in_any_order_are_not_foretold)
 {
-	(void)state;
 	struct seed seed = seed_start(__func__);
 
 	for (unsigned of = 10; of <= 640; of *= 4) {
@@ -284,9 +270,8 @@ static void few_pieces_in_any_order_are_not_foretold(void **state)
 	}
 }
 
-static void pieces_in_another_order_are_the_same(void **state)
+TEST(pieces_in_another_order_are_the_same)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 
 	for (uint32_t round = 0; round < 2; round++)
@@ -300,9 +285,8 @@ static void pieces_in_another_order_are_the_same(void **state)
 }
 
 /* What is remembered: against a plain record of everything. */
-static void the_record_is_right_while_it_forgets(void **state)
+TEST(the_record_is_right_while_it_forgets)
 {
-	(void)state;
 	struct seed seed = seed_start(__func__);
 	struct predict *predict = predict_new();
 	enum { N = 600000, PIECES = 3000 };
@@ -334,9 +318,8 @@ static void the_record_is_right_while_it_forgets(void **state)
 	predict_free(predict);
 }
 
-static void what_was_done_200000_submissions_ago_is_known(void **state)
+TEST(what_was_done_200000_submissions_ago_is_known)
 {
-	(void)state;
 	struct seed seed = seed_start(__func__);
 	struct predict *predict = predict_new();
 	enum { PART = 2000, OTHERS = 200000 };
@@ -354,9 +337,8 @@ static void what_was_done_200000_submissions_ago_is_known(void **state)
 	predict_free(predict);
 }
 
-static void huge_submissions_shorten_the_record(void **state)
+TEST(huge_submissions_shorten_the_record)
 {
-	(void)state;
 	struct predict *predict = predict_new();
 	uint32_t *pieces = calloc(100000, sizeof(*pieces));
 	uint64_t from, to;
@@ -374,9 +356,8 @@ static void huge_submissions_shorten_the_record(void **state)
 	predict_free(predict);
 }
 
-static void without_memory_it_only_knows_less(void **state)
+TEST(without_memory_it_only_knows_less)
 {
-	(void)state;
 	fail_every = 1;
 	assert_null(predict_new());
 	for (unsigned every = 2; every < 40; every++) {
@@ -392,26 +373,4 @@ static void without_memory_it_only_knows_less(void **state)
 		step_is_known(predict, 0, STEP, 0, STEP, 0); /* it recovers */
 		predict_free(predict);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_second_step_is_known_soon_after_it_began),
-	    cmocka_unit_test(a_step_is_the_period_not_a_layer),
-	    cmocka_unit_test(other_pieces_in_the_second_step_do_not_matter),
-	    cmocka_unit_test(steps_of_another_size_are_steps),
-	    cmocka_unit_test(a_skipped_part_is_passed_over),
-	    cmocka_unit_test(an_insert_is_waited_for),
-	    cmocka_unit_test(a_validation_pass_is_recognised_when_it_comes_again),
-	    cmocka_unit_test(a_program_without_repetition_is_not_foretold),
-	    cmocka_unit_test(few_pieces_in_any_order_are_not_foretold),
-	    cmocka_unit_test(pieces_in_another_order_are_the_same),
-	    cmocka_unit_test(the_record_is_right_while_it_forgets),
-	    cmocka_unit_test(what_was_done_200000_submissions_ago_is_known),
-	    cmocka_unit_test(huge_submissions_shorten_the_record),
-	    cmocka_unit_test(without_memory_it_only_knows_less),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

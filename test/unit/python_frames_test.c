@@ -2,15 +2,10 @@
  * Frames of Python in made-up memory, laid out as each version lays them out; the layouts that 3.13 and 3.14 tell; and
  * memory that is damaged at random, which must lead to some name or none, and never outside.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "shim/base/python_frames.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define BASE   UINT64_C(0x7f0000000000)
@@ -172,12 +167,11 @@ static struct python_layout layout_of(unsigned minor)
 	return layout;
 }
 
-static void versions_that_are_not_known_have_no_layout(void **state)
+TEST(versions_that_are_not_known_have_no_layout)
 {
 	struct python_layout layout;
 	uint64_t words[PYTHON_WORDS];
 
-	(void)state;
 	assert_false(python_layout_find(0x03080000, NULL, &layout));
 	assert_false(python_layout_find(0x02070000, NULL, &layout));
 	assert_false(python_layout_find(0x030d00f0, NULL, &layout)); /* it cannot be read */
@@ -200,11 +194,10 @@ static void versions_that_are_not_known_have_no_layout(void **state)
 
 /* ---- frames ---- */
 
-static void the_innermost_frame_of_the_user_is_named(void **state)
+TEST(the_innermost_frame_of_the_user_is_named)
 {
 	char room[PYTHON_NAME];
 
-	(void)state;
 	for (unsigned minor = 9; minor <= 14; minor++) {
 		struct python_layout layout = layout_of(minor);
 		struct python python = python_of(&layout);
@@ -228,11 +221,10 @@ static void the_innermost_frame_of_the_user_is_named(void **state)
 	}
 }
 
-static void frames_that_are_not_of_python_are_passed(void **state)
+TEST(frames_that_are_not_of_python_are_passed)
 {
 	char room[PYTHON_NAME];
 
-	(void)state;
 	for (unsigned minor = 11; minor <= 14; minor++) {
 		struct python_layout layout = layout_of(minor);
 		struct python python = python_of(&layout);
@@ -257,11 +249,10 @@ static enum python_found found_in(const char *path, char *room)
 	return python_frames_find(&python, THREAD, SELF, room, NULL);
 }
 
-static void whose_a_file_is_its_path_says(void **state)
+TEST(whose_a_file_is_its_path_says)
 {
 	char room[PYTHON_NAME];
 
-	(void)state;
 	assert_int_equal(found_in("/home/u/a.py", room), PYTHON_OF_USER);
 	assert_int_equal(found_in("<stdin>", room), PYTHON_OF_USER);
 	assert_string_equal(room, "<stdin>:10 in f");
@@ -287,13 +278,12 @@ static void whose_a_file_is_its_path_says(void **state)
 	assert_string_equal(room, "__main__.py:10 in f");
 }
 
-static void texts_of_any_script_are_written_as_utf_8(void **state)
+TEST(texts_of_any_script_are_written_as_utf_8)
 {
 	static const uint32_t latin[] = {'/', 'h', '/', 0xe4, '.', 'p', 'y'}, wide[] = {0x8bad, 0x7ec3, 7},
 			      widest[] = {0x1f600, 'x'}, lone[] = {0xdc80, 0x9b, 0xdfff, 0xe000};
 	char room[PYTHON_NAME];
 
-	(void)state;
 	for (unsigned minor = 9; minor <= 14; minor++) {
 		struct python_layout layout = layout_of(minor);
 		struct python python = python_of(&layout);
@@ -314,12 +304,11 @@ static void texts_of_any_script_are_written_as_utf_8(void **state)
 	}
 }
 
-static void callers_are_named_from_the_inside_out(void **state)
+TEST(callers_are_named_from_the_inside_out)
 {
 	char room[PYTHON_NAME], callers[PYTHON_CALLERS];
 	const char *once = "m.py:10 in f";
 
-	(void)state;
 	for (unsigned minor = 9; minor <= 14; minor++) {
 		struct python_layout layout = layout_of(minor);
 		struct python python = python_of(&layout);
@@ -360,13 +349,12 @@ static void callers_are_named_from_the_inside_out(void **state)
 	}
 }
 
-static void long_texts_are_cut(void **state)
+TEST(long_texts_are_cut)
 {
 	struct python_layout layout = layout_of(11);
 	struct python python = python_of(&layout);
 	char room[PYTHON_NAME], text[3001];
 
-	(void)state;
 	start();
 	memset(text, 'n', 3000);
 	text[3000] = 0;
@@ -380,13 +368,12 @@ static void long_texts_are_cut(void **state)
 	assert_int_equal(strlen(room), PYTHON_NAME - 1);
 }
 
-static void frames_in_a_circle_end(void **state)
+TEST(frames_in_a_circle_end)
 {
 	struct python_layout layout = layout_of(13);
 	struct python python = python_of(&layout);
 	char room[PYTHON_NAME];
 
-	(void)state;
 	start();
 	uint64_t frame = of_file(&layout, 0, "/usr/lib/python3.13/ast.py", "visit", 0);
 	set(frame, layout.frame_back, frame, 8);
@@ -394,13 +381,12 @@ static void frames_in_a_circle_end(void **state)
 	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_NOT_NAMED);
 }
 
-static void damaged_memory_leads_nowhere(void **state)
+TEST(damaged_memory_leads_nowhere)
 {
 	static unsigned char good[sizeof(image)];
 	struct seed seed = seed_start("python_frames_test");
 	char room[PYTHON_NAME];
 
-	(void)state;
 	for (unsigned minor = 9; minor <= 14; minor++) {
 		struct python_layout layout = layout_of(minor);
 		struct python python = python_of(&layout);
@@ -430,21 +416,4 @@ static void damaged_memory_leads_nowhere(void **state)
 			assert_non_null(memchr(room, 0, sizeof(room)));
 		}
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(versions_that_are_not_known_have_no_layout),
-	    cmocka_unit_test(the_innermost_frame_of_the_user_is_named),
-	    cmocka_unit_test(frames_that_are_not_of_python_are_passed),
-	    cmocka_unit_test(whose_a_file_is_its_path_says),
-	    cmocka_unit_test(texts_of_any_script_are_written_as_utf_8),
-	    cmocka_unit_test(callers_are_named_from_the_inside_out),
-	    cmocka_unit_test(long_texts_are_cut),
-	    cmocka_unit_test(frames_in_a_circle_end),
-	    cmocka_unit_test(damaged_memory_leads_nowhere),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,15 +11,10 @@
  *      9           b,
  *     10           a]
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "shim/base/python_frames.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define FIRST 2
@@ -112,9 +107,8 @@ static unsigned find(const struct table *table, size_t most, size_t claimed, uin
 	return python_lines_find(&how, table->kind, BASE, claimed, FIRST, offset);
 }
 
-static void each_instruction_has_its_line(void **state)
+TEST(each_instruction_has_its_line)
 {
-	(void)state;
 	for (unsigned i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
 		unsigned offset = 0;
 
@@ -133,7 +127,7 @@ static void each_instruction_has_its_line(void **state)
 	}
 }
 
-static void what_has_no_line_has_none(void **state)
+TEST(what_has_no_line_has_none)
 {
 	/* 3.10: -128 leaves the line as it is for what follows. 3.11: kind 15; then kind 14, 1000 lines on. */
 	static const unsigned char line_less_3_10[] = {0x02, 0x01, 0x02, 0x80, 0x02, 0x01};
@@ -141,7 +135,6 @@ static void what_has_no_line_has_none(void **state)
 	const struct table old = {"3.10", PYTHON_LINES_LINETABLE, line_less_3_10, sizeof(line_less_3_10), {{0}}};
 	const struct table new = {"3.11", PYTHON_LINES_LOCATIONS, line_less_3_11, sizeof(line_less_3_11), {{0}}};
 
-	(void)state;
 	assert_int_equal(find(&old, 1, old.n, 0), FIRST + 1);
 	assert_int_equal(find(&old, 1, old.n, 2), 0);
 	assert_int_equal(find(&old, 1, old.n, 4), FIRST + 2);
@@ -151,13 +144,12 @@ static void what_has_no_line_has_none(void **state)
 	assert_int_equal(find(&new, 1, new.n, 4), FIRST + 999);
 }
 
-static void a_table_that_ends_early_or_is_none_gives_a_line_or_none(void **state)
+TEST(a_table_that_ends_early_or_is_none_gives_a_line_or_none)
 {
 	unsigned char garbage[4096];
 	struct table table = {"garbage", 0, garbage, 0, {{0}}};
 	struct seed seed = seed_start("python_lines_test");
 
-	(void)state;
 	for (unsigned round = 0; round < 3000; round++) {
 		table.n = seed_below(&seed, sizeof(garbage));
 		table.kind = round % 3;
@@ -167,15 +159,4 @@ static void a_table_that_ends_early_or_is_none_gives_a_line_or_none(void **state
 		assert_true(find(&table, 1 + seed_below(&seed, 512), SIZE_MAX, seed_below(&seed, 1 << 20)) <=
 			    INT32_MAX);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(each_instruction_has_its_line),
-	    cmocka_unit_test(what_has_no_line_has_none),
-	    cmocka_unit_test(a_table_that_ends_early_or_is_none_gives_a_line_or_none),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * quota_file_test.c: processes that share pinned host memory, where the file by which they do is not what it should be,
  * or somebody has changed what is in it.
  */
+#include "test/test.h"
 #include "test/unit/quota_help.h"
 
 #include "shim/base/user_dir.h"
@@ -10,10 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,8 +20,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void put_file(const void *bytes, size_t n, mode_t mode)
 {
@@ -38,7 +34,7 @@ static void put_file(const void *bytes, size_t n, mode_t mode)
 	close(fd);
 }
 
-static void garbage_that_nobody_uses_is_replaced(void **state)
+TEST(garbage_that_nobody_uses_is_replaced)
 {
 	static char bytes[2 * sizeof(struct quota_page)];
 	static const size_t sizes[] = {1,
@@ -49,7 +45,6 @@ static void garbage_that_nobody_uses_is_replaced(void **state)
 				       sizeof(bytes)};
 	uint32_t seed = seed_of_test();
 
-	(void)state;
 	for (unsigned i = 0; i < 2 * sizeof(sizes) / sizeof(*sizes); i++) {
 		for (size_t j = 0; j < sizeof(bytes); j++)
 			bytes[j] = i % 2 ? (char)next_random(&seed) : 0;
@@ -63,12 +58,11 @@ static void garbage_that_nobody_uses_is_replaced(void **state)
 }
 
 /* Contents behind a head that is as it should be. */
-static void nonsense_in_the_slots_leaves_each_its_own_budget(void **state)
+TEST(nonsense_in_the_slots_leaves_each_its_own_budget)
 {
 	static struct quota_page page;
 	uint32_t seed = seed_of_test();
 
-	(void)state;
 	for (unsigned round = 0; round < 50; round++) {
 		for (size_t j = 0; j < sizeof(page); j++)
 			((unsigned char *)&page)[j] = (unsigned char)next_random(&seed);
@@ -131,27 +125,24 @@ static void the_total_is_not_given_out_beside_another_version(int versions, off_
 	munmap(page, sizeof(*page));
 }
 
-static void beside_a_newer_version_nothing_is_taken(void **state)
+TEST(beside_a_newer_version_nothing_is_taken)
 {
-	(void)state;
 	the_total_is_not_given_out_beside_another_version(1, 0);
 	the_total_is_not_given_out_beside_another_version(1, 4096);
 }
 
-static void beside_an_older_version_nothing_is_taken(void **state)
+TEST(beside_an_older_version_nothing_is_taken)
 {
-	(void)state;
 	the_total_is_not_given_out_beside_another_version(-1, 0);
 	the_total_is_not_given_out_beside_another_version(-1, -4096);
 }
 
 /* New files are made below XDG_RUNTIME_DIR; those who started before it was there have theirs elsewhere. */
-static void another_version_is_found_in_each_place(void **state)
+TEST(another_version_is_found_in_each_place)
 {
 	char memory[128], below[160], old_file[192];
 	const char *usual = user_dir_memory;
 
-	(void)state;
 	snprintf(memory, sizeof(memory), "%s/memory", folder);
 	assert_int_equal(mkdir(memory, 0700), 0);
 	user_dir_memory = memory;
@@ -177,11 +168,10 @@ static void another_version_is_found_in_each_place(void **state)
 	user_dir_memory = usual;
 }
 
-static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)
+TEST(nonsense_that_comes_later_leaves_each_its_own_budget)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	struct quota_page *page = map_file();
 	uint64_t was = page->slot[0].used;
@@ -219,23 +209,10 @@ int fcntl(int fd, int command, ...)
 	return next(fd, command, argument);
 }
 
-static void where_a_file_cannot_be_locked_each_has_its_own_budget(void **state)
-{
-	(void)state;
-	has_no_locks = true;
-	struct rank a = share_start(), b = share_start();
-	has_no_locks = false;
-	assert_true(rank_ask(&a, 'p', 10) && rank_ask(&b, 'p', 10));
-	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 60));
-	rank_end(&a);
-	rank_end(&b);
-}
-
-static void a_file_open_to_others_a_link_and_a_pipe_are_not_used(void **state)
+TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used)
 {
 	char target[128];
 
-	(void)state;
 	for (unsigned i = 0; i < 4; i++) {
 		snprintf(target, sizeof(target), "%s/target", folder);
 		put_file("", 0, 0600);
@@ -257,11 +234,10 @@ static void a_file_open_to_others_a_link_and_a_pipe_are_not_used(void **state)
 	}
 }
 
-static void where_files_may_not_be_large_there_is_none(void **state)
+TEST(where_files_may_not_be_large_there_is_none)
 {
 	int status;
 
-	(void)state;
 	pid_t child = fork();
 	if (!child) {
 		struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
@@ -276,6 +252,17 @@ static void where_files_may_not_be_large_there_is_none(void **state)
 	unlink(file);
 }
 
+TEST(where_a_file_cannot_be_locked_each_has_its_own_budget)
+{
+	has_no_locks = true;
+	struct rank a = share_start(), b = share_start();
+	has_no_locks = false;
+	assert_true(rank_ask(&a, 'p', 10) && rank_ask(&b, 'p', 10));
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 60));
+	rank_end(&a);
+	rank_end(&b);
+}
+
 static void fill(struct quota_page *page, const struct shared_owner *owner)
 {
 	for (unsigned i = 0; i < SHARED_SLOTS; i++)
@@ -283,12 +270,11 @@ static void fill(struct quota_page *page, const struct shared_owner *owner)
 			page->slot[i] = (struct quota_slot){.owner = *owner, .number = 1000 + i};
 }
 
-static void a_full_table_leaves_the_next_its_own_budget(void **state)
+TEST(a_full_table_leaves_the_next_its_own_budget)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
 	struct shared_owner owner = {0};
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 1));
 	struct quota_page *page = map_file();
 	owner = page->slot[0].owner;
@@ -311,11 +297,10 @@ static void a_full_table_leaves_the_next_its_own_budget(void **state)
 }
 
 /* On a busy machine many that start together enter one after the other, and it is never free when this one looks. */
-static void who_enters_after_many_others_gets_its_part(void **state)
+TEST(who_enters_after_many_others_gets_its_part)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 32));
 	int fd = open(file, O_RDWR | O_CLOEXEC);
 	assert_true(shared_try_byte(fd, 0));
@@ -327,11 +312,10 @@ static void who_enters_after_many_others_gets_its_part(void **state)
 }
 
 /* A pid of another namespace says nothing: the lock does. */
-static void of_another_namespace_the_lock_decides(void **state)
+TEST(of_another_namespace_the_lock_decides)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 30));
 	struct quota_page *page = map_file();
 	page->slot[0].owner.space++;
@@ -348,22 +332,4 @@ static void of_another_namespace_the_lock_decides(void **state)
 	rank_end(&c);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)
-	const struct CMUnitTest tests[] = {
-	    TEST(garbage_that_nobody_uses_is_replaced),
-	    TEST(nonsense_in_the_slots_leaves_each_its_own_budget),
-	    TEST(beside_a_newer_version_nothing_is_taken),
-	    TEST(beside_an_older_version_nothing_is_taken),
-	    TEST(another_version_is_found_in_each_place),
-	    TEST(nonsense_that_comes_later_leaves_each_its_own_budget),
-	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
-	    TEST(where_files_may_not_be_large_there_is_none),
-	    TEST(where_a_file_cannot_be_locked_each_has_its_own_budget),
-	    TEST(a_full_table_leaves_the_next_its_own_budget),
-	    TEST(who_enters_after_many_others_gets_its_part),
-	    TEST(of_another_namespace_the_lock_decides),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(make_folder, drop_folder)

@@ -4,14 +4,12 @@
  * out a second time, but for a second after a loss, as quota.h says.
  */
 #include "shim/base/user_dir.h"
+#include "test/test.h"
 #include "test/unit/quota_help.h"
 
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +17,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char below[80], memory[80], memory_file[160];
 
@@ -48,6 +44,8 @@ static int drop_both(void **state)
 	return drop_folder(state);
 }
 
+EACH_TEST(make_both, drop_both)
+
 static void log_out(bool parent, int remove_file)
 {
 	assert_int_equal(unlink(file), remove_file);
@@ -58,11 +56,10 @@ static void log_out(bool parent, int remove_file)
 
 /* ---- removed ---- */
 
-static void a_new_process_finds_what_others_hold_in_a_file_that_was_removed(void **state)
+TEST(a_new_process_finds_what_others_hold_in_a_file_that_was_removed)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	log_out(false, 0);
 	/* Neither of the others has noticed anything. */
@@ -82,11 +79,10 @@ static void a_new_process_finds_what_others_hold_in_a_file_that_was_removed(void
 	assert_int_equal(access(file, F_OK), -1);
 }
 
-static void who_notices_first_brings_what_all_others_hold(void **state)
+TEST(who_notices_first_brings_what_all_others_hold)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	log_out(false, 0);
 	assert_int_equal(rank_ask(&a, 'k', 0), 1);
@@ -102,12 +98,11 @@ static void who_notices_first_brings_what_all_others_hold(void **state)
 }
 
 /* The stopped one cannot come; what it has still counts, and it is not forgotten where it goes on. */
-static void a_stopped_process_keeps_what_it_has_when_the_file_is_lost(void **state)
+TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost)
 {
 	struct rank a = share_start(), b = share_start();
 	int status;
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 50));
 	assert_int_equal(kill(a.pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid);
@@ -126,11 +121,10 @@ static void a_stopped_process_keeps_what_it_has_when_the_file_is_lost(void **sta
 }
 
 /* The folder above is gone as well, so the next place is taken; when the user comes back that is where all go. */
-static void after_a_log_out_and_when_the_user_comes_back_there_is_one_budget(void **state)
+TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	log_out(true, 0);
 	assert_false(rank_ask(&c, 't', 15));
@@ -149,11 +143,10 @@ static void after_a_log_out_and_when_the_user_comes_back_there_is_one_budget(voi
 	assert_int_equal(access(memory_file, F_OK), -1);
 }
 
-static void a_total_that_was_given_holds_on(void **state)
+TEST(a_total_that_was_given_holds_on)
 {
 	struct rank a = share_start_with(100 * MIB, true), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30));
 	log_out(false, 0);
 	assert_true(rank_ask(&b, 't', 65));
@@ -176,7 +169,7 @@ static void all_come_back(const struct rank *a, const struct rank *b, bool swapp
 	}
 }
 
-static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
+TEST(a_truncated_file_ends_nobody_and_gives_nothing_away)
 {
 	static const off_t lengths[] = {0,
 					1,
@@ -185,7 +178,6 @@ static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
 					sizeof(struct quota_head) + sizeof(struct quota_slot),
 					sizeof(struct quota_page) - 1};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
 		struct rank a = share_start(), b = share_start(), c = share_start();
 
@@ -208,11 +200,10 @@ static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
 }
 
 /* Its head is whole, and slots are missing. What was taken meanwhile is not taken away, but nothing more is given. */
-static void a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back(void **state)
+TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	assert_int_equal(truncate(file, sizeof(struct quota_head) + sizeof(struct quota_slot)), 0);
 	log_out(false, 0);
@@ -228,12 +219,11 @@ static void a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_al
 	rank_end(&c);
 }
 
-static void a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it(void **state)
+TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it)
 {
 	const uint64_t words[] = {UINT64_MAX, 7, 7, 1000 * MIB};
 	struct rank a = share_start(), b = share_start(), c = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	int fd = open(file, O_WRONLY | O_CLOEXEC);
 	assert_int_equal(pwrite(fd, words, sizeof(words), 0), sizeof(words));
@@ -249,11 +239,10 @@ static void a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it
 }
 
 /* As by close_range(). */
-static void what_a_process_has_counts_once_when_its_descriptor_is_closed(void **state)
+TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
 	assert_true(rank_ask(&a, 'C', 0));
 	assert_false(rank_ask(&b, 't', 30));
@@ -270,12 +259,11 @@ static void what_a_process_has_counts_once_when_its_descriptor_is_closed(void **
 }
 
 /* What it has is not known to the others, so none of them has anything. */
-static void a_stopped_process_keeps_a_truncated_file_from_being_used(void **state)
+TEST(a_stopped_process_keeps_a_truncated_file_from_being_used)
 {
 	struct rank a = share_start(), b = share_start();
 	int status;
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 50) && rank_ask(&b, 't', 4));
 	assert_int_equal(kill(a.pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid);
@@ -291,11 +279,10 @@ static void a_stopped_process_keeps_a_truncated_file_from_being_used(void **stat
 	rank_end(&b);
 }
 
-static void who_is_gone_before_it_came_back_holds_nothing(void **state)
+TEST(who_is_gone_before_it_came_back_holds_nothing)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	assert_int_equal(truncate(file, 0), 0);
 	assert_false(rank_ask(&b, 't', 1));
@@ -325,12 +312,11 @@ static pid_t stop_with_the_lock(void)
 	return child;
 }
 
-static void while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own(void **state)
+TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start();
 	int status;
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30));
 	pid_t keeper = stop_with_the_lock();
 	assert_true(rank_ask(&b, 'p', 10) && rank_ask(&c, 'p', 10));
@@ -353,11 +339,10 @@ static void while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_i
 }
 
 /* It has the lock, has read what is left, and has written what it takes. */
-static void who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then(void **state)
+TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 4) && rank_ask(&b, 't', 4));
 	for (unsigned i = 0; i < 2; i++) {
 		siginfo_t info;
@@ -376,11 +361,10 @@ static void who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then
 	rank_end(&b);
 }
 
-static void who_ends_without_having_got_in_leaves_nothing(void **state)
+TEST(who_ends_without_having_got_in_leaves_nothing)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30));
 	pid_t keeper = stop_with_the_lock();
 	assert_true(rank_ask(&b, 'p', 10));
@@ -485,38 +469,12 @@ static void all_share_while_it_is_lost(bool truncates)
 	munmap(board, sizeof(*board));
 }
 
-static void whenever_it_is_removed_all_together_never_have_more_than_there_is(void **state)
+TEST(whenever_it_is_removed_all_together_never_have_more_than_there_is)
 {
-	(void)state;
 	all_share_while_it_is_lost(false);
 }
 
-static void whenever_it_is_truncated_nothing_is_taken_beyond_it_once_all_are_back(void **state)
+TEST(whenever_it_is_truncated_nothing_is_taken_beyond_it_once_all_are_back)
 {
-	(void)state;
 	all_share_while_it_is_lost(true);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_both, drop_both)
-	const struct CMUnitTest tests[] = {
-	    TEST(a_new_process_finds_what_others_hold_in_a_file_that_was_removed),
-	    TEST(who_notices_first_brings_what_all_others_hold),
-	    TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost),
-	    TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget),
-	    TEST(a_total_that_was_given_holds_on),
-	    TEST(a_truncated_file_ends_nobody_and_gives_nothing_away),
-	    TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back),
-	    TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it),
-	    TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed),
-	    TEST(a_stopped_process_keeps_a_truncated_file_from_being_used),
-	    TEST(who_is_gone_before_it_came_back_holds_nothing),
-	    TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own),
-	    TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then),
-	    TEST(who_ends_without_having_got_in_leaves_nothing),
-	    TEST(whenever_it_is_removed_all_together_never_have_more_than_there_is),
-	    TEST(whenever_it_is_truncated_nothing_is_taken_beyond_it_once_all_are_back),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * quota_test.c: processes that share pinned host memory: what is promised in quota.h of the sum, of each one's part,
  * and of the dead.
  */
+#include "test/test.h"
 #include "test/unit/quota_help.h"
 
 #include "shim/accounting/accounting_state.h"
@@ -9,26 +10,20 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 /* ---- one ---- */
 
-static void nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_last(void **state)
+TEST(nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_last)
 {
 	struct stat status;
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_int_equal(rank_ask(&a, 'f', 0), UINT64_MAX / MIB);
 	assert_int_equal(rank_ask(&a, 'o', 0), 0);
 	assert_int_equal(rank_ask(&a, 'k', 0), 1);
@@ -43,11 +38,10 @@ static void nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_
 	assert_int_equal(access(file, F_OK), -1);
 }
 
-static void one_alone_has_all_of_it_and_no_more(void **state)
+TEST(one_alone_has_all_of_it_and_no_more)
 {
 	struct rank a = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 60));
 	assert_int_equal(rank_ask(&a, 'f', 0), 4);
 	assert_false(rank_ask(&a, 't', 5));
@@ -56,29 +50,6 @@ static void one_alone_has_all_of_it_and_no_more(void **state)
 	assert_true(rank_ask(&a, 'g', 64));
 	assert_true(rank_ask(&a, 't', 64));
 	rank_end(&a);
-}
-
-static void the_total_is_the_firsts_unless_a_policy_says_another(void **state)
-{
-	struct rank a = share_start(), b = share_start_with(1000 * MIB, false), c = share_start_with(100 * MIB, true),
-		    d = share_start_with(4 * MIB, true);
-
-	(void)state;
-	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
-	assert_int_equal(rank_ask(&b, 'f', 0), 62);
-	assert_true(rank_ask(&c, 't', 1));
-	assert_int_equal(rank_ask(&a, 'f', 0), 97);
-	assert_true(rank_ask(&d, 't', 1));
-	assert_int_equal(rank_ask(&d, 'f', 0), 96);
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
-	rank_end(&d);
-	/* All are gone: the next is the first. */
-	struct rank e = share_start_with(8 * MIB, false);
-	assert_true(rank_ask(&e, 't', 1));
-	assert_int_equal(rank_ask(&e, 'f', 0), 7);
-	rank_end(&e);
 }
 
 /* What all ranks said until now. */
@@ -97,12 +68,60 @@ static void said_is(FILE *log, const char *words)
 	"spillway: host.total: 4.0 MiB is not in effect: other processes of this user have begun with 100.0 MiB, "     \
 	"which holds until they have ended\n"
 
-static void a_total_that_is_not_ones_own_is_said_once(void **state)
+/* In a process of its own, which a quota is arranged for once. */
+static int keeps_a_limit(void)
+{
+	_Atomic uint64_t limit = 1;
+
+	arrange(ROOM, true);
+	quota_arrange(&(struct quota_terms){.total = ROOM, .given = true, .limit = &limit});
+	CHECK(quota_take(MIB) && limit == ROOM);
+	quota_keep_limit();
+	limit = 5;
+	quota_tick();
+	CHECK(quota_take(MIB) && limit == 5);
+	quota_leave();
+	return 0;
+}
+
+TEST(a_limit_that_was_changed_is_left_alone)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		_exit(keeps_a_limit());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+TEST(the_total_is_the_firsts_unless_a_policy_says_another)
+{
+	struct rank a = share_start(), b = share_start_with(1000 * MIB, false), c = share_start_with(100 * MIB, true),
+		    d = share_start_with(4 * MIB, true);
+
+	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
+	assert_int_equal(rank_ask(&b, 'f', 0), 62);
+	assert_true(rank_ask(&c, 't', 1));
+	assert_int_equal(rank_ask(&a, 'f', 0), 97);
+	assert_true(rank_ask(&d, 't', 1));
+	assert_int_equal(rank_ask(&d, 'f', 0), 96);
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+	rank_end(&d);
+	/* All are gone: the next is the first. */
+	struct rank e = share_start_with(8 * MIB, false);
+	assert_true(rank_ask(&e, 't', 1));
+	assert_int_equal(rank_ask(&e, 'f', 0), 7);
+	rank_end(&e);
+}
+
+TEST(a_total_that_is_not_ones_own_is_said_once)
 {
 	int saved = dup(STDERR_FILENO);
 	FILE *log = tmpfile();
 
-	(void)state;
 	assert_non_null(log);
 	dup2(fileno(log), STDERR_FILENO);
 	log_begin();
@@ -123,41 +142,12 @@ static void a_total_that_is_not_ones_own_is_said_once(void **state)
 	fclose(log);
 }
 
-/* In a process of its own, which a quota is arranged for once. */
-static int keeps_a_limit(void)
-{
-	_Atomic uint64_t limit = 1;
-
-	arrange(ROOM, true);
-	quota_arrange(&(struct quota_terms){.total = ROOM, .given = true, .limit = &limit});
-	CHECK(quota_take(MIB) && limit == ROOM);
-	quota_keep_limit();
-	limit = 5;
-	quota_tick();
-	CHECK(quota_take(MIB) && limit == 5);
-	quota_leave();
-	return 0;
-}
-
-static void a_limit_that_was_changed_is_left_alone(void **state)
-{
-	pid_t child = fork();
-	int status;
-
-	(void)state;
-	if (child == 0)
-		_exit(keeps_a_limit());
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
-}
-
 /* ---- two ---- */
 
-static void what_one_has_the_other_has_not(void **state)
+TEST(what_one_has_the_other_has_not)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 24));
 	assert_false(rank_ask(&b, 't', 1));
 	assert_false(rank_ask(&a, 't', 1));
@@ -169,11 +159,10 @@ static void what_one_has_the_other_has_not(void **state)
 }
 
 /* The one that is below its half is owed what the other frees. */
-static void who_has_less_than_his_part_comes_first(void **state)
+TEST(who_has_less_than_his_part_comes_first)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	assert_false(rank_ask(&b, 't', 8));
 	assert_true(rank_ask(&a, 'g', 12));
@@ -189,11 +178,10 @@ static void who_has_less_than_his_part_comes_first(void **state)
 	rank_end(&b);
 }
 
-static void what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short(void **state)
+TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	assert_true(rank_ask(&a, 's', 30));
 	assert_int_equal(rank_ask(&a, 'o', 0), 0);
@@ -212,11 +200,10 @@ static void what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short(void
 }
 
 /* Four, whose part is 16 each. */
-static void what_no_part_serves_is_kept_from_nobody(void **state)
+TEST(what_no_part_serves_is_kept_from_nobody)
 {
 	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 64));
 	assert_false(rank_ask(&b, 't', 30) || rank_ask(&c, 't', 30));
 	/* One asks for it in pieces, the first of which its part would serve. */
@@ -238,13 +225,12 @@ static void set_total(uint64_t mib)
 	close(fd);
 }
 
-static void what_is_said_to_be_enough_is_enough_and_no_less_is(void **state)
+TEST(what_is_said_to_be_enough_is_enough_and_no_less_is)
 {
 	static const struct {
 		unsigned has, wanted, asked;
 	} cases[] = {{60, 10, 10}, {60, 10, 30}, {64, 20, 8}, {64, 0, 1}, {1, 0, 70}, {64, 8, 40}};
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct rank a = share_start(), b = share_start(), c = share_start();
 
@@ -266,11 +252,10 @@ static void what_is_said_to_be_enough_is_enough_and_no_less_is(void **state)
 
 /* ---- ends ---- */
 
-static void a_killed_one_leaves_its_share_to_who_is_short(void **state)
+TEST(a_killed_one_leaves_its_share_to_who_is_short)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	assert_false(rank_ask(&b, 't', 50));
 	rank_kill(&a);
@@ -281,12 +266,11 @@ static void a_killed_one_leaves_its_share_to_who_is_short(void **state)
 	rank_end(&b);
 }
 
-static void a_killed_one_that_nobody_has_waited_for_is_gone_as_well(void **state)
+TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well)
 {
 	struct rank a = share_start(), b = share_start();
 	siginfo_t info;
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 64));
 	assert_false(rank_ask(&b, 't', 1));
 	kill(a.pid, SIGKILL);
@@ -296,11 +280,10 @@ static void a_killed_one_that_nobody_has_waited_for_is_gone_as_well(void **state
 	rank_end(&b);
 }
 
-static void a_killed_one_is_found_without_anybody_being_short(void **state)
+TEST(a_killed_one_is_found_without_anybody_being_short)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 4));
 	rank_kill(&a);
 	assert_int_equal(rank_ask(&b, 'f', 0), 30);
@@ -310,11 +293,10 @@ static void a_killed_one_is_found_without_anybody_being_short(void **state)
 }
 
 /* Its memory is pinned until it is gone, but it is no rank any more. */
-static void one_that_ends_keeps_its_bytes_and_not_its_part(void **state)
+TEST(one_that_ends_keeps_its_bytes_and_not_its_part)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
 	assert_true(rank_ask(&a, 'l', 0));
 	assert_false(rank_ask(&a, 't', 1));
@@ -329,13 +311,12 @@ static void one_that_ends_keeps_its_bytes_and_not_its_part(void **state)
 }
 
 /* Its memory is pinned as long as the child, which has no share of its own. */
-static void what_a_killed_rank_held_counts_until_its_forked_child_has_ended(void **state)
+TEST(what_a_killed_rank_held_counts_until_its_forked_child_has_ended)
 {
 	struct rank b = share_start();
 	int to[2], status;
 	pid_t child = 0;
 
-	(void)state;
 	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
 	pid_t parent = fork();
 	if (!parent) {
@@ -445,13 +426,12 @@ static void await_number(const _Atomic unsigned *number, unsigned n)
 		usleep(1000);
 }
 
-static void sixty_four_at_once_never_have_more_than_there_is_and_none_starves(void **state)
+TEST(sixty_four_at_once_never_have_more_than_there_is_and_none_starves)
 {
 	struct board *board = board_make();
 	uint32_t seed = seed_of_test();
 	pid_t pids[MANY];
 
-	(void)state;
 	for (unsigned i = 0; i < MANY; i++) {
 		pids[i] = fork();
 		if (!pids[i])
@@ -475,12 +455,11 @@ static void sixty_four_at_once_never_have_more_than_there_is_and_none_starves(vo
 }
 
 /* Some are killed wherever they are, and what they held is nobody's to count: the file must know it by itself. */
-static void killed_in_the_middle_of_it_they_take_nothing_with_them(void **state)
+TEST(killed_in_the_middle_of_it_they_take_nothing_with_them)
 {
 	uint32_t seed = seed_of_test();
 	pid_t pids[8];
 
-	(void)state;
 	for (unsigned i = 0; i < 8; i++) {
 		pids[i] = fork();
 		if (pids[i])
@@ -508,27 +487,4 @@ static void killed_in_the_middle_of_it_they_take_nothing_with_them(void **state)
 	assert_int_equal(access(file, F_OK), -1);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)
-	const struct CMUnitTest tests[] = {
-	    TEST(nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_last),
-	    TEST(one_alone_has_all_of_it_and_no_more),
-	    TEST(a_limit_that_was_changed_is_left_alone),
-	    TEST(the_total_is_the_firsts_unless_a_policy_says_another),
-	    TEST(a_total_that_is_not_ones_own_is_said_once),
-	    TEST(what_one_has_the_other_has_not),
-	    TEST(who_has_less_than_his_part_comes_first),
-	    TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short),
-	    TEST(what_no_part_serves_is_kept_from_nobody),
-	    TEST(what_is_said_to_be_enough_is_enough_and_no_less_is),
-	    TEST(a_killed_one_leaves_its_share_to_who_is_short),
-	    TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well),
-	    TEST(a_killed_one_is_found_without_anybody_being_short),
-	    TEST(one_that_ends_keeps_its_bytes_and_not_its_part),
-	    TEST(what_a_killed_rank_held_counts_until_its_forked_child_has_ended),
-	    TEST(sixty_four_at_once_never_have_more_than_there_is_and_none_starves),
-	    TEST(killed_in_the_middle_of_it_they_take_nothing_with_them),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(make_folder, drop_folder)

@@ -2,15 +2,10 @@
  * range_test.c: the set of free ranges against a naive map of one byte a unit. The linker sends malloc and free of
  * range.c through here (-Wl,--wrap), to count nodes and to let memory run out.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "shim/base/range.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define UNITS 600
@@ -95,14 +90,13 @@ static void step_give(struct range_set *set, struct naive *naive, size_t which)
 	range_give(set, start, length);
 }
 
-static void random_take_and_give_is_first_fit(void **state)
+TEST(random_take_and_give_is_first_fit)
 {
 	struct seed seed = seed_start(__func__);
 	static struct naive naive;
 	struct range_set set;
 	long before = n_live;
 
-	(void)state;
 	assert_true(range_init(&set, UNITS));
 	for (unsigned i = 0; i < STEPS; i++) {
 		/* The share of takes swings, so that the set is nearly full and nearly empty by turns. */
@@ -126,12 +120,11 @@ static void random_take_and_give_is_first_fit(void **state)
 	assert_int_equal(n_live, before);
 }
 
-static void without_memory_a_take_fails_and_changes_nothing(void **state)
+TEST(without_memory_a_take_fails_and_changes_nothing)
 {
 	struct range_set set;
 	uint64_t start = 77;
 
-	(void)state;
 	malloc_fails = true;
 	assert_false(range_init(&set, UNITS));
 	malloc_fails = false;
@@ -147,12 +140,11 @@ static void without_memory_a_take_fails_and_changes_nothing(void **state)
 	range_fini(&set);
 }
 
-static void the_reserve_lasts_when_every_other_range_comes_back_first(void **state)
+TEST(the_reserve_lasts_when_every_other_range_comes_back_first)
 {
 	struct range_set set;
 	uint64_t start;
 
-	(void)state;
 	assert_true(range_init(&set, UNITS));
 	for (uint64_t i = 0; i < UNITS; i++)
 		assert_true(range_take(&set, 1, &start));
@@ -173,12 +165,11 @@ static void the_reserve_lasts_when_every_other_range_comes_back_first(void **sta
 	range_fini(&set);
 }
 
-static void lengths_that_cannot_be_are_refused(void **state)
+TEST(lengths_that_cannot_be_are_refused)
 {
 	struct range_set set;
 	uint64_t start;
 
-	(void)state;
 	assert_true(range_init(&set, UNITS));
 	assert_false(range_take(&set, 0, &start));
 	assert_false(range_take(&set, UNITS + 1, &start));
@@ -189,38 +180,11 @@ static void lengths_that_cannot_be_are_refused(void **state)
 	range_fini(&set);
 }
 
-static void taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand(void **state)
-{
-	struct seed seed = seed_start(__func__);
-	struct range_set set;
-	uint64_t start;
-	enum { MANY = 200000 };
-
-	(void)state;
-	assert_true(range_init(&set, MANY));
-	for (unsigned i = 0; i < MANY; i++)
-		assert_true(range_take(&set, 1, &start));
-	for (unsigned i = 0; i < MANY; i += 2)
-		range_give(&set, i, 1);
-	/* If this were a walk over the list of holes, it would be 10^10 steps and the test's time limit would tell. */
-	for (unsigned i = 0; i < 100000; i++) {
-		uint64_t hole = seed_below(&seed, MANY / 2) * 2;
-
-		assert_true(range_take(&set, 1, &start));
-		assert_int_equal(start, 0);
-		range_give(&set, start, 1);
-		assert_false(range_take(&set, 2, &hole));
-	}
-	assert_true(range_is_valid(&set));
-	range_fini(&set);
-}
-
-static void a_range_is_taken_where_a_free_one_starts_and_joined_to_the_one_before(void **state)
+TEST(a_range_is_taken_where_a_free_one_starts_and_joined_to_the_one_before)
 {
 	long live = n_live;
 	struct range_set set;
 	uint64_t start, more;
-	(void)state;
 
 	assert_true(range_init(&set, UNITS));
 	assert_true(range_take(&set, 10, &start) && range_take(&set, 5, &more));
@@ -248,15 +212,27 @@ static void a_range_is_taken_where_a_free_one_starts_and_joined_to_the_one_befor
 	assert_int_equal(n_live, live);
 }
 
-int main(void)
+TEST(taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(random_take_and_give_is_first_fit),
-	    cmocka_unit_test(without_memory_a_take_fails_and_changes_nothing),
-	    cmocka_unit_test(the_reserve_lasts_when_every_other_range_comes_back_first),
-	    cmocka_unit_test(lengths_that_cannot_be_are_refused),
-	    cmocka_unit_test(a_range_is_taken_where_a_free_one_starts_and_joined_to_the_one_before),
-	    cmocka_unit_test(taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	struct seed seed = seed_start(__func__);
+	struct range_set set;
+	uint64_t start;
+	enum { MANY = 200000 };
+
+	assert_true(range_init(&set, MANY));
+	for (unsigned i = 0; i < MANY; i++)
+		assert_true(range_take(&set, 1, &start));
+	for (unsigned i = 0; i < MANY; i += 2)
+		range_give(&set, i, 1);
+	/* If this were a walk over the list of holes, it would be 10^10 steps and the test's time limit would tell. */
+	for (unsigned i = 0; i < 100000; i++) {
+		uint64_t hole = seed_below(&seed, MANY / 2) * 2;
+
+		assert_true(range_take(&set, 1, &start));
+		assert_int_equal(start, 0);
+		range_give(&set, start, 1);
+		assert_false(range_take(&set, 2, &hole));
+	}
+	assert_true(range_is_valid(&set));
+	range_fini(&set);
 }

@@ -2,13 +2,8 @@
  * Replay of a job whose allocator reports what is alive: a pointer means the tensor that it lies in, what is dead moves
  * without a copy, and the least that must move is that of tensors. What nobody reports is alive.
  */
+#include "test/test.h"
 #include "test/unit/replay_help.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 /* ---- what a pointer means ---- */
 
@@ -29,9 +24,8 @@ static const struct job_event *last_launch(void)
 	return found;
 }
 
-static void a_pointer_means_its_tensor(void **state)
+TEST(a_pointer_means_its_tensor)
 {
-	(void)state;
 	model.thread = 1;
 	uint32_t large = block(1024 * MIB);
 	report(REPLAY_KEPT, large, 0, 1024 * MIB);
@@ -55,11 +49,10 @@ static void a_pointer_means_its_tensor(void **state)
 	assert_true(job->events[job->n_events - 2].kind == JOB_DOUBTED);
 }
 
-static void a_launch_that_names_what_is_dead_brings_it_to_life(void **state)
+TEST(a_launch_that_names_what_is_dead_brings_it_to_life)
 {
 	size_t revived = 0;
 
-	(void)state;
 	model.thread = 1;
 	uint32_t large = block(1024 * MIB);
 	report(REPLAY_KEPT, large, 0, 1024 * MIB);
@@ -115,11 +108,10 @@ static struct replay_point least(uint64_t budget)
 	return point;
 }
 
-static void what_is_dead_moves_without_a_copy(void **state)
+TEST(what_is_dead_moves_without_a_copy)
 {
 	static const enum policy_spill modes[] = {POLICY_SPILL_EXACT, POLICY_SPILL_FAST};
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		teardown(NULL);
 		setup(NULL);
@@ -137,9 +129,8 @@ static void what_is_dead_moves_without_a_copy(void **state)
 	}
 }
 
-static void the_least_is_that_of_tensors(void **state)
+TEST(the_least_is_that_of_tensors)
 {
-	(void)state;
 	pass(false, 40);
 	cut(false, 4 * TENSOR);
 	assert_true(least(4 * TENSOR).bytes_in > TENSOR);
@@ -154,9 +145,8 @@ static void the_least_is_that_of_tensors(void **state)
 }
 
 /* Memory that dies and of which nothing is submitted before the next birth may be restored: it is alive. */
-static void a_death_counts_once_its_thread_has_submitted_something(void **state)
+TEST(a_death_counts_once_its_thread_has_submitted_something)
 {
-	(void)state;
 	model.thread = 1;
 	uint32_t a = block(TENSOR), b = block(TENSOR), c = block(TENSOR);
 	report(REPLAY_KEPT, a, 0, TENSOR);
@@ -177,9 +167,8 @@ static void a_death_counts_once_its_thread_has_submitted_something(void **state)
 }
 
 /* As where a program begins to report about a block that it has used (spillway_born). */
-static void a_birth_within_another_leaves_the_rest_alive(void **state)
+TEST(a_birth_within_another_leaves_the_rest_alive)
 {
-	(void)state;
 	model.thread = 1;
 	uint32_t a = block(4 * TENSOR), b = block(4 * TENSOR);
 	report(REPLAY_KEPT, a, 0, 4 * TENSOR);
@@ -203,9 +192,8 @@ static void a_birth_within_another_leaves_the_rest_alive(void **state)
 	assert_true(point.bytes_in > TENSOR / 2 && point.bytes_in < 3 * TENSOR);
 }
 
-static void what_is_freed_with_tensors_in_it_is_forgotten(void **state)
+TEST(what_is_freed_with_tensors_in_it_is_forgotten)
 {
-	(void)state;
 	model.thread = 1;
 	for (unsigned i = 0; i < 20; i++) {
 		uint32_t a = block(TENSOR);
@@ -231,17 +219,4 @@ static void what_is_freed_with_tensors_in_it_is_forgotten(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_pointer_means_its_tensor, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_launch_that_names_what_is_dead_brings_it_to_life, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_is_dead_moves_without_a_copy, setup, teardown),
-	    cmocka_unit_test_setup_teardown(the_least_is_that_of_tensors, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_death_counts_once_its_thread_has_submitted_something, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_birth_within_another_leaves_the_rest_alive, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_is_freed_with_tensors_in_it_is_forgotten, setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

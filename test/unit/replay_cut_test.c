@@ -2,20 +2,14 @@
  * What replay makes of a record before it runs: its steps, the least that must move where that can be counted by hand,
  * and the pieces that memory is cut into.
  */
+#include "test/test.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 /* ---- steps and the least ---- */
 
-static void a_step_is_found(void **state)
+TEST(a_step_is_found)
 {
-	(void)state;
 	cycle(8, 32 * MIB, 60);
 	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
 	struct replay_steps steps = replay_find_steps(job, 3);
@@ -25,11 +19,10 @@ static void a_step_is_found(void **state)
 }
 
 /* A step of four like layers, forth and back, and something before them; free lists take turns from step to step. */
-static void steps_in_other_memory_are_steps_still(void **state)
+TEST(steps_in_other_memory_are_steps_still)
 {
 	uint32_t block_of[3][4];
 
-	(void)state;
 	for (unsigned turn = 0; turn < 3; turn++)
 		for (unsigned i = 0; i < 4; i++)
 			block_of[turn][i] = block(32 * MIB);
@@ -54,12 +47,11 @@ static void steps_in_other_memory_are_steps_still(void **state)
 /*
  * Small calls in every tenth step and in every twentieth, and an evaluation before the end: as the demo's job has them.
  */
-static void steps_that_do_more_now_and_then_are_steps_still(void **state)
+TEST(steps_that_do_more_now_and_then_are_steps_still)
 {
 	enum { FUNCTIONS = 9, LAYERS = 3, BLOCKS = 8 };
 	uint32_t block_of[BLOCKS];
 
-	(void)state;
 	for (unsigned i = 0; i < BLOCKS; i++)
 		block_of[i] = block(32 * MIB);
 	for (unsigned t = 1; t <= 100; t++) {
@@ -84,11 +76,10 @@ static void steps_that_do_more_now_and_then_are_steps_still(void **state)
 	assert_false(replay_step_begins(&steps, 0, 2));
 }
 
-static void what_a_job_does_once_before_its_end_begins_no_step(void **state)
+TEST(what_a_job_does_once_before_its_end_begins_no_step)
 {
 	uint32_t one;
 
-	(void)state;
 	cycle(8, 32 * MIB, 60);
 	one = block(4 * MIB);
 	launch(UINT32_MAX, 1, &one);
@@ -102,12 +93,11 @@ static void what_a_job_does_once_before_its_end_begins_no_step(void **state)
 /*
  * Sixteen like layers at even distances, each with weights of its own, are one step of a network that only goes forth.
  */
-static void layers_are_no_steps(void **state)
+TEST(layers_are_no_steps)
 {
 	enum { LAYERS = 16 };
 	uint32_t weights[LAYERS], activation;
 
-	(void)state;
 	activation = block(4 * MIB);
 	for (unsigned i = 0; i < LAYERS; i++)
 		weights[i] = block(32 * MIB);
@@ -127,12 +117,11 @@ static void layers_are_no_steps(void **state)
 }
 
 /* The last steps are what the first were, long ago, and what lies between repeats itself at once. */
-static void what_comes_again_only_after_most_of_the_job_is_no_step(void **state)
+TEST(what_comes_again_only_after_most_of_the_job_is_no_step)
 {
 	enum { FIRST = 24, BETWEEN = 16, LAUNCHES = 10 };
 	uint32_t block_of[FIRST + 1];
 
-	(void)state;
 	for (unsigned i = 0; i <= FIRST; i++)
 		block_of[i] = block(16 * MIB);
 	for (unsigned t = 0; t < 2 * FIRST + BETWEEN; t++)
@@ -144,10 +133,9 @@ static void what_comes_again_only_after_most_of_the_job_is_no_step(void **state)
 	assert_true(steps.n == 4);
 }
 
-static void a_job_that_does_not_repeat_is_one_step(void **state)
+TEST(a_job_that_does_not_repeat_is_one_step)
 {
 	struct seed seed = seed_start(__func__);
-	(void)state;
 
 	for (unsigned i = 0; i < 200; i++) {
 		uint32_t one = block(4 * MIB);
@@ -161,9 +149,8 @@ static void a_job_that_does_not_repeat_is_one_step(void **state)
 	assert_true(steps.n == 1);
 }
 
-static void times_say_how_long_a_step_takes(void **state)
+TEST(times_say_how_long_a_step_takes)
 {
-	(void)state;
 	cycle(8, 32 * MIB, 60);
 	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
 	struct replay_steps steps = replay_find_steps(job, 4);
@@ -174,9 +161,8 @@ static void times_say_how_long_a_step_takes(void **state)
 	assert_true(replay_step_ms(job, &steps) == 0);
 }
 
-static void the_least_of_a_cycle_is_as_counted_by_hand(void **state)
+TEST(the_least_of_a_cycle_is_as_counted_by_hand)
 {
-	(void)state;
 	/*
 	 * Of n in turn with room for k Belady keeps k - 1 and lets the rest pass through one place: of n uses (n - k) /
 	 * (n - 1) miss. Here 8 and 5 of 64 MiB: 3/7 of 8 x 64 MiB.
@@ -190,18 +176,16 @@ static void the_least_of_a_cycle_is_as_counted_by_hand(void **state)
 	assert_int_equal(points[1].over, 0);
 }
 
-static void what_names_more_than_fits_is_counted(void **state)
+TEST(what_names_more_than_fits_is_counted)
 {
-	(void)state;
 	uint32_t two[] = {block(64 * MIB), block(64 * MIB)};
 	for (unsigned i = 0; i < 20; i++)
 		launch(1, 2, two);
 	assert_true(least_at(100 * MIB).over > 0);
 }
 
-static void what_is_freed_gives_its_room_back_and_is_not_brought_in(void **state)
+TEST(what_is_freed_gives_its_room_back_and_is_not_brought_in)
 {
-	(void)state;
 	for (unsigned i = 0; i < 20; i++) {
 		uint32_t one = block(64 * MIB);
 
@@ -214,9 +198,8 @@ static void what_is_freed_gives_its_room_back_and_is_not_brought_in(void **state
 
 /* ---- how it is cut ---- */
 
-static void small_allocations_share_a_piece(void **state)
+TEST(small_allocations_share_a_piece)
 {
-	(void)state;
 	for (unsigned i = 0; i < 4096; i++)
 		block(512);
 	block(3 * MIB);
@@ -225,9 +208,8 @@ static void small_allocations_share_a_piece(void **state)
 	assert_int_equal(job->peak_bytes, 6 * MIB);
 }
 
-static void freed_memory_is_taken_again(void **state)
+TEST(freed_memory_is_taken_again)
 {
-	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
 		uint32_t one = block(300 * MIB), small = block(1000);
 
@@ -240,9 +222,8 @@ static void freed_memory_is_taken_again(void **state)
 	assert_int_equal(job->peak_bytes, 302 * MIB);
 }
 
-static void a_job_that_is_too_large_is_refused(void **state)
+TEST(a_job_that_is_too_large_is_refused)
 {
-	(void)state;
 	/* With so small a budget pieces are of 4 MiB: 4 Mi of them for each block. */
 	block(REPLAY_BYTES_MOST);
 	job = job_new(&model, &(struct job_setting){.budget = 64 * MIB});
@@ -254,7 +235,7 @@ static void a_job_that_is_too_large_is_refused(void **state)
 	assert_null(job);
 }
 
-static void rules_decide_where_memory_lives(void **state)
+TEST(rules_decide_where_memory_lives)
 {
 	char name[] = "/tmp/replay_run_test.XXXXXX.yaml";
 	struct policy *policy =
@@ -264,7 +245,6 @@ static void rules_decide_where_memory_lives(void **state)
 		      "  - {match: {size: \"== 7MiB\"}, use: heap, movable: no, cap: 10MiB, fallback: driver}\n"
 		      "  - {match: {order: \"after 5\"}, use: deny}\n",
 		      name);
-	(void)state;
 
 	block(3 * MIB);
 	block(5 * MIB);
@@ -297,7 +277,7 @@ static void rules_decide_where_memory_lives(void **state)
 }
 
 /* The trace says the place that asked, and in brackets the library that called the driver. */
-static void rules_may_look_at_who_asked(void **state)
+TEST(rules_may_look_at_who_asked)
 {
 	static const struct {
 		const char *site;
@@ -320,7 +300,6 @@ static void rules_may_look_at_who_asked(void **state)
 					  name);
 	uint32_t text;
 
-	(void)state;
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		uint32_t made = block(3 * MIB);
 
@@ -340,7 +319,7 @@ static void rules_may_look_at_who_asked(void **state)
  * 64 MiB: what fits is the driver's, what does not is heap memory, and what the driver's pool had once fits again;
  * unless memory moves.
  */
-static void stream_order_fills_the_pools_first_where_the_policy_says_auto(void **state)
+TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto)
 {
 	static const struct {
 		const char *text;
@@ -353,7 +332,6 @@ static void stream_order_fills_the_pools_first_where_the_policy_says_auto(void *
 	    {"async.use: driver\n", true, {JOB_CHARGE, JOB_CHARGE, JOB_RELEASE, JOB_CHARGE, JOB_CHARGE}},
 	};
 
-	(void)state;
 	uint32_t first = block(40 * MIB);
 	block(40 * MIB);
 	assert_true(replay_add_end(&model, first, 0));
@@ -377,28 +355,4 @@ static void stream_order_fills_the_pools_first_where_the_policy_says_auto(void *
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(a_step_is_found),
-	    TEST(steps_in_other_memory_are_steps_still),
-	    TEST(steps_that_do_more_now_and_then_are_steps_still),
-	    TEST(what_a_job_does_once_before_its_end_begins_no_step),
-	    TEST(layers_are_no_steps),
-	    TEST(what_comes_again_only_after_most_of_the_job_is_no_step),
-	    TEST(a_job_that_does_not_repeat_is_one_step),
-	    TEST(times_say_how_long_a_step_takes),
-	    TEST(the_least_of_a_cycle_is_as_counted_by_hand),
-	    TEST(what_names_more_than_fits_is_counted),
-	    TEST(what_is_freed_gives_its_room_back_and_is_not_brought_in),
-	    TEST(small_allocations_share_a_piece),
-	    TEST(freed_memory_is_taken_again),
-	    TEST(a_job_that_is_too_large_is_refused),
-	    TEST(rules_decide_where_memory_lives),
-	    TEST(rules_may_look_at_who_asked),
-	    TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

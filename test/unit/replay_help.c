@@ -1,13 +1,9 @@
+#include "test/test.h"
 #include "test/unit/replay_help.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct replay_model model;
 struct job *job;

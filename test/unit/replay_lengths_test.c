@@ -2,15 +2,10 @@
  * replay_lengths_test.c: replay of a job with another length of sequences in each step, whose plan foresees where the
  * allocator will put tensors.
  */
+#include "test/test.h"
 #include "test/unit/length_job.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #define BLOCKS 12u
 
@@ -98,9 +93,8 @@ static struct run_result run_job_in(enum policy_spill mode, uint64_t budget)
 }
 
 /* Without that, 277 MiB a step come. */
-static void what_comes_is_what_is_used_next(void **state)
+TEST(what_comes_is_what_is_used_next)
 {
-	(void)state;
 	make_job();
 	struct run_result result = run_job_in(POLICY_SPILL_EXACT, 640 * MIB);
 	assert_int_equal(result.end, RUN_DONE);
@@ -108,11 +102,4 @@ static void what_comes_is_what_is_used_next(void **state)
 	assert_true(result.bytes_in < 255 * MIB);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(what_comes_is_what_is_used_next, setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

@@ -2,16 +2,12 @@
  * The limit of a step (replay_limit): whatever the job, the policy, the mode, the budget and the link, no step that
  * replay predicts takes less.
  */
+#include "test/test.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
 #include "tools/replay/replay_run.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BLOCKS = 10, TENSORS = 4, STEPS = 8, ROUNDS = 300 };
 
@@ -136,7 +132,7 @@ static bool run_once(struct seed *seed)
 	       limit > how.costs.launch_us * (double)(job->n_launches - how.steps.from) / how.steps.n / 1e3;
 }
 
-static void no_step_takes_less_than_its_limit(void **state)
+TEST(no_step_takes_less_than_its_limit)
 {
 	struct seed seed = seed_start("no_step_takes_less_than_its_limit");
 	unsigned by_link = 0;
@@ -148,13 +144,4 @@ static void no_step_takes_less_than_its_limit(void **state)
 	}
 	/* Often enough it was the link that set it. */
 	assert_true(by_link > ROUNDS / 20);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(no_step_takes_less_than_its_limit),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * A trace becomes a model, and no file, however it was cut or changed, does more than end the reading.
  */
 #include "policy/policy.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
@@ -9,11 +10,7 @@
 #include "tools/trace/trace_read.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #define MIB UINT64_C(1048576)
 #define S   UINT64_C(1000000000)
@@ -27,28 +24,13 @@ static int teardown(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, teardown)
+
 static int read_bytes(const void *bytes, size_t n)
 {
 	temporary_save(bytes, n);
 	replay_model_free(&model);
 	return replay_model_read(&model, temporary);
-}
-
-static void what_is_no_file_is_told(void **state)
-{
-	(void)state;
-	replay_model_free(&model);
-	assert_int_equal(replay_model_read(&model, "/nonexistent/trace"), -ENOENT);
-	assert_int_equal(replay_model_read(&model, "/tmp"), -EINVAL);
-	/* Nobody writes to it: that must not wait. */
-	unlink(temporary);
-	assert_int_equal(mkfifo(temporary, 0600), 0);
-	assert_int_not_equal(replay_model_read(&model, temporary), 0);
-	unlink(temporary);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(read_bytes("hello\n", i * 6), -EINVAL);
-		assert_true(model.problem[0]);
-	}
 }
 
 static struct trace_file a_trace(void)
@@ -74,10 +56,45 @@ static struct trace_file a_trace(void)
 	return file;
 }
 
-static void a_trace_is_read(void **state)
+TEST(what_does_not_fit_is_counted_and_passed_over)
+{
+	struct trace_file file = file_new("version=1\nclock=0\n");
+
+	/* No bytes, freed twice, the end of what never was. */
+	file_frame(&file, 0, S);
+	FILE_ADD(&file, made, S, 1, 0x10000000, 100, POLICY_API_MALLOC);
+	FILE_ADD(&file, made, S, 2, 0x20000000, 0, POLICY_API_MALLOC);
+	FILE_ADD(&file, freed, S + 1, 1);
+	FILE_ADD(&file, freed, S + 2, 1);
+	FILE_ADD(&file, freed, S + 3, 77);
+	file_save(&file, temporary);
+	file_free(&file);
+	assert_int_equal(replay_model_read(&model, temporary), 0);
+	assert_int_equal(model.strange, 3);
+	assert_int_equal(model.strange_at, 2);
+	assert_int_equal(model.n_blocks, 1);
+	assert_true(model.blocks[0].freed);
+}
+
+TEST(what_is_no_file_is_told)
+{
+	replay_model_free(&model);
+	assert_int_equal(replay_model_read(&model, "/nonexistent/trace"), -ENOENT);
+	assert_int_equal(replay_model_read(&model, "/tmp"), -EINVAL);
+	/* Nobody writes to it: that must not wait. */
+	unlink(temporary);
+	assert_int_equal(mkfifo(temporary, 0600), 0);
+	assert_int_not_equal(replay_model_read(&model, temporary), 0);
+	unlink(temporary);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(read_bytes("hello\n", i * 6), -EINVAL);
+		assert_true(model.problem[0]);
+	}
+}
+
+TEST(a_trace_is_read)
 {
 	struct trace_file file = a_trace();
-	(void)state;
 
 	file_save(&file, temporary);
 	file_free(&file);
@@ -99,9 +116,8 @@ static void a_trace_is_read(void **state)
 	assert_int_equal(model.named[2].bytes, 4096);
 }
 
-static void a_trace_of_a_job_that_spilled_says_so(void **state)
+TEST(a_trace_of_a_job_that_spilled_says_so)
 {
-	(void)state;
 	for (unsigned how = 0; how < 3; how++) {
 		struct trace_file file = a_trace();
 
@@ -118,9 +134,8 @@ static void a_trace_of_a_job_that_spilled_says_so(void **state)
 	}
 }
 
-static void a_trace_of_a_job_that_borrowed_says_so(void **state)
+TEST(a_trace_of_a_job_that_borrowed_says_so)
 {
-	(void)state;
 	for (unsigned how = 0; how < 5; how++) {
 		struct trace_file file = a_trace();
 
@@ -140,11 +155,10 @@ static void a_trace_of_a_job_that_borrowed_says_so(void **state)
 	}
 }
 
-static void the_same_address_is_another_block_later(void **state)
+TEST(the_same_address_is_another_block_later)
 {
 	struct trace_file file = a_trace();
 	const struct replay_event *last = NULL;
-	(void)state;
 
 	file_save(&file, temporary);
 	file_free(&file);
@@ -157,12 +171,11 @@ static void the_same_address_is_another_block_later(void **state)
 	assert_int_equal(model.n_submits, 3);
 }
 
-static void any_change_of_a_trace_does_no_more_than_end_the_reading(void **state)
+TEST(any_change_of_a_trace_does_no_more_than_end_the_reading)
 {
 	struct trace_file file = a_trace();
 	struct seed seed = seed_start(__func__);
 	uint8_t *copy = malloc(file.n + 1024);
-	(void)state;
 
 	file_save(&file, temporary); /* ends the last frame */
 	for (unsigned round = 0; round < 400; round++) {
@@ -180,38 +193,4 @@ static void any_change_of_a_trace_does_no_more_than_end_the_reading(void **state
 	file_free(&file);
 }
 
-static void what_does_not_fit_is_counted_and_passed_over(void **state)
-{
-	struct trace_file file = file_new("version=1\nclock=0\n");
-	(void)state;
-
-	/* No bytes, freed twice, the end of what never was. */
-	file_frame(&file, 0, S);
-	FILE_ADD(&file, made, S, 1, 0x10000000, 100, POLICY_API_MALLOC);
-	FILE_ADD(&file, made, S, 2, 0x20000000, 0, POLICY_API_MALLOC);
-	FILE_ADD(&file, freed, S + 1, 1);
-	FILE_ADD(&file, freed, S + 2, 1);
-	FILE_ADD(&file, freed, S + 3, 77);
-	file_save(&file, temporary);
-	file_free(&file);
-	assert_int_equal(replay_model_read(&model, temporary), 0);
-	assert_int_equal(model.strange, 3);
-	assert_int_equal(model.strange_at, 2);
-	assert_int_equal(model.n_blocks, 1);
-	assert_true(model.blocks[0].freed);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_teardown(name, teardown)
-	    TEST(what_does_not_fit_is_counted_and_passed_over),
-	    TEST(what_is_no_file_is_told),
-	    TEST(a_trace_is_read),
-	    TEST(a_trace_of_a_job_that_spilled_says_so),
-	    TEST(a_trace_of_a_job_that_borrowed_says_so),
-	    TEST(the_same_address_is_another_block_later),
-	    TEST(any_change_of_a_trace_does_no_more_than_end_the_reading),
-	};
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)

@@ -2,20 +2,14 @@
  * What replay predicts: the library's planner in charge of a job stays within the budgets and ends, an allocation that
  * cannot be is named, and the GPT job comes out as measured.
  */
+#include "test/test.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
 /* ---- runs ---- */
 
-static void what_fits_takes_its_own_time(void **state)
+TEST(what_fits_takes_its_own_time)
 {
-	(void)state;
 	cycle(8, 64 * MIB, 100);
 	for (enum policy_spill mode = POLICY_SPILL_OFF; mode < POLICY_SPILL_COUNT; mode++) {
 		struct run_result result = run(mode, 512 * MIB, 1 << 30, 1000);
@@ -29,12 +23,11 @@ static void what_fits_takes_its_own_time(void **state)
 }
 
 /* What the link carries beside kernels is one thing, in a gap it is another. */
-static void each_mode_has_its_share_of_the_link(void **state)
+TEST(each_mode_has_its_share_of_the_link)
 {
 	static const enum policy_spill modes[] = {POLICY_SPILL_FAST, POLICY_SPILL_EXACT};
 	struct run_result all, less;
 
-	(void)state;
 	cycle(8, 64 * MIB, 100);
 	for (unsigned i = 0; i < 2; i++) {
 		struct run_setting how = {
@@ -56,13 +49,12 @@ static void each_mode_has_its_share_of_the_link(void **state)
 }
 
 /* In a gap one thread makes all mappings, one after the other: when they take long, the link waits for them. */
-static void mappings_that_take_long_hold_up_a_gap(void **state)
+TEST(mappings_that_take_long_hold_up_a_gap)
 {
 	struct run_setting how = {
 	    .mode = POLICY_SPILL_EXACT, .budget = 320 * MIB, .host_budget = 1 << 30, .costs = run_costs_default()};
 	struct run_result result;
 
-	(void)state;
 	cycle(8, 64 * MIB, 100);
 	job_free(job);
 	job = job_new(&model, &(struct job_setting){.budget = 320 * MIB});
@@ -73,10 +65,9 @@ static void mappings_that_take_long_hold_up_a_gap(void **state)
 	assert_true(result.step_ms >= 0.2 * result.bytes_out / MIB);
 }
 
-static void what_does_not_fit_takes_longer_than_the_least(void **state)
+TEST(what_does_not_fit_takes_longer_than_the_least)
 {
 	static const enum policy_spill modes[] = {POLICY_SPILL_FAST, POLICY_SPILL_EXACT};
-	(void)state;
 	cycle(16, 64 * MIB, 100);
 	uint64_t budget = 640 * MIB;
 	struct replay_point point = least_at(budget);
@@ -92,18 +83,16 @@ static void what_does_not_fit_takes_longer_than_the_least(void **state)
 	}
 }
 
-static void without_time_of_its_own_a_step_takes_that_of_the_link(void **state)
+TEST(without_time_of_its_own_a_step_takes_that_of_the_link)
 {
-	(void)state;
 	cycle(16, 64 * MIB, 100);
 	struct run_result result = run(POLICY_SPILL_FAST, 640 * MIB, (uint64_t)4 << 30, 0);
 	assert_int_equal(result.end, RUN_DONE);
 	assert_true(result.step_ms > 0);
 }
 
-static void what_lies_on_the_host_is_read_over_the_link_in_static(void **state)
+TEST(what_lies_on_the_host_is_read_over_the_link_in_static)
 {
-	(void)state;
 	cycle(4, 64 * MIB, 50);
 	struct run_result result = run(POLICY_SPILL_STATIC, 192 * MIB, 1 << 30, 100);
 	assert_int_equal(result.end, RUN_DONE);
@@ -112,9 +101,8 @@ static void what_lies_on_the_host_is_read_over_the_link_in_static(void **state)
 	assert_int_equal(result.peak_host, 64 * MIB);
 }
 
-static void the_allocation_that_does_not_fit_is_named(void **state)
+TEST(the_allocation_that_does_not_fit_is_named)
 {
-	(void)state;
 	cycle(8, 64 * MIB, 10);
 	struct run_result result = run(POLICY_SPILL_OFF, 300 * MIB, 1 << 30, 10);
 	assert_int_equal(result.end, RUN_NO_DEVICE);
@@ -128,7 +116,7 @@ static void the_allocation_that_does_not_fit_is_named(void **state)
 	assert_true(result.step_ms == 0);
 }
 
-static void memory_that_must_not_move_stays(void **state)
+TEST(memory_that_must_not_move_stays)
 {
 	char name[] = "/tmp/replay_run_test.XXXXXX.yaml";
 	struct policy *policy =
@@ -136,7 +124,6 @@ static void memory_that_must_not_move_stays(void **state)
 	struct run_setting how = {
 	    .mode = POLICY_SPILL_FAST, .budget = 320 * MIB, .host_budget = 1 << 30, .costs = run_costs_default()};
 	struct run_result result;
-	(void)state;
 
 	cycle(8, 64 * MIB, 40);
 	job = job_new(&model, &(struct job_setting){.budget = 320 * MIB, .policy = policy});
@@ -168,9 +155,8 @@ static void make_anew(unsigned times)
 }
 
 /* Nothing of it is worth being copied in: room is made for it first. */
-static void what_is_made_in_each_step_begins_on_the_device(void **state)
+TEST(what_is_made_in_each_step_begins_on_the_device)
 {
-	(void)state;
 	make_anew(60);
 	for (enum policy_spill mode = POLICY_SPILL_EXACT; mode <= POLICY_SPILL_FAST; mode++) {
 		struct run_result result = run(mode, 512 * MIB, (uint64_t)4 << 30, 100);
@@ -184,9 +170,8 @@ static void what_is_made_in_each_step_begins_on_the_device(void **state)
 	}
 }
 
-static void a_budget_smaller_than_one_submission_still_ends(void **state)
+TEST(a_budget_smaller_than_one_submission_still_ends)
 {
-	(void)state;
 	uint32_t three[] = {block(64 * MIB), block(64 * MIB), block(64 * MIB)};
 	for (unsigned i = 0; i < 30; i++)
 		launch(i % 3, 3, three);
@@ -243,18 +228,16 @@ static void run_random(struct seed *seed)
 	}
 }
 
-static void any_job_ends_within_its_budgets_and_always_alike(void **state)
+TEST(any_job_ends_within_its_budgets_and_always_alike)
 {
 	struct seed seed = seed_start(__func__);
-	(void)state;
 
 	run_random(&seed);
 }
 
 /* While the mover listened to the last submission, all that it would have waited for came about. */
-static void a_job_ends_whose_mover_listened_for_too_long(void **state)
+TEST(a_job_ends_whose_mover_listened_for_too_long)
 {
-	(void)state;
 	run_random(&(struct seed){.state = 12});
 	run_random(&(struct seed){.state = 18});
 }
@@ -265,7 +248,7 @@ static void a_job_ends_whose_mover_listened_for_too_long(void **state)
  * One H200, driver 580: middle of the steps measured, ms (docs/lab/2026-11-27-measurements.md); 14754 MiB, 70 ms a step
  * with all in device memory.
  */
-static void the_gpt_job_comes_out_as_measured(void **state)
+TEST(the_gpt_job_comes_out_as_measured)
 {
 	static const struct {
 		enum policy_spill mode;
@@ -274,7 +257,6 @@ static void the_gpt_job_comes_out_as_measured(void **state)
 	    {POLICY_SPILL_FAST, 1.25, 145},  {POLICY_SPILL_FAST, 1.5, 232},  {POLICY_SPILL_FAST, 2, 383},
 	    {POLICY_SPILL_EXACT, 1.25, 232}, {POLICY_SPILL_EXACT, 1.5, 362}, {POLICY_SPILL_EXACT, 2, 560},
 	};
-	(void)state;
 
 	assert_int_equal(replay_model_read(&model, TRACE), 0);
 	for (unsigned i = 0; i < sizeof(measured) / sizeof(*measured); i++) {
@@ -289,24 +271,4 @@ static void the_gpt_job_comes_out_as_measured(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(what_fits_takes_its_own_time),
-	    TEST(each_mode_has_its_share_of_the_link),
-	    TEST(mappings_that_take_long_hold_up_a_gap),
-	    TEST(what_does_not_fit_takes_longer_than_the_least),
-	    TEST(without_time_of_its_own_a_step_takes_that_of_the_link),
-	    TEST(what_lies_on_the_host_is_read_over_the_link_in_static),
-	    TEST(the_allocation_that_does_not_fit_is_named),
-	    TEST(memory_that_must_not_move_stays),
-	    TEST(what_is_made_in_each_step_begins_on_the_device),
-	    TEST(a_budget_smaller_than_one_submission_still_ends),
-	    TEST(any_job_ends_within_its_budgets_and_always_alike),
-	    TEST(a_job_ends_whose_mover_listened_for_too_long),
-	    TEST(the_gpt_job_comes_out_as_measured),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

@@ -1,14 +1,10 @@
 /*
  * Exchanges in gaps: what a submission that names more than fits has on the device. Nothing here takes time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "test/test.h"
 #include "test/unit/scheduler_exchange_help.h"
 
 /* Returns how many pieces the gap has moved; 0: there was none. */
@@ -37,11 +33,10 @@ static unsigned run_in_gap(const struct graph *graph)
 	return n_fetched + n_exchanged - before;
 }
 
-static void in_a_gap_what_is_used_most_comes_and_stays(void **state)
+TEST(in_a_gap_what_is_used_most_comes_and_stays)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	lay(FIT, 14);
 	graph_uses(&graph, 0, FIT, 2);
 	graph_uses(&graph, FIT, FIT + 10, 12);
@@ -55,11 +50,10 @@ static void in_a_gap_what_is_used_most_comes_and_stays(void **state)
 		assert_int_equal(run_in_gap(&graph), 0);
 }
 
-static void in_a_gap_a_piece_may_be_exchanged_for_several(void **state)
+TEST(in_a_gap_a_piece_may_be_exchanged_for_several)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	lay(FIT, 2);
 	sizes[FIT] = 3 * UNITS;
 	put(FIT, PLAN_HOST);
@@ -74,14 +68,13 @@ static void in_a_gap_a_piece_may_be_exchanged_for_several(void **state)
 }
 
 /* Nothing comes back in the gap in which it leaves. So it is not counted with what comes for a large piece. */
-static void what_has_left_does_not_fill_the_rest_of_a_large_piece(void **state)
+TEST(what_has_left_does_not_fill_the_rest_of_a_large_piece)
 {
 	enum { OTHERS, LARGE, LEAVES, MOST, SMALL };
 	static const uint32_t units[] = {
 	    [OTHERS] = FIT * UNITS - 31, [LARGE] = 16, [LEAVES] = 15, [MOST] = 15, [SMALL] = 1};
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	for (uint32_t i = OTHERS; i <= SMALL; i++) {
 		sizes[i] = units[i];
 		put(i, i < MOST ? PLAN_DEVICE : PLAN_HOST);
@@ -96,12 +89,11 @@ static void what_has_left_does_not_fill_the_rest_of_a_large_piece(void **state)
 	assert_int_equal(places[LARGE], PLAN_DEVICE);
 }
 
-static void no_gap_is_made_for_what_is_not_exchanged(void **state)
+TEST(no_gap_is_made_for_what_is_not_exchanged)
 {
 	struct graph graph = {.who = 1};
 	struct names names;
 
-	(void)state;
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 9);
 	graph_uses(&graph, FIT, FIT + 10, 13);
@@ -116,12 +108,11 @@ static void no_gap_is_made_for_what_is_not_exchanged(void **state)
 }
 
 /* A submission at the gate has pinned them. The gap ends all the same. */
-static void what_is_pinned_at_the_gate_stays(void **state)
+TEST(what_is_pinned_at_the_gate_stays)
 {
 	struct graph graph = {.who = 1};
 	struct names names;
 
-	(void)state;
 	lay(FIT, 3);
 	memset(running, true, sizeof(running));
 	graph_uses(&graph, 0, FIT, 1);
@@ -146,30 +137,14 @@ static void what_is_pinned_at_the_gate_stays(void **state)
 	assert_int_equal(n_exchanged, 3);
 }
 
-static void in_gaps_a_piece_that_is_refused_is_exchanged_once(void **state)
+TEST(in_gaps_a_piece_that_is_refused_is_exchanged_once)
 {
-	(void)state;
 	refused_once(run_in_gap, 1);
 }
 
-static void in_gaps_graphs_that_take_turns_do_not_undo_each_other(void **state)
+TEST(in_gaps_graphs_that_take_turns_do_not_undo_each_other)
 {
-	(void)state;
 	turns_undo_nothing(run_in_gap);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(in_a_gap_what_is_used_most_comes_and_stays),
-	    TEST(in_a_gap_a_piece_may_be_exchanged_for_several),
-	    TEST(what_has_left_does_not_fill_the_rest_of_a_large_piece),
-	    TEST(no_gap_is_made_for_what_is_not_exchanged),
-	    TEST(what_is_pinned_at_the_gate_stays),
-	    TEST(in_gaps_a_piece_that_is_refused_is_exchanged_once),
-	    TEST(in_gaps_graphs_that_take_turns_do_not_undo_each_other),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

@@ -1,14 +1,10 @@
 /*
  * What a submission that names more than fits has on the device, beside kernels. Nothing here takes time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "test/test.h"
 #include "test/unit/scheduler_exchange_help.h"
 
 static enum scheduler_wait one_round(const struct scheduler_named *named, uint64_t waited)
@@ -45,11 +41,10 @@ static unsigned run(const struct graph *graph)
 
 /* ---- what is exchanged ---- */
 
-static void what_is_used_most_comes_and_stays(void **state)
+TEST(what_is_used_most_comes_and_stays)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 2);
 	graph_uses(&graph, FIT, FIT + 10, 12);
@@ -63,12 +58,70 @@ static void what_is_used_most_comes_and_stays(void **state)
 		assert_int_equal(run(&graph), 0);
 }
 
-static void the_link_has_more_than_one_to_do(void **state)
+/* ---- what runs ---- */
+
+/* ---- two that take turns ---- */
+
+/* Two must leave for one, and the second stays in use: the first, which comes back, does not leave again and again. */
+TEST(what_began_half_way_is_not_begun_again)
 {
 	struct graph graph = {.who = 1};
 	struct names names;
 
-	(void)state;
+	lay(FIT, 1);
+	sizes[FIT] = 2 * UNITS;
+	put(FIT, PLAN_HOST);
+	graph_uses(&graph, 0, FIT + 1, 12);
+	graph_uses(&graph, 0, 1, 1);
+	graph_uses(&graph, 1, 2, 2);
+	running[1] = true;
+	names_of(&graph, &names);
+	names.named.age = 40000000;
+	for (unsigned i = 0; i < 10; i++)
+		run_named(&names.named);
+	assert_true(there[FIT]);
+	assert_int_equal(n_exchanged, 1);
+	assert_int_equal(n_fetched, 1);
+}
+
+/* A kernel that names what has left for a graph, and whose uses are not known, brings it back. */
+TEST(a_graph_and_a_kernel_in_turn_move_less_and_less)
+{
+	struct graph graph = {.who = 1}, kernel = {.who = 2};
+	struct names names;
+	unsigned moved[2] = {0};
+
+	lay(FIT, 10);
+	graph_uses(&graph, 0, 10, 2);
+	graph_uses(&graph, 10, FIT + 10, 3);
+	graph_uses(&kernel, 0, 10, 1);
+	names_of(&kernel, &names);
+	names.named.uses = NULL;
+	for (unsigned i = 0; i < 200; i++) {
+		unsigned before = n_fetched;
+
+		run(&graph);
+		names_all = false;
+		plan_note(scheduler.plan, 8, names.pieces, names.named.n);
+		for (unsigned rounds = 0; scheduler_wait(&scheduler, &names.named, 0) != SCHEDULER_RUNS; rounds++) {
+			assert_true(rounds < 1000);
+			finish();
+			scheduler.starving = false;
+		}
+		finish();
+		names_all = true;
+		n_evicted = 0;
+		moved[i >= 100] += n_fetched - before;
+	}
+	assert_in_range(moved[0], 1, 200);
+	assert_true(moved[1] <= moved[0] / 2);
+}
+
+TEST(the_link_has_more_than_one_to_do)
+{
+	struct graph graph = {.who = 1};
+	struct names names;
+
 	lay(FIT, 10);
 	for (uint32_t i = 0; i < FIT + 10; i++) {
 		sizes[i] = 1;
@@ -88,12 +141,11 @@ static void the_link_has_more_than_one_to_do(void **state)
 	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
 }
 
-static void without_uses_nothing_leaves(void **state)
+TEST(without_uses_nothing_leaves)
 {
 	struct graph graph = {.who = 1};
 	struct names names;
 
-	(void)state;
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 1);
 	graph_uses(&graph, FIT, FIT + 10, 12);
@@ -104,11 +156,10 @@ static void without_uses_nothing_leaves(void **state)
 		assert_true(there[i]);
 }
 
-static void what_is_used_a_little_more_does_not_come(void **state)
+TEST(what_is_used_a_little_more_does_not_come)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 9);
 	graph_uses(&graph, FIT, FIT + 10, 13);
@@ -126,11 +177,10 @@ static void what_is_used_a_little_more_does_not_come(void **state)
 }
 
 /* It would not be worth it: 64 units that are used 4 times for one that is used 12 times. */
-static void a_large_piece_does_not_leave_for_a_small_one(void **state)
+TEST(a_large_piece_does_not_leave_for_a_small_one)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	sizes[0] = 64;
 	sizes[1] = FIT * UNITS - 64;
 	put(0, PLAN_DEVICE);
@@ -151,11 +201,10 @@ static void a_large_piece_does_not_leave_for_a_small_one(void **state)
 }
 
 /* What the plan has pinned must stay. */
-static void what_must_stay_is_not_exchanged(void **state)
+TEST(what_must_stay_is_not_exchanged)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	lay(FIT, 2);
 	for (uint32_t i = 0; i < FIT - 1; i++)
 		plan_set(scheduler.plan, i, UNITS, PLAN_PINNED);
@@ -167,11 +216,10 @@ static void what_must_stay_is_not_exchanged(void **state)
 }
 
 /* Room comes bit by bit. It is not for pieces that need less of it and are used less. */
-static void the_room_is_for_what_is_used_most(void **state)
+TEST(the_room_is_for_what_is_used_most)
 {
 	struct graph graph = {.who = 1};
 
-	(void)state;
 	lay(FIT, 3);
 	sizes[FIT] = 3 * UNITS;
 	put(FIT, PLAN_HOST);
@@ -184,14 +232,11 @@ static void the_room_is_for_what_is_used_most(void **state)
 	assert_int_equal(n_exchanged, 5);
 }
 
-/* ---- what runs ---- */
-
-static void what_runs_is_waited_for_as_long_as_patience_lasts(void **state)
+TEST(what_runs_is_waited_for_as_long_as_patience_lasts)
 {
 	struct graph graph = {.who = 1};
 	struct names names;
 
-	(void)state;
 	lay(FIT, 1);
 	memset(running, true, sizeof(running));
 	graph_uses(&graph, 0, FIT, 1);
@@ -219,26 +264,21 @@ static void what_runs_is_waited_for_as_long_as_patience_lasts(void **state)
 }
 
 /* What has left may come back: it must not leave for the same piece again and again. */
-static void a_piece_that_is_refused_is_exchanged_once(void **state)
+TEST(a_piece_that_is_refused_is_exchanged_once)
 {
-	(void)state;
 	refused_once(run, 0);
 }
 
-/* ---- two that take turns ---- */
-
-static void graphs_that_take_turns_do_not_undo_each_other(void **state)
+TEST(graphs_that_take_turns_do_not_undo_each_other)
 {
-	(void)state;
 	turns_undo_nothing(run);
 }
 
 /* Copies each way at each launch cost less than what the launch saves. */
-static void an_exchange_that_pays_at_once_is_made_in_each_turn(void **state)
+TEST(an_exchange_that_pays_at_once_is_made_in_each_turn)
 {
 	struct graph one = {.who = 1}, other = {.who = 2};
 
-	(void)state;
 	lay(FIT, 10);
 	graph_uses(&one, 0, FIT, 1);
 	graph_uses(&one, FIT, FIT + 10, 5);
@@ -251,81 +291,4 @@ static void an_exchange_that_pays_at_once_is_made_in_each_turn(void **state)
 	assert_int_equal(n_at(FIT, FIT + 10, PLAN_DEVICE), 10);
 }
 
-/* Two must leave for one, and the second stays in use: the first, which comes back, does not leave again and again. */
-static void what_began_half_way_is_not_begun_again(void **state)
-{
-	struct graph graph = {.who = 1};
-	struct names names;
-
-	(void)state;
-	lay(FIT, 1);
-	sizes[FIT] = 2 * UNITS;
-	put(FIT, PLAN_HOST);
-	graph_uses(&graph, 0, FIT + 1, 12);
-	graph_uses(&graph, 0, 1, 1);
-	graph_uses(&graph, 1, 2, 2);
-	running[1] = true;
-	names_of(&graph, &names);
-	names.named.age = 40000000;
-	for (unsigned i = 0; i < 10; i++)
-		run_named(&names.named);
-	assert_true(there[FIT]);
-	assert_int_equal(n_exchanged, 1);
-	assert_int_equal(n_fetched, 1);
-}
-
-/* A kernel that names what has left for a graph, and whose uses are not known, brings it back. */
-static void a_graph_and_a_kernel_in_turn_move_less_and_less(void **state)
-{
-	struct graph graph = {.who = 1}, kernel = {.who = 2};
-	struct names names;
-	unsigned moved[2] = {0};
-
-	(void)state;
-	lay(FIT, 10);
-	graph_uses(&graph, 0, 10, 2);
-	graph_uses(&graph, 10, FIT + 10, 3);
-	graph_uses(&kernel, 0, 10, 1);
-	names_of(&kernel, &names);
-	names.named.uses = NULL;
-	for (unsigned i = 0; i < 200; i++) {
-		unsigned before = n_fetched;
-
-		run(&graph);
-		names_all = false;
-		plan_note(scheduler.plan, 8, names.pieces, names.named.n);
-		for (unsigned rounds = 0; scheduler_wait(&scheduler, &names.named, 0) != SCHEDULER_RUNS; rounds++) {
-			assert_true(rounds < 1000);
-			finish();
-			scheduler.starving = false;
-		}
-		finish();
-		names_all = true;
-		n_evicted = 0;
-		moved[i >= 100] += n_fetched - before;
-	}
-	assert_in_range(moved[0], 1, 200);
-	assert_true(moved[1] <= moved[0] / 2);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(what_is_used_most_comes_and_stays),
-	    TEST(what_began_half_way_is_not_begun_again),
-	    TEST(a_graph_and_a_kernel_in_turn_move_less_and_less),
-	    TEST(the_link_has_more_than_one_to_do),
-	    TEST(without_uses_nothing_leaves),
-	    TEST(what_is_used_a_little_more_does_not_come),
-	    TEST(a_large_piece_does_not_leave_for_a_small_one),
-	    TEST(what_must_stay_is_not_exchanged),
-	    TEST(the_room_is_for_what_is_used_most),
-	    TEST(what_runs_is_waited_for_as_long_as_patience_lasts),
-	    TEST(a_piece_that_is_refused_is_exchanged_once),
-	    TEST(graphs_that_take_turns_do_not_undo_each_other),
-	    TEST(an_exchange_that_pays_at_once_is_made_in_each_turn),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(setup, teardown)

@@ -2,15 +2,11 @@
  * The scheduler with copies that end when the test says so: what it begins, in which order, and when it waits no more.
  * Nothing here takes time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "shim/plan/move_limits.h"
 #include "shim/plan/scheduler.h"
+#include "test/test.h"
 
 #define MIB    UINT64_C(1048576)
 #define UNITS  8 /* of each piece: 16 MiB */
@@ -177,6 +173,8 @@ static int teardown(void **state)
 	return 0;
 }
 
+EACH_TEST(setup, teardown)
+
 static void name(uint32_t piece)
 {
 	plan_note(scheduler.plan, 100 + piece, &piece, 1);
@@ -197,9 +195,8 @@ static enum scheduler_wait want(uint32_t piece, uint64_t waited)
 
 /* ---- waiting submissions ---- */
 
-static void a_piece_comes_and_room_is_made_behind_it(void **state)
+TEST(a_piece_comes_and_room_is_made_behind_it)
 {
-	(void)state;
 	lay(19, 2); /* room for one */
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
 	assert_int_equal(orders[0], 19);
@@ -216,9 +213,8 @@ static void a_piece_comes_and_room_is_made_behind_it(void **state)
 	assert_int_equal(want(19, 0), SCHEDULER_RUNS);
 }
 
-static void nothing_leaves_for_the_last_piece_that_is_away(void **state)
+TEST(nothing_leaves_for_the_last_piece_that_is_away)
 {
-	(void)state;
 	lay(19, 1);
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
 	finish();
@@ -228,9 +224,8 @@ static void nothing_leaves_for_the_last_piece_that_is_away(void **state)
 	assert_int_equal(orders[0], 19);
 }
 
-static void without_room_an_eviction_comes_first(void **state)
+TEST(without_room_an_eviction_comes_first)
 {
-	(void)state;
 	lay(20, 1);
 	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
 	assert_true(n_out > 0 && n_in == 0);
@@ -247,9 +242,8 @@ static void without_room_an_eviction_comes_first(void **state)
 	assert_false(scheduler.starving);
 }
 
-static void what_nothing_can_leave_for_is_used_where_it_is(void **state)
+TEST(what_nothing_can_leave_for_is_used_where_it_is)
 {
-	(void)state;
 	lay(20, 1);
 	memset(busy, true, sizeof(busy));
 	/* Something runs: it may end. */
@@ -271,9 +265,8 @@ static void what_nothing_can_leave_for_is_used_where_it_is(void **state)
 	assert_int_equal(n_orders, 0);
 }
 
-static void patience_ends_when_neither_gpu_nor_link_does_anything(void **state)
+TEST(patience_ends_when_neither_gpu_nor_link_does_anything)
 {
-	(void)state;
 	lay(20, 1);
 	memset(busy, true, sizeof(busy));
 	assert_int_equal(want(20, 50000000), SCHEDULER_WAITS);
@@ -288,9 +281,8 @@ static void patience_ends_when_neither_gpu_nor_link_does_anything(void **state)
 }
 
 /* Submissions leave after 2 s: with a longer patience each of them would wait that long, one after another. */
-static void a_link_that_was_slow_once_does_not_make_patience_endless(void **state)
+TEST(a_link_that_was_slow_once_does_not_make_patience_endless)
 {
-	(void)state;
 	lay(20, 1);
 	memset(busy, true, sizeof(busy));
 	unit_ns = 500000000;
@@ -306,9 +298,8 @@ static void a_link_that_was_slow_once_does_not_make_patience_endless(void **stat
 	assert_true(scheduler.stalled);
 }
 
-static void a_victim_that_the_driver_refuses_is_put_aside(void **state)
+TEST(a_victim_that_the_driver_refuses_is_put_aside)
 {
-	(void)state;
 	lay(20, 1);
 	refuses = true;
 	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
@@ -319,9 +310,8 @@ static void a_victim_that_the_driver_refuses_is_put_aside(void **state)
 	assert_int_equal(n_orders, 0);
 }
 
-static void new_blocks_find_room_or_hear_that_there_is_none(void **state)
+TEST(new_blocks_find_room_or_hear_that_there_is_none)
 {
-	(void)state;
 	lay(20, 0);
 	assert_true(scheduler_for_new(&scheduler, 16 * MIB));
 	assert_true(n_out > 0);
@@ -343,9 +333,8 @@ static void repeat(uint32_t n)
 	assert_true(plan_knows(scheduler.plan));
 }
 
-static void what_is_foreseen_comes_as_far_as_the_limits_go(void **state)
+TEST(what_is_foreseen_comes_as_far_as_the_limits_go)
 {
-	(void)state;
 	for (uint32_t i = 0; i < 24; i++)
 		put(i, i < 4 ? PLAN_HOST : PLAN_DEVICE);
 	for (uint32_t i = 4; i < 12; i++)
@@ -381,11 +370,10 @@ static void run_gap_for_new(uint64_t bytes)
 		finish();
 }
 
-static void a_gap_fetches_what_was_wished_for_in_order(void **state)
+TEST(a_gap_fetches_what_was_wished_for_in_order)
 {
 	unsigned fetched[4], n = 0;
 
-	(void)state;
 	lay(20, 4);
 	for (uint32_t i = 20; i < 24; i++)
 		scheduler_wish(&scheduler, i, plan_now(scheduler.plan));
@@ -406,11 +394,10 @@ static void a_gap_fetches_what_was_wished_for_in_order(void **state)
 }
 
 /* What is unmapped and does not come must be mapped again, which takes longer than what was saved. */
-static void only_what_has_room_is_unmapped_early(void **state)
+TEST(only_what_has_room_is_unmapped_early)
 {
 	uint32_t piece;
 
-	(void)state;
 	lay(20, 6);
 	memset(busy, true, sizeof(busy));
 	busy[3] = busy[7] = false;
@@ -435,9 +422,8 @@ static void only_what_has_room_is_unmapped_early(void **state)
 	scheduler_forget_wishes(&scheduler);
 }
 
-static void a_gap_without_victims_is_not_worth_it(void **state)
+TEST(a_gap_without_victims_is_not_worth_it)
 {
-	(void)state;
 	lay(20, 1);
 	assert_false(scheduler_gap_pays(&scheduler));
 	memset(busy, true, sizeof(busy));
@@ -452,9 +438,8 @@ static void a_gap_without_victims_is_not_worth_it(void **state)
 	assert_int_equal(plan_units(scheduler.plan, PLAN_MOVING), 0);
 }
 
-static void victims_refused_in_a_gap_may_be_chosen_in_the_next(void **state)
+TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next)
 {
-	(void)state;
 	lay(20, 1);
 	refuses = true;
 	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
@@ -466,9 +451,8 @@ static void victims_refused_in_a_gap_may_be_chosen_in_the_next(void **state)
 	assert_int_equal(plan_units(scheduler.plan, PLAN_DEVICE), 20 * UNITS);
 }
 
-static void a_gap_for_a_new_block_makes_room_for_more(void **state)
+TEST(a_gap_for_a_new_block_makes_room_for_more)
 {
-	(void)state;
 	lay(20, 0);
 	assert_true(scheduler_gap_pays_for_new(&scheduler));
 	run_gap_for_new(16 * MIB);
@@ -479,27 +463,4 @@ static void a_gap_for_a_new_block_makes_room_for_more(void **state)
 	unsigned before = n_orders;
 	run_gap_for_new(BUDGET);
 	assert_int_equal(n_orders, before);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-	    TEST(a_piece_comes_and_room_is_made_behind_it),
-	    TEST(nothing_leaves_for_the_last_piece_that_is_away),
-	    TEST(without_room_an_eviction_comes_first),
-	    TEST(what_nothing_can_leave_for_is_used_where_it_is),
-	    TEST(patience_ends_when_neither_gpu_nor_link_does_anything),
-	    TEST(a_link_that_was_slow_once_does_not_make_patience_endless),
-	    TEST(a_victim_that_the_driver_refuses_is_put_aside),
-	    TEST(new_blocks_find_room_or_hear_that_there_is_none),
-	    TEST(what_is_foreseen_comes_as_far_as_the_limits_go),
-	    TEST(a_gap_fetches_what_was_wished_for_in_order),
-	    TEST(only_what_has_room_is_unmapped_early),
-	    TEST(a_gap_without_victims_is_not_worth_it),
-	    TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next),
-	    TEST(a_gap_for_a_new_block_makes_room_for_more),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /*
  * The pure part of the plugin for Slurm: from options and what a task was given to the environment of the task.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "test/test.h"
 #include "tools/slurm/slurm_env.h"
 
 static struct slurm_site site;
@@ -20,14 +16,15 @@ static int start(void **state)
 	return 0;
 }
 
+EACH_TEST(start, NULL)
+
 static void make(struct slurm_request request)
 {
 	assert_true(slurm_environment_make(&site, &request, &made));
 }
 
-static void the_library_comes_first_and_once(void **state)
+TEST(the_library_comes_first_and_once)
 {
-	(void)state;
 	make((struct slurm_request){0});
 	assert_string_equal(made.preload, "/lib/libspillway.so");
 	assert_string_equal(made.policy, "");
@@ -36,28 +33,25 @@ static void the_library_comes_first_and_once(void **state)
 	assert_string_equal(made.preload, "/lib/libspillway.so:/a.so:/lib/libspillway.so.1");
 }
 
-static void policy_and_settings_are_passed_on(void **state)
+TEST(policy_and_settings_are_passed_on)
 {
-	(void)state;
 	make((struct slurm_request){.policy = "managed", .set = "spill.mode=fast,spill.peers=0, 1"});
 	assert_string_equal(made.policy, "managed");
 	assert_string_equal(made.set, "spill.mode=fast,spill.peers=0, 1");
 }
 
-static void the_command_line_replaces_keys_of_the_environment(void **state)
+TEST(the_command_line_replaces_keys_of_the_environment)
 {
-	(void)state;
 	make((struct slurm_request){.inherited = "spill.peers=0, 1,spill.mode=fast", .set = " spill.peers = 2"});
 	assert_string_equal(made.set, "spill.mode=fast, spill.peers = 2");
 	make((struct slurm_request){.inherited = "spill.mode=fast,spill.peers=0, 1", .set = "spill.mode=exact"});
 	assert_string_equal(made.set, "spill.peers=0, 1,spill.mode=exact");
 }
 
-static void items_are_joined(void **state)
+TEST(items_are_joined)
 {
 	char set[SLURM_ENV_BYTES] = "", large[SLURM_ENV_BYTES];
 
-	(void)state;
 	assert_true(slurm_set_add(set, "a.b=1"));
 	assert_true(slurm_set_add(set, "c=2,d=3"));
 	assert_string_equal(set, "a.b=1,c=2,d=3");
@@ -71,11 +65,10 @@ static void items_are_joined(void **state)
 	assert_string_equal(set, "a.b=1,c=2,d=3");
 }
 
-static void half_of_the_memory_is_shared_by_the_tasks(void **state)
+TEST(half_of_the_memory_is_shared_by_the_tasks)
 {
 	struct slurm_task task = {.memory_mib = 4096, .tasks = 4};
 
-	(void)state;
 	make((struct slurm_request){.task = task});
 	assert_string_equal(made.set, "host.budget=512MiB");
 	make((struct slurm_request){.task = task, .set = "host.budget=1GiB"});
@@ -95,9 +88,8 @@ static void half_of_the_memory_is_shared_by_the_tasks(void **state)
 	assert_string_equal(made.set, "");
 }
 
-static void a_gpu_is_shared_by_its_tasks(void **state)
+TEST(a_gpu_is_shared_by_its_tasks)
 {
-	(void)state;
 	make((struct slurm_request){.task = {.tasks = 2, .gpus = 2}});
 	assert_string_equal(made.set, "");
 	make((struct slurm_request){.task = {.tasks = 1, .gpus = 4}});
@@ -113,11 +105,10 @@ static void a_gpu_is_shared_by_its_tasks(void **state)
 	assert_string_equal(made.set, "");
 }
 
-static void a_part_of_a_gpu_is_a_budget(void **state)
+TEST(a_part_of_a_gpu_is_a_budget)
 {
 	struct slurm_task task = {.tasks = 1, .gpus = 1, .shards = 2};
 
-	(void)state;
 	make((struct slurm_request){.task = task});
 	assert_string_equal(made.set, "");
 	assert_true(slurm_site_argument(&site, "shards=8"));
@@ -127,13 +118,12 @@ static void a_part_of_a_gpu_is_a_budget(void **state)
 	assert_string_equal(made.set, "device.budget=22%");
 }
 
-static void arguments_are_read_strictly(void **state)
+TEST(arguments_are_read_strictly)
 {
 	static const char *const wrong[] = {
 	    "",        "library",   "library=",  "library=x.so", "tool=spillway", "shards=0",
 	    "shards=", "shards=4x", "shards=-1", "budgets=",     "budgets=maybe", "libraryx=/a"};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
 		if (slurm_site_argument(&site, wrong[i]))
 			fail_msg("taken: %s", wrong[i]);
@@ -145,32 +135,14 @@ static void arguments_are_read_strictly(void **state)
 	assert_string_equal(site.tool, "/a/spillway");
 }
 
-static void what_is_too_long_is_refused(void **state)
+TEST(what_is_too_long_is_refused)
 {
 	static char large[SLURM_ENV_BYTES + 1];
 
-	(void)state;
 	memset(large, 'x', sizeof(large) - 1);
 	assert_false(slurm_environment_make(&site, &(struct slurm_request){.preload = large}, &made));
 	assert_false(slurm_environment_make(&site, &(struct slurm_request){.policy = large}, &made));
 	large[1] = '=';
 	assert_false(slurm_environment_make(&site, &(struct slurm_request){.set = large}, &made));
 	assert_false(slurm_environment_make(&site, &(struct slurm_request){.inherited = large}, &made));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(the_library_comes_first_and_once, start),
-	    cmocka_unit_test_setup(policy_and_settings_are_passed_on, start),
-	    cmocka_unit_test_setup(the_command_line_replaces_keys_of_the_environment, start),
-	    cmocka_unit_test_setup(items_are_joined, start),
-	    cmocka_unit_test_setup(half_of_the_memory_is_shared_by_the_tasks, start),
-	    cmocka_unit_test_setup(a_gpu_is_shared_by_its_tasks, start),
-	    cmocka_unit_test_setup(a_part_of_a_gpu_is_a_budget, start),
-	    cmocka_unit_test_setup(arguments_are_read_strictly, start),
-	    cmocka_unit_test_setup(what_is_too_long_is_refused, start),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

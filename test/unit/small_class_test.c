@@ -1,15 +1,9 @@
 /* small_class_test.c: the size classes of small allocations, for every size there is. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/heap/small.h"
+#include "test/test.h"
 
-static void classes_rise_and_are_multiples_of_512(void **state)
+TEST(classes_rise_and_are_multiples_of_512)
 {
-	(void)state;
 	for (unsigned i = 0; i < SMALL_CLASSES; i++) {
 		assert_int_equal(small_class_bytes(i) % 512, 0);
 		assert_true(i == 0 || small_class_bytes(i) > small_class_bytes(i - 1));
@@ -18,9 +12,8 @@ static void classes_rise_and_are_multiples_of_512(void **state)
 	assert_int_equal(small_class_bytes(SMALL_CLASSES - 1), SMALL_MOST);
 }
 
-static void every_size_gets_the_smallest_class_that_holds_it(void **state)
+TEST(every_size_gets_the_smallest_class_that_holds_it)
 {
-	(void)state;
 	for (size_t bytes = 1; bytes <= SMALL_MOST; bytes++) {
 		unsigned size_class = small_class_of(bytes);
 
@@ -31,9 +24,8 @@ static void every_size_gets_the_smallest_class_that_holds_it(void **state)
 	}
 }
 
-static void at_most_a_fifth_of_a_slot_is_wasted(void **state)
+TEST(at_most_a_fifth_of_a_slot_is_wasted)
 {
-	(void)state;
 	for (size_t bytes = 1; bytes <= SMALL_MOST; bytes++) {
 		size_t slot = small_class_bytes(small_class_of(bytes)), waste = slot - bytes;
 
@@ -43,24 +35,12 @@ static void at_most_a_fifth_of_a_slot_is_wasted(void **state)
 }
 
 /* What is left over at the end of a slab counts too: three slots of 640 KiB, two of 768. */
-static void a_full_slab_is_at_least_three_fifths_contents(void **state)
+TEST(a_full_slab_is_at_least_three_fifths_contents)
 {
-	(void)state;
 	for (size_t bytes = 4097; bytes <= SMALL_MOST; bytes++) {
 		size_t slots = HEAP_UNIT / small_class_bytes(small_class_of(bytes));
 
 		if (slots * bytes * 5 < HEAP_UNIT * 3)
 			fail_msg("size %zu: a full slab holds %zu", bytes, slots * bytes);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(classes_rise_and_are_multiples_of_512),
-	    cmocka_unit_test(every_size_gets_the_smallest_class_that_holds_it),
-	    cmocka_unit_test(at_most_a_fifth_of_a_slot_is_wasted),
-	    cmocka_unit_test(a_full_slab_is_at_least_three_fifths_contents),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

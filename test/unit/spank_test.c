@@ -2,16 +2,13 @@
  * spank_test.c: the process that the plugin for Slurm makes. Slurm's functions are this file's, its header is
  * slurm_stub/slurm/spank.h; the tool is this program itself. What needs another user is left out for who is not root.
  */
-#include <setjmp.h>
+#include "test/test.h"
+
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include <slurm/spank.h>
 
@@ -84,11 +81,10 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 }
 
 /* Whoever cancels the job kills slurmstepd, too. */
-static void the_tool_ends_with_slurmstepd_as_another_user_too(void **state)
+TEST(the_tool_ends_with_slurmstepd_as_another_user_too)
 {
 	char expected[64], *arguments[] = {"tool=/proc/self/exe"};
 
-	(void)state;
 	assert_int_equal(slurm_spank_init(NULL, 1, arguments), ESPANK_SUCCESS);
 	assert_int_equal(take_policy(0, NULL, 1), ESPANK_SUCCESS);
 	assert_int_equal(slurm_spank_task_exit(NULL, 0, NULL), ESPANK_SUCCESS);
@@ -108,10 +104,6 @@ static int tool(void)
 
 int main(int n, char **arguments)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(the_tool_ends_with_slurmstepd_as_another_user_too),
-	};
-
 	(void)n;
-	return !strcmp(arguments[0], "spillway") ? tool() : cmocka_run_group_tests(tests, NULL, NULL);
+	return !strcmp(arguments[0], "spillway") ? tool() : test_run();
 }

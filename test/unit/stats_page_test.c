@@ -4,20 +4,16 @@
 #include "shim/base/clock.h"
 #include "shim/base/call_site.h"
 #include "shim/stats/stats.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -29,11 +25,10 @@ static int begin_anew(void **state)
 	return 0;
 }
 
-static void a_bucket_holds_what_is_within_a_sixteenth_of_its_middle(void **state)
+TEST(a_bucket_holds_what_is_within_a_sixteenth_of_its_middle)
 {
 	struct seed seed = seed_start("stats_page_test");
 
-	(void)state;
 	for (unsigned i = 0; i < 200000; i++) {
 		uint64_t value = seed_next(&seed) >> seed_next(&seed) % 64;
 		unsigned bucket = stats_bucket(value);
@@ -47,20 +42,18 @@ static void a_bucket_holds_what_is_within_a_sixteenth_of_its_middle(void **state
 	}
 }
 
-static void every_value_has_a_bucket_and_they_are_in_order(void **state)
+TEST(every_value_has_a_bucket_and_they_are_in_order)
 {
-	(void)state;
 	for (unsigned bucket = 1; bucket < STATS_BUCKETS; bucket++)
 		assert_int_equal(stats_bucket(stats_bucket_least(bucket)), bucket);
 	assert_int_equal(stats_bucket(0), 0);
 	assert_int_equal(stats_bucket(UINT64_MAX), STATS_BUCKETS - 1);
 }
 
-static void time_on_the_host_is_bytes_times_time(void **state)
+TEST_WITH(time_on_the_host_is_bytes_times_time, begin_anew, NULL)
 {
 	uint64_t start = stats.start_clock, second = 1000000000;
 
-	(void)state;
 	assert_int_equal(stats_page_get(&stats, STAT_host_time, start + 5 * second), 0);
 	stats_live_add(0, PLACE_HOST, 8 * MIB);
 	stats_live_add(0, PLACE_HOST, 2 * MIB);
@@ -74,9 +67,8 @@ static void time_on_the_host_is_bytes_times_time(void **state)
 	assert_true(stats_page_get(&stats, STAT_over_us, start + 1000 * second) < 1000000);
 }
 
-static void places_count_by_device_and_for_the_process(void **state)
+TEST_WITH(places_count_by_device_and_for_the_process, begin_anew, NULL)
 {
-	(void)state;
 	stats_live_add(0, PLACE_DEVICE, 5);
 	stats_live_add(3, PLACE_DEVICE, 7);
 	stats_live_sub(3, PLACE_DEVICE, 2);
@@ -95,9 +87,8 @@ static uint64_t of(const struct stats_figures *figures, enum figure figure)
 	return atomic_load(&figures->figure[figure]);
 }
 
-static void what_is_lent_counts_by_link_and_what_was_lent_most_is_kept(void **state)
+TEST_WITH(what_is_lent_counts_by_link_and_what_was_lent_most_is_kept, begin_anew, NULL)
 {
-	(void)state;
 	stats_know_link(2, 5, STATS_LINK_NVLINK);
 	stats_know_link(STATS_DEVICES, 1, STATS_LINK_PCIE); /* no figures of its own */
 	stats_know_link(1, -1, STATS_LINK_PCIE);
@@ -124,9 +115,8 @@ static const struct call_site *caller_of(uintptr_t i)
 	return &callers[i];
 }
 
-static void a_site_counts_for_its_device_backend_and_rule(void **state)
+TEST_WITH(a_site_counts_for_its_device_backend_and_rule, begin_anew, NULL)
 {
-	(void)state;
 	unsigned one = stats_site(1, 0, 4, NULL, 3 * MIB), other = stats_site(1, 2, -1, NULL, 3 * MIB);
 
 	assert_true(one && other && one != other);
@@ -165,11 +155,10 @@ static struct call_site *named(const char *text)
 }
 
 /* What moved and was waited for counts for the lines of tensors, and once for the device, the backend and the rule. */
-static void lines_of_tensors_are_sites(void **state)
+TEST_WITH(lines_of_tensors_are_sites, begin_anew, NULL)
 {
 	struct call_site *first = named("train.py:3 in f"), *second = named("train.py:4 in f");
 
-	(void)state;
 	first->address = second->address = NULL;
 	unsigned segment = stats_site(2, 0, 6, NULL, 20 * MIB);
 	unsigned one = stats_site_of_tensors(segment, first), two = stats_site_of_tensors(segment, second);
@@ -203,12 +192,11 @@ static void lines_of_tensors_are_sites(void **state)
 }
 
 /* Lines of Python reach the driver by the same code. */
-static void a_name_makes_another_site_of_one_address(void **state)
+TEST_WITH(a_name_makes_another_site_of_one_address, begin_anew, NULL)
 {
 	const struct call_site *a = named("train.py:3 in f"), *b = named("train.py:4 in f");
 	unsigned one = stats_site(0, 0, -1, a, 64), other = stats_site(0, 0, -1, b, 64);
 
-	(void)state;
 	assert_int_not_equal(one, other);
 	assert_int_equal(stats_site(0, 0, -1, a, 64), one);
 	assert_string_equal(stats.site[stats_site_place(one)].text, "train.py:3 in f");
@@ -219,11 +207,10 @@ static void a_name_makes_another_site_of_one_address(void **state)
 }
 
 /* The page has less room than names may have. */
-static void a_long_name_is_cut_off(void **state)
+TEST_WITH(a_long_name_is_cut_off, begin_anew, NULL)
 {
 	char text[2 * STATS_TEXT] = "";
 
-	(void)state;
 	memset(text, 'x', sizeof(text) - 1);
 	const struct call_site *caller = named(text);
 	unsigned site = stats_site(0, 0, -1, caller, 64);
@@ -232,9 +219,8 @@ static void a_long_name_is_cut_off(void **state)
 	free((void *)(uintptr_t)caller);
 }
 
-static void rules_beyond_the_table_count_as_one(void **state)
+TEST_WITH(rules_beyond_the_table_count_as_one, begin_anew, NULL)
 {
-	(void)state;
 	unsigned a = stats_site(0, 0, STATS_RULES + 5, NULL, 1), b = stats_site(0, 0, 100000, NULL, 1);
 
 	assert_int_equal(a, b);
@@ -247,11 +233,10 @@ static void rules_beyond_the_table_count_as_one(void **state)
 	assert_string_equal(stats.rule[0].name, "(no rule)");
 }
 
-static void a_full_table_counts_the_rest_together(void **state)
+TEST_WITH(a_full_table_counts_the_rest_together, begin_anew, NULL)
 {
 	uint64_t sum = 0;
 
-	(void)state;
 	for (uintptr_t i = 1; i <= 2 * STATS_SITES; i++)
 		stats_made(stats_site(0, 0, -1, caller_of(i), 64), 64, 0);
 	assert_true(of(&stats.site[0].figures, FIGURE_allocations) >= STATS_SITES);
@@ -281,12 +266,11 @@ static void *make_sites(void *argument)
 	return NULL;
 }
 
-static void threads_agree_on_what_a_site_is(void **state)
+TEST_WITH(threads_agree_on_what_a_site_is, begin_anew, NULL)
 {
 	pthread_t threads[4];
 	unsigned n = 0;
 
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, make_sites, NULL), 0);
 	for (int i = 0; i < 4; i++)
@@ -312,12 +296,11 @@ static void *change_the_line(void *unused)
 }
 
 /* The process may end, and say its summary, while that changes. What of it is a race the thread sanitizer says. */
-static void the_line_about_faults_may_change_while_it_is_read(void **state)
+TEST_WITH(the_line_about_faults_may_change_while_it_is_read, begin_anew, NULL)
 {
 	char line[STATS_LINE];
 	pthread_t thread;
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		stats_set_line(lines[i]);
 		assert_string_equal(stats_page_line(&stats, line), lines[i]);
@@ -329,13 +312,12 @@ static void the_line_about_faults_may_change_while_it_is_read(void **state)
 	pthread_join(thread, NULL);
 }
 
-static void where_files_may_not_be_large_there_is_none(void **state)
+TEST_WITH(where_files_may_not_be_large_there_is_none, begin_anew, NULL)
 {
 	const struct stats_about about = {.policy = "", .policy_hash = "", .mode = "", .spillway = ""};
 	const struct rlimit limit = {4096, 4096};
 	int status;
 
-	(void)state;
 	fflush(NULL);
 	pid_t child = fork();
 	if (!child) {
@@ -354,7 +336,7 @@ static void where_files_may_not_be_large_there_is_none(void **state)
  */
 #define LAYOUT 2351362093u
 
-static void the_layout_is_the_one_of_this_version(void **state)
+TEST(the_layout_is_the_one_of_this_version)
 {
 	static const char names[] =
 #define STAT(name, unit, text)         #name " " #unit "\n"
@@ -370,7 +352,6 @@ static void the_layout_is_the_one_of_this_version(void **state)
 	size_t bytes = offsetof(struct stats_page, site) + sizeof(((struct stats_page *)NULL)->site);
 	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)bytes; /* FNV-1a */
 
-	(void)state;
 	for (const char *at = names; *at; at++)
 		hash = (hash ^ (unsigned char)*at) * 16777619u;
 	if (hash != LAYOUT)
@@ -381,22 +362,5 @@ int main(void)
 {
 	for (uintptr_t i = 0; i < sizeof(callers) / sizeof(callers[0]); i++)
 		callers[i] = (struct call_site){.address = (void *)(i * 4096), .hash = (uint32_t)i * 4096};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_bucket_holds_what_is_within_a_sixteenth_of_its_middle),
-	    cmocka_unit_test(every_value_has_a_bucket_and_they_are_in_order),
-	    cmocka_unit_test_setup(time_on_the_host_is_bytes_times_time, begin_anew),
-	    cmocka_unit_test_setup(places_count_by_device_and_for_the_process, begin_anew),
-	    cmocka_unit_test_setup(what_is_lent_counts_by_link_and_what_was_lent_most_is_kept, begin_anew),
-	    cmocka_unit_test_setup(a_site_counts_for_its_device_backend_and_rule, begin_anew),
-	    cmocka_unit_test_setup(lines_of_tensors_are_sites, begin_anew),
-	    cmocka_unit_test_setup(a_name_makes_another_site_of_one_address, begin_anew),
-	    cmocka_unit_test_setup(a_long_name_is_cut_off, begin_anew),
-	    cmocka_unit_test_setup(rules_beyond_the_table_count_as_one, begin_anew),
-	    cmocka_unit_test_setup(a_full_table_counts_the_rest_together, begin_anew),
-	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
-	    cmocka_unit_test_setup(the_line_about_faults_may_change_while_it_is_read, begin_anew),
-	    cmocka_unit_test_setup(where_files_may_not_be_large_there_is_none, begin_anew),
-	    cmocka_unit_test(the_layout_is_the_one_of_this_version),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

@@ -3,15 +3,11 @@
  * is lost alone.
  */
 #include "shim/submit/channel.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { WRITERS = 4, EACH = 100000, MOST = 40 };
 
@@ -73,64 +69,7 @@ static void *writer(void *argument)
 	return NULL;
 }
 
-static void records_of_many_threads_arrive_whole_and_in_order(void **state)
-{
-	uint64_t next[WRITERS] = {0}, skipped = 0, before = tape.lost;
-	pthread_t threads[WRITERS];
-	(void)state;
-
-	for (uintptr_t i = 0; i < WRITERS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, writer, (void *)i), 0);
-	for (uint64_t seen = 0; seen + (tape.lost - before) < WRITERS * EACH;) {
-		if (read_one(next, &skipped))
-			seen++;
-		else
-			sched_yield();
-	}
-	for (unsigned i = 0; i < WRITERS; i++)
-		pthread_join(threads[i], NULL);
-	assert_false(read_one(next, &skipped));
-	assert_int_equal(skipped, 0);
-	assert_int_equal(tape.lost, before);
-}
-
-static void a_full_tape_loses_what_comes_and_goes_on_when_there_is_room(void **state)
-{
-	uint64_t next[WRITERS] = {0}, skipped = 0, before = tape.lost, written = 0, read = 0;
-	(void)state;
-
-	while (tape.lost == before)
-		write_one(1, written++);
-	while (read_one(next, &skipped))
-		read++;
-	assert_int_equal(read, written - 1);
-	assert_int_equal(skipped, 0);
-	/* Round and round. */
-	for (unsigned i = 0; i < 60000; i++) {
-		write_one(1, written++);
-		assert_true(read_one(next, &skipped));
-	}
-	assert_int_equal(skipped, 1);
-	assert_int_equal(tape.lost - before, 1);
-}
-
-static void names_that_nobody_asks_for_are_dropped(void **state)
-{
-	struct named named[3] = {{1, 2}, {3, 4}, {5, 6}}, out[2] = {{0}};
-	uint64_t function;
-	unsigned n;
-	(void)state;
-
-	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
-	submission_log_write(&tape, 10, NULL, 0, (struct inflight_ticket){0});
-	assert_true(submission_log_read(&tape, &function, out, 1, &n));
-	assert_true(function == 9 && n == 1 && out[0].address == 1 && out[0].bytes == 2 && !out[1].address);
-	assert_true(submission_log_read(&tape, &function, out, 1, &n));
-	assert_true(function == 10 && n == 0);
-	assert_false(submission_log_read(&tape, &function, out, 1, &n));
-}
-
-static void a_record_may_be_looked_at_before_it_is_read(void **state)
+TEST(a_record_may_be_looked_at_before_it_is_read)
 {
 	struct named named[3] = {{1, 2}, {3, 0}, {5, 6}}, out[3];
 	size_t at = submission_log_begin(&tape);
@@ -138,7 +77,6 @@ static void a_record_may_be_looked_at_before_it_is_read(void **state)
 	CUdeviceptr addresses[3];
 	uint64_t function;
 	unsigned n;
-	(void)state;
 
 	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
 	submission_log_write(&tape, 10, named, 3, (struct inflight_ticket){INFLIGHT_TICKET_PLACES, UINT32_MAX});
@@ -157,13 +95,12 @@ static void a_record_may_be_looked_at_before_it_is_read(void **state)
 	assert_true(submission_log_begin(&tape) == at);
 }
 
-static void names_may_be_read_with_their_extents_before_the_record_is(void **state)
+TEST(names_may_be_read_with_their_extents_before_the_record_is)
 {
 	struct named named[3] = {{1, 2}, {3, 0}, {5, 6}}, out[3] = {{0}};
 	size_t at = submission_log_begin(&tape);
 	uint64_t function;
 	unsigned n;
-	(void)state;
 
 	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
 	submission_log_write(&tape, 10, named + 1, 1, (struct inflight_ticket){0});
@@ -181,7 +118,7 @@ static void names_may_be_read_with_their_extents_before_the_record_is(void **sta
 }
 
 /* Where it ends, the oldest record begins. */
-static void a_full_tape_is_looked_at_once(void **state)
+TEST(a_full_tape_is_looked_at_once)
 {
 	struct named named = {1, 0}, out;
 	size_t at = submission_log_begin(&tape);
@@ -189,7 +126,6 @@ static void a_full_tape_is_looked_at_once(void **state)
 	CUdeviceptr address;
 	uint64_t function;
 	unsigned n, written = 0, seen = 0;
-	(void)state;
 
 	while (submission_log_write(&tape, 1, NULL, 0, (struct inflight_ticket){1, written}))
 		written++;
@@ -205,18 +141,63 @@ static void a_full_tape_is_looked_at_once(void **state)
 	assert_true(submission_log_read(&tape, &function, &out, 1, &n));
 }
 
+TEST(names_that_nobody_asks_for_are_dropped)
+{
+	struct named named[3] = {{1, 2}, {3, 4}, {5, 6}}, out[2] = {{0}};
+	uint64_t function;
+	unsigned n;
+
+	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
+	submission_log_write(&tape, 10, NULL, 0, (struct inflight_ticket){0});
+	assert_true(submission_log_read(&tape, &function, out, 1, &n));
+	assert_true(function == 9 && n == 1 && out[0].address == 1 && out[0].bytes == 2 && !out[1].address);
+	assert_true(submission_log_read(&tape, &function, out, 1, &n));
+	assert_true(function == 10 && n == 0);
+	assert_false(submission_log_read(&tape, &function, out, 1, &n));
+}
+
+TEST(a_full_tape_loses_what_comes_and_goes_on_when_there_is_room)
+{
+	uint64_t next[WRITERS] = {0}, skipped = 0, before = tape.lost, written = 0, read = 0;
+
+	while (tape.lost == before)
+		write_one(1, written++);
+	while (read_one(next, &skipped))
+		read++;
+	assert_int_equal(read, written - 1);
+	assert_int_equal(skipped, 0);
+	/* Round and round. */
+	for (unsigned i = 0; i < 60000; i++) {
+		write_one(1, written++);
+		assert_true(read_one(next, &skipped));
+	}
+	assert_int_equal(skipped, 1);
+	assert_int_equal(tape.lost - before, 1);
+}
+
+TEST(records_of_many_threads_arrive_whole_and_in_order)
+{
+	uint64_t next[WRITERS] = {0}, skipped = 0, before = tape.lost;
+	pthread_t threads[WRITERS];
+
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, writer, (void *)i), 0);
+	for (uint64_t seen = 0; seen + (tape.lost - before) < WRITERS * EACH;) {
+		if (read_one(next, &skipped))
+			seen++;
+		else
+			sched_yield();
+	}
+	for (unsigned i = 0; i < WRITERS; i++)
+		pthread_join(threads[i], NULL);
+	assert_false(read_one(next, &skipped));
+	assert_int_equal(skipped, 0);
+	assert_int_equal(tape.lost, before);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_record_may_be_looked_at_before_it_is_read),
-	    cmocka_unit_test(names_may_be_read_with_their_extents_before_the_record_is),
-	    cmocka_unit_test(a_full_tape_is_looked_at_once),
-	    cmocka_unit_test(names_that_nobody_asks_for_are_dropped),
-	    cmocka_unit_test(a_full_tape_loses_what_comes_and_goes_on_when_there_is_room),
-	    cmocka_unit_test(records_of_many_threads_arrive_whole_and_in_order),
-	};
-
 	if (!submission_log_init(&tape))
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

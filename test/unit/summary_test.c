@@ -3,15 +3,11 @@
  * to the letter.
  */
 #include "shim/stats/summary.h"
+#include "test/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
@@ -50,6 +46,8 @@ static int begin_anew(void **state)
 	page.live[PLACE_DEVICE] = page.peak[PLACE_DEVICE] = 8 * GIB;
 	return 0;
 }
+
+EACH_TEST(begin_anew, NULL)
 
 static void spill(void)
 {
@@ -124,9 +122,8 @@ static void must_be_short(const char *spilled, const char *cost, const char *cha
 		assert_string_equal(summary.line[i].text, lines[i]);
 }
 
-static void a_run_that_fits_is_told_in_few_lines(void **state)
+TEST(a_run_that_fits_is_told_in_few_lines)
 {
-	(void)state;
 	make();
 	must_say("  100.0 s, policy heap (0123456789abcdef), spill exact, Some GPU");
 	must_say("the heap held 12.0 GiB at most, 1.50 of the device budget of 8.0 GiB (the device has 16.0 GiB); over "
@@ -143,18 +140,16 @@ static void a_run_that_fits_is_told_in_few_lines(void **state)
 	    "  cost: no submission waited for memory", "  change: nothing");
 }
 
-static void small_allocations_are_named_and_no_site_is_blamed_for_them(void **state)
+TEST(small_allocations_are_named_and_no_site_is_blamed_for_them)
 {
-	(void)state;
 	page.site[STATS_SMALL].figures.figure[FIGURE_moved_in_bytes] = GIB;
 	page.site[STATS_SMALL].figures.figure[FIGURE_wait_us] = 5000000;
 	make();
 	must_say("costs most: small allocations: 1.0 GiB brought in");
 }
 
-static void what_moved_and_what_it_cost_is_told(void **state)
+TEST(what_moved_and_what_it_cost_is_told)
 {
-	(void)state;
 	spill();
 	move(30, 20);
 	make();
@@ -170,9 +165,8 @@ static void what_moved_and_what_it_cost_is_told(void **state)
 	    "400.0 GiB brought in (100 % of all), waited for 30.00 s");
 }
 
-static void what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host(void **state)
+TEST(what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host)
 {
-	(void)state;
 	spill();
 	move(30, 20);
 	page.counter[STAT_peer_out_bytes] = 390 * GIB;
@@ -182,9 +176,8 @@ static void what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host(void **
 	    "busy 10.00 s: 85.9 GB/s");
 }
 
-static void room_on_the_device_is_the_first_advice(void **state)
+TEST(room_on_the_device_is_the_first_advice)
 {
-	(void)state;
 	spill();
 	move(30, 20);
 	make();
@@ -197,9 +190,8 @@ static void need_more_than_there_is(void)
 	spill();
 }
 
-static void where_nothing_moves_moving_is_advised(void **state)
+TEST(where_nothing_moves_moving_is_advised)
 {
-	(void)state;
 	strcpy(page.mode, "static");
 	need_more_than_there_is();
 	make();
@@ -212,9 +204,8 @@ static void where_nothing_moves_moving_is_advised(void **state)
 	    "link, each time");
 }
 
-static void where_the_gpu_stands_still_fast_is_advised(void **state)
+TEST(where_the_gpu_stands_still_fast_is_advised)
 {
-	(void)state;
 	need_more_than_there_is();
 	move(30, 20);
 	make();
@@ -228,9 +219,8 @@ static void where_the_gpu_stands_still_fast_is_advised(void **state)
 }
 
 /* As after `spillway set PID spill.mode=fast`. */
-static void who_is_fast_by_now_is_not_advised_to_be(void **state)
+TEST(who_is_fast_by_now_is_not_advised_to_be)
 {
-	(void)state;
 	need_more_than_there_is();
 	move(30, 20);
 	strcpy(page.mode, "fast");
@@ -239,9 +229,8 @@ static void who_is_fast_by_now_is_not_advised_to_be(void **state)
 	must_say("change: half of what moves is 150 allocations");
 }
 
-static void else_a_rule_for_what_moves_most_is_advised(void **state)
+TEST(else_a_rule_for_what_moves_most_is_advised)
 {
-	(void)state;
 	need_more_than_there_is();
 	move(30, 0);
 	make();
@@ -268,9 +257,8 @@ static void else_a_rule_for_what_moves_most_is_advised(void **state)
 }
 
 /* Rules are about allocations. */
-static void of_tensors_no_rule_is_advised(void **state)
+TEST(of_tensors_no_rule_is_advised)
 {
-	(void)state;
 	need_more_than_there_is();
 	move(30, 0);
 	page.site[7].least_bytes = 0;
@@ -294,9 +282,8 @@ static void of_tensors_no_rule_is_advised(void **state)
 	must_say("change: nothing that the figures show");
 }
 
-static void where_most_is_made_by_the_program_itself_that_is_the_first_advice(void **state)
+TEST(where_most_is_made_by_the_program_itself_that_is_the_first_advice)
 {
-	(void)state;
 	spill();
 	move(30, 20);
 	page.counter[STAT_vmm_bytes] = 11 * GIB;
@@ -310,9 +297,8 @@ static void where_most_is_made_by_the_program_itself_that_is_the_first_advice(vo
 }
 
 /* Its allocator may know what to do then: whoever has room enough is told nothing. */
-static void what_the_program_makes_itself_matters_where_there_is_no_room(void **state)
+TEST(what_the_program_makes_itself_matters_where_there_is_no_room)
 {
-	(void)state;
 	page.counter[STAT_vmm_bytes] = 13 * GIB;
 	make();
 	must_say("  change: nothing");
@@ -327,9 +313,8 @@ static void what_the_program_makes_itself_matters_where_there_is_no_room(void **
 	    "  change: memory ran out: see what to raise, where \"out of memory\" was said");
 }
 
-static void what_costs_next_to_nothing_needs_no_advice(void **state)
+TEST(what_costs_next_to_nothing_needs_no_advice)
 {
-	(void)state;
 	spill();
 	move(1, 0);
 	must_be_short(
@@ -339,9 +324,8 @@ static void what_costs_next_to_nothing_needs_no_advice(void **state)
 	    "  change: nothing: it cost less than 2 % of the run");
 }
 
-static void what_processes_share_is_told_where_several_do_or_it_was_not_enough(void **state)
+TEST(what_processes_share_is_told_where_several_do_or_it_was_not_enough)
 {
-	(void)state;
 	spill();
 	share(1, 0);
 	make();
@@ -359,9 +343,8 @@ static void what_processes_share_is_told_where_several_do_or_it_was_not_enough(v
 }
 
 /* The program ended at the first request that was refused: what it would have wanted next, nobody knows. */
-static void where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised(void **state)
+TEST(where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised)
 {
-	(void)state;
 	need_more_than_there_is();
 	share(1, 3);
 	page.share_most_used = 64 * GIB;
@@ -383,9 +366,8 @@ static void where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advise
 	must_say("change: memory ran out: see what to raise, where \"out of memory\" was said");
 }
 
-static void what_is_taken_on_use_is_told(void **state)
+TEST(what_is_taken_on_use_is_told)
 {
-	(void)state;
 	spill();
 	make();
 	assert_false(says("on-use"));
@@ -402,9 +384,8 @@ static void what_is_taken_on_use_is_told(void **state)
 		 "submissions found no memory");
 }
 
-static void faults_that_nobody_counts_are_not_zero(void **state)
+TEST(faults_that_nobody_counts_are_not_zero)
 {
-	(void)state;
 	page.peak[PLACE_MANAGED] = GIB;
 	make();
 	must_say("page faults n/a: nothing counts them here");
@@ -422,9 +403,8 @@ static void faults_that_nobody_counts_are_not_zero(void **state)
 	    "1344 page faults of the GPU, 0 of the CPU, 16.0 MiB in and 1.0 MiB out (there is no such device here)");
 }
 
-static void fourteen_lines_are_enough(void **state)
+TEST(fourteen_lines_are_enough)
 {
-	(void)state;
 	for (unsigned place = 0; place < PLACE_COUNT; place++)
 		page.peak[place] = GIB;
 	spill();
@@ -439,38 +419,11 @@ static void fourteen_lines_are_enough(void **state)
 	assert_false(says("pinned  "));
 }
 
-static void the_trace_is_named(void **state)
+TEST(the_trace_is_named)
 {
-	(void)state;
 	summary_make(&page, 100000000000, "/some/where.trace", &summary);
 	must_say("more: spillway report /some/where.trace");
 	spill();
 	make();
 	must_say("more: spillway run --trace job.trace ..., then spillway report job.trace");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(a_run_that_fits_is_told_in_few_lines, begin_anew),
-	    cmocka_unit_test_setup(small_allocations_are_named_and_no_site_is_blamed_for_them, begin_anew),
-	    cmocka_unit_test_setup(what_moved_and_what_it_cost_is_told, begin_anew),
-	    cmocka_unit_test_setup(what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host, begin_anew),
-	    cmocka_unit_test_setup(room_on_the_device_is_the_first_advice, begin_anew),
-	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
-	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
-	    cmocka_unit_test_setup(who_is_fast_by_now_is_not_advised_to_be, begin_anew),
-	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
-	    cmocka_unit_test_setup(of_tensors_no_rule_is_advised, begin_anew),
-	    cmocka_unit_test_setup(where_most_is_made_by_the_program_itself_that_is_the_first_advice, begin_anew),
-	    cmocka_unit_test_setup(what_the_program_makes_itself_matters_where_there_is_no_room, begin_anew),
-	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),
-	    cmocka_unit_test_setup(what_processes_share_is_told_where_several_do_or_it_was_not_enough, begin_anew),
-	    cmocka_unit_test_setup(where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised, begin_anew),
-	    cmocka_unit_test_setup(what_is_taken_on_use_is_told, begin_anew),
-	    cmocka_unit_test_setup(faults_that_nobody_counts_are_not_zero, begin_anew),
-	    cmocka_unit_test_setup(fourteen_lines_are_enough, begin_anew),
-	    cmocka_unit_test_setup(the_trace_is_named, begin_anew),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

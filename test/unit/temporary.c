@@ -1,15 +1,11 @@
+#include "test/test.h"
 #include "test/unit/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 char temporary[64];
 

@@ -1,25 +1,19 @@
 /*
  * tensor_extents_test.c: guessed ends of tensors, by example and against a plain list of starts.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "shim/plan/tensor_extents.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define MIB  ((uint64_t)1 << 20)
 #define GIB  ((uint64_t)1 << 30)
 #define UNIT (2 * MIB)
 
-static void an_end_is_the_next_start(void **state)
+TEST(an_end_is_the_next_start)
 {
-	(void)state;
 	struct tensor_extents *extents = tensor_extents_new();
 
 	assert_int_equal(tensor_extents_end(extents, 100, 0), 1); /* never heard of it */
@@ -37,9 +31,8 @@ static void an_end_is_the_next_start(void **state)
 	tensor_extents_free(NULL);
 }
 
-static void a_view_does_not_end_its_tensor(void **state)
+TEST(a_view_does_not_end_its_tensor)
 {
-	(void)state;
 	struct tensor_extents *extents = tensor_extents_new();
 
 	tensor_extents_note(extents, 7, 64 * MIB, 0);
@@ -58,9 +51,8 @@ static void new_age(struct tensor_extents *extents)
 		tensor_extents_submitted(extents, 1);
 }
 
-static void starts_grow_old(void **state)
+TEST(starts_grow_old)
 {
-	(void)state;
 	struct tensor_extents *extents = tensor_extents_new();
 
 	tensor_extents_note(extents, 0, 64 * MIB, 0);
@@ -79,9 +71,8 @@ static void starts_grow_old(void **state)
 	tensor_extents_free(extents);
 }
 
-static void an_age_is_a_period_but_no_less_than_so_long(void **state)
+TEST(an_age_is_a_period_but_no_less_than_so_long)
 {
-	(void)state;
 	static const uint64_t periods[] = {0, 1, TENSOR_EXTENTS_AGE, TENSOR_EXTENTS_AGE + 1, 100 * TENSOR_EXTENTS_AGE};
 	struct tensor_extents *extents = tensor_extents_new();
 
@@ -100,18 +91,16 @@ static void an_age_is_a_period_but_no_less_than_so_long(void **state)
 	tensor_extents_free(extents);
 }
 
-static void blocks_up_to_a_share_of_the_budget_are_whole(void **state)
+TEST(blocks_up_to_a_share_of_the_budget_are_whole)
 {
-	(void)state;
 	assert_int_equal(tensor_extents_whole(0), 128 * MIB);
 	assert_int_equal(tensor_extents_whole(1 * GIB), 128 * MIB);
 	assert_int_equal(tensor_extents_whole(4 * GIB), 256 * MIB);
 	assert_int_equal(tensor_extents_whole(100 * GIB), 512 * MIB);
 }
 
-static void a_new_block_knows_nothing_of_the_old(void **state)
+TEST(a_new_block_knows_nothing_of_the_old)
 {
-	(void)state;
 	struct tensor_extents *extents = tensor_extents_new();
 
 	tensor_extents_note(extents, 10, 64 * MIB, 20 * MIB);
@@ -130,9 +119,8 @@ static void a_new_block_knows_nothing_of_the_old(void **state)
 #define UNITS  40000u
 #define STARTS 400
 
-static void random_starts_as_a_list_has_them(void **state)
+TEST(random_starts_as_a_list_has_them)
 {
-	(void)state;
 	struct seed seed = seed_start(__func__);
 	struct tensor_extents *extents = tensor_extents_new();
 	static uint64_t starts[STARTS], seen[STARTS];
@@ -160,19 +148,4 @@ static void random_starts_as_a_list_has_them(void **state)
 		assert_int_equal((end - 1) / UNIT, (expected - 1) / UNIT);
 	}
 	tensor_extents_free(extents);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_end_is_the_next_start),
-	    cmocka_unit_test(a_view_does_not_end_its_tensor),
-	    cmocka_unit_test(starts_grow_old),
-	    cmocka_unit_test(an_age_is_a_period_but_no_less_than_so_long),
-	    cmocka_unit_test(blocks_up_to_a_share_of_the_budget_are_whole),
-	    cmocka_unit_test(a_new_block_knows_nothing_of_the_old),
-	    cmocka_unit_test(random_starts_as_a_list_has_them),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

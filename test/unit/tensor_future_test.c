@@ -2,13 +2,8 @@
  * tensor_future_test.c: where tensors will be born, and which pieces will be used, against what a program with
  * sequences of any length then does.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/plan/tensor_future.h"
+#include "test/test.h"
 #include "test/unit/length_job.h"
 #include "test/unit/seed.h"
 
@@ -114,6 +109,8 @@ static int future_end(void **state)
 	return 0;
 }
 
+EACH_TEST(future_begin, future_end)
+
 /* Checks that the uses that the walk foresaw are those that came. */
 static void check_uses(unsigned steps)
 {
@@ -155,9 +152,8 @@ static void half_known_step(unsigned length, unsigned steps_ago)
 	assert_int_equal(n_births, 3 * LENGTH_LAYERS + 1);
 }
 
-static void a_step_of_the_same_length_lies_elsewhere(void **state)
+TEST(a_step_of_the_same_length_lies_elsewhere)
 {
-	(void)state;
 	/* The last has the length of the third; but what the step before has put out is larger. */
 	steps((unsigned[]){8, 4, 7, 5, 6}, 5);
 	half_known_step(7, 3);
@@ -166,11 +162,10 @@ static void a_step_of_the_same_length_lies_elsewhere(void **state)
 	check_uses(3);
 }
 
-static void what_lies_where_it_lay_needs_no_walk(void **state)
+TEST(what_lies_where_it_lay_needs_no_walk)
 {
 	unsigned period = 1;
 
-	(void)state;
 	for (unsigned i = 0; i < 40; i++)
 		length_step(job, 5);
 	/* Each step puts out into other memory than the one before, until that is where it was once. */
@@ -181,9 +176,8 @@ static void what_lies_where_it_lay_needs_no_walk(void **state)
 	assert_int_equal(n_right, n_births);
 }
 
-static void a_length_that_never_was(void **state)
+TEST(a_length_that_never_was)
 {
-	(void)state;
 	steps((unsigned[]){8, 5, 7, 8}, 4);
 	half_known_step(6, 2);
 	/* The births so far show the ratio, and those of the steps before which sizes do not depend on the length. */
@@ -192,9 +186,8 @@ static void a_length_that_never_was(void **state)
 	check_uses(2);
 }
 
-static void a_block_may_be_named_as_a_whole(void **state)
+TEST(a_block_may_be_named_as_a_whole)
 {
-	(void)state;
 	steps((unsigned[]){8, 4, 8}, 3);
 	future->whole_units = 60 * MIB / PLAN_UNIT;
 	length_step(job, 5);
@@ -214,9 +207,8 @@ static void a_block_may_be_named_as_a_whole(void **state)
 
 /* ---- blocks ---- */
 
-static void blocks_in_which_a_tensor_lies_are_one(void **state)
+TEST(blocks_in_which_a_tensor_lies_are_one)
 {
-	(void)state;
 	uint32_t n = future->n_blocks;
 	uint64_t at = 1800 * MIB;
 
@@ -245,11 +237,10 @@ static void blocks_in_which_a_tensor_lies_are_one(void **state)
 }
 
 /* Without room for one more, nothing is known of any. */
-static void too_many_blocks_are_none(void **state)
+TEST(too_many_blocks_are_none)
 {
 	uint64_t at = 2048 * MIB;
 
-	(void)state;
 	while (future->n_blocks < 65536) {
 		tensor_future_report(future, at, at + 6 * MIB);
 		at += 8 * MIB;
@@ -265,11 +256,10 @@ static void too_many_blocks_are_none(void **state)
 
 /* ---- limits of a walk ---- */
 
-static void a_walk_ends_where_it_may_look_at_no_more(void **state)
+TEST(a_walk_ends_where_it_may_look_at_no_more)
 {
 	uint64_t at, all, did;
 
-	(void)state;
 	steps((unsigned[]){8, 4, 7, 5, 6, 5}, 6);
 	at = now - 4 * LENGTH_LAUNCHES;
 	assert_int_equal(tensor_future_make(future, &pieces, at, now, UINT64_MAX, &all), TENSOR_FUTURE_MADE);
@@ -280,11 +270,10 @@ static void a_walk_ends_where_it_may_look_at_no_more(void **state)
 	assert_true(!future->until && !future->compared && did < all / 2);
 }
 
-static void what_is_forgotten_is_not_foreseen(void **state)
+TEST(what_is_forgotten_is_not_foreseen)
 {
 	uint64_t at, did;
 
-	(void)state;
 	steps((unsigned[]){8, 4, 7, 5}, 4);
 	at = now - 3 * LENGTH_LAUNCHES;
 	for (uint64_t i = 0; i < TENSOR_LOG_EVENTS / 2; i++) {
@@ -298,11 +287,10 @@ static void what_is_forgotten_is_not_foreseen(void **state)
 
 static struct seed seed;
 
-static void another_rule_shows(void **state)
+TEST(another_rule_shows)
 {
 	static const unsigned lengths[] = {5, 8, 6, 7, 4, 8, 5};
 
-	(void)state;
 	seed = seed_start("tensor_future");
 	steps(lengths, 7);
 	for (unsigned i = 0; i < 7; i++)
@@ -312,22 +300,4 @@ static void another_rule_shows(void **state)
 	for (unsigned i = 0; i < 7; i++)
 		half_known_step(lengths[i], 1);
 	assert_true(future->score < TENSOR_FUTURE_SCORE / 4);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, future_begin, future_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_step_of_the_same_length_lies_elsewhere),
-	    TEST(what_lies_where_it_lay_needs_no_walk),
-	    TEST(a_length_that_never_was),
-	    TEST(a_block_may_be_named_as_a_whole),
-	    TEST(blocks_in_which_a_tensor_lies_are_one),
-	    TEST(too_many_blocks_are_none),
-	    TEST(a_walk_ends_where_it_may_look_at_no_more),
-	    TEST(what_is_forgotten_is_not_foreseen),
-	    TEST(another_rule_shows),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

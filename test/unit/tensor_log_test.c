@@ -2,16 +2,11 @@
  * tensor_log_test.c: what is remembered of tensors: what is alive, against a table; events and names, and when they are
  * forgotten.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "shim/plan/predict.h"
 #include "shim/plan/tensor_log.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -26,6 +21,8 @@ static int log_end(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, log_end)
+
 static void born(uint64_t position, uint64_t begin, uint64_t bytes)
 {
 	struct tensor_event birth = {.position = position, .begin = begin, .bytes = bytes, .born = true};
@@ -33,9 +30,8 @@ static void born(uint64_t position, uint64_t begin, uint64_t bytes)
 	tensor_log_birth(&log_of, &birth, begin + bytes);
 }
 
-static void events_are_in_order(void **state)
+TEST(events_are_in_order)
 {
-	(void)state;
 	assert_int_equal(tensor_log_from(&log_of, 0), 0);
 	born(3, 10 * MIB, 4 * MIB);
 	born(3, 20 * MIB, 4 * MIB);
@@ -52,19 +48,17 @@ static void events_are_in_order(void **state)
 	assert_true(tensor_log_has(&log_of, 3) && !tensor_log_has(&log_of, 4) && !tensor_log_has(&log_of, UINT64_MAX));
 }
 
-static void a_death_has_the_size_that_was_asked_for(void **state)
+TEST(a_death_has_the_size_that_was_asked_for)
 {
 	struct tensor_event birth = {.begin = 10 * MIB, .bytes = 3 * MIB, .born = true};
 
-	(void)state;
 	tensor_log_birth(&log_of, &birth, 14 * MIB);
 	tensor_log_death(&log_of, 1, 10 * MIB, 14 * MIB);
 	assert_int_equal(tensor_log_event(&log_of, 1)->bytes, 3 * MIB);
 }
 
-static void what_does_not_belong_here_is_ignored(void **state)
+TEST(what_does_not_belong_here_is_ignored)
 {
-	(void)state;
 	tensor_log_death(&log_of, 1, 10 * MIB, 14 * MIB);
 	born(1, 0, TENSOR_LOG_LEAST);
 	assert_int_equal(log_of.n_events, 0);
@@ -74,9 +68,8 @@ static void what_does_not_belong_here_is_ignored(void **state)
 	assert_int_equal(log_of.n_events, 1);
 }
 
-static void beyond_two_tebibytes_nothing_is_recorded_any_more(void **state)
+TEST(beyond_two_tebibytes_nothing_is_recorded_any_more)
 {
-	(void)state;
 	born(1, 10 * MIB, 4 * MIB);
 	born(2, (uint64_t)2 << 40, 4 * MIB);
 	assert_true(log_of.failed);
@@ -85,9 +78,8 @@ static void beyond_two_tebibytes_nothing_is_recorded_any_more(void **state)
 	assert_int_equal(log_of.n_events, 1);
 }
 
-static void old_events_are_forgotten(void **state)
+TEST(old_events_are_forgotten)
 {
-	(void)state;
 	for (uint64_t i = 0; i < TENSOR_LOG_EVENTS / 2 + 10; i++) {
 		born(i, 10 * MIB, 4 * MIB);
 		tensor_log_death(&log_of, i, 10 * MIB, 14 * MIB);
@@ -100,11 +92,10 @@ static void old_events_are_forgotten(void **state)
 
 /* ---- names ---- */
 
-static void names_are_those_of_their_position(void **state)
+TEST(names_are_those_of_their_position)
 {
 	uint64_t from, to;
 
-	(void)state;
 	born(0, 10 * MIB, 4 * MIB);
 	born(0, 20 * MIB, 4 * MIB);
 	born(0, 30 * MIB + TENSOR_GRAIN, 4 * MIB);
@@ -127,11 +118,10 @@ static void names_are_those_of_their_position(void **state)
 	assert_true(tensor_log_names(&log_of, 5, &from, &to));
 }
 
-static void old_names_are_forgotten(void **state)
+TEST(old_names_are_forgotten)
 {
 	uint64_t addresses[1000], from, to, position = 0;
 
-	(void)state;
 	born(0, 0, 4 * MIB);
 	born(0, 10 * MIB, 4 * MIB);
 	for (unsigned i = 0; i < 1000; i++)
@@ -147,9 +137,8 @@ static void old_names_are_forgotten(void **state)
 	assert_true(tensor_log_names(&log_of, position - PREDICT_MOST + 1, &from, &to));
 }
 
-static void too_many_tensors_are_not_recorded(void **state)
+TEST(too_many_tensors_are_not_recorded)
 {
-	(void)state;
 	for (uint64_t i = 0; i < TENSOR_LOG_ALIVE; i++)
 		born(1, 4 * i * MIB, 2 * MIB);
 	assert_false(log_of.failed);
@@ -178,11 +167,10 @@ static void kill_in(uint32_t from, uint32_t to)
 	}
 }
 
-static void what_is_alive_at_random(void **state)
+TEST(what_is_alive_at_random)
 {
 	struct seed seed = seed_start("tensor_log");
 
-	(void)state;
 	memset(owner, 0, sizeof(owner));
 	n_tensors = 0;
 	for (unsigned i = 0; i < 60000; i++) {
@@ -214,22 +202,4 @@ static void what_is_alive_at_random(void **state)
 		assert_int_equal(tensor->begin + tensor->bytes, tensors[owner[unit]].to * 2 * MIB);
 	}
 	assert_false(log_of.failed);
-}
-
-#define TEST(name) cmocka_unit_test_teardown(name, log_end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(events_are_in_order),
-	    TEST(a_death_has_the_size_that_was_asked_for),
-	    TEST(what_does_not_belong_here_is_ignored),
-	    TEST(beyond_two_tebibytes_nothing_is_recorded_any_more),
-	    TEST(old_events_are_forgotten),
-	    TEST(names_are_those_of_their_position),
-	    TEST(old_names_are_forgotten),
-	    TEST(too_many_tensors_are_not_recorded),
-	    TEST(what_is_alive_at_random),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

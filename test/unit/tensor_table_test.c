@@ -1,15 +1,10 @@
 /*
  * tensor_table_test.c: the hash table of tensors, against a table of all addresses.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <string.h>
 
 #include "shim/plan/tensor_table.h"
+#include "test/test.h"
 #include "test/unit/seed.h"
 
 #define PLACES 6000u
@@ -23,6 +18,8 @@ static int table_end(void **state)
 	return 0;
 }
 
+EACH_TEST(NULL, table_end)
+
 static void check(const uint64_t *value, uint32_t n)
 {
 	assert_int_equal(table.n, n);
@@ -33,13 +30,12 @@ static void check(const uint64_t *value, uint32_t n)
 	}
 }
 
-static void puts_and_removals_at_random(void **state)
+TEST(puts_and_removals_at_random)
 {
 	struct seed seed = seed_start("tensor_table");
 	static uint64_t value[PLACES];
 	uint32_t n = 0;
 
-	(void)state;
 	memset(value, 0, sizeof(value));
 	for (uint64_t i = 1; i <= 50000; i++) {
 		uint64_t place = seed_below(&seed, PLACES), begin = place * TENSOR_GRAIN;
@@ -61,24 +57,14 @@ static void puts_and_removals_at_random(void **state)
 	check(value, 0);
 }
 
-static void there_is_a_limit(void **state)
+TEST(there_is_a_limit)
 {
 	uint64_t i = 0;
 
-	(void)state;
 	assert_null(tensor_table_find(&table, 0));
 	while (tensor_table_put(&table, (struct tensor){i * TENSOR_GRAIN, 1, i}))
 		assert_true(++i <= 1u << 20);
 	assert_int_equal(table.n, i);
 	assert_int_equal(tensor_table_find(&table, (i - 1) * TENSOR_GRAIN)->value, i - 1);
 	assert_null(tensor_table_find(&table, i * TENSOR_GRAIN));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_teardown(puts_and_removals_at_random, table_end),
-	    cmocka_unit_test_teardown(there_is_a_limit, table_end),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,46 +1,38 @@
 /*
  * A share of the time: what may be spent, what is saved, and that the share holds whatever is asked for.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "shim/base/time_share.h"
+#include "test/test.h"
 
 #define MS UINT64_C(1000000)
 
 static const struct time_share share = {.one_in = 125, .most = 20 * MS};
 
-static void it_is_full_at_first(void **state)
+TEST(it_is_full_at_first)
 {
 	_Atomic uint64_t paid = 0;
 
-	(void)state;
 	assert_int_equal(time_share_left(share, &paid, 60000 * MS), 20 * MS);
 	time_share_spend(share, &paid, 60000 * MS, 5 * MS);
 	assert_int_equal(time_share_left(share, &paid, 60000 * MS), 15 * MS);
 }
 
-static void what_is_spent_comes_back_with_time(void **state)
+TEST(what_is_spent_comes_back_with_time)
 {
 	_Atomic uint64_t paid = 0;
 	uint64_t now = 60000 * MS;
 
-	(void)state;
 	time_share_spend(share, &paid, now, 20 * MS);
 	assert_int_equal(time_share_left(share, &paid, now), 0);
 	assert_int_equal(time_share_left(share, &paid, now + 125 * MS), MS);
 	assert_int_equal(time_share_left(share, &paid, now + 60000 * MS), 20 * MS); /* no more is saved */
 }
 
-static void what_was_too_much_is_owed(void **state)
+TEST(what_was_too_much_is_owed)
 {
 	_Atomic uint64_t paid = 0;
 	uint64_t now = 60000 * MS;
 
-	(void)state;
 	time_share_spend(share, &paid, now, 24 * MS);
 	assert_int_equal(time_share_left(share, &paid, now + 4 * 125 * MS), 0);
 	assert_int_equal(time_share_left(share, &paid, now + 5 * 125 * MS), MS);
@@ -49,12 +41,11 @@ static void what_was_too_much_is_owed(void **state)
 /*
  * Something that takes 15 us, wanted every 85 us, for ten minutes: what was saved and 1/125 of the time, once exceeded.
  */
-static void whoever_asks_gets_no_more_than_the_share(void **state)
+TEST(whoever_asks_gets_no_more_than_the_share)
 {
 	_Atomic uint64_t paid = 0;
 	uint64_t begin = 60000 * MS, now = begin, spent = 0, wanted = 0;
 
-	(void)state;
 	while (now - begin < 600000 * MS) {
 		now += 85000;
 		wanted += 15000;
@@ -66,16 +57,4 @@ static void whoever_asks_gets_no_more_than_the_share(void **state)
 	}
 	assert_true(spent <= 20 * MS + (now - begin) / 125 + 15000);
 	assert_true(spent >= (now - begin) / 125 && wanted > 10 * spent);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(it_is_full_at_first),
-	    cmocka_unit_test(what_is_spent_comes_back_with_time),
-	    cmocka_unit_test(what_was_too_much_is_owed),
-	    cmocka_unit_test(whoever_asks_gets_no_more_than_the_share),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

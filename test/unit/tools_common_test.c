@@ -2,6 +2,7 @@
  * tools_common_test.c: what the commands of the tool share: the table of options, the writer of JSON, arrays that grow
  * and the map from numbers to numbers; and memory that runs out in the last two.
  */
+#include "test/test.h"
 #include "test/unit/failing_alloc.h"
 #include "tools/common/grow.h"
 #include "tools/common/json.h"
@@ -11,8 +12,6 @@
 #include "tools/common/wrap.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +21,14 @@
 
 #include <getopt.h>
 
-#include <cmocka.h>
-
 static int fail_no_more(void **state)
 {
 	(void)state;
 	fail_every = n_allocations = 0;
 	return 0;
 }
+
+EACH_TEST(fail_no_more, fail_no_more)
 
 /* ---- what is printed ---- */
 
@@ -150,9 +149,8 @@ static int read_options(const char *first, ...)
 	return status;
 }
 
-static void options_of_each_kind_fill_the_request(void **state)
+TEST(options_of_each_kind_fill_the_request)
 {
-	(void)state;
 	assert_int_equal(read_options(NULL), OPTIONS_GO_ON);
 	assert_int_equal(optind, 1);
 	assert_false(request.all);
@@ -184,9 +182,8 @@ static void options_of_each_kind_fill_the_request(void **state)
 	assert_string_equal(err, "");
 }
 
-static void options_behind_an_argument_are_those_of_a_program(void **state)
+TEST(options_behind_an_argument_are_those_of_a_program)
 {
-	(void)state;
 	assert_int_equal(read_options("rest", "--all", NULL), OPTIONS_GO_ON);
 	assert_true(request.all);
 	options.program = true;
@@ -196,7 +193,7 @@ static void options_behind_an_argument_are_those_of_a_program(void **state)
 	assert_int_equal(optind, 3);
 }
 
-static void a_wrong_option_is_named(void **state)
+TEST(a_wrong_option_is_named)
 {
 	static const struct {
 		const char *first, *second, *says;
@@ -214,7 +211,6 @@ static void a_wrong_option_is_named(void **state)
 	    {"--a-very-long-option", "five", "spillway: said by the reader\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		assert_int_equal(read_options(wrong[i].first, wrong[i].second, NULL), TOOL_BAD);
 		assert_string_equal(err, wrong[i].says);
@@ -222,7 +218,7 @@ static void a_wrong_option_is_named(void **state)
 	}
 }
 
-static void the_help_is_made_of_the_table(void **state)
+TEST(the_help_is_made_of_the_table)
 {
 	static const char help[] = "usage: spillway probe\n"
 				   "\noptions:\n"
@@ -236,7 +232,6 @@ static void the_help_is_made_of_the_table(void **state)
 				   "\ntail\n"
 				   "the end\n";
 
-	(void)state;
 	assert_int_equal(read_options("--help", "--strange", NULL), TOOL_OK);
 	assert_string_equal(out, help);
 	assert_string_equal(err, "");
@@ -249,11 +244,10 @@ static void the_help_is_made_of_the_table(void **state)
 
 /* ---- JSON ---- */
 
-static void the_writer_keeps_account_of_commas(void **state)
+TEST(the_writer_keeps_account_of_commas)
 {
 	struct json json = JSON_WRITER;
 
-	(void)state;
 	catch_begin();
 	json_open(&json, NULL, '{');
 	json_number(&json, "a", UINT64_MAX);
@@ -282,11 +276,10 @@ static void the_writer_keeps_account_of_commas(void **state)
 				 "\"own\": []}");
 }
 
-static void lines_are_broken_where_the_caller_says(void **state)
+TEST(lines_are_broken_where_the_caller_says)
 {
 	struct json json = {.comma = ",", .line = "\n "};
 
-	(void)state;
 	catch_begin();
 	json_open(&json, NULL, '{');
 	json_number(&json, "a", 1);
@@ -302,7 +295,7 @@ static void lines_are_broken_where_the_caller_says(void **state)
 	assert_string_equal(out, "{\n \"a\": 1,\n \"b\": 2,\n \"c\": [\n3,\n4]}");
 }
 
-static void texts_are_escaped(void **state)
+TEST(texts_are_escaped)
 {
 	static const struct {
 		const char *text, *plain, *script; /* script NULL: as plain */
@@ -328,7 +321,6 @@ static void texts_are_escaped(void **state)
 	};
 	struct json script = JSON_WRITER;
 
-	(void)state;
 	script.script = true;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		catch_begin();
@@ -349,56 +341,6 @@ static void texts_are_escaped(void **state)
 
 /* ---- arrays ---- */
 
-static void an_array_grows_and_keeps_what_is_in_it(void **state)
-{
-	uint64_t *array = NULL;
-	size_t room = 0;
-
-	(void)state;
-	for (size_t n = 0; n < 5000; n++) {
-		assert_true(grow(&array, n, &room, sizeof(*array)));
-		assert_true(room > n);
-		array[n] = n * 7;
-	}
-	for (size_t n = 0; n < 5000; n++)
-		assert_int_equal(array[n], n * 7);
-	/* With room nothing happens, and a jump is made at once. */
-	uint64_t *before = array;
-	assert_true(grow(&array, room - 1, &room, sizeof(*array)));
-	assert_ptr_equal(array, before);
-	assert_true(grow(&array, 100000, &room, sizeof(*array)));
-	assert_true(room > 100000 && array[4999] == 4999 * 7);
-	free(array);
-}
-
-static void an_array_without_memory_stays_as_it_was(void **state)
-{
-	uint32_t *array = NULL;
-	size_t room = 0;
-
-	(void)state;
-	fail_every = 1;
-	assert_false(grow(&array, 0, &room, sizeof(*array)));
-	assert_null(array);
-	assert_int_equal(room, 0);
-	fail_every = 0;
-	assert_true(grow(&array, 0, &room, sizeof(*array)));
-	size_t first = room;
-	uint32_t *before = array;
-	for (size_t i = 0; i < room; i++)
-		array[i] = (uint32_t)i;
-	fail_every = 1;
-	assert_false(grow(&array, room, &room, sizeof(*array)));
-	assert_true(array == before && room == first);
-	/* More bytes than there are addresses are refused without being asked for. */
-	fail_every = n_allocations = 0;
-	assert_false(grow(&array, room, &room, SIZE_MAX / 2));
-	assert_true(array == before && room == first && array[room - 1] == room - 1);
-	assert_true(grow(&array, room, &room, sizeof(*array)));
-	assert_true(room > first && array[first - 1] == first - 1);
-	free(array);
-}
-
 /* ---- the map ---- */
 
 /* Keys that differ in the highest bits alone, in the lowest alone, and in both. */
@@ -407,69 +349,12 @@ static uint64_t key_of(uint64_t i)
 	return i % 3 == 0 ? i : i % 3 == 1 ? i << 44 : i * UINT64_C(0x100000001);
 }
 
-static void the_map_finds_what_was_put_in(void **state)
-{
-	struct number_map map = {0};
-	uint64_t value = 77;
-
-	(void)state;
-	assert_false(number_map_get(&map, 0, &value));
-	for (uint64_t i = 0; i < 10000; i++)
-		assert_true(number_map_set(&map, key_of(i), i + 1));
-	assert_true(number_map_set(&map, UINT64_MAX, 5));
-	assert_int_equal(map.n, 10001);
-	for (uint64_t i = 0; i < 10000; i++)
-		assert_true(number_map_get(&map, key_of(i), &value) && value == i + 1);
-	assert_true(number_map_get(&map, UINT64_MAX, &value) && value == 5);
-	value = 77;
-	assert_false(number_map_get(&map, UINT64_MAX - 1, &value));
-	assert_int_equal(value, 77);
-	/* A value is replaced, and that is no further key. */
-	assert_true(number_map_set(&map, 0, UINT64_MAX));
-	assert_int_equal(map.n, 10001);
-	assert_true(number_map_get(&map, 0, &value) && value == UINT64_MAX);
-	number_map_free(&map);
-	assert_false(number_map_get(&map, 0, &value));
-	assert_true(number_map_set(&map, 9, 10));
-	assert_true(number_map_get(&map, 9, &value) && value == 10 && map.n == 1);
-	number_map_free(&map);
-}
-
-static void the_map_without_memory_keeps_what_it_has(void **state)
-{
-	struct number_map map = {0};
-	uint64_t value, n = 0;
-
-	(void)state;
-	fail_every = 1;
-	assert_false(number_map_set(&map, 1, 2));
-	assert_int_equal(map.n, 0);
-	assert_false(number_map_get(&map, 1, &value));
-	fail_every = 0;
-	assert_true(number_map_set(&map, n, n));
-	n++;
-	fail_every = 1;
-	while (number_map_set(&map, n, n))
-		n++;
-	assert_int_equal(map.n, n);
-	assert_true(n < map.room);
-	assert_false(number_map_get(&map, n, &value));
-	for (uint64_t i = 0; i < n; i++)
-		assert_true(number_map_get(&map, i, &value) && value == i);
-	fail_every = 0;
-	assert_true(number_map_set(&map, n, n));
-	for (uint64_t i = 0; i <= n; i++)
-		assert_true(number_map_get(&map, i, &value) && value == i);
-	number_map_free(&map);
-}
-
 /* ---- lines of the screen ---- */
 
-static void words_are_wrapped_at_80_columns(void **state)
+TEST(words_are_wrapped_at_80_columns)
 {
 	char text[2000] = "", expected[4000];
 
-	(void)state;
 	assert_int_equal(wrap_width(), 80); /* the caught output is no terminal */
 	/* 8 words of 9 columns and the spaces between them are 79 columns; a ninth has no room. */
 	for (int i = 0; i < 9; i++)
@@ -492,12 +377,11 @@ static void words_are_wrapped_at_80_columns(void **state)
 	assert_string_equal(out, "\n  ninechars more\n");
 }
 
-static void a_wider_terminal_is_used(void **state)
+TEST(a_wider_terminal_is_used)
 {
 	static const int widths[][2] = {{120, 120}, {60, 80}, {80, 80}, {400, 200}, {0, 80}};
 	int master = posix_openpt(O_RDWR | O_NOCTTY), old = dup(STDOUT_FILENO), terminal;
 
-	(void)state;
 	assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
 	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
 	assert_true(terminal >= 0 && old >= 0);
@@ -516,11 +400,10 @@ static void a_wider_terminal_is_used(void **state)
 	close(master);
 }
 
-static void a_word_longer_than_a_line_is_cut(void **state)
+TEST(a_word_longer_than_a_line_is_cut)
 {
 	char text[200], expected[200];
 
-	(void)state;
 	memset(text, 'x', 170);
 	text[170] = 0;
 	snprintf(expected, sizeof(expected), "%.80s\n  %.78s\n  %.12s\n", text, text, text);
@@ -540,24 +423,104 @@ static void a_word_longer_than_a_line_is_cut(void **state)
 	assert_int_equal(wrap_columns(text, 7), 4);
 }
 
-int main(void)
+TEST(an_array_grows_and_keeps_what_is_in_it)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fail_no_more, fail_no_more)
-	const struct CMUnitTest tests[] = {
-	    TEST(options_of_each_kind_fill_the_request),
-	    TEST(options_behind_an_argument_are_those_of_a_program),
-	    TEST(a_wrong_option_is_named),
-	    TEST(the_help_is_made_of_the_table),
-	    TEST(the_writer_keeps_account_of_commas),
-	    TEST(lines_are_broken_where_the_caller_says),
-	    TEST(texts_are_escaped),
-	    TEST(words_are_wrapped_at_80_columns),
-	    TEST(a_wider_terminal_is_used),
-	    TEST(a_word_longer_than_a_line_is_cut),
-	    TEST(an_array_grows_and_keeps_what_is_in_it),
-	    TEST(an_array_without_memory_stays_as_it_was),
-	    TEST(the_map_finds_what_was_put_in),
-	    TEST(the_map_without_memory_keeps_what_it_has),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	uint64_t *array = NULL;
+	size_t room = 0;
+
+	for (size_t n = 0; n < 5000; n++) {
+		assert_true(grow(&array, n, &room, sizeof(*array)));
+		assert_true(room > n);
+		array[n] = n * 7;
+	}
+	for (size_t n = 0; n < 5000; n++)
+		assert_int_equal(array[n], n * 7);
+	/* With room nothing happens, and a jump is made at once. */
+	uint64_t *before = array;
+	assert_true(grow(&array, room - 1, &room, sizeof(*array)));
+	assert_ptr_equal(array, before);
+	assert_true(grow(&array, 100000, &room, sizeof(*array)));
+	assert_true(room > 100000 && array[4999] == 4999 * 7);
+	free(array);
+}
+
+TEST(an_array_without_memory_stays_as_it_was)
+{
+	uint32_t *array = NULL;
+	size_t room = 0;
+
+	fail_every = 1;
+	assert_false(grow(&array, 0, &room, sizeof(*array)));
+	assert_null(array);
+	assert_int_equal(room, 0);
+	fail_every = 0;
+	assert_true(grow(&array, 0, &room, sizeof(*array)));
+	size_t first = room;
+	uint32_t *before = array;
+	for (size_t i = 0; i < room; i++)
+		array[i] = (uint32_t)i;
+	fail_every = 1;
+	assert_false(grow(&array, room, &room, sizeof(*array)));
+	assert_true(array == before && room == first);
+	/* More bytes than there are addresses are refused without being asked for. */
+	fail_every = n_allocations = 0;
+	assert_false(grow(&array, room, &room, SIZE_MAX / 2));
+	assert_true(array == before && room == first && array[room - 1] == room - 1);
+	assert_true(grow(&array, room, &room, sizeof(*array)));
+	assert_true(room > first && array[first - 1] == first - 1);
+	free(array);
+}
+
+TEST(the_map_finds_what_was_put_in)
+{
+	struct number_map map = {0};
+	uint64_t value = 77;
+
+	assert_false(number_map_get(&map, 0, &value));
+	for (uint64_t i = 0; i < 10000; i++)
+		assert_true(number_map_set(&map, key_of(i), i + 1));
+	assert_true(number_map_set(&map, UINT64_MAX, 5));
+	assert_int_equal(map.n, 10001);
+	for (uint64_t i = 0; i < 10000; i++)
+		assert_true(number_map_get(&map, key_of(i), &value) && value == i + 1);
+	assert_true(number_map_get(&map, UINT64_MAX, &value) && value == 5);
+	value = 77;
+	assert_false(number_map_get(&map, UINT64_MAX - 1, &value));
+	assert_int_equal(value, 77);
+	/* A value is replaced, and that is no further key. */
+	assert_true(number_map_set(&map, 0, UINT64_MAX));
+	assert_int_equal(map.n, 10001);
+	assert_true(number_map_get(&map, 0, &value) && value == UINT64_MAX);
+	number_map_free(&map);
+	assert_false(number_map_get(&map, 0, &value));
+	assert_true(number_map_set(&map, 9, 10));
+	assert_true(number_map_get(&map, 9, &value) && value == 10 && map.n == 1);
+	number_map_free(&map);
+}
+
+TEST(the_map_without_memory_keeps_what_it_has)
+{
+	struct number_map map = {0};
+	uint64_t value, n = 0;
+
+	fail_every = 1;
+	assert_false(number_map_set(&map, 1, 2));
+	assert_int_equal(map.n, 0);
+	assert_false(number_map_get(&map, 1, &value));
+	fail_every = 0;
+	assert_true(number_map_set(&map, n, n));
+	n++;
+	fail_every = 1;
+	while (number_map_set(&map, n, n))
+		n++;
+	assert_int_equal(map.n, n);
+	assert_true(n < map.room);
+	assert_false(number_map_get(&map, n, &value));
+	for (uint64_t i = 0; i < n; i++)
+		assert_true(number_map_get(&map, i, &value) && value == i);
+	fail_every = 0;
+	assert_true(number_map_set(&map, n, n));
+	for (uint64_t i = 0; i <= n; i++)
+		assert_true(number_map_get(&map, i, &value) && value == i);
+	number_map_free(&map);
 }

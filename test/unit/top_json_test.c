@@ -2,19 +2,15 @@
  * top_json_test.c: what other programs read of given figures: JSON of `spillway top`, and the text format of
  * Prometheus. Both are read again by small readers that are strict.
  */
+#include "test/test.h"
 #include "test/unit/top_show_help.h"
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- JSON ---- */
 
@@ -85,9 +81,8 @@ static const char *labels(void)
 	return text;
 }
 
-static void links_are_in_json_and_for_prometheus(void **state)
+TEST(links_are_in_json_and_for_prometheus)
 {
-	(void)state;
 	page_make_lender(page);
 	read_twice();
 	is_json_line(json_of());
@@ -112,11 +107,10 @@ static void links_are_in_json_and_for_prometheus(void **state)
 	has(prom_of(), ",link=\"unknown\"} 9978249216\n");
 }
 
-static void json_is_one_object_on_a_line_with_every_figure(void **state)
+TEST(json_is_one_object_on_a_line_with_every_figure)
 {
 	char part[128];
 
-	(void)state;
 	read_twice();
 	const char *text = json_of();
 	is_json_line(text);
@@ -165,9 +159,8 @@ static bool is_in_page(const char *page_name, const char *from, const char *name
 	return found;
 }
 
-static void every_key_of_json_is_in_the_manual(void **state)
+TEST(every_key_of_json_is_in_the_manual)
 {
-	(void)state;
 	read_twice();
 	for (const char *c = json_of(); (c = strchr(c, '"')); c++) {
 		const char *end = json_string(c);
@@ -259,11 +252,38 @@ static unsigned check_prom(const char *text)
 	return n;
 }
 
-static void the_text_format_is_kept_and_has_every_figure(void **state)
+/* ---- both, and the tables ---- */
+
+TEST(hostile_texts_are_quoted)
+{
+	strcpy(page->policy, "a\"b\\c\nd\033[2J\xff");
+	strcpy(page->rule[1].name, "x\"} 1\nspillway_up{a=\"");
+	read_it();
+	is_json_line(json_of());
+	has(json_of(), "\"policy\": \"a\\\"b\\\\c?d?[2J?\"");
+	has(prom_of(), ",policy=\"a\\\"b\\\\c?d?[2J?\",");
+	has(prom_of(), ",rule=\"x\\\"} 1?spillway_up{a=\\\"\"}");
+	assert_null(strchr(text_of(), '\033'));
+}
+
+TEST(absurd_numbers_are_printed_all_the_same)
+{
+	uint64_t *words = (uint64_t *)(void *)page;
+
+	for (size_t i = offsetof(struct stats_page, last_clock) / 8; i < sizeof(*page) / 8; i++)
+		words[i] = UINT64_MAX - (i % 3 ? i : 0);
+	read_it();
+	is_json_line(json_of());
+	assert_true(strlen(text_of()) > 0);
+	assert_true(strlen(prom_of()) > 0);
+	view.details = true;
+	assert_true(strlen(text_of()) > 0);
+}
+
+TEST(the_text_format_is_kept_and_has_every_figure)
 {
 	char name[FIGURES_PROM], part[256];
 
-	(void)state;
 	read_twice();
 	const char *text = prom_of();
 	assert_true(check_prom(text) > 300);
@@ -286,11 +306,10 @@ static void the_text_format_is_kept_and_has_every_figure(void **state)
 	has_not(text, "\nspillway_device_cpu_faults_total");
 }
 
-static void units_are_base_units(void **state)
+TEST(units_are_base_units)
 {
 	char part[256];
 
-	(void)state;
 	page->counter[STAT_wait_us] = 1500000;
 	read_it();
 	snprintf(part, sizeof(part), "spillway_wait_seconds_total{%s,command=\"python3 train.py\"} 1.5\n", labels());
@@ -302,12 +321,11 @@ static void units_are_base_units(void **state)
 	assert_true(value >= 5 * (double)GIB * 100 * 0.999 && value < 5 * (double)GIB * 160);
 }
 
-static void buckets_are_cumulative_and_end_with_all(void **state)
+TEST(buckets_are_cumulative_and_end_with_all)
 {
 	char part[256];
 	uint64_t before = 0;
 
-	(void)state;
 	read_it();
 	const char *text = prom_of();
 	snprintf(part, sizeof(part), "spillway_gap_duration_seconds_bucket{%s,command=\"python3 train.py\",le=\"",
@@ -330,49 +348,4 @@ static void buckets_are_cumulative_and_end_with_all(void **state)
 	has(text, part);
 }
 
-/* ---- both, and the tables ---- */
-
-static void hostile_texts_are_quoted(void **state)
-{
-	(void)state;
-	strcpy(page->policy, "a\"b\\c\nd\033[2J\xff");
-	strcpy(page->rule[1].name, "x\"} 1\nspillway_up{a=\"");
-	read_it();
-	is_json_line(json_of());
-	has(json_of(), "\"policy\": \"a\\\"b\\\\c?d?[2J?\"");
-	has(prom_of(), ",policy=\"a\\\"b\\\\c?d?[2J?\",");
-	has(prom_of(), ",rule=\"x\\\"} 1?spillway_up{a=\\\"\"}");
-	assert_null(strchr(text_of(), '\033'));
-}
-
-static void absurd_numbers_are_printed_all_the_same(void **state)
-{
-	uint64_t *words = (uint64_t *)(void *)page;
-
-	(void)state;
-	for (size_t i = offsetof(struct stats_page, last_clock) / 8; i < sizeof(*page) / 8; i++)
-		words[i] = UINT64_MAX - (i % 3 ? i : 0);
-	read_it();
-	is_json_line(json_of());
-	assert_true(strlen(text_of()) > 0);
-	assert_true(strlen(prom_of()) > 0);
-	view.details = true;
-	assert_true(strlen(text_of()) > 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(links_are_in_json_and_for_prometheus),
-	    TEST(json_is_one_object_on_a_line_with_every_figure),
-	    TEST(every_key_of_json_is_in_the_manual),
-	    TEST(hostile_texts_are_quoted),
-	    TEST(absurd_numbers_are_printed_all_the_same),
-	    TEST(the_text_format_is_kept_and_has_every_figure),
-	    TEST(units_are_base_units),
-	    TEST(buckets_are_cumulative_and_end_with_all),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin, end)

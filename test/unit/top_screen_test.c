@@ -4,15 +4,13 @@
  *
  * ncurses writes what has changed alone. Ctrl-L makes it write everything, so that words stand in one piece.
  */
+#include "test/test.h"
 #include "test/unit/page_make.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pty.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +19,6 @@
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define REDRAW     "\f"
 #define PATIENCE_S 60 /* a screen that is not there by then does not come */
@@ -150,9 +146,10 @@ static int end(void **state)
 	return 0;
 }
 
-static void it_shows_the_process_and_ends_by_a_key(void **state)
+EACH_TEST(begin, end)
+
+TEST(it_shows_the_process_and_ends_by_a_key)
 {
-	(void)state;
 	start(24, 80, "xterm-256color");
 	must_show("Test GPU");
 	press("");
@@ -163,9 +160,8 @@ static void it_shows_the_process_and_ends_by_a_key(void **state)
 	must_end(0);
 }
 
-static void what_a_device_lends_is_in_its_bar_and_links_have_lines(void **state)
+TEST(what_a_device_lends_is_in_its_bar_and_links_have_lines)
 {
-	(void)state;
 	page_make_lender(page);
 	page_make_write(page, sizeof(*page));
 	start(40, 120, "xterm-256color");
@@ -178,9 +174,8 @@ static void what_a_device_lends_is_in_its_bar_and_links_have_lines(void **state)
 	must_end(0);
 }
 
-static void what_processes_share_is_on_the_screen(void **state)
+TEST(what_processes_share_is_on_the_screen)
 {
-	(void)state;
 	page_make_account();
 	start(40, 120, "xterm-256color");
 	must_show("Test GPU");
@@ -194,9 +189,8 @@ static void what_processes_share_is_on_the_screen(void **state)
 	must_end(0);
 }
 
-static void keys_do_what_the_help_says(void **state)
+TEST(keys_do_what_the_help_says)
 {
-	(void)state;
 	start(24, 100, "xterm-256color");
 	must_show("Test GPU");
 	press("h");
@@ -226,9 +220,8 @@ static void keys_do_what_the_help_says(void **state)
 	must_end(0);
 }
 
-static void figures_go_on_while_it_runs(void **state)
+TEST(figures_go_on_while_it_runs)
 {
-	(void)state;
 	start(24, 80, "xterm-256color");
 	must_show("Test GPU");
 	page->live[PLACE_HOST] = 77 * GIB;
@@ -240,11 +233,10 @@ static void figures_go_on_while_it_runs(void **state)
 	must_end(0);
 }
 
-static void any_size_will_do(void **state)
+TEST(any_size_will_do)
 {
 	static const unsigned short sizes[][2] = {{50, 200}, {24, 80}, {10, 40}, {3, 20}, {1, 1}, {2, 300}, {200, 5}};
 
-	(void)state;
 	start(24, 80, "xterm-256color");
 	must_show("Test GPU");
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -261,11 +253,10 @@ static void any_size_will_do(void **state)
 	must_end(0);
 }
 
-static void a_signal_ends_it_as_well(void **state)
+TEST(a_signal_ends_it_as_well)
 {
 	static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
 		start(24, 80, "xterm-256color");
 		must_show("Test GPU");
@@ -279,9 +270,8 @@ static void a_signal_ends_it_as_well(void **state)
 	must_end(0);
 }
 
-static void a_terminal_without_colours_has_letters(void **state)
+TEST(a_terminal_without_colours_has_letters)
 {
-	(void)state;
 	start(24, 80, "vt100");
 	must_show("Test GPU");
 	press("");
@@ -295,30 +285,11 @@ static void a_terminal_without_colours_has_letters(void **state)
 	assert_int_equal(got, 0);
 }
 
-static void a_terminal_that_can_nothing_gets_text(void **state)
+TEST(a_terminal_that_can_nothing_gets_text)
 {
-	(void)state;
 	start(24, 80, "dumb");
 	must_show("spillway top, ");
 	must_show("python3");
 	assert_null(strchr(output, '\033'));
 	assert_int_equal(kill(tool, SIGTERM), 0);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(it_shows_the_process_and_ends_by_a_key),
-	    TEST(what_a_device_lends_is_in_its_bar_and_links_have_lines),
-	    TEST(what_processes_share_is_on_the_screen),
-	    TEST(keys_do_what_the_help_says),
-	    TEST(figures_go_on_while_it_runs),
-	    TEST(any_size_will_do),
-	    TEST(a_signal_ends_it_as_well),
-	    TEST(a_terminal_without_colours_has_letters),
-	    TEST(a_terminal_that_can_nothing_gets_text),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

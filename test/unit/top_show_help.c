@@ -1,16 +1,12 @@
+#include "test/test.h"
 #include "test/unit/top_show_help.h"
 
 #include "tools/prom/prom.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct stats_page *page;
 struct figures figures;

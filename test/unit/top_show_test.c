@@ -2,18 +2,14 @@
  * top_show_test.c: the tables of `spillway top`: which rows there are, in which order, and what they say of given
  * figures.
  */
+#include "test/test.h"
 #include "test/unit/top_show_help.h"
 #include "tools/common/shared.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 static void has_line(const char *text, const char *line)
 {
@@ -29,9 +25,8 @@ static void has_line(const char *text, const char *line)
 	fail_msg("no line \"%s\" in:\n%s", line, text);
 }
 
-static void the_table_is_as_documented(void **state)
+TEST(the_table_is_as_documented)
 {
-	(void)state;
 	read_twice();
 	/* The user's name differs between machines; it stands in 8 columns behind the id. */
 	char *text = (char *)(uintptr_t)text_of(), *row = strstr(text, "    PID ");
@@ -73,9 +68,8 @@ static char *tables_of(unsigned lines)
 }
 
 /* Whose turn it is, who waits for how long, what a switch costs, and what each has had for its weight. */
-static void gpus_that_are_shared_have_a_table(void **state)
+TEST(gpus_that_are_shared_have_a_table)
 {
-	(void)state;
 	has_not(text_of(), "shared");
 	page_make_account();
 	read_it();
@@ -101,18 +95,16 @@ static void gpus_that_are_shared_have_a_table(void **state)
 	has(prom_of(), "\nspillway_turn_switch_seconds{gpu=\"" GPU "\",pid=\"4000003\"} 1.5\n");
 }
 
-static void before_the_second_reading_rates_are_not_known(void **state)
+TEST(before_the_second_reading_rates_are_not_known)
 {
-	(void)state;
 	read_it();
 	has(text_of(), " run       8G     5G      0       0      0     1G      0    n/a    n/a     n/a   n/a   ");
 	has(json_of(), "\"interval\": null");
 	has(json_of(), "\"rates\": {\"allocations\": null");
 }
 
-static void what_devices_lend_and_borrow_is_shown(void **state)
+TEST(what_devices_lend_and_borrow_is_shown)
 {
-	(void)state;
 	page_make_lender(page);
 	read_it();
 	has_line(text_of(), " 0 borrows of 1                    NVLink     n/a    n/a     7G     9G");
@@ -133,9 +125,8 @@ static void what_devices_lend_and_borrow_is_shown(void **state)
 	has_not(text_of(), "borrows of GPU 0");
 }
 
-static void details_have_every_figure(void **state)
+TEST(details_have_every_figure)
 {
-	(void)state;
 	view.details = true;
 	read_twice();
 	const char *text = text_of();
@@ -154,9 +145,8 @@ static void details_have_every_figure(void **state)
 	has(text, "  gap_ns                              4     1.5 us     1.5 us     1.5 us     1.5 us\n");
 }
 
-static void digits_of_the_pid_in_another_word_stay(void **state)
+TEST(digits_of_the_pid_in_another_word_stay)
 {
-	(void)state;
 	view.details = true;
 	snprintf(page->policy_hash, sizeof(page->policy_hash), "a%d", (int)self[0]);
 	char hash[STATS_TEXT + 2];
@@ -165,9 +155,8 @@ static void digits_of_the_pid_in_another_word_stay(void **state)
 	has(text_of(), hash);
 }
 
-static void a_process_that_cannot_be_read_is_a_row_that_says_why(void **state)
+TEST(a_process_that_cannot_be_read_is_a_row_that_says_why)
 {
-	(void)state;
 	page->version = STATS_VERSION + 1;
 	page_make_write(page, sizeof(*page));
 	assert_true(figures_read(&figures, &choice));
@@ -185,9 +174,8 @@ static void a_process_that_cannot_be_read_is_a_row_that_says_why(void **state)
 	has(text_of(), "PID, broken\n");
 }
 
-static void killed_ones_are_shown_on_request(void **state)
+TEST(killed_ones_are_shown_on_request)
 {
-	(void)state;
 	page->started--;
 	read_it();
 	has(text_of(), "0 processes, and 1 that left figures when killed (--gone)");
@@ -201,11 +189,10 @@ static void killed_ones_are_shown_on_request(void **state)
 	has(json_of(), "\"state\": \"gone\"");
 }
 
-static void the_newest_of_many_killed_ones_are_shown(void **state)
+TEST(the_newest_of_many_killed_ones_are_shown)
 {
 	size_t n;
 
-	(void)state;
 	for (unsigned i = 0; i < 2 * TOP_GONE; i++) {
 		struct stats_page *one = page_make(self[0]);
 
@@ -236,14 +223,13 @@ static void the_newest_of_many_killed_ones_are_shown(void **state)
 	has(text_of(), "21 processes\n");
 }
 
-static void rows_are_in_the_order_of_the_column(void **state)
+TEST(rows_are_in_the_order_of_the_column)
 {
 	pid_t pids[3] = {self[0], page_make_process(), page_make_process()};
 	const struct process_name names[3] = {{.pid = pids[0]}, {.pid = pids[1]}, {.pid = pids[2]}};
 	const struct figures_choice three = {.only = (uid_t)-1, .name = names, .n = 3};
 	size_t n;
 
-	(void)state;
 	for (unsigned i = 0; i < 3; i++) {
 		struct stats_page *one = page_make(pids[i]);
 
@@ -269,12 +255,11 @@ static void rows_are_in_the_order_of_the_column(void **state)
 	}
 }
 
-static void short_numbers_have_five_columns_at_most(void **state)
+TEST(short_numbers_have_five_columns_at_most)
 {
 	char room[TOP_TEXT];
 	double value = 1;
 
-	(void)state;
 	for (unsigned i = 0; i < 600; i++, value *= 1.0737) {
 		assert_true(strlen(top_bytes(value, room)) <= 5);
 		assert_true(strlen(top_count(value, room)) <= 5);
@@ -286,14 +271,13 @@ static void short_numbers_have_five_columns_at_most(void **state)
 }
 
 /* What one reading and one table cost with 64 processes; said, and judged by nobody. */
-static void sixty_four_processes(void **state)
+TEST(sixty_four_processes)
 {
 	enum { N = 64, ROUNDS = 20 };
 	static struct process_name names[N];
 	const struct figures_choice all = {.only = (uid_t)-1, .name = names, .n = N};
 	struct rusage before, after;
 
-	(void)state;
 	for (unsigned i = 0; i < N; i++) {
 		names[i].pid = page_make_process();
 		struct stats_page *one = page_make(names[i].pid);
@@ -318,23 +302,4 @@ static void sixty_four_processes(void **state)
 	       us / ROUNDS / 1e3, us / ROUNDS / 1e4);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(the_table_is_as_documented),
-	    TEST(gpus_that_are_shared_have_a_table),
-	    TEST(before_the_second_reading_rates_are_not_known),
-	    TEST(what_devices_lend_and_borrow_is_shown),
-	    TEST(details_have_every_figure),
-	    TEST(digits_of_the_pid_in_another_word_stay),
-	    TEST(a_process_that_cannot_be_read_is_a_row_that_says_why),
-	    TEST(killed_ones_are_shown_on_request),
-	    TEST(the_newest_of_many_killed_ones_are_shown),
-	    TEST(rows_are_in_the_order_of_the_column),
-	    TEST(short_numbers_have_five_columns_at_most),
-	    TEST(sixty_four_processes),
-	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin, end)

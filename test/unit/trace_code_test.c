@@ -3,14 +3,11 @@
  * reader read outside of it.
  */
 #include "shim/trace/trace_code.h"
+#include "test/test.h"
 #include "test/unit/failing_alloc.h"
 #include "test/unit/seed.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { HEAD = 24, MOST = 64, EVENTS = 400 };
 #define IS_NEW UINT32_MAX
@@ -107,11 +104,10 @@ static uint8_t *take_events(uint32_t thread, uint64_t time, size_t *ret_bytes)
 	return events;
 }
 
-static void every_kind_is_read_as_it_was_written(void **state)
+TEST_WITH(every_kind_is_read_as_it_was_written, setup, teardown)
 {
 	struct seed seed = seed_start(__func__);
 	static struct made made[EVENTS];
-	(void)state;
 
 	trace_frame_begin(writer, 7, 1000);
 	for (unsigned i = 0; i < EVENTS; i++) {
@@ -167,10 +163,9 @@ static void check_submits(const uint32_t *want, unsigned n)
 	free(events);
 }
 
-static void what_is_submitted_again_takes_one_number(void **state)
+TEST_WITH(what_is_submitted_again_takes_one_number, setup, teardown)
 {
 	const struct trace_named a[2] = {{1 << 20, 0}, {4 << 20, 512}}, b[2] = {{1 << 20, 0}, {4 << 20, 513}};
-	(void)state;
 
 	trace_frame_begin(writer, 0, 0);
 	assert_true(add_submit(1, 0, a, 2));
@@ -190,12 +185,11 @@ static void what_is_submitted_again_takes_one_number(void **state)
 }
 
 /* However many there are: memory stays within its limit, and an `again` is never about anything else. */
-static void a_full_table_forgets_and_never_confuses(void **state)
+TEST_WITH(a_full_table_forgets_and_never_confuses, setup, teardown)
 {
 	enum { DIFFERENT = 700000 };
 	uint64_t n_submits = 0, n_again = 0;
 	uint64_t *functions = malloc(2 * DIFFERENT * sizeof(*functions));
-	(void)state;
 
 	assert_non_null(functions);
 	for (uint64_t i = 0; i < 2 * DIFFERENT; i++) {
@@ -223,12 +217,11 @@ static void a_full_table_forgets_and_never_confuses(void **state)
 	free(functions);
 }
 
-static void a_frame_cut_at_any_byte_gives_the_events_before(void **state)
+TEST_WITH(a_frame_cut_at_any_byte_gives_the_events_before, setup, teardown)
 {
 	struct seed seed = seed_start(__func__);
 	static struct made made[60];
 	static size_t ends[60];
-	(void)state;
 
 	trace_frame_begin(writer, 0, 0);
 	for (unsigned i = 0; i < 60; i++) {
@@ -261,10 +254,9 @@ static void a_frame_cut_at_any_byte_gives_the_events_before(void **state)
 	free(events);
 }
 
-static void garbage_is_refused_or_read_within_its_bounds(void **state)
+TEST(garbage_is_refused_or_read_within_its_bounds)
 {
 	struct seed seed = seed_start(__func__);
-	(void)state;
 
 	for (unsigned round = 0; round < 20000; round++) {
 		size_t bytes = seed_below(&seed, 80), at = 0, last = 0;
@@ -287,7 +279,7 @@ static void garbage_is_refused_or_read_within_its_bounds(void **state)
 	}
 }
 
-static void numbers_too_long_and_counts_too_large_are_damage(void **state)
+TEST(numbers_too_long_and_counts_too_large_are_damage)
 {
 	const struct {
 		size_t n;
@@ -301,7 +293,6 @@ static void numbers_too_long_and_counts_too_large_are_damage(void **state)
 	    {2, {TRACE_KINDS, 0}},
 	    {1, {TRACE_freed}},
 	};
-	(void)state;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		struct trace_named named[4];
@@ -314,13 +305,12 @@ static void numbers_too_long_and_counts_too_large_are_damage(void **state)
 	}
 }
 
-static void names_beyond_the_room_are_counted_and_skipped(void **state)
+TEST_WITH(names_beyond_the_room_are_counted_and_skipped, setup, teardown)
 {
 	struct trace_named named[5] = {{512, 0}, {1024, 7}, {0, 0}, {4096, 1}, {512, 0}}, got[3] = {{0}};
 	struct trace_event event;
 	size_t bytes, at = 0;
 	uint64_t before = 0;
-	(void)state;
 
 	trace_frame_begin(writer, 0, 0);
 	assert_true(add_submit(3, 0, named, 5));
@@ -334,13 +324,12 @@ static void names_beyond_the_room_are_counted_and_skipped(void **state)
 	free(events);
 }
 
-static void without_memory_a_frame_stays_as_it_was(void **state)
+TEST_WITH(without_memory_a_frame_stays_as_it_was, setup, teardown)
 {
 	struct seed seed = seed_start(__func__);
 	struct trace_event event = {.kind = TRACE_name, .time = 1};
 	char *text = calloc(1, 100000);
 	size_t before, after;
-	(void)state;
 
 	event.text = text;
 	event.text_bytes = 100;
@@ -364,12 +353,11 @@ static void without_memory_a_frame_stays_as_it_was(void **state)
 	free(text);
 }
 
-static void a_head_tells_how_many_fields_each_kind_has(void **state)
+TEST(a_head_tells_how_many_fields_each_kind_has)
 {
 	char room[512], text[] = "version=1\npid=2\n";
 	struct trace_shape shape, own;
 	uint32_t bytes;
-	(void)state;
 
 	assert_int_equal(trace_head(text, room, 40), 0);
 	size_t n = trace_head(text, room, sizeof(room));
@@ -392,14 +380,13 @@ static void a_head_tells_how_many_fields_each_kind_has(void **state)
 }
 
 /* A kind has one more number, and there is one more kind: both are stepped over. */
-static void events_of_a_newer_version_are_read_and_skipped(void **state)
+TEST(events_of_a_newer_version_are_read_and_skipped)
 {
 	const uint8_t events[] = {TRACE_freed, 2, 9, 77, TRACE_KINDS, 2, 1, 2, TRACE_freed, 2, 10, 78};
 	struct trace_event event;
 	struct trace_shape shape;
 	uint64_t before = 0;
 	size_t at = 0;
-	(void)state;
 
 	trace_shape_own(&shape);
 	shape.fields[TRACE_freed] = 2;
@@ -418,9 +405,8 @@ static void events_of_a_newer_version_are_read_and_skipped(void **state)
 	assert_true(event.freed.id == 0);
 }
 
-static void every_kind_says_what_it_is(void **state)
+TEST(every_kind_says_what_it_is)
 {
-	(void)state;
 	assert_string_equal(trace_kind_name(TRACE_made), "made");
 	assert_string_equal(trace_kind_fields(TRACE_ask), "bytes, api, device, site");
 	assert_int_equal(trace_n_fields(TRACE_made), 9);
@@ -435,23 +421,4 @@ static void every_kind_says_what_it_is(void **state)
 	}
 	assert_string_equal(trace_kind_name(TRACE_KINDS), "?");
 	assert_int_equal(trace_n_fields(TRACE_KINDS), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(every_kind_is_read_as_it_was_written, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_is_submitted_again_takes_one_number, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_full_table_forgets_and_never_confuses, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_frame_cut_at_any_byte_gives_the_events_before, setup, teardown),
-	    cmocka_unit_test(garbage_is_refused_or_read_within_its_bounds),
-	    cmocka_unit_test(numbers_too_long_and_counts_too_large_are_damage),
-	    cmocka_unit_test_setup_teardown(names_beyond_the_room_are_counted_and_skipped, setup, teardown),
-	    cmocka_unit_test_setup_teardown(without_memory_a_frame_stays_as_it_was, setup, teardown),
-	    cmocka_unit_test(a_head_tells_how_many_fields_each_kind_has),
-	    cmocka_unit_test(events_of_a_newer_version_are_read_and_skipped),
-	    cmocka_unit_test(every_kind_says_what_it_is),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,17 @@
 /* Names of trace files: what is put into a pattern, and what happens where a name is taken. */
 #include "shim/base/rank.h"
 #include "shim/trace/trace_internal.h"
+#include "test/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/trace_name_test.XXXXXX";
 
@@ -38,10 +35,9 @@ static const char *expanded(const char *pattern)
 	return name;
 }
 
-static void a_pattern_becomes_a_name(void **state)
+TEST(a_pattern_becomes_a_name)
 {
 	char want[512], host[256];
-	(void)state;
 
 	forget_ranks();
 	gethostname(host, sizeof(host));
@@ -49,9 +45,8 @@ static void a_pattern_becomes_a_name(void **state)
 	assert_string_equal(expanded("/a/%p-%h-%e-%r%%x%y%"), want);
 }
 
-static void the_rank_is_the_first_that_is_a_number(void **state)
+TEST(the_rank_is_the_first_that_is_a_number)
 {
-	(void)state;
 	forget_ranks();
 	assert_null(rank_text());
 	assert_int_equal(rank_number(), -1);
@@ -75,11 +70,10 @@ static void the_rank_is_the_first_that_is_a_number(void **state)
 	forget_ranks();
 }
 
-static void a_job_has_the_name_that_its_launcher_gives(void **state)
+TEST(a_job_has_the_name_that_its_launcher_gives)
 {
 	char job[RANK_JOB_BYTES], large[200];
 
-	(void)state;
 	unsetenv("SPILLWAY_JOB");
 	unsetenv("SLURM_JOB_ID");
 	unsetenv("PMIX_NAMESPACE");
@@ -128,41 +122,13 @@ static uint64_t together_in_container(void)
 	return number;
 }
 
-/* Programs that meet at localhost:29500 in two containers are two jobs; those that meet at another machine are one. */
-static void the_same_port_in_two_containers_is_two_jobs(void **state)
-{
-	static const char *const here[] = {"localhost", "127.0.0.1", "::1"};
-
-	(void)state;
-	forget_ranks();
-	setenv("RANK", "0", 1);
-	setenv("WORLD_SIZE", "2", 1);
-	setenv("MASTER_PORT", "29500", 1);
-	setenv("MASTER_ADDR", "10.1.2.3", 1);
-	uint64_t other = together_in_container();
-	if (!other)
-		print_message(
-		    "this system lets nobody make a network namespace: only what is common to all is tested\n");
-	assert_true(!other || other == rank_together());
-	for (size_t i = 0; i < sizeof(here) / sizeof(*here); i++) {
-		setenv("MASTER_ADDR", here[i], 1);
-		assert_true(rank_together() && rank_together() == rank_together());
-		assert_true(!other || (together_in_container() && together_in_container() != rank_together()));
-	}
-	unsetenv("MASTER_ADDR");
-	unsetenv("MASTER_PORT");
-	unsetenv("WORLD_SIZE");
-	forget_ranks();
-}
-
 /* Ranks that were started together have one number, and no others have it. */
-static void ranks_that_were_started_together_are_known(void **state)
+TEST(ranks_that_were_started_together_are_known)
 {
 	static const char *const all[] = {
 	    "WORLD_SIZE",     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",    "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID",
 	    "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",  "MASTER_ADDR", "MASTER_PORT"};
 
-	(void)state;
 	forget_ranks();
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		unsetenv(all[i]);
@@ -231,11 +197,36 @@ static void ranks_that_were_started_together_are_known(void **state)
 	assert_true(rank_hash(rank_hash(0, "ab"), "c") != rank_hash(rank_hash(0, "a"), "bc"));
 }
 
-static void a_name_that_is_too_long_is_refused(void **state)
+/* Programs that meet at localhost:29500 in two containers are two jobs; those that meet at another machine are one. */
+TEST(the_same_port_in_two_containers_is_two_jobs)
+{
+	static const char *const here[] = {"localhost", "127.0.0.1", "::1"};
+
+	forget_ranks();
+	setenv("RANK", "0", 1);
+	setenv("WORLD_SIZE", "2", 1);
+	setenv("MASTER_PORT", "29500", 1);
+	setenv("MASTER_ADDR", "10.1.2.3", 1);
+	uint64_t other = together_in_container();
+	if (!other)
+		print_message(
+		    "this system lets nobody make a network namespace: only what is common to all is tested\n");
+	assert_true(!other || other == rank_together());
+	for (size_t i = 0; i < sizeof(here) / sizeof(*here); i++) {
+		setenv("MASTER_ADDR", here[i], 1);
+		assert_true(rank_together() && rank_together() == rank_together());
+		assert_true(!other || (together_in_container() && together_in_container() != rank_together()));
+	}
+	unsetenv("MASTER_ADDR");
+	unsetenv("MASTER_PORT");
+	unsetenv("WORLD_SIZE");
+	forget_ranks();
+}
+
+TEST(a_name_that_is_too_long_is_refused)
 {
 	char name[8];
 	bool unique;
-	(void)state;
 
 	assert_true(file_expand("1234567", name, sizeof(name), &unique));
 	assert_false(file_expand("12345678", name, sizeof(name), &unique));
@@ -260,11 +251,10 @@ static void make(const char *pattern, const char *want)
 	file_close(&file);
 }
 
-static void a_name_that_is_taken_is_never_written_over(void **state)
+TEST(a_name_that_is_taken_is_never_written_over)
 {
 	struct trace_file file;
 	char path[300];
-	(void)state;
 
 	umask(0);
 	make("t", "t");
@@ -279,12 +269,31 @@ static void a_name_that_is_taken_is_never_written_over(void **state)
 	assert_int_equal(file_make(&file, "/nowhere/at/all"), ENOENT);
 }
 
-/* The program closes everything and opens a file of its own: that one is left alone. */
-static void a_descriptor_that_is_another_files_is_not_written_to(void **state)
+/* A daemon closes its standard output; what it prints by mistake afterwards must not be in the trace. */
+TEST(the_first_three_descriptors_are_the_programs)
 {
 	struct trace_file file;
 	char path[300];
-	(void)state;
+	int kept = dup(STDIN_FILENO);
+
+	snprintf(path, sizeof(path), "%s/low", folder);
+	close(STDIN_FILENO);
+	int error = file_make(&file, path), low = fcntl(STDIN_FILENO, F_GETFD);
+	if (kept >= 0) {
+		dup2(kept, STDIN_FILENO);
+		close(kept);
+	}
+	assert_int_equal(error, 0);
+	assert_int_equal(low, -1);
+	assert_true(file.fd > STDERR_FILENO && fcntl(file.fd, F_GETFD) == FD_CLOEXEC);
+	file_close(&file);
+}
+
+/* The program closes everything and opens a file of its own: that one is left alone. */
+TEST(a_descriptor_that_is_another_files_is_not_written_to)
+{
+	struct trace_file file;
+	char path[300];
 
 	snprintf(path, sizeof(path), "%s/closed", folder);
 	assert_int_equal(file_make(&file, path), 0);
@@ -300,45 +309,13 @@ static void a_descriptor_that_is_another_files_is_not_written_to(void **state)
 	fclose(other);
 }
 
-/* A daemon closes its standard output; what it prints by mistake afterwards must not be in the trace. */
-static void the_first_three_descriptors_are_the_programs(void **state)
-{
-	struct trace_file file;
-	char path[300];
-	int kept = dup(STDIN_FILENO);
-	(void)state;
-
-	snprintf(path, sizeof(path), "%s/low", folder);
-	close(STDIN_FILENO);
-	int error = file_make(&file, path), low = fcntl(STDIN_FILENO, F_GETFD);
-	if (kept >= 0) {
-		dup2(kept, STDIN_FILENO);
-		close(kept);
-	}
-	assert_int_equal(error, 0);
-	assert_int_equal(low, -1);
-	assert_true(file.fd > STDERR_FILENO && fcntl(file.fd, F_GETFD) == FD_CLOEXEC);
-	file_close(&file);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_pattern_becomes_a_name),
-	    cmocka_unit_test(the_rank_is_the_first_that_is_a_number),
-	    cmocka_unit_test(a_job_has_the_name_that_its_launcher_gives),
-	    cmocka_unit_test(ranks_that_were_started_together_are_known),
-	    cmocka_unit_test(the_same_port_in_two_containers_is_two_jobs),
-	    cmocka_unit_test(a_name_that_is_too_long_is_refused),
-	    cmocka_unit_test(a_name_that_is_taken_is_never_written_over),
-	    cmocka_unit_test(the_first_three_descriptors_are_the_programs),
-	    cmocka_unit_test(a_descriptor_that_is_another_files_is_not_written_to),
-	};
 	char command[64];
 
 	if (!mkdtemp(folder))
 		return 1;
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = test_run();
 	snprintf(command, sizeof(command), "rm -rf %s", folder);
 	return system(command) ? 1 : failed;
 }

@@ -5,13 +5,10 @@
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
 #include "shim/trace/trace_internal.h"
+#include "test/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #define ROUNDS 3000 /* of the 4095 that there is room for */
 
@@ -51,31 +48,6 @@ static void tell(void *argument, enum trace_list list, uint64_t number, const ch
 	told[number] = true;
 }
 
-/* The drainer has seen the event of a thread that found the name; the one that made it may not be done yet. */
-static void a_name_that_was_found_is_told(void **state)
-{
-	pthread_t thread;
-
-	(void)state;
-	assert_int_equal(pthread_create(&thread, NULL, other, NULL), 0);
-	for (unsigned i = 1; i <= ROUNDS; i++) {
-		atomic_store(&round_of_both, i);
-		uint64_t number = trace_site(name_of(i));
-		names_each_new(TRACE_SITES, tell, NULL);
-		if (number && !told[number])
-			fail_msg("name %u, number %u, was not told", i, (unsigned)number);
-	}
-	pthread_join(thread, NULL);
-}
-
-static void the_same_place_has_one_number(void **state)
-{
-	(void)state;
-	assert_int_equal(trace_site(name_of(1)), trace_site(name_of(1)));
-	assert_int_not_equal(trace_site(name_of(1)), trace_site(name_of(2)));
-	assert_int_equal(trace_site(NULL), 0);
-}
-
 static void tell_range(void *argument, enum trace_list list, uint64_t number, const char *text)
 {
 	unsigned *n_told = argument;
@@ -83,20 +55,6 @@ static void tell_range(void *argument, enum trace_list list, uint64_t number, co
 	assert_int_equal(list, TRACE_RANGES);
 	assert_int_equal(number, trace_range(text));
 	++*n_told;
-}
-
-static void the_same_range_has_one_number_and_is_told_once(void **state)
-{
-	char step[] = "step";
-	unsigned n_told = 0;
-	(void)state;
-
-	assert_int_equal(trace_range(step), trace_range("step"));
-	assert_int_not_equal(trace_range("step"), trace_range("loss"));
-	assert_int_not_equal(trace_range(""), 0);
-	for (int i = 0; i < 2; i++)
-		names_each_new(TRACE_RANGES, tell_range, &n_told);
-	assert_int_equal(n_told, 3);
 }
 
 static const char *callers_told;
@@ -109,12 +67,11 @@ static void tell_callers(void *argument, enum trace_list list, uint64_t number, 
 		callers_told = text;
 }
 
-static void callers_are_told_if_they_are_known(void **state)
+TEST(callers_are_told_if_they_are_known)
 {
 	/* Known, outermost and not known. The text of each is the next one's first byte, 0. */
 	static const struct call_site sites[4] = {{.callers = "a.py:9 in g"}, {.callers = ""}};
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		uint64_t number = trace_site(&sites[i]);
 
@@ -125,15 +82,44 @@ static void callers_are_told_if_they_are_known(void **state)
 	}
 }
 
+/* The drainer has seen the event of a thread that found the name; the one that made it may not be done yet. */
+TEST(a_name_that_was_found_is_told)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, other, NULL), 0);
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		atomic_store(&round_of_both, i);
+		uint64_t number = trace_site(name_of(i));
+		names_each_new(TRACE_SITES, tell, NULL);
+		if (number && !told[number])
+			fail_msg("name %u, number %u, was not told", i, (unsigned)number);
+	}
+	pthread_join(thread, NULL);
+}
+
+TEST(the_same_place_has_one_number)
+{
+	assert_int_equal(trace_site(name_of(1)), trace_site(name_of(1)));
+	assert_int_not_equal(trace_site(name_of(1)), trace_site(name_of(2)));
+	assert_int_equal(trace_site(NULL), 0);
+}
+
+TEST(the_same_range_has_one_number_and_is_told_once)
+{
+	char step[] = "step";
+	unsigned n_told = 0;
+
+	assert_int_equal(trace_range(step), trace_range("step"));
+	assert_int_not_equal(trace_range("step"), trace_range("loss"));
+	assert_int_not_equal(trace_range(""), 0);
+	for (int i = 0; i < 2; i++)
+		names_each_new(TRACE_RANGES, tell_range, &n_told);
+	assert_int_equal(n_told, 3);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    /* First: in a table that is nearly full, which the next one leaves, a name may find no place. */
-	    cmocka_unit_test(callers_are_told_if_they_are_known),
-	    cmocka_unit_test(a_name_that_was_found_is_told),
-	    cmocka_unit_test(the_same_place_has_one_number),
-	    cmocka_unit_test(the_same_range_has_one_number_and_is_told_once),
-	};
 	atomic_store(&trace_on, true);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run();
 }

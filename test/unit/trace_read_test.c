@@ -2,24 +2,89 @@
  * A trace is read as it was written and put in order, and what happened to each block is added up. Files that are not
  * as they should be have a program of their own (trace_wrong_test.c).
  */
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/unit/trace_help.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/resource.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #define S UINT64_C(1000000000)
 
-static void rows_of_several_threads_come_in_the_order_of_their_times(void **state)
+static void move_piece(uint64_t number, uint64_t time, uint64_t address, uint64_t bytes, bool to_host, bool stayed)
+{
+	FILE_ADD(&file, move, time, number, 0, address, bytes, to_host, 0);
+	FILE_ADD(&file, moved, time + 1, number, stayed);
+}
+
+/* ---- against a plain way of doing it ---- */
+
+static uint32_t plain_block_at(uint64_t address, uint64_t time)
+{
+	for (size_t i = 0; i < trace.n_blocks; i++) {
+		const struct trace_block *block = &trace.blocks[i];
+
+		if (block->made <= time && block->freed > time && block->address <= address &&
+		    address - block->address < block->bytes)
+			return (uint32_t)i;
+	}
+	return TRACE_NONE;
+}
+
+/* ---- a large one ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEMORY_IS_MEASURED 0
+#else
+#define MEMORY_IS_MEASURED 1
+#endif
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A million events of two threads: a step of 1000 submissions over 5000 blocks again and again, with moves. */
+TEST(a_million_events_fit_into_512_mib)
+{
+	enum { EVENTS = 1000000, BLOCKS = 5000, STEP = 1000 };
+	struct rusage usage;
+	uint64_t time = 0;
+
+	file_frame(&file, 0, 0);
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		FILE_ADD(&file, made, ++time, i, i << 21, 1 << 20);
+	for (uint64_t i = BLOCKS; i < EVENTS; i++) {
+		uint64_t k = i % STEP;
+		const struct trace_named named[4] = {
+		    {k << 21, 0}, {(k + 1) << 21, 0}, {(k + 7) << 21, 4096}, {(k * 4) << 21, 0}};
+
+		if (i % 4096 == 0)
+			file_frame(&file, (uint32_t)(i >> 12 & 1), time > 10000 ? time - 10000 : 0);
+		if (i % 10 == 8)
+			FILE_ADD(&file, move, ++time, i, 0, (k * 3) << 21, 1 << 20, i & 16, 0);
+		else if (i % 10 == 9)
+			FILE_ADD(&file, moved, ++time, i - 1, 0);
+		else
+			file_submit(&file, ++time, k, named, 4);
+	}
+	double begun = seconds();
+	assert_int_equal(save_and_read(), 0);
+	getrusage(RUSAGE_SELF, &usage);
+	printf("%zu events, %.1f MB: %.2f s, %ld MiB with the file's own %zu\n", trace.n_rows,
+	       (double)trace.bytes / 1e6, seconds() - begun, usage.ru_maxrss >> 10, file.room >> 20);
+	assert_int_equal(trace.n_rows, EVENTS);
+	assert_true(!MEMORY_IS_MEASURED || usage.ru_maxrss >> 10 <= 512);
+}
+
+TEST(rows_of_several_threads_come_in_the_order_of_their_times)
 {
 	const uint32_t kinds[] = {TRACE_name, TRACE_ask, TRACE_push, TRACE_made, TRACE_pop, TRACE_end};
 	const uint32_t threads[] = {0, 1, 2, 1, 2, 1};
 	char room[32];
-	(void)state;
 
 	file_frame(&file, 0, 0);
 	file_name(&file, TRACE_THREADS, 1, "one", 3);
@@ -49,11 +114,10 @@ static void rows_of_several_threads_come_in_the_order_of_their_times(void **stat
 	assert_true(trace.bytes == file.n);
 }
 
-static void a_submission_that_comes_again_is_whole(void **state)
+TEST(a_submission_that_comes_again_is_whole)
 {
 	const struct trace_named a[2] = {{1 << 20, 0}, {2 << 20, 99}}, b[1] = {{3 << 20, 0}};
 	const uint32_t which[] = {0, 1, 0, 2, 1};
-	(void)state;
 
 	file_frame(&file, 0, 0);
 	file_submit(&file, 1, 5, a, 2);
@@ -80,9 +144,8 @@ static void a_submission_that_comes_again_is_whole(void **state)
 	assert_true(trace.rows[3].event.submit.n == 0);
 }
 
-static void blocks_are_made_grow_and_are_freed(void **state)
+TEST(blocks_are_made_grow_and_are_freed)
 {
-	(void)state;
 	file_frame(&file, 0, 0);
 	FILE_ADD(&file, made, 10, 7, 4096, 1024, 1, 2, 3, 4, 5, 6);
 	FILE_ADD(&file, grown, 20, 7, 2048);
@@ -108,9 +171,8 @@ static void blocks_are_made_grow_and_are_freed(void **state)
 	assert_int_equal(trace_block_at(&trace, 4096, UINT64_MAX - 1), 1);
 }
 
-static void what_devices_lend_of_a_block_is_part_of_what_is_away(void **state)
+TEST(what_devices_lend_of_a_block_is_part_of_what_is_away)
 {
-	(void)state;
 	file_frame(&file, 0, 0);
 	FILE_ADD(&file, made, 10, 7, 4096, 1024, 0, 0, 0, 0, 0, 600);
 	FILE_ADD(&file, lent, 11, 7, 1, 200);
@@ -127,14 +189,13 @@ static void what_devices_lend_of_a_block_is_part_of_what_is_away(void **state)
 }
 
 /* As files were before devices lent to each other: a move of six numbers, samples of seven, and no kind of its own. */
-static void a_file_of_before_does_not_tell_peers_from_the_host(void **state)
+TEST(a_file_of_before_does_not_tell_peers_from_the_host)
 {
 	static const char text[] = "version=1\nfields=4,9,6,1,2,3,1,6,2,5,3,2,1,1,1,7,5,6,2,1,1\n";
 	static const uint8_t events[] = {TRACE_move, 0, 1, 0, 8, 16, 1, 2, TRACE_moved, 2, 1, 0, TRACE_end, 2, 3};
 	const uint64_t bytes = sizeof(text) - 1, n = sizeof(events);
 	uint8_t head[24] = {'F', 'R', 'A', 'M', (uint8_t)n};
 	uint32_t check = trace_check(events, n);
-	(void)state;
 
 	file.n = 0;
 	file_put(&file, TRACE_MAGIC, 8);
@@ -151,10 +212,9 @@ static void a_file_of_before_does_not_tell_peers_from_the_host(void **state)
 	assert_true(move->move.to_host == 1 && !move->move.lender && !move->move.left);
 }
 
-static void submissions_count_for_the_blocks_they_name(void **state)
+TEST(submissions_count_for_the_blocks_they_name)
 {
 	const struct trace_named named[] = {{1 << 20, 0}, {(1 << 20) + 512, 0}, {2 << 20, 0}, {9 << 20, 0}};
-	(void)state;
 
 	file_frame(&file, 0, 0);
 	FILE_ADD(&file, made, 1, 1, 1 << 20, 4096);
@@ -172,16 +232,9 @@ static void submissions_count_for_the_blocks_they_name(void **state)
 	assert_int_equal(trace.blocks[2].submits, 2);
 }
 
-static void move_piece(uint64_t number, uint64_t time, uint64_t address, uint64_t bytes, bool to_host, bool stayed)
-{
-	FILE_ADD(&file, move, time, number, 0, address, bytes, to_host, 0);
-	FILE_ADD(&file, moved, time + 1, number, stayed);
-}
-
-static void moves_count_for_their_blocks_and_soon_returns_as_refetches(void **state)
+TEST(moves_count_for_their_blocks_and_soon_returns_as_refetches)
 {
 	const uint64_t base = 1 << 20, piece = 1 << 16;
-	(void)state;
 
 	file_frame(&file, 0, 0);
 	FILE_ADD(&file, made, 1, 1, base, 4 * piece);
@@ -202,9 +255,8 @@ static void moves_count_for_their_blocks_and_soon_returns_as_refetches(void **st
 	assert_int_equal(block->refetches, 1);
 }
 
-static void a_piece_with_several_blocks_counts_for_each(void **state)
+TEST(a_piece_with_several_blocks_counts_for_each)
 {
-	(void)state;
 	file_frame(&file, 0, 0);
 	FILE_ADD(&file, made, 1, 1, 0x10000, 0x1000);
 	FILE_ADD(&file, made, 1, 2, 0x12000, 0x1000);
@@ -224,10 +276,9 @@ static void a_piece_with_several_blocks_counts_for_each(void **state)
 	}
 }
 
-static void what_was_lost_is_added_up_and_names_are_harmless(void **state)
+TEST(what_was_lost_is_added_up_and_names_are_harmless)
 {
 	const char text[] = "a\033[2J\nb\0c";
-	(void)state;
 
 	file_frame(&file, 0, 0);
 	FILE_ADD(&file, lost, 1, 3);
@@ -243,22 +294,8 @@ static void what_was_lost_is_added_up_and_names_are_harmless(void **state)
 	assert_int_equal(trace.n_names[TRACE_FUNCTIONS], 4);
 }
 
-/* ---- against a plain way of doing it ---- */
-
-static uint32_t plain_block_at(uint64_t address, uint64_t time)
-{
-	for (size_t i = 0; i < trace.n_blocks; i++) {
-		const struct trace_block *block = &trace.blocks[i];
-
-		if (block->made <= time && block->freed > time && block->address <= address &&
-		    address - block->address < block->bytes)
-			return (uint32_t)i;
-	}
-	return TRACE_NONE;
-}
-
 /* Blocks of a random program: at any time none overlaps another. */
-static void blocks_are_found_by_address_and_time(void **state)
+TEST(blocks_are_found_by_address_and_time)
 {
 	enum { SLOTS = 64, EVENTS = 3000 };
 	struct seed seed = seed_start(__func__);
@@ -266,7 +303,6 @@ static void blocks_are_found_by_address_and_time(void **state)
 		uint64_t id, end;
 	} slots[SLOTS] = {{0}};
 	uint64_t id = 1;
-	(void)state;
 
 	file_frame(&file, 0, 0);
 	for (uint64_t time = 1; time <= EVENTS; time++) {
@@ -300,71 +336,6 @@ static void blocks_are_found_by_address_and_time(void **state)
 	}
 }
 
-/* ---- a large one ---- */
+EACH_TEST(setup, teardown)
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEMORY_IS_MEASURED 0
-#else
-#define MEMORY_IS_MEASURED 1
-#endif
-
-static double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* A million events of two threads: a step of 1000 submissions over 5000 blocks again and again, with moves. */
-static void a_million_events_fit_into_512_mib(void **state)
-{
-	enum { EVENTS = 1000000, BLOCKS = 5000, STEP = 1000 };
-	struct rusage usage;
-	uint64_t time = 0;
-	(void)state;
-
-	file_frame(&file, 0, 0);
-	for (uint64_t i = 0; i < BLOCKS; i++)
-		FILE_ADD(&file, made, ++time, i, i << 21, 1 << 20);
-	for (uint64_t i = BLOCKS; i < EVENTS; i++) {
-		uint64_t k = i % STEP;
-		const struct trace_named named[4] = {
-		    {k << 21, 0}, {(k + 1) << 21, 0}, {(k + 7) << 21, 4096}, {(k * 4) << 21, 0}};
-
-		if (i % 4096 == 0)
-			file_frame(&file, (uint32_t)(i >> 12 & 1), time > 10000 ? time - 10000 : 0);
-		if (i % 10 == 8)
-			FILE_ADD(&file, move, ++time, i, 0, (k * 3) << 21, 1 << 20, i & 16, 0);
-		else if (i % 10 == 9)
-			FILE_ADD(&file, moved, ++time, i - 1, 0);
-		else
-			file_submit(&file, ++time, k, named, 4);
-	}
-	double begun = seconds();
-	assert_int_equal(save_and_read(), 0);
-	getrusage(RUSAGE_SELF, &usage);
-	printf("%zu events, %.1f MB: %.2f s, %ld MiB with the file's own %zu\n", trace.n_rows,
-	       (double)trace.bytes / 1e6, seconds() - begun, usage.ru_maxrss >> 10, file.room >> 20);
-	assert_int_equal(trace.n_rows, EVENTS);
-	assert_true(!MEMORY_IS_MEASURED || usage.ru_maxrss >> 10 <= 512);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_million_events_fit_into_512_mib, setup, teardown),
-	    cmocka_unit_test_setup_teardown(rows_of_several_threads_come_in_the_order_of_their_times, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_submission_that_comes_again_is_whole, setup, teardown),
-	    cmocka_unit_test_setup_teardown(blocks_are_made_grow_and_are_freed, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_devices_lend_of_a_block_is_part_of_what_is_away, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_file_of_before_does_not_tell_peers_from_the_host, setup, teardown),
-	    cmocka_unit_test_setup_teardown(submissions_count_for_the_blocks_they_name, setup, teardown),
-	    cmocka_unit_test_setup_teardown(moves_count_for_their_blocks_and_soon_returns_as_refetches, setup,
-					    teardown),
-	    cmocka_unit_test_setup_teardown(a_piece_with_several_blocks_counts_for_each, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_was_lost_is_added_up_and_names_are_harmless, setup, teardown),
-	    cmocka_unit_test_setup_teardown(blocks_are_found_by_address_and_time, setup, teardown),
-	};
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)

@@ -4,15 +4,12 @@
  * hundreds depends on how often they come again, and is printed. Launches are 63 us apart, as they were, give or take a
  * half; a frame holds 50 ms.
  */
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/unit/trace_file.h"
 #include "tools/trace/trace_read.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 enum { FEW = 4, APART_NS = 63000, FRAME_NS = 50000000 };
 
@@ -59,13 +56,12 @@ static void write_job(struct seed *seed)
 	}
 }
 
-static void a_launch_with_few_pointers_takes_at_most_24_bytes_on_average(void **state)
+TEST(a_launch_with_few_pointers_takes_at_most_24_bytes_on_average)
 {
 	struct seed seed = seed_start(__func__);
 	char path[] = "/tmp/trace_size_test.XXXXXX";
 	int fd = mkstemp(path);
 	struct trace trace;
-	(void)state;
 
 	file = file_new("version=1\n");
 	write_job(&seed);
@@ -94,12 +90,4 @@ static void a_launch_with_few_pointers_takes_at_most_24_bytes_on_average(void **
 	trace_free(&record);
 	trace_free(&trace);
 	file_free(&file);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_launch_with_few_pointers_takes_at_most_24_bytes_on_average)};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,14 @@
  * A gzipped trace is read as the plain one; cut or changed anywhere it does no more than end the reading; and what
  * unpacks to something else is not unpacked further than that is seen.
  */
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 #include "tools/trace/trace_read.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <zlib.h>
-
-#include <cmocka.h>
 
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\n"
 #define EVENTS    20000
@@ -44,6 +41,8 @@ static int teardown(void **state)
 	return 0;
 }
 
+EACH_TEST(setup, teardown)
+
 static int read_bytes(const void *bytes, size_t n)
 {
 	temporary_save(bytes, n);
@@ -68,11 +67,10 @@ static size_t pack(const void *bytes, size_t n, uint8_t **ret_packed)
 	return room - stream.avail_out;
 }
 
-static void a_gzipped_trace_is_read_as_the_plain_one(void **state)
+TEST(a_gzipped_trace_is_read_as_the_plain_one)
 {
 	uint8_t *packed;
 	size_t n = pack(file.bytes, file.n, &packed);
-	(void)state;
 
 	assert_int_equal(read_bytes(packed, n), 0);
 	assert_true(trace.n_rows == EVENTS && trace.n_blocks == EVENTS && !trace.cut && !trace.damaged);
@@ -80,12 +78,11 @@ static void a_gzipped_trace_is_read_as_the_plain_one(void **state)
 	free(packed);
 }
 
-static void several_streams_behind_each_other_are_one_file(void **state)
+TEST(several_streams_behind_each_other_are_one_file)
 {
 	uint8_t *one, *two, *both;
 	size_t n_one = pack(file.bytes, file.n / 3, &one),
 	       n_two = pack(file.bytes + file.n / 3, file.n - file.n / 3, &two);
-	(void)state;
 
 	both = malloc(n_one + n_two + 5);
 	memcpy(both, one, n_one);
@@ -98,11 +95,10 @@ static void several_streams_behind_each_other_are_one_file(void **state)
 	free(both);
 }
 
-static void one_that_is_cut_gives_what_is_there(void **state)
+TEST(one_that_is_cut_gives_what_is_there)
 {
 	uint8_t *packed;
 	size_t n = pack(file.bytes, file.n, &packed);
-	(void)state;
 
 	for (size_t i = 0; i < n; i += 1 + n / 300) {
 		int error = read_bytes(packed, i);
@@ -114,12 +110,11 @@ static void one_that_is_cut_gives_what_is_there(void **state)
 	free(packed);
 }
 
-static void one_that_is_changed_is_read_up_to_there(void **state)
+TEST(one_that_is_changed_is_read_up_to_there)
 {
 	struct seed seed = seed_start("trace_unpack_test");
 	uint8_t *packed;
 	size_t n = pack(file.bytes, file.n, &packed);
-	(void)state;
 
 	for (unsigned i = 0; i < 300; i++) {
 		size_t at = seed_below(&seed, n);
@@ -134,13 +129,12 @@ static void one_that_is_changed_is_read_up_to_there(void **state)
 	free(packed);
 }
 
-static void what_unpacks_to_no_trace_is_not_unpacked_further(void **state)
+TEST(what_unpacks_to_no_trace_is_not_unpacked_further)
 {
 	size_t most = (size_t)256 << 20;
 	void *zeros = calloc(1, most);
 	uint8_t *packed;
 	size_t n = pack(zeros, most, &packed);
-	(void)state;
 
 	free(zeros);
 	assert_int_equal(read_bytes(packed, n), -EINVAL);
@@ -150,9 +144,8 @@ static void what_unpacks_to_no_trace_is_not_unpacked_further(void **state)
 	free(packed);
 }
 
-static void what_is_packed_otherwise_is_named(void **state)
+TEST(what_is_packed_otherwise_is_named)
 {
-	(void)state;
 	assert_int_equal(read_bytes("\x28\xb5\x2f\xfd and more", 13), -EINVAL);
 	assert_non_null(strstr(trace.problem, "zstd -d"));
 	assert_int_equal(read_bytes("\xfd"
@@ -162,17 +155,4 @@ static void what_is_packed_otherwise_is_named(void **state)
 	assert_non_null(strstr(trace.problem, "xz -d"));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    TEST(a_gzipped_trace_is_read_as_the_plain_one),
-	    TEST(several_streams_behind_each_other_are_one_file),
-	    TEST(one_that_is_cut_gives_what_is_there),
-	    TEST(one_that_is_changed_is_read_up_to_there),
-	    TEST(what_unpacks_to_no_trace_is_not_unpacked_further),
-	    TEST(what_is_packed_otherwise_is_named),
-	};
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)

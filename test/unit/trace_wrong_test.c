@@ -2,15 +2,12 @@
  * No file, however it was cut or changed, does more than end the reading of a trace: what comes before is kept, and
  * what is no trace at all is refused with a reason.
  */
+#include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/unit/trace_help.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 /* A bit of everything, in several frames. Returns where each ends. */
 static unsigned make_mixed(struct seed *seed, size_t *ends, unsigned n)
@@ -32,12 +29,11 @@ static unsigned make_mixed(struct seed *seed, size_t *ends, unsigned n)
 	return 6 * 3 + 1;
 }
 
-static void a_file_cut_at_any_byte_gives_its_whole_frames(void **state)
+TEST(a_file_cut_at_any_byte_gives_its_whole_frames)
 {
 	struct seed seed = seed_start(__func__);
 	size_t ends[4], head = file.n;
 	unsigned each = make_mixed(&seed, ends, 4);
-	(void)state;
 
 	for (size_t cut = 0; cut <= file.n; cut++) {
 		unsigned whole = 0;
@@ -58,13 +54,12 @@ static void a_file_cut_at_any_byte_gives_its_whole_frames(void **state)
 	}
 }
 
-static void a_file_changed_at_any_byte_keeps_what_comes_before(void **state)
+TEST(a_file_changed_at_any_byte_keeps_what_comes_before)
 {
 	struct seed seed = seed_start(__func__);
 	size_t ends[4], head = file.n;
 	unsigned each = make_mixed(&seed, ends, 4);
 	uint8_t *copy = malloc(file.n);
-	(void)state;
 
 	for (size_t i = 0; i < file.n; i++) {
 		unsigned whole;
@@ -103,7 +98,7 @@ static void put_frame(const uint8_t *events, uint32_t n)
 	file_put(&file, events, n);
 }
 
-static void events_that_lie_end_the_reading_there(void **state)
+TEST(events_that_lie_end_the_reading_there)
 {
 	const struct {
 		uint8_t bytes[16];
@@ -116,7 +111,6 @@ static void events_that_lie_end_the_reading_there(void **state)
 	    {{TRACE_KINDS, 0}, 2},
 	    {{TRACE_freed, 0}, 2},
 	};
-	(void)state;
 
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		file_free(&file);
@@ -130,10 +124,9 @@ static void events_that_lie_end_the_reading_there(void **state)
 	}
 }
 
-static void random_events_are_read_without_harm(void **state)
+TEST(random_events_are_read_without_harm)
 {
 	struct seed seed = seed_start(__func__);
-	(void)state;
 
 	for (unsigned round = 0; round < 2000; round++) {
 		file_free(&file);
@@ -159,10 +152,9 @@ static void check_refused(int error, const char *word)
 		fail_msg("'%s' does not say '%s'", trace.problem, word);
 }
 
-static void what_is_no_trace_is_refused_with_a_reason(void **state)
+TEST(what_is_no_trace_is_refused_with_a_reason)
 {
 	char folder[] = "/tmp/trace_wrong_test_d.XXXXXX", pipe_path[64];
-	(void)state;
 
 	temporary_save("", 0);
 	check_refused(-EINVAL, "not a trace");
@@ -192,14 +184,6 @@ static void what_is_no_trace_is_refused_with_a_reason(void **state)
 	rmdir(folder);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(a_file_cut_at_any_byte_gives_its_whole_frames, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_file_changed_at_any_byte_keeps_what_comes_before, setup, teardown),
-	    cmocka_unit_test_setup_teardown(events_that_lie_end_the_reading_there, setup, teardown),
-	    cmocka_unit_test_setup_teardown(random_events_are_read_without_harm, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_is_no_trace_is_refused_with_a_reason, setup, teardown),
-	};
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+EACH_TEST(setup, teardown)
+
+GROUP(temporary_make, temporary_remove)

@@ -2,12 +2,7 @@
  * Does moving by a known future pay? Made-up programs whose period takes so long with moving and so long without.
  */
 #include "shim/plan/trial.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test/test.h"
 
 #define PERIOD 100u
 
@@ -41,10 +36,9 @@ static struct program start(uint64_t with_ns, uint64_t without_ns)
 	return program;
 }
 
-static void moving_that_pays_goes_on_and_asking_costs_little(void **state)
+TEST(moving_that_pays_goes_on_and_asking_costs_little)
 {
 	struct program program = start(1000000, 8000000);
-	(void)state;
 
 	run(&program, 400 * PERIOD);
 	assert_true(program.trial.state == TRIAL_MOVE || program.trial.state == TRIAL_ASK_STAY);
@@ -52,10 +46,9 @@ static void moving_that_pays_goes_on_and_asking_costs_little(void **state)
 	assert_in_range(program.now, 400ull * PERIOD * 1000000, 408ull * PERIOD * 1000000);
 }
 
-static void moving_that_does_not_pay_stops(void **state)
+TEST(moving_that_does_not_pay_stops)
 {
 	struct program program = start(3000000, 1000000);
-	(void)state;
 
 	run(&program, 400 * PERIOD);
 	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
@@ -63,10 +56,9 @@ static void moving_that_does_not_pay_stops(void **state)
 	assert_true(program.now < 440ull * PERIOD * 1000000);
 }
 
-static void what_becomes_worth_it_is_taken_up_again(void **state)
+TEST(what_becomes_worth_it_is_taken_up_again)
 {
 	struct program program = start(3000000, 1000000);
-	(void)state;
 
 	run(&program, 20 * PERIOD);
 	assert_int_equal(program.trial.state, TRIAL_STAY);
@@ -76,10 +68,9 @@ static void what_becomes_worth_it_is_taken_up_again(void **state)
 }
 
 /* The first periods of moving pin host memory and bring everything to its place: they say nothing about later ones. */
-static void a_slow_beginning_is_not_judged(void **state)
+TEST(a_slow_beginning_is_not_judged)
 {
 	struct program program = start(20000000, 8000000);
-	(void)state;
 
 	for (unsigned i = 0; i < 6; i++) {
 		run(&program, PERIOD);
@@ -93,10 +84,9 @@ static void a_slow_beginning_is_not_judged(void **state)
 }
 
 /* But what never becomes steady is judged in the end. */
-static void a_program_that_is_never_the_same_is_judged_all_the_same(void **state)
+TEST(a_program_that_is_never_the_same_is_judged_all_the_same)
 {
 	struct program program = start(3000000, 1000000);
-	(void)state;
 
 	for (unsigned i = 0; i < 60; i++) {
 		program.with_ns = i % 2 ? 3000000 : 5000000;
@@ -106,10 +96,9 @@ static void a_program_that_is_never_the_same_is_judged_all_the_same(void **state
 }
 
 /* Asking costs a period without moving. */
-static void what_seems_clear_is_asked_late(void **state)
+TEST(what_seems_clear_is_asked_late)
 {
 	struct program program = start(1000000, 8000000);
-	(void)state;
 
 	program.still_ns = 4000000;
 	run(&program, 30 * PERIOD);
@@ -124,10 +113,9 @@ static void what_seems_clear_is_asked_late(void **state)
 	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
 }
 
-static void a_period_of_another_length_does_not_confuse_it(void **state)
+TEST(a_period_of_another_length_does_not_confuse_it)
 {
 	struct program program = start(3000000, 1000000);
-	(void)state;
 
 	for (unsigned i = 0; i < 40 * PERIOD; i++) {
 		program.now += program.moves ? program.with_ns : program.without_ns;
@@ -141,11 +129,10 @@ static void a_period_of_another_length_does_not_confuse_it(void **state)
  * One launch again and again, then two in turn; left where it is, the memory of one of them is quick and the other's
  * slow.
  */
-static void a_longer_period_is_measured_anew(void **state)
+TEST(a_longer_period_is_measured_anew)
 {
 	struct program program = start(30000000, 30000000);
 	uint64_t begin;
-	(void)state;
 
 	for (unsigned i = 0; i < 3; i++) {
 		program.now += 30000000;
@@ -157,20 +144,4 @@ static void a_longer_period_is_measured_anew(void **state)
 		program.moves = trial_moves(&program.trial, program.now, ++program.done, 2, 0);
 	}
 	assert_true(program.now - begin < UINT64_C(400) * 170000000);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(moving_that_pays_goes_on_and_asking_costs_little),
-	    cmocka_unit_test(moving_that_does_not_pay_stops),
-	    cmocka_unit_test(what_becomes_worth_it_is_taken_up_again),
-	    cmocka_unit_test(a_slow_beginning_is_not_judged),
-	    cmocka_unit_test(a_program_that_is_never_the_same_is_judged_all_the_same),
-	    cmocka_unit_test(what_seems_clear_is_asked_late),
-	    cmocka_unit_test(a_period_of_another_length_does_not_confuse_it),
-	    cmocka_unit_test(a_longer_period_is_measured_anew),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

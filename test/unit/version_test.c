@@ -9,20 +9,17 @@
 #include "shim/base/user_dir.h"
 #include "shim/serve/control.h"
 #include "test/slow.h"
+#include "test/test.h"
 #include "test/unit/page_make.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 static char said[1 << 16]; /* stdout and stderr of the last tool() */
 static int status;
@@ -72,6 +69,8 @@ static int end(void **state)
 	return 0;
 }
 
+EACH_TEST(begin, end)
+
 /* ---- the page of figures ---- */
 
 static void show_page(uint64_t version, size_t bytes)
@@ -89,7 +88,7 @@ static void show_page(uint64_t version, size_t bytes)
 	free(whole);
 }
 
-static void pages_of_other_versions_are_said_to_be(void **state)
+TEST(pages_of_other_versions_are_said_to_be)
 {
 	static const struct {
 		int version;
@@ -104,7 +103,6 @@ static void pages_of_other_versions_are_said_to_be(void **state)
 	};
 	char row[128];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
 		show_page((uint64_t)other[i].version, other[i].bytes);
 		tool("top --once %d", (int)getpid());
@@ -122,9 +120,8 @@ static void pages_of_other_versions_are_said_to_be(void **state)
 }
 
 /* The size is a part of the version: within one the page does not grow, and one that did would be read wrongly. */
-static void a_page_of_this_version_and_another_size_is_broken(void **state)
+TEST(a_page_of_this_version_and_another_size_is_broken)
 {
-	(void)state;
 	show_page(STATS_VERSION, sizeof(struct stats_page) + STATS_ALIGN);
 	tool("top --once %d", (int)getpid());
 	assert_int_equal(status, 0);
@@ -146,7 +143,7 @@ static void save_trace(const char *version, const char *more)
 	file_free(&file);
 }
 
-static void traces_of_other_versions_are_said_to_be(void **state)
+TEST(traces_of_other_versions_are_said_to_be)
 {
 	static const struct {
 		const char *version, *says;
@@ -163,7 +160,6 @@ static void traces_of_other_versions_are_said_to_be(void **state)
 	    {"host=a", "is of version ?; this reader knows version 1\n"},
 	};
 
-	(void)state;
 	assert_int_equal(TRACE_VERSION, 1);
 	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
 		save_trace(other[i].version, "");
@@ -228,7 +224,7 @@ static void end_answers(pid_t pid)
 	unlink(path);
 }
 
-static void replies_are_read_by_their_version(void **state)
+TEST(replies_are_read_by_their_version)
 {
 	static const struct {
 		const char *reply;
@@ -248,7 +244,6 @@ static void replies_are_read_by_their_version(void **state)
 	    {"ok\n", 1, "its answer is not understood: ok\n"},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
 		pid_t pid = answer_with(replies[i].reply);
 
@@ -260,7 +255,7 @@ static void replies_are_read_by_their_version(void **state)
 	}
 }
 
-static void the_list_shows_the_version_that_it_cannot_read(void **state)
+TEST(the_list_shows_the_version_that_it_cannot_read)
 {
 	static const struct {
 		const char *reply, *state;
@@ -271,7 +266,6 @@ static void the_list_shows_the_version_that_it_cannot_read(void **state)
 	};
 	char row[64];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
 		pid_t pid = answer_with(replies[i].reply);
 
@@ -283,15 +277,4 @@ static void the_list_shows_the_version_that_it_cannot_read(void **state)
 	}
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-	const struct CMUnitTest tests[] = {
-	    TEST(pages_of_other_versions_are_said_to_be),
-	    TEST(a_page_of_this_version_and_another_size_is_broken),
-	    TEST(traces_of_other_versions_are_said_to_be),
-	    TEST(replies_are_read_by_their_version),
-	    TEST(the_list_shows_the_version_that_it_cannot_read),
-	};
-	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
-}
+GROUP(temporary_make, temporary_remove)
