@@ -20,7 +20,7 @@ promise() { # WHAT COMMAND...
 }
 
 mkdir "$here/tree" "$here/objects" "$here/run"
-(cd "$source" && tar cf - shim policy scripts test/unit tools/man) | tar xf - -C "$here/tree"
+(cd "$source" && tar cf - shim policy scripts test/test.h test/test_main.c test/unit tools/man) | tar xf - -C "$here/tree"
 cd "$here/tree" || exit 1
 for patch in "$source"/docs/adding/*.patch; do
 	promise "$patch applies by itself" patch -p1 -s -f --dry-run -i "$patch"
@@ -54,7 +54,7 @@ promise 'the program builds with its headers' job
 coverage() {
 	${CC:-cc} -E -P -D__CUDA_API_VERSION_INTERNAL -I"$cuda" test/unit/coverage_headers.h -o "$here/coverage.i" &&
 		${CC:-cc} -O0 -w -std=gnu11 -D_GNU_SOURCE -I. -DCOVERAGE_FILE="\"$here/coverage.i\"" -o "$here/coverage" \
-			test/unit/coverage_test.c -lcmocka &&
+			test/unit/coverage_test.c test/test_main.c -lcmocka &&
 		"$here/coverage"
 }
 promise 'every function of cuda.h is in one list' coverage
