@@ -6,7 +6,7 @@
 #   allocation  cuMemAlloc_v2 of 2 MiB, which makes a chunk, mostly on the host
 #   launch      a submission that is tracked, while memory is spilled
 #   migration   the beginning of a move, beside running kernels
-#   gap         what exact does in a gap in which two pieces leave and two come
+#   gap         what exact does in a gap in which two pieces are exchanged
 set -euo pipefail
 
 commit=${1:?usage: scripts/walk.sh COMMIT [FLOW]} list=${2:-}
@@ -75,4 +75,4 @@ walk fast 8 6 >"$folder/walked"
 flow launch 'submit_cuMemsetD8Async|cuMemsetD8Async' - - 0
 flow migration migrate_begin - link_copy 1
 walk exact 4 12 >"$folder/walked"
-flow gap quiesce_fetch_wishes - link_copy 4
+flow gap quiesce_fetch_wishes - migration_exchange 2
