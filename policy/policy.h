@@ -323,6 +323,21 @@ char *policy_error_format(const struct policy_error *error, char *buffer, size_t
  */
 void policy_warn_environment(char *const *environment, struct policy_errors *errors);
 
+/* Abilities of a device that uses depend on. */
+struct policy_device {
+	bool heap;         /* virtual memory management */
+	bool heap_on_host; /* virtual memory management of host memory too */
+	bool managed;      /* managed memory that device and host may access at once */
+	bool pageable;     /* it can access all memory of the process */
+	bool registers;    /* registered pages have the same address on it */
+};
+/*
+ * Adds a warning for each rule that none of these n devices can serve, or that is about other devices. If n is 0, the
+ * devices are unknown and no warning is given.
+ */
+void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
+			 struct policy_errors *errors);
+
 /*
  * Binds a policy to the process that it decides for. Must be called once, before the policy is shared between
  * threads. Until then, and for a text that is NULL, rules that test the process match nothing. arguments: of the

@@ -181,6 +181,68 @@ TEST(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind)
 	    "it\n");
 }
 
+/* What is warned of on two devices of that kind. */
+static void expect_warnings(struct policy_device device, const char *text, const char *expected)
+{
+	struct policy_device devices[2] = {device, device};
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+
+	assert_non_null(policy);
+	policy_warn_devices(policy, devices, 0, &errors);
+	assert_int_equal(errors.n, 0); /* nothing is known */
+	policy_warn_devices(policy, devices, 2, &errors);
+	expect_problems_of(policy, &errors, expected);
+}
+
+TEST(what_no_device_can_serve_is_warned_of)
+{
+	const struct policy_device bare = {.heap = true}, none = {0}, all = {true, true, true, true, true};
+
+	expect_warnings(all, "default: system\nrules:\n- {use: heap, place: host}\n", "");
+	expect_warnings(
+	    bare, "default: managed\nrules:\n- {use: heap, place: host, match.size: < 1MiB}\n- {use: system}\n",
+	    "p.yaml: warning: default: no device here can serve managed (there is no concurrent managed access); "
+	    "the driver serves what no rule matches\n"
+	    "p.yaml:3:3: warning: rule 1: no device here can serve use: heap (there is no host-backed virtual "
+	    "memory); the driver serves what it matches\n"
+	    "p.yaml:4:3: warning: rule 2: no device here can serve use: system (there is no access to pageable "
+	    "memory, or one address for registered pages); the driver serves what it matches\n");
+	expect_warnings(none,
+			"default: driver\nrules:\n- {use: heap, fallback: deny, match.size: < 1MiB}\n- {use: heap}\n",
+			"p.yaml:4:3: warning: rule 2: no device here can serve use: heap (there is no virtual memory "
+			"management); the driver serves what it matches\n");
+}
+
+TEST(rules_about_other_devices_than_there_are_match_nothing)
+{
+	const struct policy_device bare = {.heap = true};
+	static const char device62[] = "rules:\n- {match: {device: 62}, use: managed}\n";
+	struct policy_device many[70];
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", device62, sizeof(device62) - 1, NULL, &errors);
+
+	expect_warnings(
+	    bare,
+	    "rules:\n- {match: {device: [2, 1]}, use: managed}\n- {match: {device: 7}, use: heap}\n"
+	    "- {use: system, system.register: no}\n",
+	    "p.yaml:2:3: warning: rule 1: no device here can serve use: managed (there is no concurrent managed "
+	    "access); the driver serves what it matches\n"
+	    "p.yaml:3:3: warning: rule 2: none of its devices is here, there are 2; it matches nothing\n"
+	    "p.yaml:4:3: warning: rule 3: no device here can serve use: system (there is no access to pageable "
+	    "memory, and system.register is no); the driver serves what it matches\n");
+	/* No rule can be about more. */
+	for (int i = 0; i < 70; i++)
+		many[i] = (struct policy_device){.heap = true, .managed = i == 62};
+	assert_non_null(policy);
+	policy_warn_devices(policy, many, 70, &errors);
+	assert_int_equal(errors.n, 0);
+	policy_warn_devices(policy, many, 1, &errors);
+	assert_non_null(strstr(errors.kept[0].text, "there is 1; it matches nothing"));
+	policy_free(policy);
+	policy_errors_free(&errors);
+}
+
 TEST(chunks_have_sizes_of_their_own)
 {
 	expect_problems("heap.chunk: 1MiB\n",

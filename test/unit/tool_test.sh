@@ -152,6 +152,31 @@ passthrough: ok' '' "$tool" check heap passthrough
 expect 'check prints errors of each and ends with 2' 2 'good.yaml: ok' 'bad.yaml:1:10: error: *bad.yaml:2:1: error: *' \
 	"$tool" check bad.yaml good.yaml
 expect 'check lets warnings pass' 0 'warn.yaml: ok, 1 warning' 'warn.yaml:3:3: warning: *' "$tool" check warn.yaml
+cat >here.yaml <<'END'
+rules:
+- {match: {device: 2}, use: heap}
+- {match: {size: < 1MiB}, use: system, system.register: no}
+- {match: {size: < 2MiB}, use: managed, fallback: system, system.register: no}
+- {match: {size: < 3MiB}, use: managed, fallback: heap}
+- {use: system}
+END
+with_gpu() {
+	env LD_LIBRARY_PATH="$sim" SIM_DEVICES=2 "$@"
+}
+expect 'check without a driver does not warn of devices' 0 'here.yaml: ok' '' "$tool" check here.yaml
+expect 'check warns of rules that no device here can serve' 0 'here.yaml: ok, 2 warnings' \
+	'here.yaml:2:3: warning: rule 1: none of its devices is here, there are 2; it matches nothing
+here.yaml:3:3: warning: rule 2: no device here can serve use: system (there is no access to pageable memory, and system.register is no); the driver serves what it matches' \
+	with_gpu "$tool" check here.yaml
+expect 'check warns where there is no managed memory' 0 'here.yaml: ok, 3 warnings' \
+	'*here.yaml:4:3: warning: rule 3: no device here can serve use: managed or its fallback (there is no concurrent managed access); the driver*' \
+	with_gpu env SIM_CONCURRENT_MANAGED=0 "$tool" check here.yaml
+expect 'check does not warn where all is there' 0 'here.yaml: ok' '' \
+	with_gpu env SIM_PAGEABLE=1 SIM_DEVICES=3 "$tool" check here.yaml
+expect 'check --json has those warnings too' 0 '*"warnings": 2, *"rule 1: none of its devices is here*' '' \
+	with_gpu "$tool" check --json here.yaml
+expect 'a driver that does not start is none' 0 'here.yaml: ok' '' \
+	with_gpu env SIM_FAIL=cuInit:1:100 "$tool" check here.yaml
 expect 'check without a file is wrong usage' 2 '' '*no policy given*' "$tool" check
 for verb in suspend resume; do
 	expect "$verb without a process is wrong usage" 2 '' '*no process given*' "$tool" $verb

@@ -8,6 +8,7 @@
 
 #include "policy/keys.h"
 #include "policy/text.h"
+#include "tools/common/gpu.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
 #include "tools/common/policy_file.h"
@@ -52,10 +53,22 @@ static void put_problem(struct json *json, const struct policy_error *problem)
 	json_close(json, '}');
 }
 
+/* Reads a policy and includes warnings about what the devices of this machine, if any, cannot do. */
+static struct policy *read_here(const struct request *request, const char *name, struct policy_errors *errors)
+{
+	struct policy *policy = policy_read(name, request->set, errors);
+	const struct policy_device *devices;
+	int n = policy ? gpu_devices(&devices) : 0;
+
+	if (n)
+		policy_warn_devices(policy, devices, n, errors);
+	return policy;
+}
+
 static bool check_one_json(struct json *json, const struct request *request, const char *name)
 {
 	struct policy_errors errors;
-	struct policy *policy = policy_read(name, request->set, &errors);
+	struct policy *policy = read_here(request, name, &errors);
 	bool good = policy != NULL;
 
 	json_open(json, NULL, '{');
@@ -79,7 +92,7 @@ static bool check_one_json(struct json *json, const struct request *request, con
 static bool check_one(const struct request *request, const char *name)
 {
 	struct policy_errors errors;
-	struct policy *policy = policy_read(name, request->set, &errors);
+	struct policy *policy = read_here(request, name, &errors);
 	bool good = policy != NULL;
 
 	tool_print_errors(&errors);
@@ -121,7 +134,8 @@ static const struct options options = {
     .n = sizeof(rows) / sizeof(*rows),
     .column = 19,
     .head = "usage: spillway check [option...] POLICY...\n\n"
-	    "Reads each policy, a file or a built-in one, and prints every error and warning in it.\n",
+	    "Reads each policy, a file or a built-in one, and prints every error and warning in it;\n"
+	    "where there is a driver, also which rules no device here can serve.\n",
     .tail = "Exit status: 0 all are good, 2 one has an error.\n\n",
     .more = print_lists,
 };
