@@ -259,7 +259,8 @@ bool graph_give_again(CUgraph graph)
 {
 	struct graph_pin hold;
 
-	if (!graph || !any_away() || !graph_pin_begin(&hold, CUDA_ERROR_INVALID_VALUE))
+	/* With several GPUs a copy that is given again may lose the context by which it reaches the other's memory. */
+	if (!graph || peer_is_any() || !any_away() || !graph_pin_begin(&hold, CUDA_ERROR_INVALID_VALUE))
 		return false;
 	each_node(&hold, graph, 0, visit_copy);
 	graph_pin_end(&hold);
