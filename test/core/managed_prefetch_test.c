@@ -1,5 +1,5 @@
 /*
- * managed_prefetch_test.c: prefetches of managed memory (backend_managed.c) on allocation, never beyond what is free
+ * managed_prefetch_test.c: prefetches of managed memory (backend.c) on allocation, never beyond what is free
  * but for an eighth, never in a capture. The device has 64 MiB.
  */
 #include "test/core/home.h"
