@@ -23,19 +23,6 @@ bool policy_file_put_quoted(FILE *file, const char *text)
 	return true;
 }
 
-bool policy_file_put_include(FILE *file, const char *name)
-{
-	char *path = realpath(name, NULL);
-	bool is_file = path && (strchr(name, '/') || strstr(name, ".y"));
-	bool ok;
-
-	fputs("include: ", file);
-	ok = policy_file_put_quoted(file, is_file ? path : name);
-	fputc('\n', file);
-	free(path);
-	return ok;
-}
-
 /* Returns whether the name is read as a file and not as a built-in policy. */
 static bool is_path(const char *name)
 {
@@ -59,7 +46,7 @@ int policy_file_check(const char *path)
 	return policy ? TOOL_OK : TOOL_BROKEN;
 }
 
-/* Keys and values have the syntax of policy/set.c. */
+/* Keys and values have the syntax of policy/parse.c. */
 bool policy_set_names(const char *set, const char *key)
 {
 	size_t n = strlen(key);

@@ -14,11 +14,6 @@
 /* Writes the text in double quotes for YAML. Returns false if it contains characters that a policy cannot contain. */
 bool policy_file_put_quoted(FILE *file, const char *text);
 /*
- * Writes a line that includes a policy: a built-in one, or a file, which is named by its full path. Returns false as
- * policy_file_put_quoted() does.
- */
-bool policy_file_put_include(FILE *file, const char *name);
-/*
  * Reads the file that was written and prints its problems. Returns TOOL_OK, also if the name is not one that a policy
  * can be read by; TOOL_BROKEN if the policy has an error.
  */
