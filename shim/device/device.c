@@ -362,6 +362,22 @@ static void find_lenders(const struct device *device, struct heap_config *config
 	}
 }
 
+/*
+ * For a heap that is being made: whether its memory moves beside what runs, and the limit of its pieces in bytes (0:
+ * none). Locking: the caller must hold START.
+ */
+static bool is_beside(void)
+{
+	lock_assert_held(LOCK_START);
+	return device_state.devices.is_beside_changed ? device_state.devices.beside
+						      : process_spill_mode() == POLICY_SPILL_FAST;
+}
+
+static uint64_t piece_most(void)
+{
+	return is_beside() ? FAST_PIECE : 0;
+}
+
 _Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
 
 static struct heap *make_heap(struct device *device)
@@ -378,7 +394,7 @@ static struct heap *make_heap(struct device *device)
 	    .host_usable = device->host_vmm,
 	    .host_location = device->host_location,
 	    .moves = process_settings()->spill >= POLICY_SPILL_EXACT,
-	    .beside = device_beside(),
+	    .beside = is_beside(),
 	    .rdma = device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable =
 		device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
@@ -394,7 +410,7 @@ static struct heap *make_heap(struct device *device)
 	    .keep_host = keep_of(&host_budget),
 	    .device_at_once = process_settings()->heap_release_threshold.kind != POLICY_SIZE_AUTO,
 	    .piece_bytes = sizes_resolve(process_settings()->heap_chunk, 0, 0),
-	    .piece_most = device_piece_most(),
+	    .piece_most = piece_most(),
 	    .piece_budget = process_settings()->turns.mode == POLICY_TURNS_OFF ? NULL : &device->shared_total,
 	};
 	find_lenders(device, &config, true);
@@ -599,24 +615,12 @@ void device_each(void (*visit)(struct device *device, void *argument), void *arg
 
 /* ---- whether memory of the heaps moves beside what runs, and how large the pieces are then ---- */
 
-bool device_beside(void)
-{
-	lock_assert_held(LOCK_START);
-	return device_state.devices.is_beside_changed ? device_state.devices.beside
-						      : process_spill_mode() == POLICY_SPILL_FAST;
-}
-
-uint64_t device_piece_most(void)
-{
-	return device_beside() ? FAST_PIECE : 0;
-}
-
 static void tell(const struct device *device)
 {
 	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
 
 	if (heap)
-		heap_set_beside(heap, device_beside(), device_piece_most());
+		heap_set_beside(heap, is_beside(), piece_most());
 }
 
 void device_set_beside(bool beside)

@@ -139,12 +139,6 @@ void device_each(void (*visit)(struct device *device, void *argument), void *arg
  * spill.mode says it. Locking: takes START and HEAP.
  */
 void device_set_beside(bool beside);
-/*
- * For a heap that is being made: whether its memory moves so, and the limit of its pieces in bytes (0: none). Locking:
- * the caller must hold START.
- */
-bool device_beside(void);
-uint64_t device_piece_most(void);
 
 /* ---- the devices to which each heap is mapped: peer.c decides, device.c passes the word to the heap ---- */
 

@@ -308,7 +308,11 @@ static CUresult go_away(const struct job *job, CUcontext away)
 
 /* ---- one copy ---- */
 
-void copy_count(enum way way)
+/*
+ * Counts a copy that is not made as the program asked, and logs the first of each kind. The caller must be inside
+ * enter_serve().
+ */
+static void copy_count(enum way way)
 {
 	if (way == WAY_NONE) {
 		stats_add(STAT_peer_passed, 1);
@@ -324,7 +328,8 @@ void copy_count(enum way way)
 	}
 }
 
-bool copy_make(struct job *job, CUresult *ret_result)
+/* Makes the copy if it needs another way than the driver's. Returns false if the caller must submit it unchanged. */
+static bool copy_make(struct job *job, CUresult *ret_result)
 {
 	struct enter_scope scope;
 	CUcontext away = NULL;

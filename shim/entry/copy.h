@@ -43,13 +43,6 @@ enum way { WAY_AS_IT_IS, WAY_PEER, WAY_STAGED, WAY_AWAY, WAY_NONE };
  * answer than WAY_AS_IT_IS the caller must let it go (submit_let_go_access). The caller must be inside enter_serve().
  */
 enum way copy_find_way(struct job *job, CUcontext *ret_away);
-/*
- * Counts a copy that is not made as the program asked, and logs the first of each kind. The caller must be inside
- * enter_serve().
- */
-void copy_count(enum way way);
-/* Makes the copy if it needs another way than the driver's. Returns false if the caller must submit it unchanged. */
-bool copy_make(struct job *job, CUresult *ret_result);
 
 /* copy_staged.c. Makes a copy between the contexts of job->box through memory on both GPUs that is not the heap's. */
 CUresult copy_staged(const struct job *job);

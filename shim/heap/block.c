@@ -119,7 +119,8 @@ void block_give(struct block_store *store, struct block *block)
 		block_warm_add(store, block);
 }
 
-void block_tell(struct block_store *store, uint32_t piece)
+/* Records for the mover that a piece came, went, or came into use. */
+static void block_tell(struct block_store *store, uint32_t piece)
 {
 	if (!store->news.wanted || store->news.all)
 		return;

@@ -175,8 +175,6 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
  * one.
  */
 bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
-/* Records for the mover that a piece came, went, or came into use. */
-void block_tell(struct block_store *store, uint32_t piece);
 /* The same for every piece of a block. */
 void block_tell_all(struct block_store *store, const struct block *block);
 

@@ -164,7 +164,11 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 	return pieces->n;
 }
 
-unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n)
+/*
+ * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and stamps them. Returns their
+ * number.
+ */
+static unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n)
 {
 	return pieces_of(engine, named, n, false);
 }

@@ -54,11 +54,6 @@ bool intake_read(struct engine *engine);
 /* Returns whether the program has submitted nothing for a while, so that looking rarely suffices. */
 bool intake_is_quiet(const struct engine *engine);
 /*
- * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and stamps them. Returns their
- * number.
- */
-unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n);
-/*
  * Does the same for a submission that waits. If it is the only one and launches a graph that is known, *ret_named also
  * says how much it uses each piece, and is good until the next call; else it is good until the next intake_pieces().
  * Locking: the caller must hold SPILL.

@@ -42,7 +42,7 @@ static CUresult died_of(void)
  * that, so the free is deferred. If waiting fails the program gets the driver's error, and the memory, which may
  * still be in use, is deferred too: it is free for the program, and for us when deferred_free.h finds it idle.
  */
-CUresult backend_free_idle(struct ledger_row *row)
+static CUresult backend_free_idle(struct ledger_row *row)
 {
 	CUcontext context = row->context;
 	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -86,12 +86,6 @@ typedef enum sw_status (*backend_heap_make)(struct heap *heap, size_t bytes, enu
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				 backend_heap_make make, struct heap_grant *ret_grant);
 
-/*
- * free() of the backends that release: waits until the context is idle, then releases. In a capture the free is
- * deferred.
- */
-CUresult backend_free_idle(struct ledger_row *row);
-
 /* The pitch is a multiple of this. Measured (H200): the driver's pitch for cuMemAlloc memory is a multiple of 512. */
 #define BACKEND_PITCH 512
 

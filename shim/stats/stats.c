@@ -103,7 +103,8 @@ uint64_t stats_calls(enum hook_id id)
 	return sum;
 }
 
-void stats_took(enum histogram histogram, uint64_t ns)
+/* Adds a duration of `ns` to a histogram. */
+static void stats_took(enum histogram histogram, uint64_t ns)
 {
 	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
 }

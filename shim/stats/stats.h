@@ -70,8 +70,6 @@ uint64_t stats_calls(enum hook_id id);
 
 /* Adds the time since `begin` (clock_now) to a histogram. */
 void stats_time(enum histogram histogram, uint64_t begin);
-/* Adds a duration of `ns` to a histogram. */
-void stats_took(enum histogram histogram, uint64_t ns);
 
 /* Live bytes by place. device: ordinal, or -1 for memory of no device. */
 void stats_live_add(int device, enum place place, uint64_t bytes);

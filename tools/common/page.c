@@ -206,7 +206,8 @@ bool page_is_strange(const struct page *page)
 	return page->copy && page->copy->space && page->copy->space != view_own_space();
 }
 
-void page_locate(struct page *page, bool fresh)
+/* Finds out which process the page belongs to and whether it is alive. fresh: as for view_process(). */
+static void page_locate(struct page *page, bool fresh)
 {
 	page->pid = page_is_strange(page) ? view_process(page->copy->space, page->own_pid, fresh) : page->own_pid;
 	bool there = is_alive(page);

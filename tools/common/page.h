@@ -42,8 +42,6 @@ struct page {
 /* Reads the file of that name. Returns NULL if it no longer exists, is not a stats file, or is still being created. */
 struct page *page_read(const struct user_dir *folder, const char *name, uid_t owner);
 void page_free(struct page *page);
-/* Finds out which process the page belongs to and whether it is alive. fresh: as for view_process(). */
-void page_locate(struct page *page, bool fresh);
 /* Returns whether the process belongs to another PID namespace. */
 bool page_is_strange(const struct page *page);
 /* Returns whether both pages describe the same process. */

@@ -101,7 +101,8 @@ bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret
 	return true;
 }
 
-void replay_strange(struct replay_model *model, uint64_t place)
+/* Counts an event that does not fit and is ignored. */
+static void replay_strange(struct replay_model *model, uint64_t place)
 {
 	if (!model->strange++)
 		model->strange_at = place;

@@ -128,7 +128,5 @@ bool replay_add_launch(struct replay_model *model, uint32_t submit, uint64_t tim
 /* Adds what an allocator reports: an event of the kinds from REPLAY_KEPT on. */
 bool replay_add_part(struct replay_model *model, enum replay_kind kind, const struct replay_part *part, uint64_t time);
 bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret_text);
-/* Counts an event that does not fit and is ignored. */
-void replay_strange(struct replay_model *model, uint64_t place);
 
 #endif
