@@ -115,7 +115,7 @@ struct policy_turns {
 #define POLICY_WAIT_ALWAYS UINT64_MAX
 
 /*
- * Programmatic dependent launch (shim/submit/pdl.h): whether a kernel may start before its predecessor in the stream
+ * Programmatic dependent launch (shim/submit/arguments.h): whether a kernel may start before its predecessor in the stream
  * has ended.
  */
 enum policy_pdl {

@@ -3,7 +3,7 @@
  * the driver knows which device owns it, and copies from any device to any other. Heap memory is accessed by the
  * device of the context that the copy is made in, or the copy is refused (docs/facts.md, Pointer queries). So these
  * copies are made in another way. Each is counted, and tracked as a submission, under the name of the function that
- * it is replaced by (submit_copy.h):
+ * it is replaced by (submit_body.h):
  *
  *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is accessed in its own context. The
  *                                heaps of both are opened to each other before (peer_open_for_copies); where that is
@@ -31,7 +31,7 @@
 #include "shim/serve/async.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
-#include "shim/submit/submit_copy.h"
+#include "shim/submit/submit_body.h"
 
 struct side {
 	CUmemorytype type;

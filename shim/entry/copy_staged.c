@@ -10,7 +10,7 @@
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/serve/oom_retry.h"
-#include "shim/submit/submit_copy.h"
+#include "shim/submit/submit_body.h"
 
 /* What lies between on each GPU, at most. */
 #define STAGED_BYTES ((size_t)32 << 20)
@@ -50,7 +50,7 @@ struct part {
 	} while (0)
 
 /* One of the two GPUs: a stream, and memory of the driver's that no part of the heap is in. */
-struct stage {
+struct staging {
 	CUcontext context;
 	CUstream stream;
 	CUdeviceptr memory;
@@ -61,11 +61,11 @@ struct staged {
 	const struct job *job;
 	CUcontext home;
 	CUevent before;
-	struct stage from, to;
+	struct staging from, to;
 };
 
 /* The program may have set a pool that holds little. The default pool holds what the GPU does. */
-static CUresult stage_alloc(struct stage *stage, size_t bytes)
+static CUresult stage_alloc(struct staging *stage, size_t bytes)
 {
 	CUresult result = REAL(cuMemAllocAsync)(&stage->memory, bytes, stage->stream);
 	CUmemoryPool pool;
@@ -81,7 +81,7 @@ static CUresult stage_alloc(struct stage *stage, size_t bytes)
  * A synchronous copy comes behind what either GPU was given in its default stream. If the driver has no memory left,
  * the heap makes room.
  */
-static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext context, size_t bytes)
+static CUresult stage_open(const struct job *job, struct staging *stage, CUcontext context, size_t bytes)
 {
 	bool pushed;
 	CUresult result = context_enter(context, &pushed);
@@ -99,7 +99,7 @@ static CUresult stage_open(const struct job *job, struct stage *stage, CUcontext
 }
 
 /* What was given to the stream goes on, and the memory is freed behind it. */
-static void stage_close(struct stage *stage)
+static void stage_close(struct staging *stage)
 {
 	bool pushed;
 
@@ -113,7 +113,7 @@ static void stage_close(struct stage *stage)
 	context_leave(pushed);
 }
 
-static CUresult stage_mark(struct stage *stage)
+static CUresult stage_mark(struct staging *stage)
 {
 	CUcontext context;
 	CUevent reached;
@@ -148,7 +148,7 @@ static CUresult stage_begin(struct staged *staged)
 /* Out of the source, and over to the other GPU as soon as that has taken the part before this one. */
 static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t bytes)
 {
-	struct stage *from = &staged->from, *to = &staged->to;
+	struct staging *from = &staged->from, *to = &staged->to;
 	bool pushed;
 	CUresult result = context_enter(from->context, &pushed);
 
@@ -219,7 +219,7 @@ static CUresult copy_parts(struct staged *staged)
 	return result;
 }
 
-static CUresult stage_wait(const struct stage *stage)
+static CUresult stage_wait(const struct staging *stage)
 {
 	return stage->stream ? context_wait_stream(stage->stream, false) : CUDA_SUCCESS;
 }

@@ -15,8 +15,8 @@
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/kernel_params.h"
-#include "shim/submit/submit_copy.h"
+#include "shim/submit/arguments.h"
+#include "shim/submit/submit_body.h"
 
 #include <errno.h>
 

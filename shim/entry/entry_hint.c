@@ -26,7 +26,7 @@
 #include "shim/process/enter.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/operands.h"
-#include "shim/submit/submit_copy.h"
+#include "shim/submit/submit_body.h"
 
 #include <string.h>
 #include <stdlib.h>

@@ -3,12 +3,12 @@
  * functions for functions with other parameters.
  */
 #include "shim/entry/entry.h"
-#include "shim/submit/kernel_params.h"
+#include "shim/submit/arguments.h"
 #include "shim/stats/stats.h"
 
 /*
  * Before the call, because another thread may get the handle as soon as the driver has released it; for after, see
- * kernel_params.c.
+ * arguments.c.
  */
 #define UNLOAD(name, type)                                                                                             \
 	static CUresult serve_##name(type handle)                                                                      \

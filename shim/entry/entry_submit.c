@@ -9,9 +9,8 @@
 #include "shim/process/process.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submit_body.h"
-#include "shim/submit/submit_copy.h"
 
 /*
  * Removes the permission to overlap from a launch, if the process must not overlap kernels. It is done here, just
@@ -31,7 +30,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 #define HOOK_SUBMIT SUBMIT
 #define HOOK_SUBMIT_SYNC SUBMIT
 #define HOOK_LAUNCH_EX   SUBMIT_EX
-/* submit_copy.c generates these. */
+/* submit_body.c generates these. */
 #define HOOK_HINT(name, params, args)
 #define HOOK_COPY(name, params, args)
 #define HOOK_COPY_SYNC(name, params, args)

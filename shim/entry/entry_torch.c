@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #define TORCH_CUDA 1                   /* c10::DeviceType */
-#define BYTES_MOST (UINT64_C(1) << 44) /* of a tensor: as much as a heap has addresses (crossings.c) */
+#define BYTES_MOST (UINT64_C(1) << 44) /* of a tensor: as much as a heap has addresses (births.c) */
 
 /* c10::Device */
 struct torch_device {

@@ -27,7 +27,7 @@
 #include "shim/serve/typed_alloc.h"
 #include "shim/serve/vmm.h"
 #include "shim/stats/summary.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 
 #include <stdlib.h>

@@ -257,7 +257,7 @@ bool arena_bounds(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 
 /*
  * Stores which bytes a pointer means for certain: its own, and, if the program has placed the block there, those of the
- * tensor that was born there, within the address space (crossings.h); in an allocation that is backed on use all that
+ * tensor that was born there, within the address space (lifetimes.h); in an allocation that is backed on use all that
  * it may mean. Locking: none.
  */
 void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *ret_begin, uint64_t *ret_bytes);

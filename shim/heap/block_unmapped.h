@@ -54,7 +54,7 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 		    uint64_t space_bytes);
 /*
  * For `fast`: decides again which of the placed blocks that begin in these units may migrate: those that the program's
- * allocator reports as a whole, and in whose address space nothing is doubted (crossings.h). Whatever touches such a
+ * allocator reports as a whole, and in whose address space nothing is doubted (lifetimes.h). Whatever touches such a
  * block is a range whose birth was reported, so each submission that uses it names an address from which the block is
  * found (arena_extent). To be called by the mover after it has read that blocks are reported or distrusted.
  */

@@ -21,8 +21,7 @@
 #include "shim/serve/ipc.h"
 #include "shim/serve/on_use.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/kernel_params.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
 

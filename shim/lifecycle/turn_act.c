@@ -10,7 +10,7 @@
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
-#include "shim/submit/kernel_params.h"
+#include "shim/submit/arguments.h"
 #include "shim/trace/trace.h"
 
 /* ns: it could not come back, or give up more: no other try before this time. */

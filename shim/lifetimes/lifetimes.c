@@ -5,9 +5,8 @@
 #include "shim/base/call_site.h"
 #include "shim/base/lazy_memory.h"
 #include "shim/base/log.h"
-#include "shim/lifetimes/birth_lines.h"
-#include "shim/lifetimes/lifetimes_internal.h"
-#include "shim/lifetimes/lifetimes_state.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/lifetimes/types.h"
 #include "shim/trace/trace.h"
 
 #include <stdatomic.h>

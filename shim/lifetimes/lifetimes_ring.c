@@ -11,8 +11,7 @@
  * everything is alive.
  */
 #include "shim/base/log.h"
-#include "shim/lifetimes/lifetimes_internal.h"
-#include "shim/lifetimes/lifetimes_state.h"
+#include "shim/lifetimes/types.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -12,7 +12,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/kernel_params.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 
 #include <stdio.h>

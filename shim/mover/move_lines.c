@@ -4,7 +4,6 @@
  */
 #include "shim/mover/move_lines.h"
 #include "shim/base/call_site.h"
-#include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover_internal.h"
 

@@ -16,7 +16,7 @@
 #include "shim/plan/move_limits.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -18,7 +18,7 @@
 #include "shim/device/pool.h"
 #include "shim/accounting/quota.h"
 #include "shim/mover/spill.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -9,7 +9,7 @@
 #include "shim/driver/real.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/on_use.h"
-#include "shim/submit/copy_extent.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 
 #include <stdlib.h>

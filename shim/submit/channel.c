@@ -5,7 +5,6 @@
 #include "shim/submit/channel.h"
 #include "shim/base/call_site.h"
 #include "shim/base/lock.h"
-#include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"

@@ -3,7 +3,7 @@
  * to CUgraphNodeParams, the one form that covers all types, and that is read. So a node's parameters are read in the
  * same way whether they come from the driver or are set by the program.
  *
- * Kernel nodes cannot be read on drivers that do not report kernel parameters (before 12.4, kernel_params.h).
+ * Kernel nodes cannot be read on drivers that do not report kernel parameters (before 12.4, arguments.h).
  *
  * Measured (driver 580): cuGraphKernelNodeGetParams_v2 always returns a function, also for a node made from a CUkernel,
  * and either kernelParams or extra, as the node was made; 1D copies have no pitch; cuGraphGetNodes refuses an array if
@@ -15,8 +15,7 @@
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/submit/kernel_params.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 
 #include <stdlib.h>

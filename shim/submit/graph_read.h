@@ -17,7 +17,7 @@
  * Returns the names of all nodes, including those of child graphs; the caller must drop the set. Returns NULL if a node
  * cannot be read (a kernel node that can be updated from the device, a conditional node, a type unknown to this code),
  * if the driver fails, or if memory is short. Sets both results in any case. ret_number: equal for graphs that run the
- * same functions in the same order of nodes. ret_overlaps: kernels of the nodes that were read may overlap (pdl.h).
+ * same functions in the same order of nodes. ret_overlaps: kernels of the nodes that were read may overlap (arguments.h).
  */
 struct graph_names *graph_read(CUgraph graph, uint64_t *ret_number, bool *ret_overlaps);
 

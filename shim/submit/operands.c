@@ -14,9 +14,8 @@
  */
 #include "shim/submit/operands.h"
 #include "shim/driver/real.h"
-#include "shim/submit/copy_extent.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/kernel_params.h"
 #include "shim/submit/pointer_arrays.h"
 
 #include <string.h>

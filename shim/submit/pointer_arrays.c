@@ -391,7 +391,7 @@ void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t wo
 
 /*
  * Fills in pitch and height where they are left out and rows and slices are packed. With an offset the packing is not
- * documented (copy_extent.c), so they stay 0.
+ * documented (arguments.c), so they stay 0.
  */
 static struct pointer_arrays_side pointer_arrays_packed(const struct pointer_arrays_side *side,
 							const struct copy_extent *extent)

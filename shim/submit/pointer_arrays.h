@@ -33,7 +33,7 @@
 #ifndef SPILLWAY_POINTER_ARRAYS_H
 #define SPILLWAY_POINTER_ARRAYS_H
 
-#include "shim/submit/copy_extent.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 
 /*

@@ -1,6 +1,6 @@
 /* Defines what the room keeps for the process: its objects, and what inline functions of other rooms read. */
 #include "shim/submit/types.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/pointer_arrays.h"
 
 struct submission_stripe submission_stripes[SUBMISSION_STRIPES];

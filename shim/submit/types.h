@@ -1,7 +1,7 @@
 /*
  * types.h: struct submission, and everything that this room keeps for the process: submit_state, and submit_tables,
  * which begins as zeros. Only the files of the room use them. What inline functions of other rooms read (submission.h,
- * pdl.h, pointer_arrays.h) stays apart and is defined beside them.
+ * arguments.h, pointer_arrays.h) stays apart and is defined beside them.
  */
 #ifndef SPILLWAY_SUBMIT_TYPES_H
 #define SPILLWAY_SUBMIT_TYPES_H
@@ -12,7 +12,7 @@
 #include "shim/device/device.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/channel.h"
-#include "shim/submit/kernel_params.h"
+#include "shim/submit/arguments.h"
 #include "shim/driver/real.h"
 #include "shim/heap/arena.h"
 #include "shim/submit/submission.h"
@@ -214,7 +214,7 @@ struct submissions_state {
 	_Atomic(const struct submission_takes *) takes; /* submission_on_take(); NULL: none yet */
 };
 
-/* ---- kernel_params.c ---- */
+/* ---- arguments.c: parameters of kernels ---- */
 
 #define KERNEL_PARAMS_SLOT_BITS 12 /* 4096 functions, 1 MiB, of which only the used part is ever touched */
 

@@ -4,7 +4,6 @@
  */
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
-#include "shim/lifetimes/birth_lines.h"
 #include "shim/lifetimes/lifetimes.h"
 
 #define EXPORT __attribute__((visibility("default")))

@@ -3,7 +3,7 @@
  * were made before the mover began to look; or if an event takes long to be written. There is no mover's thread: the
  * test reads the log itself.
  */
-#include "shim/lifetimes/lifetimes_internal.h"
+#include "shim/lifetimes/types.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"

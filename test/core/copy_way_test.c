@@ -6,7 +6,7 @@
 
 #include "shim/context/context.h"
 #include "shim/entry/copy.h"
-#include "shim/submit/submit_copy.h"
+#include "shim/submit/submit_body.h"
 
 #include <pthread.h>
 

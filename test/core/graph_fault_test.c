@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "shim/submit/graph.h"
-#include "shim/submit/kernel_params.h"
+#include "shim/submit/arguments.h"
 
 /* ---- memory that fails: every malloc and calloc of this program goes through here (CMakeLists.txt) ---- */
 

@@ -4,7 +4,7 @@
  */
 #include "operands_fake.h"
 
-#include "shim/submit/kernel_params.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/operands.h"
 #include "test/sim/sim.h"
 

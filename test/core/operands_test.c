@@ -5,7 +5,7 @@
  */
 #include "operands_fake.h"
 
-#include "shim/submit/copy_extent.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/operands.h"
 
 #include <string.h>

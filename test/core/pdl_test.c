@@ -4,7 +4,7 @@
 #include "test/core/core.h"
 
 #include "shim/stats/stats.h"
-#include "shim/submit/pdl.h"
+#include "shim/submit/arguments.h"
 
 #include <string.h>
 

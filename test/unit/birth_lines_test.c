@@ -9,8 +9,8 @@
 
 #include "shim/base/call_site.h"
 #include "shim/base/python_process.h"
-#include "shim/lifetimes/birth_lines.h"
-#include "shim/lifetimes/lifetimes_state.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/lifetimes/types.h"
 #include "test/test.h"
 
 #define MS   UINT64_C(1000000)

@@ -5,7 +5,7 @@
 #ifndef UNIT_LIFETIMES_HELP_H
 #define UNIT_LIFETIMES_HELP_H
 
-#include "shim/lifetimes/lifetimes_internal.h"
+#include "shim/lifetimes/types.h"
 #include "test/test.h"
 
 #define MIB   ((uint64_t)1 << 20)

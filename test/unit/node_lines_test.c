@@ -14,8 +14,8 @@
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
 #include "shim/base/python_process.h"
-#include "shim/lifetimes/birth_lines.h"
-#include "shim/lifetimes/lifetimes_state.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/lifetimes/types.h"
 #include "test/test.h"
 
 #define MIB  ((uint64_t)1 << 20)

@@ -3,7 +3,7 @@
  */
 #include <stdbool.h>
 
-#include "shim/lifetimes/crossings.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 

@@ -1,11 +1,10 @@
 /*
- * submit_copy.c: copies and hints to the driver: submit_NAME(), generated from the rows of hooks.def.
+ * submit_body.c: copies and hints to the driver: submit_NAME(), generated from the rows of hooks.def.
  */
-#include "shim/submit/submit_copy.h"
+#include "shim/submit/submit_body.h"
 #include "shim/accounting/ledger.h"
 #include "shim/context/context.h"
 #include "shim/device/peer.h"
-#include "shim/submit/submit_body.h"
 
 static __thread bool holds __attribute__((tls_model("initial-exec")));
 

@@ -1,5 +1,20 @@
+/* arguments.c: what arguments of calls, and parameters of graph nodes, mean (arguments.h). */
+#include "shim/submit/arguments.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/types.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- parameters of kernels ---- */
+
 /*
- * kernel_params.c: the cache of parameter layouts and names (kernel_params.h): a fixed table of slots, found by hash
+ * The cache of parameter layouts and names: a fixed table of slots, found by hash
  * and read without a lock. The last writer of a slot determines its function. A reader copies the slot, then checks
  * that the slot's sequence number was even and has not changed. So a layout is never used while it changes, and the
  * memory of a slot is never reused for anything else. Writes are rare (the first launch of a function); only one thread
@@ -16,14 +31,6 @@
  * Measured (H200, driver 580): the query of one parameter takes 10 ns, and the query that finds no more parameters
  * 650 ns.
  */
-#include "shim/submit/kernel_params.h"
-#include "shim/submit/types.h"
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
-
-#include <errno.h>
-#include <stdatomic.h>
-#include <string.h>
 
 #define WAYS 4 /* slots that a function may use, from its home slot on */
 
@@ -278,4 +285,146 @@ enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_p
 				       name);
 	}
 	return answer;
+}
+
+/* ---- extents of copies ---- */
+
+/* Computes base + z * slice + y * pitch + x. Returns false if that is not an address. */
+static bool copy_extent_advance(CUdeviceptr base, size_t slice, size_t pitch, size_t z, size_t y, size_t x,
+				CUdeviceptr *ret_at)
+{
+	size_t slices, rows;
+
+	return !__builtin_mul_overflow(z, slice, &slices) && !__builtin_mul_overflow(y, pitch, &rows) &&
+	       !__builtin_add_overflow(base, slices, &base) && !__builtin_add_overflow(base, rows, &base) &&
+	       !__builtin_add_overflow(base, x, ret_at);
+}
+
+/*
+ * If pitch or height is left out, rows and slices are packed. Whether the offset counts in the packed size is not
+ * documented, so the range then reaches from the lowest possible byte to the highest.
+ * Measured (H200, driver 580): 2D and 3D copies accept 0 for both.
+ */
+bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, const struct copy_extent *extent,
+		       CUdeviceptr *ret_first, size_t *ret_bytes)
+{
+	size_t pitch = place->pitch, height = place->height, slice;
+	CUdeviceptr first, last;
+
+	*ret_bytes = 0;
+	if (!extent->width || !extent->height || !extent->depth)
+		return true;
+	if (!pitch && __builtin_add_overflow(place->x, extent->width, &pitch))
+		return false;
+	if (!height && __builtin_add_overflow(place->y, extent->height, &height))
+		return false;
+	if (__builtin_mul_overflow(pitch, height, &slice)) {
+		/* With only the first slice neither matters beyond the checks below, and both may have any value. */
+		if (extent->depth > 1 || place->z)
+			return false;
+		slice = 0;
+	}
+	if (!copy_extent_advance(base, place->pitch && place->height ? slice : 0, place->pitch, place->z, place->y,
+				 place->x, &first) ||
+	    !copy_extent_advance(base, slice, pitch, place->z, place->y, place->x, &last) ||
+	    !copy_extent_advance(last, slice, pitch, extent->depth - 1, extent->height - 1, extent->width - 1, &last) ||
+	    last - first == SIZE_MAX)
+		return false;
+	*ret_first = first;
+	*ret_bytes = last - first + 1;
+	return true;
+}
+
+/* ---- overlap of launches ---- */
+
+/*
+ * The most attributes of a launch that are copied, on the stack, 72 bytes each. CUDA 13.0 has 15 attributes for
+ * launches, so a launch with more than this limit repeats some; it is passed on unchanged.
+ */
+#define ATTRIBUTES_MOST 32
+
+void pdl_start(enum policy_pdl setting)
+{
+	atomic_store(&submit_state.pdl_setting, setting);
+	if (setting == POLICY_PDL_OFF)
+		atomic_store(&pdl_cleared, true);
+}
+
+void pdl_spilled(void)
+{
+	if (!pdl_is_cleared() && atomic_load(&submit_state.pdl_setting) == POLICY_PDL_AUTO)
+		atomic_store(&pdl_cleared, true);
+}
+
+static bool is_event(CUlaunchAttributeID id)
+{
+	return id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
+static bool is_overlap(const CUlaunchAttribute *attribute)
+{
+	return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+	       attribute->value.programmaticStreamSerializationAllowed;
+}
+
+/* Returns true if the launch asks for overlap. Counts launches with programmatic or launch-completion events. */
+static bool pdl_look(const CUlaunchConfig *config)
+{
+	bool overlaps = false, has_event = false;
+
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		overlaps |= is_overlap(&config->attrs[i]);
+		has_event |= is_event(config->attrs[i].id);
+	}
+	if (has_event)
+		stats_add(STAT_pdl_events, 1);
+	return overlaps;
+}
+
+CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CUfunction function, void **params,
+		    void **extra)
+{
+	CUlaunchAttribute attributes[ATTRIBUTES_MOST];
+	CUlaunchConfig serial;
+
+	/* Invalid arguments are left for the driver to refuse. */
+	if (!config || !config->numAttrs || !config->attrs || !pdl_look(config))
+		return launch(config, function, params, extra);
+	if (config->numAttrs > ATTRIBUTES_MOST) {
+		log_once("a launch with %u attributes keeps its programmatic overlap: at most %d are looked at",
+			 config->numAttrs, ATTRIBUTES_MOST);
+		return launch(config, function, params, extra);
+	}
+	memcpy(attributes, config->attrs, config->numAttrs * sizeof(*attributes));
+	for (unsigned i = 0; i < config->numAttrs; i++)
+		if (is_overlap(&attributes[i]))
+			attributes[i].value.programmaticStreamSerializationAllowed = 0;
+	serial = *config;
+	serial.attrs = attributes;
+	stats_add(STAT_pdl_cleared, 1);
+	return launch(&serial, function, params, extra);
+}
+
+static bool has_programmatic_edge(CUgraph graph, size_t n)
+{
+	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
+	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
+	bool found = false;
+
+	if (nodes && edges && REAL(cuGraphGetEdges_v2)(graph, nodes, nodes + n, edges, &n) == CUDA_SUCCESS)
+		for (size_t i = 0; i < n && !found; i++)
+			found = edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+	free(nodes);
+	free(edges);
+	return found;
+}
+
+bool pdl_graph_overlaps(CUgraph graph)
+{
+	size_t n = 0;
+
+	/* A driver without edge data (before CUDA 12.3) has no programmatic edges. */
+	return real_has(HOOK_cuGraphGetEdges_v2) &&
+	       REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) == CUDA_SUCCESS && n &&
+	       has_programmatic_edge(graph, n);
 }
