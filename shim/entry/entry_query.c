@@ -4,7 +4,7 @@
  * differences.
  */
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/entry.h"
 #include "shim/base/log.h"
@@ -425,5 +425,6 @@ static CUresult serve_cuPointerSetAttribute(const void *value, CUpointer_attribu
 	return CUDA_SUCCESS;
 }
 
-#define HOOKS_OF HOOKS_QUERY
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_QUERY
+#include "shim/driver/hooks.def"

@@ -9,6 +9,7 @@
 #include "shim/driver/real.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/on_use.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 

@@ -21,7 +21,7 @@
 #ifndef SPILLWAY_GRAPH_PIN_H
 #define SPILLWAY_GRAPH_PIN_H
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 
 #include <cuda.h>
 #include <stdbool.h>

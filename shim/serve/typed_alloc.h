@@ -3,7 +3,7 @@
  * what its pools serve. The driver makes it, but a rule may deny it, limit it, or replace managed memory by pages of
  * the system. Only rules that name the api decide (policy.h); without one nothing is looked at here.
  *
- * No lock. Called with the scope of enter.h open.
+ * No lock. Called with the scope of process.h open.
  */
 #ifndef SPILLWAY_TYPED_ALLOC_H
 #define SPILLWAY_TYPED_ALLOC_H
