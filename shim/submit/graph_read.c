@@ -211,165 +211,100 @@ static void graph_read_name(struct reading *reading, CUdeviceptr value, size_t b
 
 /* ---- kernels ---- */
 
-static void name_word(struct reading *reading, const void *at)
+/* A parameter that is missing: such a node does not come from the driver. */
+static inline void name_word(void *argument, const char *at)
 {
+	struct reading *reading = argument;
 	uint64_t word;
 
+	reading->failed |= !at;
+	if (!at)
+		return;
 	memcpy(&word, at, sizeof(word));
 	graph_read_name(reading, word, 0);
-}
-
-/* Returns false if a parameter that the kernel takes is missing: such a node does not come from the driver. */
-static bool name_run(struct reading *reading, struct kernel_params_run run, void *const *params)
-{
-	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
-		if (run.words && (!params || !params[i]))
-			return false;
-		for (unsigned word = 0; word < run.words; word++)
-			name_word(reading, (const char *)params[i] + (size_t)word * run.step);
-	}
-	return true;
-}
-
-static bool name_params(struct reading *reading, CUfunction function, void *const *params)
-{
-	struct kernel_params layout;
-	struct kernel_params_run run;
-	bool good = true;
-
-	switch (kernel_params_get(function, &layout)) {
-	case KERNEL_PARAMS_KNOWN:
-		for (unsigned i = 0; good && i < layout.n; i++)
-			good = name_run(reading, layout.run[i], params);
-		return good;
-	case KERNEL_PARAMS_LONG:
-		for (unsigned i = 0; good && kernel_params_one(function, i, &run); i++)
-			good = name_run(reading, run, params);
-		return good;
-	default: /* KERNEL_PARAMS_UNKNOWN */
-		return false;
-	}
-}
-
-static bool name_buffer(struct reading *reading, void *const *extra)
-{
-	const char *buffer = NULL;
-	const size_t *bytes = NULL;
-
-	for (; extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
-		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
-			bytes = extra[1];
-		else
-			return false;
-	}
-	for (size_t at = 0; buffer && bytes && at + 8 <= *bytes; at += 8)
-		name_word(reading, buffer + at);
-	return buffer && bytes;
 }
 
 static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
 {
 	CUfunction function = p->func ? p->func : (CUfunction)p->kern;
+	const char *buffer;
+	size_t bytes;
 
 	graph_read_mix(reading, (uintptr_t)function);
-	return p->extra ? name_buffer(reading, p->extra) : name_params(reading, function, p->kernelParams);
+	if (!p->extra)
+		return kernel_params_each(function, p->kernelParams, name_word, reading);
+	if (!kernel_params_buffer(p->extra, &buffer, &bytes) || !buffer)
+		return false;
+	for (size_t at = 0; at + 8 <= bytes; at += 8)
+		name_word(reading, buffer + at);
+	return true;
 }
 
 /* ---- copies, sets, values ---- */
 
-/* Returns the bytes from the first to the last byte of rows in slices, or 0 (unknown) on overflow. */
-static size_t graph_read_reach(size_t pitch, size_t slice, size_t width, size_t height, size_t depth)
-{
-	size_t slices, rows, sum;
-
-	if (__builtin_mul_overflow(slice, depth - 1, &slices) || __builtin_mul_overflow(pitch, height - 1, &rows) ||
-	    __builtin_add_overflow(slices, rows, &sum) || __builtin_add_overflow(sum, width, &sum))
-		return 0;
-	return sum;
-}
-
 /*
- * One side of a copy. Host addresses are named too: that is harmless, and memory that the program declares as host
- * memory may be in a heap.
+ * Finds the range of one side of a copy; 0 bytes: its reach is unknown. Returns false for an array: the driver holds the
+ * memory of arrays, never a heap. Host addresses are named too: that is harmless, and memory that the program declares
+ * as host memory may be in a heap.
  */
-struct side {
-	CUmemorytype type;
-	const void *host;
-	CUdeviceptr device;
-	size_t x, y, z, pitch, height;
-};
-
-/* Computes where the side begins and how far it reaches; 0 bytes: unknown. Returns false if it is an array. */
-static bool range_of(const struct side *side, const CUDA_MEMCPY3D *copy, CUdeviceptr *ret_first, size_t *ret_bytes)
+static bool range_of(CUmemorytype type, const void *host, CUdeviceptr device, struct copy_extent_place place,
+		     const struct copy_extent *extent, CUdeviceptr *ret_first, size_t *ret_bytes)
 {
-	CUdeviceptr start = side->type == CU_MEMORYTYPE_HOST ? (uintptr_t)side->host : side->device;
-	size_t pitch = side->pitch ? side->pitch : side->x + copy->WidthInBytes;
-	size_t slice = pitch * (side->height ? side->height : side->y + copy->Height);
-
-	if (side->type == CU_MEMORYTYPE_ARRAY)
-		return false; /* the driver holds the memory of arrays, never a heap */
-	*ret_first = start + side->z * slice + side->y * pitch + side->x;
-	*ret_bytes = graph_read_reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth);
-	return true;
+	*ret_first = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device;
+	if (!copy_extent_range(*ret_first, &place, extent, ret_first, ret_bytes))
+		*ret_bytes = 0;
+	return type != CU_MEMORYTYPE_ARRAY;
 }
 
 /* What the host has written by the time of a launch, that copies: if it has no gaps, it is searched for pointers. */
 static void read_copy(struct reading *reading, const CUDA_MEMCPY3D *copy)
 {
-	struct side src = {copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
-			   copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
-	struct side dst = {copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
-			   copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
+	struct copy_extent extent = {copy->WidthInBytes, copy->Height, copy->Depth};
+	struct copy_extent_place src = {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight};
+	struct copy_extent_place dst = {copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch, copy->dstHeight};
 	CUdeviceptr from = 0, to;
 	size_t bytes = 0, to_bytes;
 
-	if (!copy->WidthInBytes || !copy->Height || !copy->Depth)
+	if (!extent.width || !extent.height || !extent.depth)
 		return;
-	if (range_of(&src, copy, &from, &bytes))
+	if (range_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice, src, &extent, &from, &bytes))
 		graph_read_name(reading, from, bytes);
-	if (!range_of(&dst, copy, &to, &to_bytes))
+	else
+		bytes = 0;
+	if (!range_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice, dst, &extent, &to, &to_bytes))
 		return;
-	bool run = bytes == copy->WidthInBytes * copy->Height * copy->Depth && to_bytes == bytes;
+	bool run = bytes == extent.width * extent.height * extent.depth && to_bytes == bytes;
 	name_copied(reading, to, to_bytes, run ? from : 0);
 }
 
 static void read_set(struct reading *reading, const CUDA_MEMSET_NODE_PARAMS_v2 *set)
 {
-	size_t row;
+	struct copy_extent_place place = {.pitch = set->pitch};
+	struct copy_extent extent = {.height = set->height, .depth = 1};
+	CUdeviceptr first = set->dst;
+	size_t bytes;
 
 	if (!set->width || !set->height)
 		return;
-	if (__builtin_mul_overflow(set->width, (size_t)set->elementSize, &row))
-		row = 0;
-	graph_read_name(reading, set->dst, row ? graph_read_reach(set->pitch, 0, row, set->height, 1) : 0);
+	if (__builtin_mul_overflow(set->width, (size_t)set->elementSize, &extent.width) ||
+	    !copy_extent_range(set->dst, &place, &extent, &first, &bytes))
+		bytes = 0;
+	graph_read_name(reading, first, bytes);
 }
 
 static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch)
 {
 	for (unsigned i = 0; i < batch->count; i++) {
-		const CUstreamBatchMemOpParams *op = &batch->paramArray[i];
+		CUdeviceptr address;
+		size_t bytes;
+		uint64_t word;
 
-		switch (op->operation) {
-		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-		case CU_STREAM_MEM_OP_WRITE_VALUE_32: /* the address has the same offset in both */
-			graph_read_name(reading, op->writeValue.address, 4);
-			break;
-		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			graph_read_name(reading, op->waitValue.address, 8);
-			break;
-		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			graph_read_name(reading, op->writeValue.address, 8);
-			/* If it is an address, what reads it there names nothing. */
-			graph_read_name(reading, op->writeValue.value64, 0);
-			break;
-		case CU_STREAM_MEM_OP_BARRIER:
-		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-			break;
-		default:
+		if (!memory_operation(&batch->paramArray[i], &address, &bytes, &word))
 			return false;
-		}
+		if (bytes)
+			graph_read_name(reading, address, bytes);
+		/* If it is an address, what reads it there names nothing. */
+		graph_read_name(reading, word, 0);
 	}
 	return true;
 }
