@@ -449,27 +449,3 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 	stats_add(STAT_pdl_cleared, 1);
 	return launch(&serial, function, params, extra);
 }
-
-static bool has_programmatic_edge(CUgraph graph, size_t n)
-{
-	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
-	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
-	bool found = false;
-
-	if (nodes && edges && REAL(cuGraphGetEdges_v2)(graph, nodes, nodes + n, edges, &n) == CUDA_SUCCESS)
-		for (size_t i = 0; i < n && !found; i++)
-			found = edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-	free(nodes);
-	free(edges);
-	return found;
-}
-
-bool pdl_graph_overlaps(CUgraph graph)
-{
-	size_t n = 0;
-
-	/* A driver without edge data (before CUDA 12.3) has no programmatic edges. */
-	return real_has(HOOK_cuGraphGetEdges_v2) &&
-	       REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) == CUDA_SUCCESS && n &&
-	       has_programmatic_edge(graph, n);
-}

@@ -189,10 +189,4 @@ typedef CUresult(CUDAAPI *pdl_launch_function)(const CUlaunchConfig *config, CUf
 CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CUfunction function, void **params,
 		    void **extra);
 
-/*
- * Returns true if kernels of the graph may overlap, because it has programmatic edges. Child graphs are not examined.
- * Queries the driver.
- */
-bool pdl_graph_overlaps(CUgraph graph);
-
 #endif
