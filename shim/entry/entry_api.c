@@ -10,7 +10,7 @@
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/sampler.h"
 #include "shim/lifecycle/lifecycle.h"

@@ -141,7 +141,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
 
 			/*
-			 * What lies before the pointer may have no memory, or no handle (on_use.h, block_unmapped.h).
+			 * What lies before the pointer may have no memory, or no handle (on_use.c, block_unmapped.h).
 			 */
 			if (!word && first < own) {
 				first++;

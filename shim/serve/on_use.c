@@ -3,7 +3,7 @@
 #include "shim/base/log.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/process/enter.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"

@@ -3,12 +3,12 @@
  * for its answer.
  */
 #include "shim/submit/channel.h"
+#include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/lock.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
-#include "shim/base/lazy_memory.h"
 #include "shim/submit/types.h"
 
 #include <sched.h>

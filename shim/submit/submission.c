@@ -13,7 +13,7 @@
 #include "shim/trace/trace.h"
 #include "shim/context/capture.h"
 #include "shim/base/array.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/device/peer.h"
 
 #include <errno.h>
