@@ -77,7 +77,7 @@ struct ledger_row {
 	union {
 		struct {
 			struct block *block; /* NULL: on_use */
-			bool on_use;         /* it is backed on use (heap/on_use.h) */
+			bool on_use;         /* it is backed on use (heap/on_use.c) */
 			uint64_t had;        /* with on_use: bytes of memory that it had when it was freed */
 			CUmemoryPool pool;   /* pool that the program thinks it is from, or NULL */
 			uint64_t pool_id;    /* number of our pool that counts it (pool.h); 0: none */

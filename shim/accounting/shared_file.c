@@ -1,8 +1,8 @@
 /* How a shared file is made, entered, changed, left and lost. See shared_file.h. */
 #include "shim/accounting/shared_file.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/libc.h"
+#include "shim/base/user_dir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "shim/spillway.h"
 
 #include "shim/base/autograd.h"
-#include "shim/base/caller_name.h"
+#include "shim/base/modules.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
@@ -14,7 +14,7 @@
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/sampler.h"

@@ -97,7 +97,7 @@ struct unit_state {
 	_Atomic uint8_t where; /* enum block_state_where, of the piece */
 	_Atomic bool to_host;  /* the program wants the block on the host; written under HEAP */
 	_Atomic bool keep;     /* copy of block.keep; written under HEAP */
-	_Atomic bool divided;  /* the block is divided (divided.c); written under HEAP */
+	_Atomic bool divided;  /* the block is divided (heap_divide); written under HEAP */
 	/*
 	 * of the block, or of the part of a divided one: the site for which it is counted (stats.h); see arena_site()
 	 */

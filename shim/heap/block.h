@@ -1,6 +1,6 @@
 /*
  * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program,
- * one slab, or one divided block (divided.c).
+ * one slab, or one divided block (heap_divide).
  *
  * A block is in use (by the program or as a slab), warm (free and still mapped, on the list of its length and on the
  * list by age), or stuck (the driver refused to unmap it; tried again at every trim). Chunks of a block in use may
@@ -12,85 +12,7 @@
 #ifndef SPILLWAY_BLOCK_H
 #define SPILLWAY_BLOCK_H
 
-#include "shim/heap/arena.h"
 #include "shim/heap/chunk.h"
-
-#include <stdatomic.h>
-
-struct slab;
-
-struct block {
-	uint32_t unit, units;         /* first unit and length */
-	uint32_t units_mapped;        /* less than `units` only while the block is built or taken down, or 0 if loose */
-	uint32_t units_gone;          /* units from the start that were taken down already */
-	uint64_t bytes[CHUNK_PLACES]; /* physical bytes by place */
-	struct chunk *chunks;         /* in the order of their addresses */
-	struct slab *slab;            /* the slab in this block, or NULL */
-	struct on_use *on_use; /* the allocation backed on use that it is a part of, whose address space it has */
-	enum chunk_kind kind;  /* kind of all its chunks */
-	uint32_t n_pins;       /* heap_pin() calls that have not ended */
-	bool stays;            /* pinned until it is freed; always set for fixed memory */
-	bool stays_beside;     /* pinned because of that while memory moves beside what runs */
-	bool elsewhere;        /* its address is kept where no submission names it (heap_stay_beside) */
-	bool left;             /* others may know its memory, or it is striped: it goes back to the driver when freed */
-	bool shared;           /* its chunks can be exported, and the program has asked for it (share.c) */
-	bool loose;            /* the program maps and unmaps it (block_unmapped.h); unmapped, it has no address */
-	bool whole;            /* must be one chunk */
-	bool placed;           /* loose: it was mapped at some time, so it may have contents */
-	bool open;             /* loose, mapped: its device has been granted access */
-	bool unreported;       /* loose, mapped in `fast`: pinned, for who knows how far pointers into it reach */
-	bool bounded;          /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
-	bool keep;     /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
-	bool to_host;  /* the program wants it on the host: pieces there stay, the rest is to follow */
-	void *divider; /* who divides it into parts (divided.c), or NULL */
-	bool unused;   /* divided: no part is in use, and the memory counts as idle */
-	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
-	uint32_t n_moving;                 /* its chunks that are moving (migration.h) */
-	bool given;                        /* freed while chunks of it are moving */
-	struct block *bin_next, *bin_prev; /* warm list of like length */
-	struct block *age_next, *age_prev; /* warm list by age, oldest last */
-};
-
-/* An allocation that is backed on use (on_use.c). Its parts are blocks, which have its address space. */
-struct on_use {
-	uint32_t unit, units;
-	uint32_t n_blocks; /* parts that are not taken down */
-	unsigned site;     /* that all of them count for */
-	bool keep;         /* as heap_on_use_reserve() got it */
-	bool freed;
-	struct on_use *next, **link; /* in the list of those that are not freed */
-};
-
-#define BLOCK_BINS 513 /* one list for each length up to 512 units (1 GiB), the last for all longer blocks */
-
-struct block_store {
-	struct arena arena;
-	struct chunk_store chunks;
-	bool moves;             /* memory migrates to where it is used, so where it is allocated matters little */
-	bool beside;            /* and beside what runs (heap_set_beside) */
-	unsigned most_units;    /* largest piece set by the user; 0: chosen by block_build.c, */
-	atomic_uint auto_units; /* up to this limit */
-	const _Atomic uint64_t *piece_budget; /* heap.h */
-	struct block *bin[BLOCK_BINS];
-	struct block *newest, *oldest;
-	struct block *stuck;
-	uint64_t warm_bytes[CHUNK_PLACES];
-	uint64_t unused_bytes[CHUNK_PLACES]; /* of unused divided blocks */
-	atomic_uint n_given;                 /* freed blocks with moving pieces */
-	atomic_uint n_awaited;               /* threads that wait for moving pieces to arrive */
-	/*
-	 * News for the mover, if it has asked for them: first units of pieces that came or went; `all`: some could not
-	 * be stored.
-	 */
-	struct {
-		bool wanted, all;
-		uint32_t *pieces;
-		uint32_t n, room;
-	} news;
-	/* Called when no warm block is left: gives up one empty slab; returns false if there is none. */
-	bool (*reclaim_more)(void *owner);
-	void *owner;
-};
 
 /*
  * Takes a block of at least `units` units, all mapped: a warm block that fits well, else one built from warm and new
@@ -101,8 +23,8 @@ struct block_store {
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused);
 /*
- * Returns whether movable memory of the host may be compound chunks (compound.h). Memory that others are to know must
- * have one handle (share.c).
+ * Returns whether movable memory of the host may be compound chunks. Memory that others are to know must
+ * have one handle (heap_share_begin).
  */
 static inline bool block_takes_parts(const struct block_store *store)
 {
@@ -136,8 +58,6 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
  */
 enum sw_status block_build_part(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
 				enum heap_from from, struct block **ret_block);
-/* Takes back such a count, and ends the allocation if it was freed and has no parts any more; and the second alone. */
-void block_part_gone(struct block_store *store, struct on_use *on_use);
 void block_parts_end(struct block_store *store, struct on_use *on_use);
 /*
  * Builds a block without an address and without mappings (block_unmapped.h). whole: of one chunk only. On failure no
@@ -157,16 +77,6 @@ void block_retry_refused(struct block_store *store);
 /* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 
-/* Put a free, completely mapped block on both lists of warm blocks, and take it off both. */
-void block_warm_add(struct block_store *store, struct block *block);
-void block_warm_remove(struct block_store *store, struct block *block);
-/*
- * Returns a warm block of about that length, or NULL. The block stays on the lists. what: where the block may be; from:
- * everything that the request would accept.
- */
-struct block *block_warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from what,
-			      enum heap_from from);
-
 /* Returns one chunk as block_take() gets them: warm, new, or in exchange for free chunks of other sizes. */
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk);
@@ -182,6 +92,15 @@ void block_tell_all(struct block_store *store, const struct block *block);
 static inline CUdeviceptr block_address(const struct block_store *store, const struct block *block)
 {
 	return arena_address(&store->arena, block->unit + block->units_gone);
+}
+/*
+ * Returns whether a piece starts here and its block is in use. A freed block has no words in the table, but its pieces
+ * stay mapped while it is warm.
+ */
+static inline bool block_has_piece(const struct arena *arena, uint32_t piece)
+{
+	return piece < arena->n_units && atomic_load(&arena->piece[piece]) == piece + 1 &&
+	       atomic_load(&arena->table[piece]) != 0;
 }
 static inline bool block_is_pinned(const struct block *block)
 {
@@ -223,5 +142,68 @@ uint64_t block_idle(const struct block_store *store, enum chunk_place place);
 /* Returns the bytes at a place that block_retry_refused() is to give back. */
 uint64_t block_refused(const struct block_store *store, enum chunk_place place);
 bool block_store_is_valid(const struct block_store *store);
+
+/* ---- slabs (small.c) ---- */
+
+/*
+ * Allocations of at most 1 MiB share slabs, so that the 2 MiB granularity of physical memory wastes little.
+ *
+ * A slab is a block of one unit, cut into slots of one size class. Classes are multiples of 512 bytes (cudaMalloc is
+ * known to align to 256; PyTorch and CuPy rely on 512) with four steps to each doubling, so at most a fifth of a slot
+ * is wasted. One empty slab of each class is kept until its memory is needed. Fixed memory has separate slabs. A slab
+ * that others know (block->left) is on no list: its free slots stay unused, and its block ends with its last
+ * allocation. Locking: the caller holds HEAP.
+ */
+
+unsigned small_class_of(size_t bytes);
+size_t small_class_bytes(unsigned size_class);
+
+/*
+ * As block_take(), for bytes <= SMALL_MOST. *ret_new: a slab was made for it. *ret_reused: no driver call was needed.
+ */
+enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, enum heap_from from,
+			  CUdeviceptr *ret_address, struct block **ret_block, bool *ret_new, bool *ret_reused);
+void small_give(struct small *small, struct block *block, CUdeviceptr address);
+/* Must be called when others get to know the memory of a slab; if the slab is empty, its block is gone then. */
+void small_leave(struct small *small, struct block *block);
+/* Gives the block of one empty slab back to the store; returns false if no slab is empty. */
+bool small_reclaim(struct small *small);
+/* Must be called before and after the block of a slab changes places, because slabs are listed by place. */
+void small_before_move(struct small *small, struct block *block);
+void small_after_move(struct small *small, struct block *block);
+bool small_is_valid(const struct small *small);
+
+/* ---- spares: chunks to which pieces move (spare.c) ---- */
+
+/* Gives the chunk an alias if it needs one. in_place: memory of the device needs none (migration.h). */
+enum sw_status spare_give_alias(struct chunk_store *store, struct chunk *chunk, bool in_place);
+/* The same on the host, or a compound one, if memory of the heap moves beside what runs. */
+struct chunk *spare_warm_host(struct heap *heap, unsigned units);
+/*
+ * Takes a warm chunk for a piece of the block that moves to the device (to: CHUNK_DEVICE) or away from it: to a peer
+ * while one lends memory, else to the host, and the other way round if the program wants the block on the host. Returns
+ * NULL if there is none, or if a peer has room for a new one.
+ */
+struct chunk *spare_find(struct heap *heap, const struct block *block, enum chunk_place to, unsigned units,
+			 bool in_place);
+
+/* ---- the heap as a whole ---- */
+
+/* Locking: takes HEAP. */
+void heap_enter(struct heap *heap);
+/* Tells what has changed: the heap's figures, gauges of bytes in use, budgets. Locking: drops HEAP. */
+void heap_leave(struct heap *heap);
+
+/*
+ * Gives idle memory beyond keep[] back to the driver; where ticks come (heap_tick), only what is owed to other
+ * processes. Locking: the caller holds HEAP.
+ */
+void heap_trim_to_keep(struct heap *heap);
+/* Initialises the lock and how much free memory is kept. */
+void heap_lock_init(struct heap *heap, const struct heap_config *config);
+/*
+ * Ends the pins that the program itself has made on an allocation that is being freed. Locking: the caller holds HEAP.
+ */
+void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr address);
 
 #endif

@@ -6,9 +6,14 @@
  * Growing builds a second block right behind the first, with all that may fail and be undone, and then joins it to the
  * first. No byte is copied, and the mover may be moving pieces of the first part meanwhile.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/driver/real.h"
+#include "shim/heap/block.h"
+#include "shim/heap/migration.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address)
 {
@@ -199,4 +204,133 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 		heap_trim_to_keep(heap);
 	heap_leave(heap);
 	return status;
+}
+
+/* ---- handing out chunks to other processes ---- */
+
+/*
+ * A block that is to be shared has been pinned, so its chunks stay the same;
+ * heap_share_begin() tries once to export each before the block counts as shared. The block is never reused afterwards
+ * (PIN_LEFT), so no other process sees the memory of a later allocation.
+ */
+
+static bool export_chunk(const struct chunk *chunk, int *ret_file)
+{
+	if (REAL(cuMemExportToShareableHandle)(ret_file, chunk->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) !=
+	    CUDA_SUCCESS)
+		return false;
+	fcntl(*ret_file, F_SETFD, FD_CLOEXEC);
+	return true;
+}
+
+enum sw_status heap_share_begin(struct heap *heap, CUdeviceptr base, uint64_t *ret_offset)
+{
+	enum sw_status status = SW_INVALID;
+
+	heap_enter(heap);
+	struct block *block = arena_block_at(&heap->store.arena, base);
+	if (block) {
+		status = SW_OK;
+		for (const struct chunk *chunk = block->shared ? NULL : block->chunks; chunk; chunk = chunk->next) {
+			int file;
+
+			if (!chunk->exportable || !export_chunk(chunk, &file)) {
+				status = SW_NOT_SUPPORTED;
+				break;
+			}
+			close(file);
+		}
+		block->shared = status == SW_OK;
+		*ret_offset = base - heap->store.arena.base - block->unit * (uint64_t)HEAP_UNIT;
+	}
+	heap_leave(heap);
+	return status;
+}
+
+enum sw_status heap_share(struct heap *heap, CUdeviceptr base, unsigned first, struct heap_share *ret_share)
+{
+	struct heap_share share = {0};
+	enum sw_status status = SW_OK;
+
+	heap_enter(heap);
+	struct block *block = arena_block_at(&heap->store.arena, base);
+	if (!block || !block->shared)
+		status = SW_INVALID;
+	for (const struct chunk *chunk = status == SW_OK ? block->chunks : NULL; chunk; chunk = chunk->next) {
+		if (share.n_all++ >= first && share.n < HEAP_SHARE_MOST && status == SW_OK) {
+			share.bytes[share.n] = chunk_bytes(chunk->units);
+			if (export_chunk(chunk, &share.file[share.n]))
+				share.n++;
+			else
+				status = SW_DRIVER;
+		}
+		share.bytes_all += chunk_bytes(chunk->units);
+	}
+	heap_leave(heap);
+	if (status == SW_OK)
+		*ret_share = share;
+	else
+		heap_share_end(&share);
+	return status;
+}
+
+void heap_share_end(struct heap_share *share)
+{
+	while (share->n)
+		close(share->file[--share->n]);
+}
+
+/* ---- pieces and news ---- */
+
+bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chunk_place *ret_place,
+		uint32_t *ret_block_unit)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	heap_enter(heap);
+	bool there = block_has_piece(arena, piece);
+	if (there) {
+		*ret_units = arena->states[piece].units_of_piece;
+		*ret_place = arena->states[piece].chunk->place;
+		*ret_block_unit = arena->states[piece].chunk->block->unit;
+	}
+	heap_leave(heap);
+	return there;
+}
+
+struct arena *heap_arena(struct heap *heap)
+{
+	return &heap->store.arena;
+}
+
+size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
+{
+	struct block_store *store = &heap->store;
+	size_t taken = 0;
+
+	heap_enter(heap);
+	*ret_all = store->news.all || !store->news.wanted;
+	store->news.wanted = true;
+	if (*ret_all) {
+		store->news.n = 0;
+	} else if (store->news.n) { /* if none was ever stored, `pieces` is NULL, which memcpy() must not be given */
+		taken = store->news.n < n ? store->news.n : n;
+		memcpy(ret, store->news.pieces, taken * sizeof(*ret));
+		store->news.n -= taken;
+		memmove(store->news.pieces, store->news.pieces + taken, store->news.n * sizeof(*ret));
+	}
+	store->news.all = false;
+	heap_leave(heap);
+	return taken;
+}
+
+void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	heap_enter(heap);
+	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++)
+		if (block_has_piece(arena, unit))
+			visit(argument, unit);
+	heap_leave(heap);
 }

@@ -6,10 +6,10 @@
  * A block that is not open has one pin, from the time when it is placed until it is opened.
  */
 #include "shim/heap/block_unmapped.h"
-#include "shim/heap/heap_internal.h"
-#include "shim/heap/map.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
+#include "shim/heap/block.h"
+#include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"
 
 _Static_assert(HEAP_WHOLE_MOST == CHUNK_MOST * HEAP_UNIT, "one chunk");

@@ -6,7 +6,6 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/heap/map.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>
@@ -489,4 +488,156 @@ void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep
 		for (enum chunk_kind kind = 0; kind < CHUNK_KINDS; kind++)
 			while (store->warm_bytes[place] > keep && chunk_release_warm(store, kind, place, units))
 				;
+}
+
+/* ---- compound chunks ---- */
+
+/* Returns whether the store has this many warm chunks of that length. */
+static bool has_warm(const struct chunk_store *store, unsigned units, unsigned n)
+{
+	const struct chunk *chunk = store->warm[CHUNK_MOVABLE][CHUNK_HOST][units];
+
+	while (chunk && n) {
+		chunk = chunk->next;
+		n--;
+	}
+	return n == 0;
+}
+
+unsigned compound_missing(const struct chunk_store *store, unsigned units)
+{
+	lock_assert_held(LOCK_HEAP);
+	if (units >= COMPOUND_PART_MOST && !has_warm(store, COMPOUND_PART_MOST, units / COMPOUND_PART_MOST))
+		return COMPOUND_PART_MOST;
+	for (unsigned part = COMPOUND_PART_MOST / 2; part; part /= 2)
+		if (units & part && !has_warm(store, part, 1))
+			return part;
+	return 0;
+}
+
+enum sw_status compound_build(struct chunk_store *store, unsigned units, compound_get_function *get, void *from,
+			      struct chunk **ret_chunk)
+{
+	struct chunk *compound = malloc(sizeof(*compound)), **tail;
+	enum sw_status status = SW_OK;
+
+	if (!compound)
+		return SW_NO_HOST_MEMORY;
+	*compound = (struct chunk){.units = (uint8_t)units, .place = CHUNK_HOST, .kind = CHUNK_MOVABLE};
+	tail = &compound->parts;
+	for (unsigned left = units; left; left -= (*tail)->units, tail = &(*tail)->next) {
+		status = get(from, compound_part(left), tail);
+		if (status != SW_OK)
+			break;
+	}
+	if (status == SW_OK)
+		*ret_chunk = compound;
+	else if (compound->parts)
+		chunk_put(store, compound);
+	else
+		free(compound);
+	return status;
+}
+
+static enum sw_status get_with_alias(void *from, unsigned units, struct chunk **ret_chunk)
+{
+	struct chunk_store *store = from;
+	struct chunk *chunk;
+	enum sw_status status = chunk_get(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
+
+	if (status != SW_OK)
+		return status;
+	status = chunk_give_alias(store, chunk);
+	if (status == SW_OK)
+		*ret_chunk = chunk;
+	else
+		chunk_put(store, chunk);
+	return status;
+}
+
+struct chunk *compound_take(struct chunk_store *store, unsigned units)
+{
+	struct chunk *chunk;
+
+	if (compound_part(units) == units || compound_missing(store, units))
+		return NULL;
+	return compound_build(store, units, get_with_alias, store, &chunk) == SW_OK ? chunk : NULL;
+}
+
+bool compound_has(const struct chunk *chunk, unsigned units)
+{
+	bool found = !chunk->parts && chunk->units == units;
+
+	for (const struct chunk *part = chunk->parts; part && !found; part = part->next)
+		found = part->units == units;
+	return found;
+}
+
+CUdeviceptr compound_at(const struct chunk *chunk, uint64_t at, uint64_t *ret_bytes)
+{
+	const struct chunk *part = chunk->parts;
+
+	while (part->next && at >= chunk_bytes(part->units)) {
+		at -= chunk_bytes(part->units);
+		part = part->next;
+	}
+	*ret_bytes = chunk_bytes(part->units) - at;
+	return part->alias + at;
+}
+
+/* ---- the driver's mapping calls, counted and timed ---- */
+
+static CUresult map_counted(CUresult result, enum histogram histogram, uint64_t begin)
+{
+	stats_time(histogram, begin);
+	stats_add(STAT_maps, 1);
+	return result;
+}
+
+CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle)
+{
+	uint64_t begin = clock_now();
+
+	return map_counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
+}
+
+static CUmemAccessDesc access_of(CUdevice device, bool allow)
+{
+	return (CUmemAccessDesc){
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+	    .flags = allow ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+	};
+}
+
+/* Appends to the first n descriptions; returns their new number. */
+static unsigned add_peers(CUmemAccessDesc *access, unsigned n, uint64_t peers, bool allow)
+{
+	for (; peers; peers &= peers - 1)
+		access[n++] = access_of(__builtin_ctzll(peers), allow);
+	return n;
+}
+
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers)
+{
+	CUmemAccessDesc access[65] = {access_of(device, true)};
+	uint64_t begin = clock_now();
+	unsigned n = add_peers(access, 1, peers, true);
+
+	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
+}
+
+CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow)
+{
+	CUmemAccessDesc access[64];
+	uint64_t begin = clock_now();
+	unsigned n = add_peers(access, 0, peers, allow);
+
+	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
+}
+
+CUresult map_remove(CUdeviceptr at, uint64_t bytes)
+{
+	uint64_t begin = clock_now();
+
+	return map_counted(REAL(cuMemUnmap)(at, bytes), HISTOGRAM_unmap_ns, begin);
 }

@@ -16,47 +16,7 @@
 #ifndef SPILLWAY_CHUNK_H
 #define SPILLWAY_CHUNK_H
 
-#include "shim/heap/heap.h"
-#include "shim/base/range.h"
-#include "shim/plan/piece_sizes.h"
-
-struct block;
-
-struct chunk {
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr alias; /* 0: none yet */
-	uint8_t units, place, kind;
-	uint8_t lender;  /* place is CHUNK_PEER: index into the store's lenders */
-	bool moving;     /* being migrated (migration.h) */
-	bool shut;       /* the alias is mapped without access, because the driver refused both access and unmapping */
-	bool exportable; /* was made to be exported as a file descriptor */
-	bool unbacked;   /* has no physical memory; place is CHUNK_HOST */
-	struct chunk *parts; /* of a compound chunk (compound.h), which has no handle and no alias itself; else NULL */
-	struct block *block; /* the block in which it is mapped; NULL while warm */
-	struct chunk *next;  /* next in its block, in the warm list or among the refused */
-};
-
-struct chunk_store {
-	CUdevice device;
-	unsigned n_lenders;
-	struct lender *lenders[HEAP_LENDERS];
-	const _Atomic uint64_t *peers; /* of heap_config */
-	bool usable[CHUNK_PLACES];
-	/* For device and host only; peers have theirs in `lenders`. */
-	CUmemLocation location[CHUNK_PLACES];
-	struct budget *budget[CHUNK_PLACES];
-	bool rdma, exportable; /* fixed chunks: what the device supports */
-	bool share;            /* movable chunks must be exportable, too */
-	/* time (ns) when the driver last had no device memory within the budget; 0: it has had some since */
-	_Atomic uint64_t full;
-	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
-	struct chunk *refused; /* dropped, but the driver has refused to release them */
-	/* warm chunks; all chunks that exist, made >= warm */
-	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES];
-	CUdeviceptr alias_base; /* 0 until the first chunk moves */
-	uint64_t alias_bytes;
-	struct range_set alias_units;
-};
+#include "shim/heap/types.h"
 
 static inline uint64_t chunk_bytes(unsigned units)
 {
@@ -129,5 +89,79 @@ bool chunk_release_warm(struct chunk_store *store, enum chunk_kind kind, enum ch
 bool chunk_release_one(struct chunk_store *store, enum chunk_place place, unsigned units);
 /* Frees the alias space. The store must hold no chunk any more. */
 void chunk_store_fini(struct chunk_store *store);
+
+/* ---- compound chunks ---- */
+
+/*
+ * A compound chunk is host memory that consists of several chunks of the host, its *parts*, each with its handle and
+ * alias. Their lengths are powers of two, so that they serve pieces of every length: host memory is pinned memory,
+ * which takes 0.2 s a GiB to make, and a chunk of its own serves one length alone. It is mapped by one call for each
+ * part. So they are made only where memory moves beside what runs, because what leaves there comes back before it has
+ * been mapped, as a rule (deferred_map.h). If the mode changes, those that exist remain.
+ *
+ * A compound chunk belongs to a piece, or to a migration. It is never warm: chunk_put() puts its parts into the store.
+ *
+ * Measured in the replay model, a GPT with sequences of another length in each step, at 1.5 times the budget, and 0.2
+ * ms for each MiB that is pinned: chunks of one length each pin 7.9 GiB, and the steps 10 to 19 take 122 ms, the first
+ * nine 264; with parts of up to 32 MiB 4.8 GiB, 107 and 222 ms; of up to 16 MiB 4.5 GiB, 107 and 213; nothing pinned
+ * 106 and 120.
+ */
+
+#define COMPOUND_PART_MOST 16 /* units: 32 MiB */
+
+/* Returns the length, in units, of the first part of what is so long; of a power of two up to the limit, all of it. */
+static inline unsigned compound_part(unsigned units)
+{
+	unsigned part = COMPOUND_PART_MOST;
+
+	while (part > units)
+		part /= 2;
+	return part;
+}
+
+/*
+ * Takes warm movable chunks of the host as one compound chunk of so many units. Returns NULL if some are missing, if an
+ * alias is, or if the length is that of a single part.
+ */
+struct chunk *compound_take(struct chunk_store *store, unsigned units);
+/* Gets a movable chunk of the host for a part; `next` of it is NULL. Stores nothing if it returns an error. */
+typedef enum sw_status compound_get_function(void *from, unsigned units, struct chunk **ret_chunk);
+/*
+ * Makes a compound chunk of so many units, each part of which it asks of `get` (from: its first argument). If one
+ * cannot be had, the others go back to the store, and the error is returned.
+ */
+enum sw_status compound_build(struct chunk_store *store, unsigned units, compound_get_function *get, void *from,
+			      struct chunk **ret_chunk);
+/* Returns the length of a part that is missing for a chunk of so many units; 0: none is. */
+unsigned compound_missing(const struct chunk_store *store, unsigned units);
+/*
+ * Returns whether the chunk is so long, or of a compound chunk a part: if the chunk is put back, one of that length is
+ * warm.
+ */
+bool compound_has(const struct chunk *chunk, unsigned units);
+/*
+ * Returns the address at which the mover reads or writes this byte of a compound chunk, and in *ret_bytes how many
+ * bytes follow there. Locking: none; the chunk must be moving, and the caller must be the mover.
+ */
+CUdeviceptr compound_at(const struct chunk *chunk, uint64_t at, uint64_t *ret_bytes);
+
+/* ---- the driver's mapping calls ---- */
+
+/*
+ * Calls that change mappings, counted and timed. They cost the mover more time than the bytes do
+ * (docs/facts.md, Mapping). Locking: the caller holds HEAP or no lock.
+ */
+
+/* Maps a whole chunk at an address. No device has access yet. */
+CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle);
+/*
+ * Grants access to the device and to the devices in the bits `peers`, in one call. Must never grant access to the host
+ * location: a mapping that is half device, half host, with such access makes real drivers crash (docs/facts.md, Host
+ * access).
+ */
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers);
+/* Grants access to the devices in the bits `peers`, or revokes it. */
+CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow);
+CUresult map_remove(CUdeviceptr at, uint64_t bytes);
 
 #endif

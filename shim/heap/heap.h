@@ -2,7 +2,7 @@
  * heap.h: the growable heap of one device, built on CUDA's virtual memory management (VMM).
  *
  * Address space is one large reservation (arena.h). Physical memory comes in chunks (chunk.h). A block is one
- * allocation of the program, or a slab of small ones (block.h, small.h). migration.h moves chunks, block_unmapped.h
+ * allocation of the program, or a slab of small ones (block.h). migration.h moves chunks, block_unmapped.h
  * serves memory that the program maps itself.
  *
  * Locking: the functions below take HEAP unless they say otherwise. Under HEAP the driver is called for VMM calls only,
@@ -126,7 +126,7 @@ void heap_keep(struct heap *heap, struct block *block);
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
 
 /*
- * Divided blocks (divided.c): large allocations that share a block, each a *part* of whole units, so that allocating
+ * Divided blocks (heap_divide): large allocations that share a block, each a *part* of whole units, so that allocating
  * and freeing changes no mapping. To submissions and to the mover it is one block. The heap knows where the parts are;
  * which part is used for what is up to the caller, the divider.
  *
@@ -196,7 +196,7 @@ enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base);
 bool heap_is_awaited(const struct heap *heap);
 
 /*
- * Memory for other processes (share.c).
+ * Memory for other processes (block_query.c).
  *
  * heap_share_begin() checks that the chunks of the block at `base` can be exported, and stores the offset of `base` in
  * what is exported. The caller must have pinned the block and must end the pin with PIN_LEFT. Returns INVALID if no
@@ -242,7 +242,7 @@ bool heap_is_copying(const struct heap *heap);
  */
 bool heap_is_full(const struct heap *heap);
 /*
- * Returns whether host memory is being pinned ahead of its use now (host_reserve.c), which is charged and not yet free.
+ * Returns whether host memory is being pinned ahead of its use now (spare.c), which is charged and not yet free.
  * Locking: none.
  */
 bool heap_is_filling_host_reserve(const struct heap *heap);
@@ -273,13 +273,13 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 /*
  * Stores where any range of bytes is. Returns false unless all of them are in one block in use, or in adjacent blocks
- * that the program has mapped itself (block_unmapped.h), or that are parts of one allocation (on_use.h). The answer
+ * that the program has mapped itself (block_unmapped.h), or that are parts of one allocation (on_use.c). The answer
  * stays true only while the blocks are pinned (heap_pin).
  */
 bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES]);
 /*
  * Moves the block to the host: pieces there stay, the others follow as soon as the mover can move them. Returns
- * NOT_SUPPORTED if it is a slab (small.h), if it must stay where it is, or if the heap has no host memory.
+ * NOT_SUPPORTED if it is a slab (block.h), if it must stay where it is, or if the heap has no host memory.
  */
 enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
 /*
@@ -289,7 +289,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
 enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_away);
 
 /*
- * Access of peers (peer_access.c). Each new mapping is opened to the devices in *config.peers at that moment.
+ * Access of peers (peers.c). Each new mapping is opened to the devices in *config.peers at that moment.
  *
  * heap_reach() must be called after a device was added to it: it opens the existing mappings, warm memory included.
  * Returns the driver's error, or NOT_READY if a moving piece did not arrive in time; what was opened by then stays
@@ -344,6 +344,57 @@ void heap_keep_host(struct heap *heap, uint64_t bytes);
  * memory that is owed to other processes of the user (quota.h) goes back in any case.
  */
 void heap_tick(struct heap *heap);
+
+/* ---- allocations backed on use ---- */
+
+/*
+ * Allocations that are backed on use (on_use.c). Such an allocation is address space at first. Memory is taken for
+ * parts of it when they are used, each time for a run of units that has none yet: that is a block of its own, which
+ * moves, is pinned and is counted as any other. What was never used costs nothing.
+ *
+ * Nothing is mapped where no memory was taken, so somebody must take it before the GPU gets there: serve/on_use.h does,
+ * by what submissions name.
+ */
+
+/*
+ * A kernel may be given where its memory ends, and go backwards, or a little before where it begins (submission.c):
+ * what lies this close to what a pointer of known reach means is taken as well.
+ */
+#define ON_USE_NEAR 512
+
+/*
+ * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if there is none. keep: as heap_keep(), for
+ * all parts.
+ */
+enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, CUdeviceptr *ret_address);
+/*
+ * Takes memory for what has none of the `bytes` bytes from ret_grant->address on, which may reach beyond the end of the
+ * allocation. Adds what it took to the grant. Returns NO_MEMORY if some of it has none then; what was taken stays, and
+ * the next call goes on from there. Returns INVALID if the address is in no such allocation. kind is not used: it is
+ * movable memory. The parameters are those of heap_alloc().
+ */
+enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				struct heap_grant *ret_grant);
+/*
+ * Narrows a range, which begins in an allocation, to what of it has no memory; round: and extends that to multiples of
+ * the size in which memory is best taken. Returns false if nothing is missing. Locking: none; another thread may take
+ * some at any time.
+ */
+bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *address, uint64_t *bytes);
+/*
+ * Stores the lowest address, from `from` on, at which an allocation begins that has not all its memory. Returns false
+ * if there is none.
+ */
+bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base, uint64_t *ret_bytes);
+/* Returns the bytes of the allocation that have no memory, rounded up to whole units. Locking: none. */
+uint64_t heap_on_use_left(const struct heap *heap, CUdeviceptr base);
+/* Adds up, by place, the bytes that it has; *ret_stays: any of them are pinned. Returns INVALID if there is none. */
+enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t ret_bytes[CHUNK_PLACES],
+				 bool *ret_stays);
+/* Counts moves of all its parts, also of those to come, for a site. Locking: takes HEAP. */
+void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site);
+/* Frees the allocation that begins there, and returns how many bytes of memory it had. Cannot fail. */
+uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base);
 
 bool heap_is_valid(struct heap *heap); /* checks every invariant of this room */
 

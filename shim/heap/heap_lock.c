@@ -7,9 +7,9 @@
  * again: with idle memory released at once, a fifth of its allocations used new chunks, and a step took 1.3 times as
  * long although everything fitted. Measured (H200).
  */
-#include "shim/base/clock.h"
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/accounting/quota.h"
+#include "shim/base/clock.h"
 #include "shim/stats/stats.h"
 
 /*
@@ -28,8 +28,6 @@ static const uint64_t most[CHUNK_PLACES] = {
 
 /* After so long without a tick, ticks have stopped: their thread has ended, or is not wanted (control: no). */
 #define TICKING_NS 3000000000u
-
-/* ---- the lock ---- */
 
 void heap_enter(struct heap *heap)
 {

@@ -3,48 +3,12 @@
  * went for the mover.
  */
 #include "shim/heap/migration.h"
-#include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
-#include "shim/heap/compound.h"
-#include "shim/heap/map.h"
-#include "shim/heap/spare.h"
 #include "shim/driver/real.h"
+#include "shim/heap/block.h"
+#include "shim/heap/chunk.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static struct block *block_of(struct heap *heap, uint32_t unit)
-{
-	const struct chunk *chunk = heap->store.arena.states[unit].chunk;
-
-	return chunk ? chunk->block : NULL;
-}
-
-/*
- * Returns whether a piece starts here and its block is in use. A freed block has no words in the table, but its pieces
- * stay mapped while it is warm.
- */
-static bool is_in_use(const struct arena *arena, uint32_t piece)
-{
-	return piece < arena->n_units && atomic_load(&arena->piece[piece]) == piece + 1 &&
-	       atomic_load(&arena->table[piece]) != 0;
-}
-
-bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chunk_place *ret_place,
-		uint32_t *ret_block_unit)
-{
-	const struct arena *arena = &heap->store.arena;
-
-	heap_enter(heap);
-	bool there = is_in_use(arena, piece);
-	if (there) {
-		*ret_units = arena->states[piece].units_of_piece;
-		*ret_place = arena->states[piece].chunk->place;
-		*ret_block_unit = block_of(heap, piece)->unit;
-	}
-	heap_leave(heap);
-	return there;
-}
 
 /* Returns the address at which the mover reads or writes the chunk. */
 static CUdeviceptr migration_side(const struct migration *transit, const struct chunk *chunk, bool in_place)
@@ -109,7 +73,7 @@ static bool may_go(const struct heap *heap, const struct chunk *chunk, enum chun
 static struct chunk *find_movable(const struct heap *heap, uint32_t piece, enum chunk_place to)
 {
 	const struct arena *arena = &heap->store.arena;
-	struct chunk *chunk = is_in_use(arena, piece) ? arena->states[piece].chunk : NULL;
+	struct chunk *chunk = block_has_piece(arena, piece) ? arena->states[piece].chunk : NULL;
 
 	return chunk && !chunk->moving && may_go(heap, chunk, to) ? chunk : NULL;
 }
@@ -445,43 +409,4 @@ bool heap_has_given(const struct heap *heap)
 bool heap_is_copying(const struct heap *heap)
 {
 	return atomic_load(&heap->taken_bytes) != 0;
-}
-
-/* ---- pieces and news ---- */
-
-struct arena *heap_arena(struct heap *heap)
-{
-	return &heap->store.arena;
-}
-
-size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
-{
-	struct block_store *store = &heap->store;
-	size_t taken = 0;
-
-	heap_enter(heap);
-	*ret_all = store->news.all || !store->news.wanted;
-	store->news.wanted = true;
-	if (*ret_all) {
-		store->news.n = 0;
-	} else if (store->news.n) { /* if none was ever stored, `pieces` is NULL, which memcpy() must not be given */
-		taken = store->news.n < n ? store->news.n : n;
-		memcpy(ret, store->news.pieces, taken * sizeof(*ret));
-		store->news.n -= taken;
-		memmove(store->news.pieces, store->news.pieces + taken, store->news.n * sizeof(*ret));
-	}
-	store->news.all = false;
-	heap_leave(heap);
-	return taken;
-}
-
-void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument)
-{
-	const struct arena *arena = &heap->store.arena;
-
-	heap_enter(heap);
-	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++)
-		if (is_in_use(arena, unit))
-			visit(argument, unit);
-	heap_leave(heap);
 }

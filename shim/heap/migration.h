@@ -26,7 +26,7 @@ struct migration {
 	/* one of them is CHUNK_DEVICE, except when memory leaves a peer for the host or another peer */
 	enum chunk_place from, to;
 	CUdeviceptr address; /* program's address */
-	/* see migration_at(); in place, the one on the device is `address`; 0: of a compound chunk (compound.h) */
+	/* see migration_at(); in place, the one on the device is `address`; 0: of a compound chunk (chunk.h) */
 	CUdeviceptr alias, spare_alias;
 	CUmemGenericAllocationHandle handle; /* of the old memory; 0: of a compound chunk */
 	struct chunk *chunk, *spare;         /* spare: NULL once exchanged */
@@ -122,7 +122,7 @@ CUresult migration_map(struct heap *heap, const struct migration *transit, bool 
 
 /*
  * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that
- * size lacks (compound.h). On the host it comes from a free block that has one, else from the budget, else in exchange
+ * size lacks (chunk.h). On the host it comes from a free block that has one, else from the budget, else in exchange
  * for warm memory of other sizes, which goes back to the driver. To be called when no spare was found. Making host
  * memory takes 0.2 s a GiB. Returns NO_MEMORY if there is no room.
  */

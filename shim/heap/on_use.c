@@ -1,10 +1,10 @@
 /*
- * Allocations that are backed on use (on_use.h). Their parts are blocks without address space of their own: it belongs
+ * Allocations that are backed on use. Their parts are blocks without address space of their own: it belongs
  * to the allocation, and goes back as it was taken, in one range, when the allocation was freed and its last part was
  * taken down. That may be later: a piece may be moving, or the driver may refuse to unmap.
  */
-#include "shim/heap/on_use.h"
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
+#include "shim/heap/heap.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 

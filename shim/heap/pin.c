@@ -8,7 +8,7 @@
  *
  * Pins that will end are counted. A permanent pin is a flag, so that any number of them cannot overflow.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Slabs (small.h): size classes, lists of slabs with free slots, and the bit map of each slab. */
-#include "shim/heap/small.h"
+/* Slabs (block.h): size classes, lists of slabs with free slots, and the bit map of each slab. */
+#include "shim/heap/block.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>

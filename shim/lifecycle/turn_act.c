@@ -7,6 +7,7 @@
 #include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/channel.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/arguments.h"
 #include "shim/trace/trace.h"

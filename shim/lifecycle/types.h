@@ -6,7 +6,7 @@
 #define SPILLWAY_LIFECYCLE_TYPES_H
 
 #include "shim/accounting/gpu_account.h"
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
 #include "shim/plan/gpu_share.h"
 #include "shim/plan/leave_moment.h"

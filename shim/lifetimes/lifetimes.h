@@ -99,7 +99,7 @@ void lifetimes_distrust_all(void);
 /* The program has reserved the address space that begins here. lifetimes may be NULL. */
 void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address);
 /*
- * An allocation in this range of whole units is backed on use (heap/on_use.h): from now on births say how far pointers
+ * An allocation in this range of whole units is backed on use (heap/on_use.c): from now on births say how far pointers
  * reach into it (lifetimes_reach), whoever reports them; until lifetimes_freed(). `bytes` were requested. lifetimes may
  * be NULL. The caller must not run two calls at once.
  */
@@ -188,7 +188,7 @@ struct live_map *lifetimes_map(struct lifetimes *lifetimes);
  * Births are written by the thread that reports them, at once. Who may use a range knows its address, so its birth
  * happened before, and no later birth can meet the range while it is alive.
  *
- * Of allocations that are backed on use (heap/on_use.h) more must be known: whether something that is alive was born at
+ * Of allocations that are backed on use (heap/on_use.c) more must be known: whether something that is alive was born at
  * an address at all, also within a unit. While such a range is *watched*, a bit for each 512 bytes says so, which a
  * death takes back; ranges count in whole such steps.
  *

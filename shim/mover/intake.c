@@ -3,7 +3,7 @@
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/graph_read.h"
+#include "shim/submit/graph.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
@@ -141,7 +141,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
 
 			/*
-			 * What lies before the pointer may have no memory, or no handle (on_use.h, block_unmapped.h).
+			 * What lies before the pointer may have no memory, or no handle (on_use.c, block_unmapped.h).
 			 */
 			if (!word && first < own) {
 				first++;

@@ -65,7 +65,7 @@ void link_close(struct engine *engine);
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
 /*
  * Returns how many bytes of the piece can be copied at once from byte `at` on, at most `most`, and their addresses in
- * the old memory and in the new: compound chunks consist of parts (shim/heap/compound.h).
+ * the old memory and in the new: compound chunks consist of parts (shim/heap/chunk.h).
  */
 uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_old,
 		   CUdeviceptr *ret_new);

@@ -9,8 +9,8 @@
  * to the host (a change takes 0.56 ms beside such copies, 0.03 beside those to the device), those of a pair use the
  * other one (0.03 and 0.56).
  */
-#include "shim/heap/map.h"
 #include "shim/driver/real.h"
+#include "shim/heap/chunk.h"
 #include "shim/mover/mover_internal.h"
 
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * any, so that the range before a byte is found in a few steps, however long it is. Nodes come from a table that is
  * reserved address space, of which only what is used becomes memory: nothing is allocated by a birth.
  */
+#include "shim/base/array.h"
 #include "shim/plan/live_map_internal.h"
-#include "shim/base/lazy_memory.h"
 
 #include <stdlib.h>
 

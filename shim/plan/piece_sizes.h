@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* Larger allocations are blocks of their own, others share slabs (heap/small.h). */
+/* Larger allocations are blocks of their own, others share slabs (heap/small.c). */
 #define SMALL_MOST ((uint64_t)1 << 20)
 
 /*

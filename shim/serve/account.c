@@ -11,7 +11,7 @@
 #include "shim/device/sizes.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/process/process.h"
 #include "shim/serve/control.h"
 #include "shim/serve/types.h"
@@ -19,7 +19,6 @@
 #include "shim/trace/trace.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
-#include "shim/heap/heap.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,7 +12,7 @@
 #include "shim/base/log.h"
 #include "shim/serve/control.h"
 #include "shim/process/process.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/serve/segments.h"
 #include "shim/device/admission.h"
 #include "shim/device/pool.h"

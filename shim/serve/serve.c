@@ -10,7 +10,7 @@
 #include "shim/faults/faults.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
-#include "shim/heap/small.h"
+#include "shim/plan/piece_sizes.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/serve/on_use.h"
 #include "shim/serve/oom_retry.h"

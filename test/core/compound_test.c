@@ -2,8 +2,8 @@
  * compound_test.c: host memory of several parts, for pieces that move beside what runs. No mover: the test moves the
  * pieces itself, and copies between the addresses that it would copy between.
  */
-#include "shim/heap/compound.h"
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/chunk.h"
+#include "shim/heap/block.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 

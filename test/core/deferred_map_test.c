@@ -2,7 +2,7 @@
  * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits, and
  * how they are fetched. There is no mover's thread: the test calls its parts itself.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/mover/mover_internal.h"
 #include "test/core/core.h"
 

@@ -5,7 +5,7 @@
 #include "test/core/core.h"
 
 #include "shim/base/clock.h"
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 
 #define KEEP  (16 * MIB)
 #define BLOCK (32 * MIB)

@@ -4,7 +4,7 @@
  * the address space with it, also while a piece of it moves.
  */
 #include "shim/heap/migration.h"
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/stats/stats.h"
 #include "test/core/core.h"
 

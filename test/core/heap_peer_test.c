@@ -2,7 +2,7 @@
  * heap_peer_test.c: memory that other devices lend (spill.peers): when it is used, how much of it, and that what moves
  * goes there first. Devices 1 and 2 lend; what they have of their own is charged.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 

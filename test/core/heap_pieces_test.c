@@ -2,7 +2,7 @@
  * What blocks are made of: few large pieces, since a change of a mapping costs the same whatever its size; and what is
  * given up to make a piece of another size.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 #include "test/test.h"

@@ -3,7 +3,7 @@
  * not of what it had before something moved. And memory that others know gets no next owner, whatever the driver
  * refuses.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 

@@ -2,7 +2,7 @@
  * migrate_test.c: moves that are taken back, and mappings that the driver refuses. There is no mover's thread: the test
  * calls its parts itself. Where copies of the simulated GPU pause, the test decides when they go on.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/mover/mover_internal.h"
 #include "test/core/core.h"
 

@@ -4,7 +4,7 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/heap/on_use.h"
+#include "shim/heap/heap.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
 

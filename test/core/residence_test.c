@@ -2,7 +2,7 @@
  * residence_test.c: where the memory of a device is when the user and turns ask for different things, one after the
  * other: what shim/plan/residence.h has in its table.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
 #include "shim/mover/spill.h"

@@ -10,7 +10,7 @@
 
 #include "shim/device/device.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"

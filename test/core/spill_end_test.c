@@ -2,7 +2,7 @@
  * spill_end_test.c: the end of the process while memory is in between. What has to be waited for is told by how often
  * the mover is asked to stop, not by time.
  */
-#include "shim/heap/heap_internal.h"
+#include "shim/heap/block.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
 #include "shim/mover/spill.h"

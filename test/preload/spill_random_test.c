@@ -135,7 +135,7 @@ TEST(every_byte_is_right_of_memory_that_is_taken_on_use)
 }
 
 /*
- * Each block is one piece, of its own length: in `fast` host memory consists of several parts (shim/heap/compound.h).
+ * Each block is one piece, of its own length: in `fast` host memory consists of several parts (shim/heap/chunk.h).
  */
 TEST(every_byte_is_right_of_pieces_of_many_lengths)
 {

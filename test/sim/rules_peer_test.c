@@ -231,7 +231,7 @@ static CUresult close_to_peer(void *at)
 	return cu.cuMemSetAccess(*(CUdeviceptr *)at, CHUNK, &desc, 1);
 }
 
-/* What peer_access.c builds on. The kernel of the owner reads the memory all the time, and writes to it at last. */
+/* What peers.c builds on. The kernel of the owner reads the memory all the time, and writes to it at last. */
 TEST(access_of_a_peer_changes_under_kernels_of_the_owner)
 {
 	static const struct {

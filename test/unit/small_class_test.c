@@ -1,5 +1,5 @@
 /* small_class_test.c: the size classes of small allocations, for every size there is. */
-#include "shim/heap/small.h"
+#include "shim/heap/block.h"
 #include "test/test.h"
 
 TEST(classes_rise_and_are_multiples_of_512)

@@ -1,6 +1,6 @@
 /*
  * replay_job.h: a model as the library would handle it under one policy and one budget: which allocations are heap
- * memory, into which pieces they are cut (shim/heap/block_build.c), and which pieces each submission names
+ * memory, into which pieces they are cut (shim/heap/block.c), and which pieces each submission names
  * (shim/mover/intake.c).
  *
  * Pieces are numbered from 0. The numbers of a freed block are reused by a later block of the same length, because the

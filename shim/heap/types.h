@@ -1,0 +1,179 @@
+/*
+ * types.h: what this room keeps. Other rooms know only what heap.h, arena.h and migration.h say.
+ *
+ * Each field is guarded by HEAP unless its comment says otherwise; an _Atomic one is written under HEAP and may be read
+ * without it.
+ */
+#ifndef SPILLWAY_HEAP_TYPES_H
+#define SPILLWAY_HEAP_TYPES_H
+
+#include "shim/base/range.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/heap.h"
+#include "shim/plan/piece_sizes.h"
+
+#include <stdatomic.h>
+
+struct slab; /* small.c */
+
+/*
+ * A chunk is one physical allocation (cuMemCreate), or a compound one of several (chunk.h). Owner: the block that has
+ * it, from chunk_get() to chunk_put(); otherwise it is warm or refused in the store, still charged to its budget.
+ */
+struct chunk {
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr alias; /* 0: none yet */
+	uint8_t units, place, kind;
+	uint8_t lender;  /* place is CHUNK_PEER: index into the store's lenders */
+	bool moving;     /* being migrated (migration.h) */
+	bool shut;       /* the alias is mapped without access, because the driver refused both access and unmapping */
+	bool exportable; /* was made to be exported as a file descriptor */
+	bool unbacked;   /* has no physical memory; place is CHUNK_HOST */
+	struct chunk *parts; /* of a compound chunk (chunk.h), which has no handle and no alias itself; else NULL */
+	struct block *block; /* the block in which it is mapped; NULL while warm */
+	struct chunk *next;  /* next in its block, in the warm list or among the refused */
+};
+
+/* The chunks of a heap: those that no block has, and what they are charged to. */
+struct chunk_store {
+	CUdevice device;
+	unsigned n_lenders;
+	struct lender *lenders[HEAP_LENDERS];
+	const _Atomic uint64_t *peers; /* of heap_config */
+	bool usable[CHUNK_PLACES];
+	/* For device and host only; peers have theirs in `lenders`. */
+	CUmemLocation location[CHUNK_PLACES];
+	struct budget *budget[CHUNK_PLACES];
+	bool rdma, exportable; /* fixed chunks: what the device supports */
+	bool share;            /* movable chunks must be exportable, too */
+	/* time (ns) when the driver last had no device memory within the budget; 0: it has had some since */
+	_Atomic uint64_t full;
+	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
+	struct chunk *refused; /* dropped, but the driver has refused to release them */
+	/* warm chunks; all chunks that exist, made >= warm */
+	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES];
+	CUdeviceptr alias_base; /* 0 until the first chunk moves */
+	uint64_t alias_bytes;
+	struct range_set alias_units;
+};
+
+/*
+ * A block is a run of address space with chunks mapped all along it (block.h). Owner: the caller of block_take() until
+ * block_give(), then the block_store.
+ */
+struct block {
+	uint32_t unit, units;         /* first unit and length */
+	uint32_t units_mapped;        /* less than `units` only while the block is built or taken down, or 0 if loose */
+	uint32_t units_gone;          /* units from the start that were taken down already */
+	uint64_t bytes[CHUNK_PLACES]; /* physical bytes by place */
+	struct chunk *chunks;         /* in the order of their addresses */
+	struct slab *slab;            /* the slab in this block, or NULL */
+	struct on_use *on_use; /* the allocation backed on use that it is a part of, whose address space it has */
+	enum chunk_kind kind;  /* kind of all its chunks */
+	uint32_t n_pins;       /* heap_pin() calls that have not ended */
+	bool stays;            /* pinned until it is freed; always set for fixed memory */
+	bool stays_beside;     /* pinned because of that while memory moves beside what runs */
+	bool elsewhere;        /* its address is kept where no submission names it (heap_stay_beside) */
+	bool left;             /* others may know its memory, or it is striped: it goes back to the driver when freed */
+	bool shared;           /* its chunks can be exported, and the program has asked for it (heap_share_begin) */
+	bool loose;            /* the program maps and unmaps it (block_unmapped.h); unmapped, it has no address */
+	bool whole;            /* must be one chunk */
+	bool placed;           /* loose: it was mapped at some time, so it may have contents */
+	bool open;             /* loose, mapped: its device has been granted access */
+	bool unreported;       /* loose, mapped in `fast`: pinned, for who knows how far pointers into it reach */
+	bool bounded;          /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
+	bool keep;     /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
+	bool to_host;  /* the program wants it on the host: pieces there stay, the rest is to follow */
+	void *divider; /* who divides it into parts (heap_divide), or NULL */
+	bool unused;   /* divided: no part is in use, and the memory counts as idle */
+	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
+	uint32_t n_moving;                 /* its chunks that are moving (migration.h) */
+	bool given;                        /* freed while chunks of it are moving */
+	struct block *bin_next, *bin_prev; /* warm list of like length */
+	struct block *age_next, *age_prev; /* warm list by age, oldest last */
+};
+
+/* An allocation that is backed on use (on_use.c). Its parts are blocks, which have its address space. */
+struct on_use {
+	uint32_t unit, units;
+	uint32_t n_blocks; /* parts that are not taken down */
+	unsigned site;     /* that all of them count for */
+	bool keep;         /* as heap_on_use_reserve() got it */
+	bool freed;
+	struct on_use *next, **link; /* in the list of those that are not freed */
+};
+
+/* The blocks of a heap: warm and stuck ones, and how new ones are made. */
+#define BLOCK_BINS 513 /* one list for each length up to 512 units (1 GiB), the last for all longer blocks */
+
+struct block_store {
+	struct arena arena;
+	struct chunk_store chunks;
+	bool moves;             /* memory migrates to where it is used, so where it is allocated matters little */
+	bool beside;            /* and beside what runs (heap_set_beside) */
+	unsigned most_units;    /* largest piece set by the user; 0: chosen by block.c, */
+	atomic_uint auto_units; /* up to this limit */
+	const _Atomic uint64_t *piece_budget; /* heap.h */
+	struct block *bin[BLOCK_BINS];
+	struct block *newest, *oldest;
+	struct block *stuck;
+	uint64_t warm_bytes[CHUNK_PLACES];
+	uint64_t unused_bytes[CHUNK_PLACES]; /* of unused divided blocks */
+	atomic_uint n_given;                 /* freed blocks with moving pieces */
+	atomic_uint n_awaited;               /* threads that wait for moving pieces to arrive */
+	/*
+	 * News for the mover, if it has asked for them: first units of pieces that came or went; `all`: some could not
+	 * be stored.
+	 */
+	struct {
+		bool wanted, all;
+		uint32_t *pieces;
+		uint32_t n, room;
+	} news;
+	/* Called when no warm block is left: gives up one empty slab; returns false if there is none. */
+	bool (*reclaim_more)(void *owner);
+	void *owner;
+};
+
+/* The slabs of a heap that have a free slot (small.c). */
+#define SMALL_CLASSES 40
+
+struct small {
+	struct block_store *store;
+	/* slabs with a free slot; device memory is tried first */
+	struct slab *partial[CHUNK_KINDS][SMALL_CLASSES][CHUNK_PLACES];
+	struct slab *empty[CHUNK_KINDS][SMALL_CLASSES]; /* at most one of each class, not on `partial` */
+	uint64_t empty_bytes[CHUNK_PLACES];
+};
+
+/*
+ * What a heap holds at each place, in bytes, as it was when HEAP was last dropped. Written under HEAP where that has
+ * changed, read without it.
+ */
+struct heap_figures {
+	_Atomic uint64_t free[CHUNK_PLACES];   /* in warm blocks and warm chunks */
+	_Atomic uint64_t idle[CHUNK_PLACES];   /* with empty slabs and unused divided blocks */
+	_Atomic uint64_t in_use[CHUNK_PLACES]; /* all the rest */
+};
+
+/* One device's heap. */
+struct heap {
+	struct lock lock;
+	struct block_store store;
+	struct small small;
+	struct on_use *on_use;        /* on_use.c */
+	_Atomic bool no_peers;        /* evictions go to the host only (heap_lend) */
+	_Atomic unsigned n_stocking;  /* threads that pin host memory for spare.c */
+	_Atomic uint64_t taken_bytes; /* of spares that are not exchanged yet (migration.c) */
+	struct chunk *left;           /* spares that the driver may still write to: never reused. Under HEAP */
+	uint64_t keep[CHUNK_PLACES];
+	uint64_t ahead; /* host memory that is kept pinned for what lies on the device (spare.c) */
+	/* fields of heap_lock.c */
+	bool at_once[CHUNK_PLACES];   /* idle memory goes back at once, even if it was in use lately */
+	uint64_t least[CHUNK_PLACES]; /* minimum of idle bytes in the present span of ticks */
+	unsigned ticks[CHUNK_PLACES]; /* ticks in the present span */
+	uint64_t ticked;              /* time of the last tick, ns; 0: none yet */
+	struct heap_figures figures;
+};
+
+#endif
