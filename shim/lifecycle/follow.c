@@ -8,7 +8,6 @@
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"
 #include "shim/context/context.h"
-#include "shim/device/admission.h"
 #include "shim/device/device.h"
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle_state.h"
