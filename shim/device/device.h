@@ -11,7 +11,7 @@
 #include "policy/policy.h"
 #include "shim/accounting/budget.h"
 #include "shim/accounting/gpu_account.h"
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/heap/heap.h"
 
 #include <cuda.h>

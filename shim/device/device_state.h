@@ -8,7 +8,7 @@
 #ifndef SPILLWAY_DEVICE_STATE_H
 #define SPILLWAY_DEVICE_STATE_H
 
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 

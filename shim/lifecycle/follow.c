@@ -5,8 +5,8 @@
  */
 #include "shim/lifecycle/follow.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/log.h"
+#include "shim/base/user_dir.h"
 #include "shim/context/context.h"
 #include "shim/device/admission.h"
 #include "shim/device/device.h"

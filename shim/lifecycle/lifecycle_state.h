@@ -5,7 +5,7 @@
 #define SPILLWAY_LIFECYCLE_STATE_H
 
 #include "shim/accounting/gpu_account.h"
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
 #include "shim/plan/governor.h"
 #include "shim/plan/gpu_turn.h"

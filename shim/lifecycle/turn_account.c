@@ -2,7 +2,6 @@
 #include "shim/lifecycle/turn_account.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"

@@ -1,6 +1,6 @@
 /* The map of what is alive. */
 #include "shim/plan/live_map.h"
-#include "shim/base/lazy_memory.h"
+#include "shim/base/array.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #define SPILLWAY_SERVE_TYPES_H
 
 #include "policy/policy.h"
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 #include "shim/serve/control.h"

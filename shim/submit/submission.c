@@ -9,7 +9,7 @@
 #include "shim/accounting/ledger.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/submit/completion.h"
-#include "shim/submit/graph_read.h"
+#include "shim/submit/graph.h"
 #include "shim/trace/trace.h"
 #include "shim/context/capture.h"
 #include "shim/base/array.h"
