@@ -6,7 +6,7 @@
 #include "shim/base/user_dir.h"
 #include "shim/device/device.h"
 #include "shim/device/sizes.h"
-#include "shim/plan/gpu_share.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 
 #include <pthread.h>
