@@ -4,7 +4,7 @@
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 #include "shim/device/device.h"
-#include "shim/plan/gpu_share.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 
 #include <pthread.h>

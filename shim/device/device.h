@@ -35,7 +35,7 @@ struct device {
 	uint64_t pools_charged;     /* bytes charged for its pools and graphs; under POOL */
 	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (pool.h) */
 	uint64_t pools_trimmed;     /* ns: when pools last gave back unused memory; under POOL */
-	_Atomic bool follows;       /* the budget follows what is free (live_budget.h); written under START */
+	_Atomic bool follows;       /* the budget follows what is free (gpu_turn.h); written under START */
 	_Atomic bool budget_known;  /* the policy's budget has been set; under START */
 	_Atomic uint64_t own_limit; /* the budget by policy, or as changed since, whatever others have */
 	/* What the processes that share the device may have together (device.total); 0: it is not shared. */

@@ -14,7 +14,7 @@
 #include "shim/lifecycle/turn.h"
 #include "shim/lifecycle/turn_act.h"
 #include "shim/mover/spill.h"
-#include "shim/plan/gpu_share.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
