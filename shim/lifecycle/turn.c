@@ -12,7 +12,7 @@
 #include "shim/device/device.h"
 #include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
-#include "shim/plan/gpu_share.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
