@@ -140,7 +140,7 @@ static bool is_any_unmapped(const struct submission *use)
 
 /*
  * Voids the discards of the blocks that the submission names. This must happen before it is inside the driver
- * (discard.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
+ * (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
  */
 static void admit_undiscard(struct submission *use)
 {
@@ -373,7 +373,7 @@ static uint64_t admit_owners(const struct submission *use)
 
 /*
  * Returns the devices (bits) whose quiesce need not wait for this submission, nor it for them (struct
- * submission_stripe). None if there are tickets, because a quiesce then happens only by order (quiesce_orders.c).
+ * submission_stripe). None if there are tickets, because a quiesce then happens only by order (orders.c).
  */
 static uint64_t admit_apart(const struct submission *use, uint32_t state)
 {
