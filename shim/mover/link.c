@@ -101,7 +101,7 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
  * the old memory and in the new: compound chunks consist of parts (shim/heap/chunk.h).
  */
 static uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_old,
-		   CUdeviceptr *ret_new)
+			  CUdeviceptr *ret_new)
 {
 	uint64_t old_bytes, new_bytes;
 
@@ -331,7 +331,7 @@ struct bench {
 	const struct migration *transit;
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
-	uint64_t until;          /* ns: end of the measurement */
+	uint64_t until;                   /* ns: end of the measurement */
 	bool copies[PTE_CONTENTION_WAYS]; /* copies of the measurement may be in flight */
 };
 

@@ -411,7 +411,7 @@ static void unit_add(const struct engine *engine, const struct live_map *map, ui
  * of their block. Returns how many.
  */
 static unsigned move_lines(const struct engine *engine, uint32_t piece, uint32_t units, unsigned site,
-		    struct stats_part ret_parts[MOVE_LINES])
+			   struct stats_part ret_parts[MOVE_LINES])
 {
 	struct by_line by_line = {.n = 0};
 
