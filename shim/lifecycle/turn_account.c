@@ -9,7 +9,7 @@
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
-#include "shim/plan/gpu_share.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 #include "shim/submit/submission.h"
 
