@@ -162,7 +162,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
  * checked before any of it is done. A batch has no order, so the order in which its parts are done does not matter.
  *
  * A prefetch of heap memory does nothing, as with a single one. A discard takes effect in stream order, as CUDA
- * defines it: it is a submission like any other, which gives the driver nothing; discard.c describes the rest. An
+ * defines it: it is a submission like any other, which gives the driver nothing; alive.c describes the rest. An
  * earlier discard of the same block is then void. While a capture is open nothing is discarded: the graph would need
  * the contents until it is launched.
  *
