@@ -363,7 +363,7 @@ unsigned ledger_n_sync_memops(void)
 	return atomic_load_explicit(&ledger.n_sync_memops, memory_order_relaxed);
 }
 
-static bool add_ref(uint64_t handle, unsigned maps)
+bool ledger_handle_ref(uint64_t handle, bool maps)
 {
 	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
@@ -375,7 +375,7 @@ static bool add_ref(uint64_t handle, unsigned maps)
 	return row != NULL;
 }
 
-static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gone)
+bool ledger_handle_unref(uint64_t handle, bool maps, struct ledger_row **ret_gone)
 {
 	*ret_gone = NULL;
 	lock_take(&ledger.lock);
@@ -390,16 +390,6 @@ static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gon
 	return has;
 }
 
-bool ledger_handle_ref(uint64_t handle)
-{
-	return add_ref(handle, 0);
-}
-
-bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
-{
-	return drop_ref(handle, 0, ret_gone);
-}
-
 bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 {
 	lock_take(&ledger.lock);
@@ -411,16 +401,6 @@ bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 	}
 	lock_drop(&ledger.lock);
 	return ours;
-}
-
-bool ledger_handle_map(uint64_t handle)
-{
-	return add_ref(handle, 1);
-}
-
-bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone)
-{
-	return drop_ref(handle, 1, ret_gone);
 }
 
 size_t ledger_n_rows(void)

@@ -143,7 +143,7 @@ static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 		return vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	/* The reference is dropped from the ledger before the driver may give the handle to another thread. */
 	struct ledger_row *row;
-	bool known = ledger_handle_unref(handle, &row);
+	bool known = ledger_handle_unref(handle, false, &row);
 	CUresult result = CUDA_SUCCESS;
 	if (!vmm_is_handle(handle))
 		result = REAL(cuMemRelease)(handle);
@@ -155,7 +155,7 @@ static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 		row->handle.refs = 1;
 		ledger_commit(row);
 	} else if (known) {
-		ledger_handle_ref(handle);
+		ledger_handle_ref(handle, false);
 	}
 	return enter_leave(&scope, result);
 }
@@ -169,7 +169,8 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 {
 	CUmemAllocationProp prop;
 
-	if (ledger_handle_ref(handle) || REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
+	if (ledger_handle_ref(handle, false) ||
+	    REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
 	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		return;
 	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
@@ -230,7 +231,7 @@ static CUresult serve_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *
 		return CUDA_ERROR_INVALID_VALUE;
 	result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
-		ledger_handle_ref(*handle);
+		ledger_handle_ref(*handle, false);
 	return result;
 }
 
@@ -248,7 +249,7 @@ HOOK_INLINE CUresult serve_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
 	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
-	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
+	if (row && result == CUDA_SUCCESS && ledger_handle_ref(handle, true)) {
 		row->key = ptr;
 		row->bytes = size;
 		row->mapping.handle = handle;

@@ -31,10 +31,6 @@ struct exit_summary_state {
 	struct summary text; /* under the lock. Large, and at exit the stack may be small. */
 };
 
-struct pin_ahead_state {
-	uint64_t not_before; /* ns: no host memory is pinned ahead before this time. Only the control thread uses it. */
-};
-
 /* ---- follow.c ---- */
 
 /* Of one device. Only the control thread uses it. */
@@ -51,12 +47,6 @@ struct follow_state {
 struct shared_state {
 	struct gpu_account_view view;
 	struct gpu_share_member members[GPU_ACCOUNT_MOST];
-};
-
-/* ---- lifecycle.c: what the control thread looks at ---- */
-
-struct looks_state {
-	uint64_t follow_due; /* ns: when follow_look() is due. Only the control thread uses it. */
 };
 
 /* ---- turn.c ---- */
@@ -125,8 +115,8 @@ struct lifecycle_state {
 	struct suspension_state suspension;
 	struct follow_state follow[DEVICE_MOST];
 	struct shared_state shared;
-	struct looks_state looks;
-	struct pin_ahead_state pin_ahead;
+	uint64_t follow_due; /* ns: when follow_look() is due. Only the control thread uses it. */
+	uint64_t no_pin_before; /* ns: no host memory is pinned ahead before. Only the control thread uses it. */
 	struct turn_state turn[DEVICE_MOST];
 	struct turn_common_state turn_common;
 	struct jobs_state jobs;
