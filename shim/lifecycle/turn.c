@@ -630,7 +630,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 {
 	struct turn_state *const turn = turn_of(device);
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	uint64_t rests = gpu_job_rests(jobs);
+	uint64_t refuses_until = gpu_job_rests(jobs);
 
 	turn->decided = jobs->now;
 	turn->idle = gpu_job_idle(jobs);
@@ -638,8 +638,8 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		log_once("share: this process takes turns together with the others of its job");
 	else if (turn->many)
 		log_once("share: this process takes turns on all its GPUs together");
-	if (rests > lifecycle_state.turn_common.refuses_until)
-		lifecycle_state.turn_common.refuses_until = rests;
+	if (refuses_until > lifecycle_state.turn_common.refuses_until)
+		lifecycle_state.turn_common.refuses_until = refuses_until;
 	bool ends = look_at_turn(device, member, view, turns, self);
 	uint64_t before = turn->job_claim.phase;
 	look_at_phase(device);
