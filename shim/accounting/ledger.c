@@ -24,7 +24,7 @@ struct ledger_bounds {
 };
 
 static struct {
-	struct lock lock; /* LEDGER, over all that follows but the atomics */
+	struct lock lock; /* LEDGER. Guards all that follows but the atomics. */
 	size_t n_rows;
 	struct ledger_row *idle_rows; /* rows that wait for reuse */
 	size_t n_idle;
@@ -35,8 +35,8 @@ static struct {
 	struct ledger_row **table;
 	size_t n_buckets;
 	struct ledger_row **spans; /* committed ones, by key, never overlapping */
-	struct ledger_bounds all;  /* of all that ever spanned */
-	atomic_uint n_sync_memops;
+	struct ledger_bounds all;  /* of all that ever spanned: written under the lock, read without it first */
+	atomic_uint n_sync_memops; /* written under the lock, read without it by synchronous copies */
 } ledger = {
     .lock = LOCK_INIT(LOCK_LEDGER),
     .table = ledger.first_table,
@@ -47,7 +47,7 @@ static struct {
 
 static struct {
 	struct lock lock;        /* VA_RANGES */
-	struct va_range *spaces; /* under the lock */
+	struct va_range *spaces; /* Guarded by `lock`. */
 } va_ranges = {.lock = LOCK_INIT(LOCK_VA_RANGES)};
 
 _Atomic bool va_ranges_any;

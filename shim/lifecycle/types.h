@@ -20,6 +20,7 @@
 
 /* ---- control_request.c ---- */
 
+/* Written by the thread that suspends or resumes, read by the control thread; the engine runs one after another. */
 struct suspension_state {
 	_Atomic bool on_request;     /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
@@ -29,7 +30,7 @@ struct suspension_state {
 
 struct exit_summary_state {
 	struct lock lock;    /* SUMMARY: held while it is made and printed */
-	struct summary text; /* under the lock. Large, and at exit the stack may be small. */
+	struct summary text; /* Guarded by `lock`. Large, and at exit the stack may be small. */
 };
 
 /* ---- follow.c ---- */
@@ -108,7 +109,7 @@ struct jobs_state {
 };
 
 struct lifecycle_state {
-	pid_t owner; /* the process that is running (lifecycle.c) */
+	pid_t owner; /* the process that is running (lifecycle.c). Written under START, before the stage is RUNNING. */
 	struct suspension_state suspension;
 	struct follow_state follow[DEVICE_MOST];
 	struct shared_state shared;
