@@ -69,6 +69,14 @@ bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *locati
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
+/* Returns the heap that the address is in, or NULL. */
+static inline struct heap *entry_heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
 /*
  * The exported functions, around the bodies of one file: static functions serve_NAME() with the parameters of the row
  * in hooks.def, whose kind says what stands around them. At its end the file says which subject of hooks.def its bodies

@@ -375,13 +375,6 @@ MAP_ARRAYS(cuMemMapArrayAsync_ptsz)
  * memory. Pinned in every mode, for as long as the block lives, and the memory is never reused.
  */
 
-static struct heap *heap_of(CUdeviceptr address)
-{
-	struct device *device = device_of(address);
-
-	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
-}
-
 /*
  * Called before the driver looks at what is mapped there. Memory of an allocation with place: on-use is taken first:
  * what is taken later would be in no pin. If the driver then refuses the call, the memory may move again.
@@ -407,7 +400,7 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
 						    CUmemRangeHandleType handleType, unsigned long long flags)
 {
-	struct heap *heap = heap_of(dptr);
+	struct heap *heap = entry_heap_of(dptr);
 	if (!heap)
 		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
 	CUresult result = entry_pin_begin(heap, dptr, size);
@@ -420,7 +413,7 @@ static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dp
 #define BIND_ADDR(name, params, args, memptr)                                                                          \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct heap *heap = heap_of(memptr);                                                                   \
+		struct heap *heap = entry_heap_of(memptr);                                                             \
 		if (!heap)                                                                                             \
 			return REAL(name) args;                                                                        \
 		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \
