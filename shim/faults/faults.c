@@ -10,7 +10,6 @@
  * from then on. OVER is final: there is no source, and `line` says why.
  */
 #include "shim/faults/faults.h"
-#include "shim/accounting/ledger.h"
 #include "shim/base/array.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
@@ -23,7 +22,6 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -62,14 +60,12 @@ struct faults_counters {
 };
 
 struct faults_events {
-	struct lock lock; /* FAULTS, over the reading end of the queue, the tallies and the listener */
+	struct lock lock; /* FAULTS, over the reading end of the queue and the listener */
 	struct uvm *uvm;
 	struct uvm_queue queue;
 	struct faults_devices devices;
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
 	unsigned looks;                               /* how often that table was read */
-	struct faults_tally *tallies;                 /* of no rule, of the default, of each rule */
-	size_t n_tallies;
 	pid_t owner;       /* as above */
 	_Atomic bool over; /* the thread shall end */
 	void (*visit)(const struct fault_event *event, void *argument);
@@ -85,16 +81,15 @@ static struct faults_state {
 
 /*
  * The driver's queue of events. A thread of low priority drains it: it waits until the queue is half full, or for 50
- * ms, and reads everything. A thread that reads numbers, or is about to free a block, drains it first, so that events
- * are attributed to the allocation that was live when they happened. The driver reports migrations when they are done;
- * an event that comes too late is attributed to no allocation.
+ * ms, and reads everything. A thread that reads numbers, or is about to free a block, drains it first, so that whoever
+ * listens hears of events while the allocation is live in which they happened. The driver reports migrations when they
+ * are done, so some come too late.
  *
- * Locking: FAULTS, over the reading end of the queue and the tallies; LEDGER is taken under it.
+ * Locking: FAULTS, over the reading end of the queue.
  */
 
 enum {
 	ENTRIES = 1 << 15, /* 2 MiB; at a million faults a second, half of it lasts 16 ms */
-	PAGE = 4096,       /* the smallest page of any device */
 	WAIT_MS = 50,
 	STACK_BYTES = 1 << 18,
 	LOOKS_MOST = 8, /* how often the table of processors is read again when a number is new */
@@ -113,38 +108,10 @@ enum {
 	(1u << TYPE_CPU_FAULT | 1u << TYPE_MIGRATION | 1u << TYPE_GPU_FAULT | 1u << TYPE_READ_DUPLICATE |              \
 	 1u << TYPE_THRASHING | 1u << TYPE_EVICTION)
 
-const char *fault_kind_name(enum fault_kind kind)
-{
-	static const char *const names[FAULT_KINDS] = {
-	    [FAULT_OF_GPU] = "GPU fault",  [FAULT_OF_CPU] = "CPU fault",    [FAULT_MIGRATION] = "migration",
-	    [FAULT_EVICTION] = "eviction", [FAULT_THRASHING] = "thrashing", [FAULT_READ_DUPLICATE] = "read duplicate",
-	};
-
-	return (unsigned)kind < FAULT_KINDS ? names[kind] : "?";
-}
-
-const char *fault_cause_name(enum fault_cause cause)
-{
-	static const char *const names[FAULT_CAUSES] = {
-	    [FAULT_CAUSE_UNKNOWN] = "unknown",
-	    [FAULT_BY_READ] = "read",
-	    [FAULT_BY_WRITE] = "write",
-	    [FAULT_BY_ATOMIC] = "atomic",
-	    [FAULT_BY_PREFETCH] = "prefetch instruction",
-	    [FAULT_FOR_PROGRAM] = "asked for",
-	    [FAULT_FOR_ACCESS] = "touched",
-	    [FAULT_FOR_NEIGHBOUR] = "expected to be touched",
-	    [FAULT_FOR_ROOM] = "gave way",
-	    [FAULT_FOR_REMOTE_ACCESSES] = "touched often from afar",
-	};
-
-	return (unsigned)cause < FAULT_CAUSES ? names[cause] : "?";
-}
-
 /* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
-	return faults_attributes() && faults_state.events.owner == getpid();
+	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && faults_state.events.owner == getpid();
 }
 
 /* ---- decoding entries ---- */
@@ -215,7 +182,6 @@ static void faults_queue_moved(const unsigned char *entry, unsigned from, unsign
 static void faults_queue_region(const unsigned char *entry, enum fault_kind kind, struct fault_event *ret)
 {
 	ret->kind = kind;
-	ret->processors = long_at(entry, 8);
 	ret->address = long_at(entry, 16);
 	ret->bytes = long_at(entry, 24);
 	ret->time = long_at(entry, 32);
@@ -252,7 +218,6 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 		ret->kind = FAULT_EVICTION;
 		ret->cause = FAULT_FOR_ROOM;
 		faults_queue_moved(entry, 1, 2, 24, 32, ret);
-		ret->because = long_at(entry, 16);
 		return true;
 	case TYPE_THRASHING:
 		faults_queue_region(entry, FAULT_THRASHING, ret);
@@ -263,45 +228,6 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 	default:
 		return false;
 	}
-}
-
-/* ---- attribution ---- */
-
-static void faults_queue_attribute(struct fault_event *event)
-{
-	struct ledger_row row;
-
-	/* The driver reports the page of a fault; an allocation may begin further on in it. */
-	uint64_t bytes = event->bytes ? event->bytes : PAGE - event->address % PAGE;
-
-	event->rule = FAULT_NOBODY;
-	if (!ledger_find_any(LEDGER_MANAGED | LEDGER_SYSTEM, event->address, bytes, &row))
-		return;
-	event->rule = row.rule;
-	event->block = row.id;
-}
-
-static struct faults_tally *tally_of(int rule)
-{
-	size_t at = (size_t)(rule - FAULT_NOBODY);
-
-	return rule >= FAULT_NOBODY && at < faults_state.events.n_tallies ? &faults_state.events.tallies[at] : NULL;
-}
-
-static void faults_queue_tally(const struct fault_event *event)
-{
-	struct faults_tally *tally = tally_of(event->rule);
-
-	if (!tally)
-		tally = tally_of(FAULT_NOBODY);
-	tally->count[event->kind]++;
-	if (event->kind == FAULT_EVICTION)
-		tally->bytes_evicted += event->bytes;
-	/* As in the counters, a migration between two devices is neither. */
-	if (event->kind == FAULT_MIGRATION && event->from == FAULT_HOST)
-		tally->bytes_in += event->bytes;
-	if (event->kind == FAULT_MIGRATION && event->device == FAULT_HOST)
-		tally->bytes_out += event->bytes;
 }
 
 /*
@@ -318,8 +244,6 @@ static void faults_queue_drain(void)
 	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&s->queue, entry); i++) {
 		if (!read_entry(entry, &event))
 			continue;
-		faults_queue_attribute(&event);
-		faults_queue_tally(&event);
 		if (s->visit)
 			s->visit(&event, s->argument);
 	}
@@ -330,21 +254,6 @@ void faults_poll(void)
 {
 	if (is_open())
 		faults_queue_drain();
-}
-
-bool faults_of_rule(int rule, struct faults_tally *ret_tally)
-{
-	struct faults_tally *tally;
-
-	if (!is_open())
-		return false;
-	faults_queue_drain();
-	lock_take(&faults_state.events.lock);
-	tally = tally_of(rule);
-	if (tally)
-		*ret_tally = *tally;
-	lock_drop(&faults_state.events.lock);
-	return tally != NULL;
 }
 
 uint64_t faults_dropped(void)
@@ -387,27 +296,18 @@ static void *faults_queue_run(void *argument)
 }
 
 /*
- * Opens the queue and starts its thread; must be called once. `uvm` must have its file and must stay valid. n_rules:
- * number of rules of the policy. Returns false if there is no queue; *ret_why says why.
+ * Opens the queue and starts its thread; must be called once. `uvm` must have its file and must stay valid. Returns
+ * false if there is no queue; *ret_why says why.
  */
-static bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why)
+static bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, char *ret_why)
 {
 	struct faults_events *const s = &faults_state.events;
 
 	s->owner = getpid();
 	s->uvm = uvm;
 	s->devices = *devices;
-	s->n_tallies = n_rules + 2;
-	s->tallies = calloc(s->n_tallies, sizeof(*s->tallies));
-	if (!s->tallies) {
-		snprintf(ret_why, UVM_WHY, "no memory");
+	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &s->queue, ret_why))
 		return false;
-	}
-	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &s->queue, ret_why)) {
-		free(s->tallies);
-		s->tallies = NULL;
-		return false;
-	}
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
 	atomic_store(&faults_queue_on, true);
 	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);
@@ -535,7 +435,7 @@ static bool faults_count(enum policy_faults how)
 	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, s->uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
-		if (faults_queue_start(&s->uvm, &s->devices, policy_n_rules(process_policy()), why)) {
+		if (faults_queue_start(&s->uvm, &s->devices, why)) {
 			say(" and its events");
 			return true;
 		}

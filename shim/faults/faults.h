@@ -69,7 +69,6 @@ enum fault_kind {
 	FAULT_READ_DUPLICATE, /* a copy on another processor, for reading */
 	FAULT_KINDS,          /* must be last */
 };
-const char *fault_kind_name(enum fault_kind kind);
 
 /* Traces contain these numbers, too. */
 enum fault_cause {
@@ -87,11 +86,9 @@ enum fault_cause {
 	FAULT_FOR_REMOTE_ACCESSES, /* accessed over the link too often */
 	FAULT_CAUSES,              /* must be last */
 };
-const char *fault_cause_name(enum fault_cause cause);
 
 #define FAULT_HOST      (-1)
 #define FAULT_SOMEWHERE (-2) /* an unknown device, or none */
-#define FAULT_NOBODY    (-2) /* as a rule: no known allocation has the address */
 
 struct fault_event {
 	enum fault_kind kind;
@@ -99,11 +96,7 @@ struct fault_event {
 	int device;              /* the device that faulted, or the destination; FAULT_HOST, FAULT_SOMEWHERE */
 	int from;                /* of migrations and evictions: the source; else equal to device */
 	uint64_t address, bytes; /* bytes 0: not reported by the driver (a fault) */
-	uint64_t because;        /* FAULT_EVICTION: the address that needed memory; else 0 */
-	uint64_t processors;     /* thrashing, duplicates: bits; bit 0 is the CPU, others as the driver numbers them */
 	uint64_t time;           /* ns, by the driver's clock */
-	uint64_t block;          /* id of the ledger's row; 0: none */
-	int rule;                /* the rule that placed the allocation, -1 the default, FAULT_NOBODY */
 };
 
 /*
@@ -113,15 +106,6 @@ struct fault_event {
  */
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument);
 
-/*
- * Stores the events of each kind for one rule: its index, -1 for the default, FAULT_NOBODY. Returns false if there are
- * no events, or no such rule. Locking: takes FAULTS.
- */
-struct faults_tally {
-	uint64_t count[FAULT_KINDS];
-	uint64_t bytes_in, bytes_out, bytes_evicted;
-};
-bool faults_of_rule(int rule, struct faults_tally *ret_tally);
 /* Returns the number of events for which the queue had no room; FAULTS_NA without a queue. */
 uint64_t faults_dropped(void);
 
@@ -132,20 +116,12 @@ void faults_poll(void);
 
 extern atomic_bool faults_queue_on;
 /*
- * Returns whether events are attributed to allocations. Memory that the program itself allocated must then be found by
- * every address, too. Locking: none.
- */
-static inline bool faults_attributes(void)
-{
-	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed);
-}
-/*
- * Must be called before an address goes out of use, so that its events are attributed first. Locking: takes FAULTS if
+ * Must be called before an address goes out of use, so that its events are heard of first. Locking: takes FAULTS if
  * there is a queue.
  */
 static inline void faults_before_free(void)
 {
-	if (__builtin_expect(faults_attributes(), 0))
+	if (__builtin_expect(atomic_load_explicit(&faults_queue_on, memory_order_relaxed), 0))
 		faults_poll();
 }
 
