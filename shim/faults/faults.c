@@ -36,13 +36,6 @@ atomic_bool faults_queue_on;
 
 enum { NONE, STARTING, COUNTING, OVER };
 
-/* The devices that the process sees, by ordinal. */
-struct faults_devices {
-	int n;
-	unsigned char uuid[DEVICE_MOST][16];
-	bool known[DEVICE_MOST];
-};
-
 /*
  * The counters. Everything that is read is written before `state` becomes COUNTING, and is constant from then on,
  * except `lost`. No lock protects it.
@@ -50,24 +43,24 @@ struct faults_devices {
 struct faults_counters {
 	_Atomic int state; /* NONE, STARTING, COUNTING or OVER */
 	struct uvm uvm;
-	struct faults_devices devices;
+	/* The devices that the process sees, by ordinal. */
+	int n_devices;
+	unsigned char uuid[DEVICE_MOST][16];
+	bool knows_uuid[DEVICE_MOST];
 	struct uvm_counter all, device[DEVICE_MOST];
 	bool counts_device[DEVICE_MOST];
 	uint64_t major; /* major faults of the process at the start */
-	char line[FAULTS_LINE];
+	char line[STATS_LINE];
 	pid_t owner; /* the process of the pages: a child not made by fork() has them in its tables, not in memory */
 	_Atomic(const char *) lost; /* why counting has stopped */
 };
 
 struct faults_events {
 	struct lock lock; /* FAULTS, over the reading end of the queue and the listener */
-	struct uvm *uvm;
 	struct uvm_queue queue;
-	struct faults_devices devices;
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
 	unsigned looks;                               /* how often that table was read */
-	pid_t owner;       /* as above */
-	_Atomic bool over; /* the thread shall end */
+	_Atomic bool over;                            /* the thread shall end */
 	void (*visit)(const struct fault_event *event, void *argument);
 	void *argument;
 };
@@ -111,7 +104,7 @@ enum {
 /* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
-	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && faults_state.events.owner == getpid();
+	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && faults_state.counters.owner == getpid();
 }
 
 /* ---- decoding entries ---- */
@@ -134,21 +127,22 @@ static bool is_nothing(const unsigned char *uuid)
 /* Returns the ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
 static int device_of_processor(unsigned number)
 {
-	struct faults_events *const s = &faults_state.events;
+	struct faults_events *const events = &faults_state.events;
+	struct faults_counters *const s = &faults_state.counters;
 
 	if (number == 0)
 		return FAULT_HOST;
-	if (s->devices.n == 1)
+	if (s->n_devices == 1)
 		return 0;
 	if (number >= UVM_PROCESSORS)
 		return FAULT_SOMEWHERE;
 	/* The driver knows a GPU only from its first context on. */
-	if (is_nothing(s->processors[number]) && s->looks < LOOKS_MOST) {
-		s->looks++;
-		uvm_processors(s->uvm, s->processors);
+	if (is_nothing(events->processors[number]) && events->looks < LOOKS_MOST) {
+		events->looks++;
+		uvm_processors(&s->uvm, events->processors);
 	}
-	for (int i = 0; i < s->devices.n; i++)
-		if (s->devices.known[i] && !memcmp(s->devices.uuid[i], s->processors[number], 16))
+	for (int i = 0; i < s->n_devices; i++)
+		if (s->knows_uuid[i] && !memcmp(s->uuid[i], events->processors[number], 16))
 			return i;
 	return FAULT_SOMEWHERE;
 }
@@ -261,7 +255,7 @@ uint64_t faults_dropped(void)
 	uint64_t n = 0;
 
 	if (!is_open())
-		return FAULTS_NA;
+		return STATS_NA;
 	for (int i = 0; i < UVM_EVENT_TYPES; i++)
 		n += __atomic_load_n(&faults_state.events.queue.dropped[i], __ATOMIC_RELAXED);
 	return n;
@@ -288,25 +282,17 @@ static void *faults_queue_run(void *argument)
 	prctl(PR_SET_NAME, "spillway-faults");
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
 	while (!atomic_load(&s->over)) {
-		uvm_queue_wait(s->uvm, &s->queue, WAIT_MS);
+		uvm_queue_wait(&faults_state.counters.uvm, &s->queue, WAIT_MS);
 		if (!atomic_load(&s->over))
 			faults_queue_drain();
 	}
 	return NULL;
 }
 
-/*
- * Opens the queue and starts its thread; must be called once. `uvm` must have its file and must stay valid. Returns
- * false if there is no queue; *ret_why says why.
- */
-static bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, char *ret_why)
+/* Opens the queue and starts its thread; must be called once. Returns false if there is no queue; *ret_why says why. */
+static bool faults_queue_start(char *ret_why)
 {
-	struct faults_events *const s = &faults_state.events;
-
-	s->owner = getpid();
-	s->uvm = uvm;
-	s->devices = *devices;
-	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &s->queue, ret_why))
+	if (!uvm_queue_open(&faults_state.counters.uvm, ENTRIES, TYPES, &faults_state.events.queue, ret_why))
 		return false;
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
 	atomic_store(&faults_queue_on, true);
@@ -367,7 +353,7 @@ uint64_t faults_major(void)
 	int state = atomic_load_explicit(&faults_state.counters.state, memory_order_acquire);
 
 	if ((state != COUNTING && state != OVER) || getrusage(RUSAGE_SELF, &usage))
-		return FAULTS_NA;
+		return STATS_NA;
 	return (uint64_t)usage.ru_majflt - faults_state.counters.major;
 }
 
@@ -389,18 +375,18 @@ char *faults_source(char *buffer, size_t room)
 
 /* ---- starting ---- */
 
-static void find_devices(struct faults_devices *devices)
+static void find_devices(struct faults_counters *s)
 {
 	CUuuid uuid;
 
-	if (REAL(cuDeviceGetCount)(&devices->n) != CUDA_SUCCESS || devices->n < 0)
-		devices->n = 0;
-	if (devices->n > DEVICE_MOST)
-		devices->n = DEVICE_MOST;
-	for (int i = 0; i < devices->n; i++) {
-		devices->known[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
-		if (devices->known[i])
-			memcpy(devices->uuid[i], uuid.bytes, sizeof(devices->uuid[i]));
+	if (REAL(cuDeviceGetCount)(&s->n_devices) != CUDA_SUCCESS || s->n_devices < 0)
+		s->n_devices = 0;
+	if (s->n_devices > DEVICE_MOST)
+		s->n_devices = DEVICE_MOST;
+	for (int i = 0; i < s->n_devices; i++) {
+		s->knows_uuid[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
+		if (s->knows_uuid[i])
+			memcpy(s->uuid[i], uuid.bytes, sizeof(s->uuid[i]));
 	}
 }
 
@@ -410,15 +396,14 @@ static void count_by_device(void)
 	char why[UVM_WHY] = "";
 	int n = 0;
 
-	if (s->devices.n < 2)
+	if (s->n_devices < 2)
 		return;
-	for (int i = 0; i < s->devices.n; i++) {
-		s->counts_device[i] =
-		    s->devices.known[i] && uvm_counter_open(&s->uvm, s->devices.uuid[i], &s->device[i], why);
+	for (int i = 0; i < s->n_devices; i++) {
+		s->counts_device[i] = s->knows_uuid[i] && uvm_counter_open(&s->uvm, s->uuid[i], &s->device[i], why);
 		n += s->counts_device[i];
 	}
-	if (n < s->devices.n)
-		say("; %d of %d devices have none of their own%s%s", s->devices.n - n, s->devices.n, *why ? ": " : "",
+	if (n < s->n_devices)
+		say("; %d of %d devices have none of their own%s%s", s->n_devices - n, s->n_devices, *why ? ": " : "",
 		    why);
 }
 
@@ -427,7 +412,7 @@ static bool faults_count(enum policy_faults how)
 	struct faults_counters *const s = &faults_state.counters;
 	char why[UVM_WHY] = "";
 
-	find_devices(&s->devices);
+	find_devices(s);
 	if (!uvm_open(find_seam(), &s->uvm, why) || !uvm_counter_open(&s->uvm, NULL, &s->all, why)) {
 		say("none: %s", why);
 		return false;
@@ -435,7 +420,7 @@ static bool faults_count(enum policy_faults how)
 	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, s->uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
-		if (faults_queue_start(&s->uvm, &s->devices, why)) {
+		if (faults_queue_start(why)) {
 			say(" and its events");
 			return true;
 		}
@@ -514,7 +499,7 @@ static bool tells_devices(void)
 	struct faults_counters *const s = &faults_state.counters;
 	bool any = faults_anything(&s->all);
 
-	for (int i = 0; i < s->devices.n; i++)
+	for (int i = 0; i < s->n_devices; i++)
 		any = any && !(s->counts_device[i] && faults_anything(&s->device[i]));
 	return !any;
 }
@@ -523,28 +508,28 @@ static const struct uvm_counter *counter_of(int device)
 {
 	struct faults_counters *const s = &faults_state.counters;
 
-	if (device == -1 || (device == 0 && s->devices.n == 1))
+	if (device == -1 || (device == 0 && s->n_devices == 1))
 		return &s->all;
-	if (device < 0 || device >= s->devices.n || !s->counts_device[device] || !tells_devices())
+	if (device < 0 || device >= s->n_devices || !s->counts_device[device] || !tells_devices())
 		return NULL;
 	return &s->device[device];
 }
 
-void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
+void faults_read(int device, uint64_t ret[FAULT_COUNT])
 {
 	int saved = errno;
 
-	for (int i = 0; i < FAULTS_NUMBERS; i++)
-		ret[i] = FAULTS_NA;
+	for (int i = 0; i < FAULT_COUNT; i++)
+		ret[i] = STATS_NA;
 	if (!is_counting() || atomic_load(&faults_state.counters.lost))
 		return;
 	const struct uvm_counter *counter = counter_of(device);
 	if (counter && is_sound(counter)) {
-		ret[FAULTS_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
-		ret[FAULTS_BYTES_IN] = uvm_counter_read(counter, UVM_BYTES_IN);
-		ret[FAULTS_BYTES_OUT] = uvm_counter_read(counter, UVM_BYTES_OUT);
+		ret[FAULT_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
+		ret[FAULT_IN_BYTES] = uvm_counter_read(counter, UVM_BYTES_IN);
+		ret[FAULT_OUT_BYTES] = uvm_counter_read(counter, UVM_BYTES_OUT);
 		if (counter == &faults_state.counters.all)
-			ret[FAULTS_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
+			ret[FAULT_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
 	}
 	errno = saved;
 }
@@ -580,7 +565,7 @@ void faults_child(void)
 	if (before == COUNTING) {
 		child_lets_go(&s->uvm.file);
 		child_lets_go(&s->all.held);
-		for (int i = 0; i < s->devices.n; i++)
+		for (int i = 0; i < s->n_devices; i++)
 			if (s->counts_device[i])
 				child_lets_go(&s->device[i].held);
 	}

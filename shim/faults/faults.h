@@ -3,7 +3,7 @@
  *
  * The policy's `faults` chooses the source: the driver's counters (faults_uvm.h), with its queue of events in addition.
  * If there is no source, nothing is counted, and the major faults that the kernel counts for the process are a hint.
- * What is not measured is FAULTS_NA, never 0. faults_source() describes in one line which source is used, or why none
+ * What is not measured is STATS_NA, never 0. faults_source() describes in one line which source is used, or why none
  * is.
  *
  * Nothing happens before the first managed or system memory: a process without any opens nothing. After that, reading
@@ -16,20 +16,12 @@
 #ifndef SPILLWAY_FAULTS_H
 #define SPILLWAY_FAULTS_H
 
+#include "shim/stats/stats_page.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define FAULTS_NA UINT64_MAX /* not measured */
-
-enum faults_number {
-	FAULTS_GPU,       /* faults of the GPU */
-	FAULTS_CPU,       /* faults of the CPU */
-	FAULTS_BYTES_IN,  /* migrated to the device */
-	FAULTS_BYTES_OUT, /* migrated to the host */
-	FAULTS_NUMBERS,   /* must be last */
-};
 
 /*
  * Must be called before managed or system memory is used. Starts counting once for a process; other calls return at
@@ -40,19 +32,18 @@ void faults_start(void);
 
 /*
  * Stores what was counted since the start, for one device, or for the process if device is -1. If the process sees
- * several devices, CPU faults belong to none of them and are FAULTS_NA for all but -1. Locking: none.
+ * several devices, CPU faults belong to none of them and are STATS_NA for all but -1. Locking: none.
  */
-void faults_read(int device, uint64_t ret[FAULTS_NUMBERS]);
+void faults_read(int device, uint64_t ret[FAULT_COUNT]);
 
 /*
  * Writes which source is used, or why none is, then with the hint of the kernel's major faults: one line without a
  * newline. Returns buffer.
  */
-#define FAULTS_LINE 512
 char *faults_source(char *buffer, size_t room);
 
 /*
- * Returns the major faults that the kernel has counted for the process since faults_start(), FAULTS_NA before. They
+ * Returns the major faults that the kernel has counted for the process since faults_start(), STATS_NA before. They
  * include reads from disks.
  */
 uint64_t faults_major(void);
@@ -106,7 +97,7 @@ struct fault_event {
  */
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument);
 
-/* Returns the number of events for which the queue had no room; FAULTS_NA without a queue. */
+/* Returns the number of events for which the queue had no room; STATS_NA without a queue. */
 uint64_t faults_dropped(void);
 
 /* Reads the events that the queue has now; does nothing without a queue. Not for hot paths. Locking: takes FAULTS. */

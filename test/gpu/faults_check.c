@@ -235,7 +235,7 @@ static bool row(const char *name, uint64_t ours, uint64_t theirs, bool must_be_e
 {
 	char text[32] = "n/a";
 
-	if (ours != FAULTS_NA)
+	if (ours != STATS_NA)
 		snprintf(text, sizeof(text), "%llu", (unsigned long long)ours);
 	bool good = !must_be_equal || (ours == theirs && ours);
 	printf("  %-34s %14s %14llu%s\n", name, text, (unsigned long long)theirs, good ? "" : "  NOT EQUAL");
@@ -260,18 +260,18 @@ static void count_event(const struct fault_event *event, void *argument)
 
 static bool compare(void)
 {
-	uint64_t seen[FAULTS_NUMBERS];
-	char line[FAULTS_LINE];
+	uint64_t seen[FAULT_COUNT];
+	char line[STATS_LINE];
 
 	faults_read(0, seen);
 	printf("source: %s\n  %-34s %14s %14s\n", faults_source(line, sizeof(line)), "", "counted", "CUPTI");
-	bool good = row("bytes to the device", seen[FAULTS_BYTES_IN], by_cupti.bytes_in, true);
-	good &= row("bytes to the host", seen[FAULTS_BYTES_OUT], by_cupti.bytes_out, true);
-	row("GPU faults / records", seen[FAULTS_GPU], by_cupti.gpu_records, false);
-	row("GPU faults / groups in records", seen[FAULTS_GPU], by_cupti.gpu_groups, false);
-	row("CPU faults / records", seen[FAULTS_CPU], by_cupti.cpu_records, false);
+	bool good = row("bytes to the device", seen[FAULT_IN_BYTES], by_cupti.bytes_in, true);
+	good &= row("bytes to the host", seen[FAULT_OUT_BYTES], by_cupti.bytes_out, true);
+	row("GPU faults / records", seen[FAULT_GPU], by_cupti.gpu_records, false);
+	row("GPU faults / groups in records", seen[FAULT_GPU], by_cupti.gpu_groups, false);
+	row("CPU faults / records", seen[FAULT_CPU], by_cupti.cpu_records, false);
 	faults_poll();
-	if (faults_dropped() == FAULTS_NA)
+	if (faults_dropped() == STATS_NA)
 		return good;
 	row("events: bytes to the device", events.bytes_in, by_cupti.bytes_in, false);
 	row("events: bytes to the host", events.bytes_out, by_cupti.bytes_out, false);

@@ -155,7 +155,7 @@ static bool read_events(struct reader *reader, const uint8_t *events, size_t byt
 	uint64_t before = time;
 
 	while (
-	    trace_event_read_as(&reader->shape, events, bytes, &at, &time, reader->named, reader->named_room, &event)) {
+	    trace_event_read(&reader->shape, events, bytes, &at, &time, reader->named, reader->named_room, &event)) {
 		event.thread = thread;
 		if (event.kind == TRACE_submit && event.submit.n > reader->named_room) {
 			if (!make_named_room(reader, event.submit.n))

@@ -290,9 +290,9 @@ static int read_head(struct reader *reader)
 	trace->clock = number_of(trace, "clock");
 	int error = read_shape(reader);
 	trace->tells_peers =
-	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_n_fields(TRACE_move);
+	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_kinds[TRACE_move].n;
 	trace->tells_uncopied =
-	    !error && reader->shape.n > TRACE_moved && reader->shape.fields[TRACE_moved] >= trace_n_fields(TRACE_moved);
+	    !error && reader->shape.n > TRACE_moved && reader->shape.fields[TRACE_moved] >= trace_kinds[TRACE_moved].n;
 	return error;
 }
 
