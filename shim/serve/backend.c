@@ -14,7 +14,7 @@
 #include "shim/process/process.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/segments.h"
-#include "shim/device/admission.h"
+#include "shim/device/device.h"
 #include "shim/device/pool.h"
 #include "shim/accounting/quota.h"
 #include "shim/mover/spill.h"
@@ -686,7 +686,7 @@ static bool may_reserve(const struct device *device, struct heap *heap, uint64_t
 	return bytes <= device->total || bytes <= most_ever(device, heap, from);
 }
 
-/* By address space alone; submissions take memory (serve/on_use.h). */
+/* By address space alone; submissions take memory (serve/named.h). */
 static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
 	struct heap *heap = device_heap(device);

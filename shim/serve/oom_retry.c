@@ -6,7 +6,7 @@
 #include "shim/serve/types.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
 #include "shim/mover/spill.h"

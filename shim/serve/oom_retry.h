@@ -33,7 +33,7 @@ struct oom_retry {
 
 /*
  * The driver has refused the request for lack of memory. Returns true if the caller should retry. device: its
- * ordinal, or -1 for the current one. bytes: that the request asks for; 0: not known. The scope of enter.h must be
+ * ordinal, or -1 for the current one. bytes: that the request asks for; 0: not known. The scope of process.h must be
  * open. Locking: the caller must hold no lock.
  */
 bool oom_retry_make(struct oom_retry *room, int device, uint64_t bytes);
@@ -57,7 +57,7 @@ void oom_retry_end(struct oom_retry *room, CUresult result);
 
 /* Makes the call, and retries it while memory can be made free for it. */
 #define OOM_RETRY_CALL(result, device, call) OOM_RETRY_CALL_BY(oom_retry_make_outside(&room_, device), result, call)
-/* As OOM_RETRY_CALL, with the scope of enter.h open. bytes: as for oom_retry_make(). */
+/* As OOM_RETRY_CALL, with the scope of process.h open. bytes: as for oom_retry_make(). */
 #define OOM_RETRY_CALL_INSIDE(result, device, bytes, call)                                                             \
 	OOM_RETRY_CALL_BY(oom_retry_make(&room_, device, bytes), result, call)
 
