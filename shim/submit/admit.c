@@ -39,7 +39,7 @@ static int by_block(const void *a, const void *b)
 {
 	const struct held *x = a, *y = b;
 
-	return x->block != y->block ? (x->block < y->block ? -1 : 1) : x->aside - y->aside;
+	return x->block != y->block ? (x->block < y->block ? -1 : 1) : !x->awaited - !y->awaited;
 }
 
 /*
@@ -100,8 +100,7 @@ static unsigned look(const struct submission *use)
 		const struct block_state *block = use->held[i].block;
 
 		unmapped |= atomic_load(&block->unmapped);
-		if (!use->held[i].aside)
-			away |= atomic_load_explicit(&block->away, memory_order_relaxed);
+		away |= atomic_load_explicit(&block->away, memory_order_relaxed) & use->held[i].awaited;
 		discarded |= atomic_load_explicit(&block->discarded, memory_order_relaxed);
 	}
 	for (unsigned i = 0; i < use->n_all; i++) {
@@ -186,7 +185,7 @@ static void tell_wait(const struct submission *use, bool ended, uint64_t *since,
 static void count_waits(const struct submission *use, uint32_t by)
 {
 	for (unsigned i = 0; i < n_blocks(use); i++)
-		if (i >= use->n_held || !use->held[i].aside)
+		if (i >= use->n_held || use->held[i].awaited)
 			atomic_fetch_add(&block_at(use, i)->waits, by);
 }
 
