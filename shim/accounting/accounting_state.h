@@ -51,7 +51,6 @@ struct va_ranges_state {
 struct quota_state {
 	_Atomic int state;        /* enum state of quota.c */
 	struct quota_terms terms; /* set once, before state; the total in it is written under `taking` */
-	_Atomic uint64_t refusals;
 	/* QUOTA_TAKE. Held while joining, and for one take at a time. Taken by threads that take host memory. */
 	struct lock taking;
 	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */

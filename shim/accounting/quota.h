@@ -102,8 +102,6 @@ uint64_t quota_left(void);
  * lately been refused; 0 if they would be given now, or nothing is shared.
  */
 uint64_t quota_enough(uint64_t bytes);
-/* Returns how often a take has been refused. */
-uint64_t quota_refusals(void);
 
 /*
  * Bytes of what was taken became free and are kept for the next use (add); or they are used again, or given back

@@ -9,7 +9,7 @@
 #include "shim/process/enter.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"

@@ -20,7 +20,7 @@
 #include "shim/process/process.h"
 #include "shim/serve/graph_pin.h"
 #include "shim/serve/on_use.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/graph.h"

@@ -13,7 +13,7 @@
 #include "shim/plan/piece_sizes.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/serve/on_use.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/segments.h"
 
@@ -30,12 +30,12 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 				 size_t *ret_pitch)
 {
 	enum sw_status status;
-	struct oom_retry room = {0};
+	struct room room = {0};
 
 	do
 		status = backend_pass.alloc(device, request, row, ret_pitch);
-	while (status == SW_NO_MEMORY && oom_retry_make(&room, device->ordinal, request->bytes));
-	oom_retry_end(&room, status_result(status));
+	while (status == SW_NO_MEMORY && make_room_for_driver(&room, device->ordinal, request->bytes));
+	make_room_end(&room, status_result(status));
 	if (status == SW_OK) {
 		stats_add(STAT_passed, 1);
 		account_drivers(row);

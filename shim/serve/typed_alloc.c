@@ -9,7 +9,7 @@
 #include "shim/faults/faults.h"
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/account.h"
 #include "shim/trace/trace.h"
 
@@ -52,13 +52,13 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 			   const struct call_site *site)
 {
 	CUresult result;
-	struct oom_retry room = {0};
+	struct room room = {0};
 
 	/* It is not known where the memory will lie, and so how much of the device it needs. */
 	do
 		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
-	while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, 0));
-	oom_retry_end(&room, result);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room_for_driver(&room, -1, 0));
+	make_room_end(&room, result);
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)
