@@ -1,7 +1,6 @@
 /* The account of one GPU, and those of all, for jobs on several of them. See gpu_account.h. */
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"

@@ -185,7 +185,7 @@ void gpu_account_child(struct gpu_account *account);
  */
 bool gpu_account_read(int fd, struct account_page *ret_page, bool ret_ended[GPU_ACCOUNT_MOST]);
 /*
- * Returns the clock (identity.h) that most members have; of two that as many have, that of the first of these members.
+ * Returns the clock (user_dir.h) that most members have; of two that as many have, that of the first of these members.
  */
 uint64_t gpu_account_clock(const struct gpu_account_member *members, unsigned n);
 /* Returns true also if its clock is not known. */

@@ -8,7 +8,6 @@
 #include "shim/accounting/quota.h"
 #include "shim/accounting/accounting_state.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"

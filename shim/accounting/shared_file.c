@@ -2,8 +2,8 @@
 #include "shim/accounting/shared_file.h"
 #include "shim/accounting/accounting_state.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/libc.h"
+#include "shim/base/user_dir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * array.h: arrays that grow as they fill.
+ * array.h: arrays that grow as they fill, those with a place for all that might ever be, and those by device.
  *
  *	if (!ARRAY_ROOM(list->at, list->n, list->room, MOST))
  *		return false;
@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define ARRAY_FIRST 64u /* elements at first */
 #define ARRAY_MOST  (UINT32_MAX / 2)
@@ -43,5 +44,27 @@ static inline bool array_room(void *array, uint32_t n, uint32_t *room, uint32_t 
  * which is ARRAY_FIRST times a power of two, or ARRAY_MOST.
  */
 #define ARRAY_ROOM(at, n, room, most) array_room(&(at), n, &(room), most, sizeof(*(at)))
+
+/* ---- tables with a place for all ---- */
+
+/* Zeroed memory of which only the pages that are written use anything. Returns NULL if there is no address space. */
+static inline void *lazy_memory_new(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* at: NULL has no effect. bytes: as when it was made. */
+static inline void lazy_memory_free(void *at, size_t bytes)
+{
+	if (at)
+		munmap(at, bytes);
+}
+
+/* ---- arrays by device ---- */
+
+/* Most devices of one process; device masks are 64-bit words. */
+#define DEVICE_MOST 64
 
 #endif

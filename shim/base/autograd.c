@@ -1,7 +1,7 @@
 /* The node that a thread runs. See autograd.h. */
 #include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
-#include "shim/base/elf_symbols.h"
+#include "shim/base/modules.h"
 
 #include <errno.h>
 #include <stdatomic.h>

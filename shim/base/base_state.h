@@ -6,7 +6,7 @@
 #ifndef SPILLWAY_BASE_STATE_H
 #define SPILLWAY_BASE_STATE_H
 
-#include "shim/base/python_frames.h"
+#include "shim/base/python.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-/* ---- identity.c ---- */
+/* ---- user_dir.c: the number of the process ---- */
 
 struct identity_state {
 	_Atomic uint64_t number;
@@ -43,7 +43,7 @@ struct log_state {
 	atomic_bool was_cut; /* the last line was written in part */
 };
 
-/* ---- caller_name.c ---- */
+/* ---- modules.c ---- */
 
 struct caller_name_state {
 	/*
@@ -53,7 +53,7 @@ struct caller_name_state {
 	_Atomic(__typeof__(_dl_find_object) *) find_object;
 };
 
-/* ---- python_process.c ---- */
+/* ---- python.c ---- */
 
 typedef void *python_thread_function(void); /* PyGILState_GetThisThreadState() */
 

@@ -7,11 +7,9 @@
  */
 #include "shim/base/call_site.h"
 #include "shim/base/base_state.h"
-#include "shim/base/caller_name.h"
 #include "shim/base/clock.h"
-#include "shim/base/closing.h"
-#include "shim/base/elf_symbols.h"
-#include "shim/base/python_process.h"
+#include "shim/base/modules.h"
+#include "shim/base/python.h"
 
 #include <errno.h>
 #include <stdio.h>

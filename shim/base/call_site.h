@@ -3,7 +3,7 @@
  *
  * The caller of the driver is rarely the answer: it is the CUDA runtime, and behind it the allocator of a framework.
  * Kinds of names, the first that can be had:
- *   "train.py:57 in forward"            the innermost frame of the user's own files in Python (python_frames.h)
+ *   "train.py:57 in forward"            the innermost frame of the user's own files in Python (python.h)
  *   "train.py:57 in forward [backward]" a thread of PyTorch's autograd, which runs no Python of the user: of its tensors,
  *                                       where it is known for which line it makes them (lifetimes.h)
  *   "backward"                          such a thread otherwise
@@ -43,7 +43,7 @@ struct call_site {
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */
 	const char *library;
 	/*
-	 * The frames of the user's files that called the line of text, from the inside out (python_frames.h), "" if it
+	 * The frames of the user's files that called the line of text, from the inside out (python.h), "" if it
 	 * is the outermost; NULL: not known. Sites that differ in it alone have the same hash, address and text.
 	 */
 	const char *callers;
@@ -79,7 +79,7 @@ const void *call_site_asker(const void *caller);
 /*
  * Returns the line of Python that this thread is at, or "backward", as the site of a tensor that is born now: its
  * address is NULL. Returns NULL if the thread is in neither, or without memory or room. deep: with callers, if they are
- * wanted at all. Leaves errno as it is. The caller must limit how often it asks (time_share.h): what is measured above
+ * wanted at all. Leaves errno as it is. The caller must limit how often it asks (clock.h): what is measured above
  * holds here.
  * Locking: never the loader's.
  */

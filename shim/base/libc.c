@@ -1,10 +1,12 @@
 /*
- * Functions of glibc that other C libraries lack, reached through weak references.
+ * Functions of glibc that other C libraries lack, reached through weak references; threads of the library.
  */
 #include "shim/base/libc.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -71,4 +73,29 @@ void *libc_find(const char *name)
 		if (symbols[i].st_shndx != SHN_UNDEF && !strcmp(names + symbols[i].st_name, name))
 			return (void *)(base + symbols[i].st_value);
 	return NULL;
+}
+
+/* ---- threads ---- */
+
+#define STACK_ENOUGH ((size_t)8 << 20)
+
+int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined, pthread_t *ret_thread)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, joined ? PTHREAD_CREATE_JOINABLE : PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, stack);
+	int error = pthread_create(ret_thread ? ret_thread : &thread, &attributes, run, argument);
+	if (error == EINVAL) {
+		pthread_attr_setstacksize(&attributes, STACK_ENOUGH);
+		error = pthread_create(ret_thread ? ret_thread : &thread, &attributes, run, argument);
+	}
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
 }

@@ -42,7 +42,7 @@
 	X(VA_RANGES,        HOLDS, "address space that programs have reserved (ledger.c)",     "no")                           \
 	X(QUOTA_TAKE,       HOLDS, "joining the shared host budget, and one take at a time (quota.c)", "no")               \
 	X(QUOTA_SEAT,       HOLDS, "the place in its file, and what this process writes there (quota.c)", "no")            \
-	X(FAULTS,           HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
+	X(FAULTS,           HOLDS, "the queue of page faults (faults.c)",                     "no")                        \
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
 	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion.c)", "queries and ends of events") \
 	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (types.h)", "queries of events") \

@@ -19,9 +19,9 @@
  * fork starts as OVER or NONE, never in the parent's state.
  */
 #include "shim/base/socket_server.h"
-#include "shim/base/identity.h"
+#include "shim/base/libc.h"
 #include "shim/base/log.h"
-#include "shim/base/thread.h"
+#include "shim/base/user_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

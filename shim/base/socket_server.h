@@ -31,7 +31,7 @@ struct socket_server {
 	const char *tail;        /* suffix of the socket's name */
 	const char *thread_name; /* 15 bytes at most */
 	const char *cannot;      /* for messages: "`x` cannot reach" (process N) */
-	bool is_identified;      /* the name carries the process's id (base/identity.h), by which the tool finds it */
+	bool is_identified;      /* the name carries the process's id (user_dir.h), by which the tool finds it */
 	/* Serves one caller, on the server's thread; the connection ends when it returns. */
 	void (*serve)(struct socket_server *server, int fd);
 	/* Called about once a second, between two callers; may be NULL. */

@@ -9,10 +9,9 @@ static __thread CUresult last_driver_result __attribute__((tls_model("initial-ex
 
 CUresult status_result(enum sw_status status)
 {
-	static const CUresult results[] = {
-#define STATUS(name, result, text) [SW_##name] = result,
-#include "shim/base/status.def"
-	};
+#define RESULT(name, result, text) result,
+	static const CUresult results[] = {STATUSES(RESULT)};
+
 	if (status == SW_DRIVER)
 		return last_driver_result;
 	return (unsigned)status < SW_STATUS_COUNT ? results[status] : CUDA_ERROR_UNKNOWN;
@@ -20,10 +19,9 @@ CUresult status_result(enum sw_status status)
 
 const char *status_text(enum sw_status status)
 {
-	static const char *const texts[] = {
-#define STATUS(name, result, text) [SW_##name] = text,
-#include "shim/base/status.def"
-	};
+#define TEXT(name, result, text) text,
+	static const char *const texts[] = {STATUSES(TEXT)};
+
 	return (unsigned)status < SW_STATUS_COUNT ? texts[status] : "unknown";
 }
 

@@ -1,14 +1,30 @@
-/* status.h: the one status type inside Spillway; its values are the rows of status.def. */
+/*
+ * status.h: the one status type inside Spillway. A status becomes a CUresult only where a call returns to the program
+ * (status_result()).
+ */
 #ifndef SPILLWAY_STATUS_H
 #define SPILLWAY_STATUS_H
 
 #include <cuda.h>
 
+/* All results of calls inside the library, one row each: X(name, CUDA result, text). */
+/* clang-format off */
+#define STATUSES(X)                                                                                                    \
+	X(OK, CUDA_SUCCESS, "done")                                                                                    \
+	X(INVALID, CUDA_ERROR_INVALID_VALUE, "an argument the driver would refuse")                                    \
+	X(NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, "over the budgets, or the driver has no memory")                        \
+	X(NO_HOST_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, "no memory for our own bookkeeping")                               \
+	X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, "this driver or device cannot do it")                               \
+	X(CONTEXT, CUDA_ERROR_INVALID_CONTEXT, "no current context")                                                   \
+	X(BUSY, CUDA_ERROR_NOT_READY, "no safe point came in time")                                                    \
+	X(DRIVER, CUDA_ERROR_UNKNOWN, "the driver failed in a way we hand on (see the log)")
+/* clang-format on */
+
+#define STATUS_NAMED(name, result, text) SW_##name,
 enum sw_status {
-#define STATUS(name, result, text) SW_##name,
-#include "shim/base/status.def"
-	SW_STATUS_COUNT, /* must be last */
+	STATUSES(STATUS_NAMED) SW_STATUS_COUNT, /* must be last */
 };
+#undef STATUS_NAMED
 
 /* Returns the result for the program. */
 CUresult status_result(enum sw_status status);

@@ -14,7 +14,6 @@
 #include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/typed_alloc.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 

@@ -29,7 +29,8 @@
 		int saved = errno; \
 		capture_opening(); \
 		CUresult result = REAL(name) args; \
-		capture_opened(hStream, submit_is_per_thread(#name), result == CUDA_SUCCESS); \
+		capture_opened(hStream, submit_is_per_thread(#name), \
+			       context_of_stream(hStream, submit_is_per_thread(#name)), result == CUDA_SUCCESS); \
 		errno = saved; \
 		return result; \
 	}

@@ -12,7 +12,7 @@
  * GPT, also with expandable segments.
  */
 #include "shim/base/autograd.h"
-#include "shim/base/caller_name.h"
+#include "shim/base/modules.h"
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"

@@ -1,10 +1,10 @@
 /*
  * faults.h: page faults and migrations of managed and system memory, as the driver counts them.
  *
- * The policy's `faults` chooses the source: the driver's counters (faults_uvm.h), with its queue of events in addition
- * (faults_queue.c). If there is no source, nothing is counted, and the major faults that the kernel counts for the
- * process are a hint. What is not measured is FAULTS_NA, never 0. faults_source() describes in one line which source is
- * used, or why none is.
+ * The policy's `faults` chooses the source: the driver's counters (faults_uvm.h), with its queue of events in addition.
+ * If there is no source, nothing is counted, and the major faults that the kernel counts for the process are a hint.
+ * What is not measured is FAULTS_NA, never 0. faults_source() describes in one line which source is used, or why none
+ * is.
  *
  * Nothing happens before the first managed or system memory: a process without any opens nothing. After that, reading
  * calls no driver and takes no lock, because the driver adds to pages of this process.

@@ -1,6 +1,6 @@
 /* Reserves the address space of a heap and keeps the tables that say what is at each unit (arena.h). */
 #include "shim/heap/arena.h"
-#include "shim/base/lazy_memory.h"
+#include "shim/base/array.h"
 #include "shim/driver/real.h"
 #include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"

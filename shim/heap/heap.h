@@ -353,7 +353,7 @@ void heap_tick(struct heap *heap);
  * parts of it when they are used, each time for a run of units that has none yet: that is a block of its own, which
  * moves, is pinned and is counted as any other. What was never used costs nothing.
  *
- * Nothing is mapped where no memory was taken, so somebody must take it before the GPU gets there: serve/on_use.h does,
+ * Nothing is mapped where no memory was taken, so somebody must take it before the GPU gets there: serve/named.h does,
  * by what submissions name.
  */
 

@@ -1,6 +1,6 @@
 /*
- * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/live_budget.h decides),
- * or what the processes that share a device leave (`device.total`; accounting/gpu_account.h, plan/gpu_share.h).
+ * follow.h: device budgets that follow what the driver has free (`device.budget: auto`; plan/gpu_turn.h decides),
+ * or what the processes that share a device leave (`device.total`; accounting/gpu_account.h, plan/gpu_turn.h).
  * Functions are called on the control thread, unless they say otherwise; without it (`control: no`) budgets stay as
  * they were at the start.
  */

@@ -5,11 +5,10 @@
 #define SPILLWAY_LIFECYCLE_STATE_H
 
 #include "shim/accounting/gpu_account.h"
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
-#include "shim/plan/gpu_share.h"
-#include "shim/plan/leave_moment.h"
-#include "shim/plan/live_budget.h"
+#include "shim/plan/governor.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/stats/summary.h"
 
 #include <stdatomic.h>

@@ -19,7 +19,7 @@
 #include "shim/mover/spill.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/ipc.h"
-#include "shim/serve/on_use.h"
+#include "shim/serve/named.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"

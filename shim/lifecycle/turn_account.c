@@ -2,7 +2,6 @@
 #include "shim/lifecycle/turn_account.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
@@ -10,7 +9,7 @@
 #include "shim/lifecycle/lifecycle_state.h"
 #include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
-#include "shim/plan/gpu_share.h"
+#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 #include "shim/submit/submission.h"
 

@@ -9,6 +9,7 @@
 #include "shim/lifecycle/turn_account.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/channel.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/arguments.h"
 #include "shim/trace/trace.h"

@@ -2,12 +2,11 @@
  * births.c: what a birth tells beside that something is alive: how far pointers reach, and at which line of the program
  * it was born (lifetimes.h).
  */
+#include "shim/base/array.h"
 #include "shim/base/autograd.h"
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
-#include "shim/base/lazy_memory.h"
-#include "shim/base/python_process.h"
-#include "shim/base/time_share.h"
+#include "shim/base/python.h"
 #include "shim/lifetimes/types.h"
 
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #ifndef SPILLWAY_LIFETIMES_TYPES_H
 #define SPILLWAY_LIFETIMES_TYPES_H
 
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 
@@ -88,7 +88,7 @@ struct lifetimes_sums {
 #define BIRTH_LINES_UNITS (1u << 16) /* 128 GiB, without a conflict in the address space of one heap */
 #define NODE_LINES_SLOTS  (1u << 15) /* nodes whose lines are known (births.c); a step of a GPT of 16 layers makes 604 */
 struct birth_lines_state {
-	_Atomic uint64_t paid; /* time_share.h */
+	_Atomic uint64_t paid; /* clock.h */
 	_Atomic uint64_t recognized[BIRTH_LINES_SLOTS];
 	_Atomic uint32_t unit[BIRTH_LINES_UNITS];
 	_Atomic uint64_t node[NODE_LINES_SLOTS];

@@ -3,7 +3,7 @@
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/graph_read.h"
+#include "shim/submit/graph.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 

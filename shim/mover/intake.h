@@ -6,9 +6,9 @@
 #define SPILLWAY_INTAKE_H
 
 #include "shim/mover/piece.h"
-#include "shim/plan/scheduler.h"
 #include "shim/plan/piece_sizes.h"
-#include "shim/plan/tensor_extents.h"
+#include "shim/plan/scheduler.h"
+#include "shim/plan/tensors.h"
 #include "shim/submit/channel.h"
 
 #include <stdbool.h>

@@ -3,20 +3,20 @@
  * in this order: orders; the submission log and completions; copies that have ended; waiting submissions; prefetches;
  * and, if there is nothing better to do, deferred maps.
  */
-#include "shim/context/capture.h"
-#include "shim/base/lazy_memory.h"
+#include "shim/base/array.h"
+#include "shim/base/libc.h"
 #include "shim/base/lock.h"
-#include "shim/context/context.h"
-#include "shim/process/process.h"
 #include "shim/base/log.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
-#include "shim/submit/submission.h"
+#include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/base/thread.h"
+#include "shim/submit/submission.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef SPILLWAY_MOVER_STATE_H
 #define SPILLWAY_MOVER_STATE_H
 
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
 
 #include <stdatomic.h>

@@ -4,19 +4,19 @@
  */
 #include "shim/mover/spill.h"
 #include "shim/base/lock.h"
+#include "shim/base/log.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/process/process.h"
-#include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/submit/completion.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/mover/mover_state.h"
-#include "shim/plan/move_limits.h"
-#include "shim/submit/submission.h"
+#include "shim/plan/governor.h"
+#include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
+#include "shim/submit/completion.h"
+#include "shim/submit/submission.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -1,3 +1,106 @@
+/* Whether memory moves, how much of it at once, and when it leaves. */
+#include "shim/plan/governor.h"
+
+#include <string.h>
+
+/* ---- how much at once ---- */
+
+#define MIB ((uint64_t)1 << 20)
+
+/*
+ * Memory that is free or in flight costs more than a link that idles now and then. The least that works is one piece
+ * that is copied and one behind it. Measured (H200, 1.5, `fast`; ms a step of ResNet-50, of the GPT, and of one with
+ * sequences of different lengths): 121, 233, 202 with these values; with 128 MiB free and 96 in flight 125, 233, 203;
+ * with 256 and 192 128, 238, 207.
+ */
+#define RESERVE   (96 * MIB)
+#define UNDER_WAY (64 * MIB)
+#define PIECES    2
+/* At most this share of the budget, but not less than a few pieces of the smallest size. */
+#define SHARE       32
+#define SHARE_LEAST (8 * MIB)
+
+#define AHEAD       (1024 * MIB)
+#define AHEAD_SHARE 8
+
+#define NEW_SHARE       4
+#define NOT_SOON_PERIOD 8
+#define NOT_SOON_MOST   64
+
+static uint64_t move_limits_less(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t move_limits_more(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t of_budget(uint64_t budget, uint64_t bytes)
+{
+	return move_limits_less(bytes, move_limits_more(budget / SHARE, SHARE_LEAST));
+}
+
+uint64_t move_limits_reserve(uint64_t budget, uint64_t largest)
+{
+	return of_budget(budget, move_limits_more(RESERVE, PIECES * largest));
+}
+
+uint64_t move_limits_under_way(uint64_t budget, uint64_t largest)
+{
+	return of_budget(budget, move_limits_more(UNDER_WAY, PIECES * largest));
+}
+
+uint64_t move_limits_ahead(uint64_t budget)
+{
+	return move_limits_less(AHEAD, budget / AHEAD_SHARE);
+}
+
+uint64_t move_limits_new(uint64_t budget)
+{
+	return budget / NEW_SHARE;
+}
+
+uint64_t move_limits_not_soon(uint64_t period)
+{
+	return move_limits_less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
+}
+
+/* ---- when memory leaves ---- */
+
+#define NEAR 20 /* a twentieth more than the least is as good: small tensors come and go at the end of a step, too */
+
+void leave_moment_see(struct leave_moment *moment, uint64_t now, uint64_t alive)
+{
+	if (!moment->began) {
+		moment->least[0] = moment->least[1] = UINT64_MAX;
+		moment->began = now;
+	} else if (now - moment->began >= LEAVE_MOMENT_WINDOW) {
+		moment->least[1] = moment->least[0];
+		moment->least[0] = UINT64_MAX;
+		moment->began = now;
+	}
+	if (alive < moment->least[0])
+		moment->least[0] = alive;
+}
+
+bool leave_moment_is_now(struct leave_moment *moment, uint64_t now, uint64_t alive, uint64_t bound)
+{
+	uint64_t least = moment->least[0] < moment->least[1] ? moment->least[0] : moment->least[1];
+
+	if (!moment->due)
+		moment->due = now;
+	return !moment->began || alive <= least || alive - least <= least / NEAR || now - moment->due >= bound;
+}
+
+void leave_moment_off(struct leave_moment *moment)
+{
+	moment->due = 0;
+}
+
+/* ---- by rates ---- */
+
 /*
  * The governor: a state machine that compares progress with and without moving. Rates are completed submissions per
  * time. Launches differ, so a rate is the median of several epochs. An epoch is EPOCH_NS or EPOCH_WORK submissions,
@@ -18,9 +121,6 @@
  * applies: the work does not change, and a check costs a step. If nothing is moved, moving costs nothing, and no loss
  * is counted.
  */
-#include "shim/plan/governor.h"
-
-#include <string.h>
 
 #define MS             UINT64_C(1000000)
 #define EPOCH_NS       (40 * MS)
@@ -240,4 +340,234 @@ bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submiss
 	}
 answer:
 	return governor->state == GOVERNOR_TRY || governor->state == GOVERNOR_MOVE;
+}
+
+/* ---- by trial ---- */
+
+/*
+ * The trial: measures stretches of the program with and without moving. Times are ns, and stretches are counted since
+ * the last question.
+ */
+
+/* Stretches take at least this long, several periods if need be, so that chance matters little. */
+#define STRETCH_NS 20000000u
+/*
+ * Stretches before the first question; the factor by which the wait grows with each answer that changes nothing; and
+ * its limit.
+ */
+#define WAIT_FIRST 2
+#define WAIT_GROWS 4
+#define WAIT_MOST  4096
+/*
+ * If not moving seems to take more than SURE times as long, the first question comes only after WAIT_SURE stretches.
+ */
+#define SURE      2
+#define WAIT_SURE 32
+/*
+ * Stretches before the question while not moving: it costs more then, because what has stayed on the host must be
+ * fetched first.
+ */
+#define WAIT_STAY 32
+/*
+ * Two stretches are alike if they differ by no more than this share of one. Questions wait for alike stretches, but
+ * after UNSTEADY_MOST unsteady ones they wait no longer.
+ */
+#define ALIKE         8
+#define UNSTEADY_MOST 16
+
+void trial_init(struct trial *trial)
+{
+	*trial = (struct trial){.wait = WAIT_FIRST};
+}
+
+static void trial_begin(struct trial *trial, enum trial_state state, uint64_t now_ns, uint64_t finished)
+{
+	trial->state = state;
+	trial->mark = finished;
+	trial->mark_ns = now_ns;
+}
+
+static void trial_settle(struct trial *trial, enum trial_state state, unsigned wait, uint64_t now_ns, uint64_t finished)
+{
+	trial->n = trial->n_unsteady = 0;
+	trial->last_ns = 0;
+	trial->wait = wait < WAIT_MOST ? wait : WAIT_MOST;
+	trial_begin(trial, state, now_ns, finished);
+}
+
+/*
+ * Handles the end of a stretch in the present state: remembers the shortest, and asks the question when it is due. A
+ * state that has just begun is not judged by its beginning, when host memory is pinned and everything is in the wrong
+ * place.
+ */
+static void trial_measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enum trial_state ask)
+{
+	uint64_t elapsed = now_ns - trial->mark_ns;
+
+	if (elapsed < STRETCH_NS && !trial->stretch)
+		return;
+	uint64_t done = finished - trial->mark;
+	/*
+	 * The first stretch sets the length, in whole periods. The ends of later ones are noticed a little late, so
+	 * their times are scaled to that length.
+	 */
+	if (!trial->stretch)
+		trial->stretch = done / trial->period * trial->period;
+	elapsed = (uint64_t)((double)elapsed * (double)trial->stretch / (double)done);
+	uint64_t last = trial->last_ns, apart = elapsed > last ? elapsed - last : last - elapsed;
+	bool steady = last && apart <= last / ALIKE;
+	trial->last_ns = elapsed;
+	if (!trial->best_ns || !steady || elapsed < trial->best_ns)
+		trial->best_ns = elapsed;
+	else
+		trial->best_ns += (elapsed - trial->best_ns) / 4;
+	trial->n += steady;
+	trial->n_unsteady += !steady;
+	if (ask == TRIAL_ASK_STAY && trial->wait < WAIT_SURE &&
+	    trial->still_ns * trial->stretch > SURE * trial->best_ns)
+		trial->wait = WAIT_SURE;
+	bool due = trial->n >= trial->wait || trial->n_unsteady >= UNSTEADY_MOST + trial->wait;
+	trial_begin(trial, due ? ask : trial->state, now_ns, finished);
+}
+
+bool trial_prefers_moving(const struct trial *trial)
+{
+	return trial->state == TRIAL_MOVE || trial->state == TRIAL_ASK_STAY;
+}
+
+bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns)
+{
+	uint64_t elapsed = now_ns - trial->mark_ns, best = trial->best_ns;
+
+	trial->still_ns = still_ns;
+	/*
+	 * This is the first call, or the period has become longer by more than steps differ: what was measured was a
+	 * part of a period.
+	 */
+	if (!trial->period || (trial->stretch && 2 * period > 3 * trial->stretch)) {
+		trial_init(trial);
+		trial->period = period;
+		trial_begin(trial, TRIAL_MOVE, now_ns, finished);
+		return true;
+	}
+	bool over = finished - trial->mark >= (trial->stretch ? trial->stretch : period);
+	switch (trial->state) {
+	case TRIAL_MOVE:
+		if (over)
+			trial_measure(trial, now_ns, finished, TRIAL_ASK_STAY);
+		break;
+	case TRIAL_STAY:
+		if (over)
+			trial_measure(trial, now_ns, finished, TRIAL_ASK_MOVE);
+		break;
+	case TRIAL_ASK_STAY:
+		if (over && elapsed < best - best * TRIAL_GAIN / 100) {
+			trial->best_ns = elapsed;
+			trial_settle(trial, TRIAL_STAY, WAIT_STAY, now_ns, finished);
+		} else if (over || elapsed > best) {
+			trial_settle(trial, TRIAL_MOVE, trial->wait * WAIT_GROWS, now_ns, finished);
+		}
+		break;
+	case TRIAL_ASK_MOVE:
+		if (over && elapsed < best - best * TRIAL_GAIN / 100) {
+			trial->best_ns = elapsed;
+			trial_settle(trial, TRIAL_MOVE, WAIT_FIRST, now_ns, finished);
+		} else if (over || elapsed > 2 * best) {
+			trial_settle(trial, TRIAL_STAY, trial->wait * WAIT_GROWS, now_ns, finished);
+		}
+		break;
+	}
+	return trial->state == TRIAL_MOVE || trial->state == TRIAL_ASK_MOVE;
+}
+
+/* ---- which of the two ---- */
+
+/*
+ * Which of the two controllers decides. Both are updated all the time.
+ *
+ * A program may lose its place in its past for a moment: with sequences of another length in each step, for some dozens
+ * of submissions. If it had its place for HELD_NS before, what the trial has found holds for LOST_NS more; what the
+ * governor has measured meanwhile, the trial decided. Measured (H100, such a GPT): by the governor nothing moved for 91
+ * submissions in the middle of a step, which took 56 ms.
+ */
+
+/*
+ * When a program first spills, its host memory is being pinned, which no rate accounts for, and it has no past that
+ * could show what to move. Moving by recency then pins more and costs more than it gains. So nothing moves during that
+ * time unless the future of most memory is known: a layer repeats itself many times before the step does. Measured
+ * (GPT, 1.5, first step): 785 ms with nothing moved, 1203 with.
+ */
+#define FIRST_NS 1000000000
+
+/*
+ * Long enough that a place which is found for a moment now and then holds nothing; as long as the governor takes to
+ * measure.
+ */
+#define HELD_NS 150000000
+#define LOST_NS 100000000
+
+void move_governor_init(struct move_governor *governor)
+{
+	*governor = (struct move_governor){.allows = true};
+	governor_init(&governor->by_rate);
+	trial_init(&governor->trial);
+}
+
+void move_governor_restart(struct move_governor *governor)
+{
+	trial_init(&governor->trial);
+}
+
+static bool is_too_early(struct move_governor *governor, const struct plan *plan, uint64_t now_ns)
+{
+	uint64_t units = 0;
+
+	if (!governor->begun)
+		governor->begun = now_ns;
+	if (governor->knows_most || now_ns - governor->begun >= FIRST_NS)
+		return false;
+	for (int place = PLAN_HOST; place < PLAN_PLACES; place++)
+		units += plan_units(plan, (enum plan_place)place);
+	governor->knows_most = 2 * plan_foreseen(plan) > units;
+	return !governor->knows_most;
+}
+
+/*
+ * Returns the least time that a submission takes on average if nothing moves: the part of its names that lies on the
+ * host crosses the link once. In ns; 0: not known.
+ */
+static uint64_t least_ns_still(const struct plan *plan, const struct move_work *work)
+{
+	double host = (double)plan_units(plan, PLAN_HOST), all = host + (double)plan_units(plan, PLAN_DEVICE);
+
+	if (!work->n_submissions || all == 0)
+		return 0;
+	return (uint64_t)((double)work->named_bytes / (double)work->n_submissions * host / all / PLAN_UNIT *
+			  (double)work->unit_ns);
+}
+
+bool move_governor_update(struct move_governor *governor, const struct plan *plan, uint64_t now_ns,
+			  const struct move_work *work)
+{
+	bool allowed = governor->allows;
+
+	if (is_too_early(governor, plan, now_ns)) {
+		governor->allows = false;
+		return false;
+	}
+	governor->allows = governor_moves(&governor->by_rate, now_ns, work->done, work->moved_bytes, plan_knows(plan));
+	uint64_t period = plan_span(plan);
+	if (period) {
+		governor->allows =
+		    trial_moves(&governor->trial, now_ns, work->done, period, least_ns_still(plan, work));
+		if (!governor->found)
+			governor->found = now_ns;
+		if (now_ns - governor->found >= HELD_NS)
+			governor->holds_until = now_ns + LOST_NS;
+	} else {
+		governor->found = 0;
+		if (now_ns < governor->holds_until)
+			governor->allows = trial_prefers_moving(&governor->trial);
+	}
+	return allowed != governor->allows;
 }

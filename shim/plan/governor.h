@@ -1,5 +1,70 @@
 /*
- * governor.h: the governor for programs without a period: decides whether memory may move on demand. For such a program
+ * governor.h: whether memory moves, how much of it at once, and when it leaves for the turn of another process.
+ */
+#ifndef SPILLWAY_GOVERNOR_H
+#define SPILLWAY_GOVERNOR_H
+
+#include "shim/plan/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- how much at once ---- */
+
+/*
+ * limits on the device memory that moving itself takes up: what is kept free, what is in flight, and
+ * what is fetched ahead of its use. The program cannot use that memory meanwhile. Pure functions; all sizes in bytes.
+ * budget: of the device. largest: size of the largest piece.
+ */
+
+/*
+ * Returns how much device memory the mover tries to keep free in `fast`, so that fetches need not wait for evictions.
+ */
+uint64_t move_limits_reserve(uint64_t budget, uint64_t largest);
+/* Returns the limit on bytes in flight in one direction: with less than that in flight, another copy may begin. */
+uint64_t move_limits_under_way(uint64_t budget, uint64_t largest);
+/* Returns how much may be fetched ahead of its use. */
+uint64_t move_limits_ahead(uint64_t budget);
+/* Returns the size up to which room is made for new blocks. Larger blocks are placed where there is room. */
+uint64_t move_limits_new(uint64_t budget);
+/*
+ * Returns for how many submissions what is evicted for future new blocks must not be needed, in a program of this
+ * period.
+ */
+uint64_t move_limits_not_soon(uint64_t period);
+
+/* ---- when memory leaves ---- */
+
+/*
+ * when the memory of a process should leave for the turn of another. What nothing is alive in leaves,
+ * and comes back, without a copy (mover/unbacked.h). A training job has most alive in the middle of a step and least at
+ * its end, so a switch at that moment copies a part of what others do: of a GPT of 14.4 GiB 3.6 (H200). How long a step
+ * is need not be known: the least of the last seconds is, and is waited for within a bound. Pure: no clock.
+ */
+
+/* ns: the least of this window and of the one before count, so a step may be so long. */
+#define LEAVE_MOMENT_WINDOW UINT64_C(2000000000)
+
+/* Must be zeroed at first. */
+struct leave_moment {
+	uint64_t began;    /* ns: the present window; 0: nothing was seen yet */
+	uint64_t least[2]; /* bytes alive: in the present window, and in the one before */
+	uint64_t due;      /* ns: since when it should leave; 0: it should not */
+};
+
+/* Tells how many bytes are alive. To be called some times in a step, as long as the process works. */
+void leave_moment_see(struct leave_moment *moment, uint64_t now, uint64_t alive);
+/*
+ * Returns whether to leave now: nearly as little is alive as at the end of a step, or it should have left `bound` ns
+ * ago. To be called at each look from when it should leave; leave_moment_off() when it should not, or has left.
+ */
+bool leave_moment_is_now(struct leave_moment *moment, uint64_t now, uint64_t alive, uint64_t bound);
+void leave_moment_off(struct leave_moment *moment);
+
+/* ---- by rates ---- */
+
+/*
+ * the governor for programs without a period: decides whether memory may move on demand. For such a program
  * moving what is used can be worse than leaving it on the host. This state machine measures both and takes the better
  * one, such that trying costs a few percent at most. It is pure (the time is passed in), and only one thread, the
  * mover, may use it.
@@ -7,11 +72,6 @@
  * The promise: if rates are steady for some seconds at a time, work takes at most 10 % longer than with moving switched
  * off, plus a quarter of a second.
  */
-#ifndef SPILLWAY_GOVERNOR_H
-#define SPILLWAY_GOVERNOR_H
-
-#include <stdbool.h>
-#include <stdint.h>
 
 enum governor_state {
 	GOVERNOR_STAY,  /* not moving; measures until the next try is due */
@@ -51,5 +111,88 @@ void governor_init(struct governor *governor);
  * known: plan_knows(); moving is then taken unless it turns out to be worse. Returns whether pieces may move now.
  */
 bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submissions, uint64_t moved_bytes, bool known);
+
+/* ---- by trial ---- */
+
+/*
+ * the trial: decides whether moving pays for a program with a known period. It compares the time of one
+ * stretch of the program (at least one period) with moving to the same stretch without. Now and then moving stops for a
+ * stretch; if the stretch is not over in the time that moving takes, moving is better and resumes at once. So a
+ * question costs at most one stretch. It is asked ever more rarely, and late where the answer seems clear, because a
+ * program that touches little of what it names may surprise. If moving loses, it stops, and is tried again in the same
+ * way.
+ *
+ * Pure like governor.h, which does this for programs without a period. Only one thread, the mover, may use it.
+ */
+
+#define TRIAL_GAIN 5 /* percent that a change must gain */
+
+enum trial_state {
+	TRIAL_MOVE,     /* moving; stretches are measured */
+	TRIAL_ASK_STAY, /* one stretch without moving, to compare */
+	TRIAL_STAY,     /* not moving, because that was better */
+	TRIAL_ASK_MOVE, /* one stretch with moving, to compare */
+};
+
+struct trial {
+	enum trial_state state;
+	uint64_t period;        /* submissions, as passed last */
+	uint64_t mark, mark_ns; /* completed submissions, and time, when the stretch began */
+	uint64_t stretch;       /* submissions of a stretch: as many periods as take at least STRETCH_NS */
+	uint64_t best_ns;       /* the shortest recent stretch in the present state */
+	uint64_t last_ns;       /* the latest stretch */
+	uint64_t still_ns;      /* as passed last */
+	/* n: stretches like the one before since the last question; wait: how many the next question needs */
+	unsigned n, wait;
+	unsigned n_unsteady; /* stretches that were not like the one before */
+};
+
+/* Initializes a trial, in the state TRIAL_MOVE. */
+void trial_init(struct trial *trial);
+/*
+ * Updates the trial. finished: submissions that the GPU has completed since the start. period: of the program, in
+ * submissions; not 0. still_ns: the least time that a submission takes without moving, as far as is known, if the GPU
+ * touches all that it names; 0: not known. Returns whether memory may move.
+ */
+bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns);
+/* Returns whether moving was better the last time that it was asked, or if it never was. */
+bool trial_prefers_moving(const struct trial *trial);
+
+/* ---- which of the two ---- */
+
+/*
+ * decides whether memory may move because it pays. It asks the trial where the future is known, else
+ * the governor, and neither at the very beginning. Pure: the caller has the clock. Only one thread, the mover, may use
+ * it.
+ */
+
+struct move_governor {
+	struct governor by_rate;
+	struct trial trial;
+	bool allows;          /* moving is allowed at present */
+	uint64_t found;       /* ns: since when the future has been known; 0: it is not */
+	uint64_t holds_until; /* ns: until then, what the trial has found holds even if the future is not known */
+	bool knows_most;      /* the next use of most memory has been known since `begun` */
+	uint64_t begun;       /* ns: when it began to measure; 0: not yet */
+};
+
+/* What the program and the mover have done since the start. */
+struct move_work {
+	uint64_t n_submissions, named_bytes; /* submissions that were read, and what they named */
+	uint64_t done;                       /* submissions that the GPU has completed */
+	uint64_t moved_bytes;                /* either way */
+	uint64_t unit_ns;                    /* recent time to fetch one unit; 0: not known */
+};
+
+/* Initializes it; moving is allowed. */
+void move_governor_init(struct move_governor *governor);
+/* Makes what the trial has measured void, because memory lies elsewhere now. */
+void move_governor_restart(struct move_governor *governor);
+/*
+ * Updates `allows`; must be called every few milliseconds while the engine runs. Returns whether moving was switched on
+ * or off because of its cost.
+ */
+bool move_governor_update(struct move_governor *governor, const struct plan *plan, uint64_t now_ns,
+			  const struct move_work *work);
 
 #endif

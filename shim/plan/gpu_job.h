@@ -63,7 +63,7 @@ enum gpu_job_step {
 
 /* What a process publishes about its job. Times are ns of CLOCK_MONOTONIC, 0: none. */
 struct gpu_job_claim {
-	uint64_t process; /* its own number (base/identity.h): the same in all accounts that it is in; not 0 */
+	uint64_t process; /* its own number (base/user_dir.h): the same in all accounts that it is in; not 0 */
 	uint64_t name;    /* the number of the job's name; 0: none */
 	uint64_t wants;   /* since when a submission of its own waits for the turn */
 	uint64_t rests;   /* until when the job takes no part, because it could not be stopped */

@@ -1,5 +1,7 @@
-/* Whose turn it is on a GPU that several processes share. See gpu_turn.h. */
+/* How processes share a GPU. */
 #include "shim/plan/gpu_turn.h"
+
+/* ---- turns ---- */
 
 #define UNIT ((uint64_t)2 << 20)
 #define MOST ((uint64_t)1 << 52) /* more bytes than any machine has: no sum of 64 of them overflows */
@@ -12,13 +14,13 @@
  * that cost 0.44 s each way came ever later: 2.9 s after their time (H200).
  */
 #define FIRST_AFTER 2
-#define BURST_PART  8  /* a burst is short if it takes this part of a quantum at most */
+#define BURST_PART  8 /* a burst is short if it takes this part of a quantum at most */
 /*
  * Quanta that a process may have had in advance of all others when it begins to wait: one, and what its last turn was
  * longer than that. One that has more was suspended, or in another account, while others came that had had nothing yet.
  */
-#define BEHIND      2
-#define SLACK_PART  32 /* of the total: turns end only when all fit, and so much more */
+#define BEHIND     2
+#define SLACK_PART 32 /* of the total: turns end only when all fit, and so much more */
 /*
  * ns: a step of a training job takes less as a rule (GPT of 14.4 GiB: 80 ms, H200); some steps of a large one; and the
  * part of a quantum that is waited at most, so that the times got stay as they should be.
@@ -310,4 +312,176 @@ uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns)
 	if (!cost)
 		return gpu_turn_smaller(ns, COST_UNKNOWN);
 	return cost - cost / 4 + gpu_turn_smaller(ns, 4 * cost) / 4;
+}
+
+/* ---- shares ---- */
+
+#define NEWCOMER 8 /* a newcomer needs this part of an equal part at least */
+
+static uint64_t gpu_share_smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t needs_of(const struct gpu_share_member *member, uint64_t least)
+{
+	uint64_t needs = gpu_share_smaller(member->needs, MOST);
+
+	return needs > least ? needs : least;
+}
+
+/* Returns what the member gets where nobody gets more than `level`, but for what cannot leave. */
+static uint64_t at_level(const struct gpu_share_member *member, uint64_t least, uint64_t level)
+{
+	uint64_t gets = gpu_share_smaller(needs_of(member, least), level);
+	uint64_t stuck = gpu_share_smaller(member->stuck, MOST);
+
+	return gets > stuck ? gets : stuck;
+}
+
+static uint64_t sum_at(const struct gpu_share_member *members, unsigned n, uint64_t least, uint64_t level)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += at_level(&members[i], least, level);
+	return sum;
+}
+
+uint64_t gpu_share_of(uint64_t total, const struct gpu_share_member *members, unsigned n, unsigned self)
+{
+	uint64_t least = total / n / NEWCOMER, low = 0, high = MOST, spare;
+
+	/* The highest level at which all of it fits. */
+	while (low < high) {
+		uint64_t middle = low + (high - low + 1) / 2;
+
+		if (sum_at(members, n, least, middle) <= total)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	uint64_t sum = sum_at(members, n, least, low);
+	spare = sum < total ? (total - sum) / n : 0;
+	return (at_level(&members[self], least, low) + spare) / UNIT * UNIT;
+}
+
+bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, unsigned n, uint64_t host)
+{
+	uint64_t sum = 0, most = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t needs = gpu_share_smaller(members[i].needs, MOST);
+
+		sum += needs;
+		most = needs > most ? needs : most;
+	}
+	/* As gpu_turn_keep() has it, which leaves a 32nd part free. */
+	uint64_t stays = total - total / 32, beside = stays > most ? stays - most : 0;
+
+	sum += most;
+	return sum <= total || sum - gpu_share_smaller(sum, beside) <= host;
+}
+
+/* ---- by what is free ---- */
+
+#define GROW_AFTER  5000000000u  /* ns without a shrink */
+#define GROW_EVERY  1000000000u  /* ns, on average */
+#define GROW_PART   8            /* of what is free */
+#define MARGIN_PART 8            /* of the reserve: above it the budget grows, so that growth never causes a shrink */
+#define WARY_NS     10000000000u /* a program loads its libraries and its first data within this time */
+/*
+ * A context takes 400 to 500 MiB. What this process itself has charged and not made yet moves the figure by some
+ * transfers, of 32 MiB each.
+ */
+#define NEW_PROCESS ((uint64_t)384 << 20)
+/*
+ * Between the reserve and twice the reserve the steps are so small that those of five processes in the same moment do
+ * not look like a new process to a sixth: it would shrink, they would grow again, and so on.
+ */
+#define NEAR_STEP (NEW_PROCESS / 6)
+
+static uint64_t live_budget_beyond(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Returns a number below `below`. */
+static uint64_t jitter(struct live_budget *budget, uint64_t below)
+{
+	budget->random = budget->random * 6364136223846793005u + 1442695040888963407u;
+	return (budget->random >> 33) % below;
+}
+
+static uint64_t held_by_others(const struct live_budget_figures *figures)
+{
+	return live_budget_beyond(figures->total, figures->free + figures->used);
+}
+
+void live_budget_begin(struct live_budget *budget, const struct live_budget_figures *figures, uint64_t seed)
+{
+	uint64_t others = held_by_others(figures);
+
+	*budget = (struct live_budget){
+	    .limit = (figures->used + live_budget_beyond(figures->free, figures->reserve)) / UNIT * UNIT,
+	    .others = {others, others},
+	    .random = seed,
+	};
+	/* It has never shrunk: a newcomer takes its part while the others are wary. */
+	budget->grow_from = figures->now + GROW_EVERY / 2 + jitter(budget, GROW_EVERY);
+}
+
+static uint64_t reserve_now(struct live_budget *budget, const struct live_budget_figures *figures)
+{
+	uint64_t others = held_by_others(figures);
+	uint64_t before = budget->others[0] > budget->others[1] ? budget->others[0] : budget->others[1];
+
+	if (others >= before + NEW_PROCESS)
+		budget->wary_until = figures->now + WARY_NS;
+	budget->others[0] = budget->others[1];
+	budget->others[1] = others;
+	return figures->now < budget->wary_until ? 2 * figures->reserve : figures->reserve;
+}
+
+/* Returns by how much the limit may grow. reserve: that of now, doubled or not. */
+static uint64_t growth_step(const struct live_budget_figures *figures, uint64_t reserve)
+{
+	uint64_t margin = figures->reserve / MARGIN_PART;
+	uint64_t far = live_budget_beyond(figures->free, 2 * figures->reserve + margin) / GROW_PART;
+	uint64_t near = live_budget_beyond(figures->free, reserve + margin) / GROW_PART;
+
+	if (near > NEAR_STEP)
+		near = NEAR_STEP;
+	/* A smaller step would be of no use to the heap. */
+	if (near < figures->piece && figures->free >= reserve + margin + 2 * figures->piece)
+		near = figures->piece;
+	return far > near ? far : near;
+}
+
+enum live_budget_change live_budget_look(struct live_budget *budget, const struct live_budget_figures *figures)
+{
+	uint64_t reserve = reserve_now(budget, figures), free = figures->free, used = figures->used;
+	uint64_t most = live_budget_beyond(used + free, reserve) / UNIT * UNIT;
+
+	if (budget->limit > most) {
+		/*
+		 * `used` and `free` change by the same amount while memory leaves, so the limit is lowered only once.
+		 */
+		budget->limit = most;
+		if (free >= reserve)
+			return LIVE_BUDGET_KEEPS;
+		budget->grow_from = figures->now + GROW_AFTER + jitter(budget, GROW_AFTER / 2);
+		return LIVE_BUDGET_SHRINKS;
+	}
+	uint64_t step = growth_step(figures, reserve);
+	uint64_t from = used < budget->limit ? used : budget->limit, to = (from + step) / UNIT * UNIT;
+	/* Who has next to nothing takes of the margin, which the others leave; they do not shrink for it. */
+	uint64_t least = figures->reserve / MARGIN_PART / UNIT * UNIT;
+	if (to < least)
+		to = least < most ? least : most;
+	if (figures->now < budget->grow_from || to <= budget->limit)
+		return LIVE_BUDGET_KEEPS;
+	budget->limit = to;
+	budget->grow_from = figures->now + GROW_EVERY / 2 + jitter(budget, GROW_EVERY);
+	return LIVE_BUDGET_GROWS;
 }

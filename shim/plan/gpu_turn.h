@@ -1,5 +1,17 @@
 /*
- * gpu_turn.h: turns: when the processes that share a GPU need much more of it than there is, one of them submits work
+ * gpu_turn.h: how processes share a GPU: by turns, by shares of it that they agree on, or each by what the driver has
+ * free.
+ */
+#ifndef SPILLWAY_GPU_TURN_H
+#define SPILLWAY_GPU_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- turns ---- */
+
+/*
+ * turns: when the processes that share a GPU need much more of it than there is, one of them submits work
  * at a time, with all the memory that the others can spare, and the others wait. Decides whether there are turns, whose
  * turn it is, and how long it lasts. Pure: no clock, no CUDA; every process computes the same from the same figures,
  * which they publish in the account of the GPU (accounting/gpu_account.h).
@@ -20,11 +32,6 @@
  *  - Who has not published anything for GPU_TURN_SILENT (stopped by a signal) takes no part: it keeps its memory, and the
  *    others go on in what is left.
  */
-#ifndef SPILLWAY_GPU_TURN_H
-#define SPILLWAY_GPU_TURN_H
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #define GPU_TURN_NOBODY UINT32_MAX
 /* Per mille of its time that a process loses by spilling, above which turns are worth what they cost. */
@@ -60,7 +67,7 @@ struct gpu_turn_claim {
 	uint64_t got;    /* ns of turns that it has had */
 	uint64_t burst;  /* ns: how long its turns are that end because it has nothing to do; 0: not known, or longer */
 	uint64_t cost; /* ns: how long a switch to it takes, from the stop of another until it goes on; 0: not known */
-	uint64_t loss;   /* per mille of its time that it loses by spilling */
+	uint64_t loss; /* per mille of its time that it loses by spilling */
 	uint64_t quantum;  /* ns: by its policy; 0: auto */
 	uint64_t patience; /* ns: how long a submission should wait at most (share.wait.max) */
 	uint64_t n;        /* turns that it has had */
@@ -108,7 +115,7 @@ uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
 uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 /*
  * Returns how long the holder may go on, in ns, when gpu_turn_next() says that another is to have the turn, until
- * little of its memory is alive (leave_moment.h): not at all if it has nothing to do; about a step if the other should
+ * little of its memory is alive (struct leave_moment): not at all if it has nothing to do; about a step if the other should
  * not wait; else some steps, which cost nobody more than a part of a quantum.
  */
 uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view);
@@ -132,5 +139,78 @@ uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle);
  * because host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
  */
 uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns);
+
+/* ---- shares ---- */
+
+/*
+ * how the processes that share one GPU divide what they may have together. Pure: every process computes
+ * the same from the same figures.
+ */
+
+struct gpu_share_member {
+	uint64_t needs; /* bytes that its heap has, on the device and elsewhere */
+	uint64_t stuck; /* bytes that cannot leave the device */
+};
+
+/*
+ * Returns the share of member number `self`. Who needs less than an equal part gets what it needs, the others divide
+ * the rest equally; nobody gets less than what cannot leave. What nobody needs is divided equally, too, so that a
+ * process can grow at once. A newcomer counts as if it needed an eighth of an equal part. The sum of all shares is at
+ * most `total`, unless what cannot leave is more.
+ */
+uint64_t gpu_share_of(uint64_t total, const struct gpu_share_member *members, unsigned n, unsigned self);
+/*
+ * Returns whether one more process can take turns with the members (gpu_turn.h): whether `host` bytes of host memory
+ * hold what is away while the turn changes, when one has left and the next has not come back. That is all but what fits
+ * beside the one that needs most. The new one counts as if it needed as much as that one, because nobody knows what it
+ * will need.
+ */
+bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, unsigned n, uint64_t host);
+
+/* ---- by what is free ---- */
+
+/*
+ * a device budget that follows what the driver has free (`device.budget: auto`): it shrinks at once when
+ * others need the memory, and grows back slowly. Pure: no clock, no driver; the caller passes the time and the figures.
+ *
+ * Rules, with F the free bytes of the device, R the reserve:
+ *  - F below R: the limit falls at once to what the process uses less the missing bytes.
+ *  - The limit never promises more than what is used and F - R.
+ *  - Growth: by an eighth of what is free beyond 2 R at most, below that in small steps (a piece at least, if two fit),
+ *    and only to what is used plus the step; not within GROW_AFTER of a shrink, and then about once a second. Both times
+ *    have jitter, so that processes that do not know of each other do not act at the same moment. Each of up to 8 of
+ *    them takes a part of what is free that leaves enough for the others, so together they never go below R by growing.
+ *  - Growth ends an eighth of R above R, but for who has less than that eighth: it takes it from there, or it could be
+ *    left with nothing for good. Simulated: without this rule one of four processes had less than 30 MiB, of 80 GiB, in
+ *    8 of 5,000 runs.
+ *  - A new process on the GPU shows as memory that others suddenly hold. R is doubled for a while then, because a process
+ *    that starts takes more than its context.
+ */
+
+struct live_budget_figures {
+	uint64_t now;         /* ns, of any monotonic clock */
+	uint64_t total, free; /* bytes of the device, as the driver reports */
+	uint64_t used;        /* bytes that this process has under its budget */
+	uint64_t reserve;     /* bytes that are to stay free */
+	uint64_t piece;       /* bytes of the largest piece that the heap moves */
+};
+
+struct live_budget {
+	uint64_t limit;
+	uint64_t others[2];  /* bytes that others held at the last two looks */
+	uint64_t grow_from;  /* ns: no growth before this time */
+	uint64_t wary_until; /* ns: until then the reserve is doubled */
+	uint64_t random;
+};
+
+enum live_budget_change { LIVE_BUDGET_KEEPS, LIVE_BUDGET_SHRINKS, LIVE_BUDGET_GROWS };
+
+/* The first limit: what is used, and what is free beyond the reserve. seed: differs between processes. */
+void live_budget_begin(struct live_budget *budget, const struct live_budget_figures *figures, uint64_t seed);
+/*
+ * Sets the limit anew. To be called some ten times a second. Returns LIVE_BUDGET_SHRINKS if the limit fell because too
+ * little is free; what is above it should then leave the device.
+ */
+enum live_budget_change live_budget_look(struct live_budget *budget, const struct live_budget_figures *figures);
 
 #endif

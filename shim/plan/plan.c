@@ -1,3 +1,254 @@
+/* The plan, but for its choice of victims (plan_victim.c). */
+#include "shim/plan/types.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- room ---- */
+
+/*
+ * Whether there is room: what the plan needs of device memory now and in the rest of the period, compared with what
+ * there is. What there is follows from the pieces in device memory and what is free beside them.
+ */
+
+/* The forecast is made again after this many submissions, or after one of its steps if that is longer. */
+#define FORECAST_EACH 16
+
+void plan_set_free(struct plan *plan, uint64_t units)
+{
+	plan->room.free = units;
+}
+
+static int64_t units_needed(const struct piece *piece)
+{
+	return forecast_needs(piece) ? (int64_t)piece->units : 0;
+}
+
+static uint64_t units_arriving(const struct piece *piece)
+{
+	return piece->arriving ? piece->units : 0;
+}
+
+/* Records that the piece, whose fields have been changed, is not as `before` any more. */
+static void plan_room_update(struct plan *plan, const struct piece *piece, struct piece before)
+{
+	int64_t more = units_needed(piece) - units_needed(&before);
+
+	plan->room.arriving += units_arriving(piece) - units_arriving(&before);
+	plan->room.needed += (uint64_t)more;
+	if (more)
+		forecast_add(&plan->room.forecast, plan->at, pieces_key(&plan->pieces, piece), more);
+}
+
+/* Records that the piece dies or comes to life. */
+static void plan_room_set_dead(struct plan *plan, struct piece *piece, uint32_t id, bool dead)
+{
+	plan->room.needed -= (uint64_t)units_needed(piece);
+	piece->dead = dead;
+	plan->room.needed += (uint64_t)units_needed(piece);
+	/* The forecast is left as it is: it has foreseen this if the program does what it did before. */
+	forecast_note(&plan->room.forecast, plan->pieces.now, id, dead);
+}
+
+/* Ends the forecast, because the program is at another place. */
+static void plan_room_jump(struct plan *plan)
+{
+	forecast_drop(&plan->room.forecast);
+	plan->room.made = 0;
+}
+
+bool plan_room_forecast(struct plan *plan)
+{
+	struct plan_room *room = &plan->room;
+
+	if (room->free == UINT64_MAX || plan->at == PREDICT_NONE)
+		return false;
+	const struct tensor_future *future = &plan->tensors.future;
+	uint64_t each = (plan->pieces.now - plan->at) / FORECAST_STEPS;
+	if (!room->made || plan->pieces.now - room->made >= (each > FORECAST_EACH ? each : FORECAST_EACH)) {
+		room->made = plan->pieces.now;
+		if (plan->tensors.trusted_walk)
+			forecast_make_from(&room->forecast, &plan->pieces, plan->at, future->until, room->needed,
+					   future->transition, future->n_transitions);
+		else
+			forecast_make(&room->forecast, &plan->pieces, plan->at, room->needed);
+	}
+	return forecast_is_made(&room->forecast);
+}
+
+/* Returns the device memory that there is, in units. */
+static int64_t room_all(const struct plan *plan)
+{
+	return (int64_t)(plan->units[PLAN_DEVICE] + plan->units[PLAN_PINNED] + plan->room.arriving + plan->room.free);
+}
+
+bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units)
+{
+	return forecast_most(&plan->room.forecast, plan->at, until) + (int64_t)units <= room_all(plan);
+}
+
+bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until)
+{
+	return forecast_most(&plan->room.forecast, from, until) <= room_all(plan);
+}
+
+/* ---- tensors ---- */
+
+/*
+ * When to foresee where tensors will lie (tensor_future.h), and whether to go by it. A walk is made when the program
+ * has come to another place in its past, when tensors are born elsewhere than foreseen, and after EACH submissions, or
+ * half of what the walk before foresees, if that is less. Near its end a walk is not gone by, for behind it nothing is
+ * foretold.
+ *
+ * `credit` limits the cost: each thing that a walk looks at takes one, each submission adds some. If births are not as
+ * foreseen, because the program's allocator has another rule, walks become rare.
+ */
+
+#define TRUST_ON  600 /* a score of this much (of TENSOR_FUTURE_SCORE) is enough to begin to go by walks ... */
+#define TRUST_OFF 400 /* ... and of this much to go on */
+/*
+ * Submissions between walks if a birth was not as foreseen, and if all were.
+ *
+ * In the replay model (GPT with another length in each step, 1.5, ms a step in `fast` and `exact`): SOON 8 117 and 221,
+ * 16 115 and 217, 32 111 and 200, 64 112 and 205, 128 113 and 208; EACH 128 119 and 231, 1024 111 and 200 (walks of
+ * more than twice EACH).
+ */
+#define SOON   32
+#define EACH   512
+#define RARELY 256  /* at most, if births are hardly ever as foreseen */
+#define AGAIN  4096 /* after a walk that could not be made, at the same place */
+#define NEAR   16   /* so many before it, or a quarter of a walk if that is less, its end is near */
+/*
+ * Things that may be looked at, 12 ns each: what each submission adds, what a walk requires, and what can be saved up,
+ * which is also the most that one walk looks at. In that model CREDIT_EACH 256 takes 121 and 211 ms, 384 to 1024 111
+ * and 200.
+ */
+#define CREDIT_EACH  384
+#define CREDIT_LEAST 16384
+#define CREDIT_MOST  131072
+
+/* The place has changed: what was foreseen is dropped. */
+static void plan_tensors_jump(struct plan *plan)
+{
+	tensor_future_drop(&plan->tensors.future);
+	plan->tensors.trusted_walk = false;
+	plan->tensors.jumped = true;
+}
+
+/* Takes from the credit for foreseeing tensors: this many things were looked at. */
+static void plan_tensors_charge(struct plan *plan, uint64_t things)
+{
+	plan->tensors.credit -= (int64_t)things;
+}
+
+/* Returns whether the next uses of the piece follow from where tensors will lie. */
+static bool plan_tensors_knows(const struct plan *plan, const struct piece *piece)
+{
+	return plan->tensors.trusted_walk && tensor_future_has(&plan->tensors.future, piece);
+}
+
+/* Returns whether there is a walk, and its end is not near. */
+static bool goes_far(const struct plan *plan)
+{
+	const struct plan_tensors *tensors = &plan->tensors;
+
+	return tensors->future.until > plan->at + (tensors->reach / 4 < NEAR ? tensors->reach / 4 : NEAR);
+}
+
+static bool is_due(const struct plan *plan)
+{
+	const struct plan_tensors *tensors = &plan->tensors;
+	uint64_t since = plan->pieces.now - tensors->walked;
+
+	if (tensors->jumped && (tensors->trusted || tensors->patience <= SOON))
+		return true;
+	if (tensors->jumped || tensors->future.n_wrong != tensors->n_wrong)
+		return since >= tensors->patience;
+	if (!tensors->future.compared) /* the latest walk could not be made */
+		return since >= AGAIN;
+	return tensors->future.until &&
+	       (since >= (tensors->reach / 2 < EACH ? tensors->reach / 2 : EACH) || !goes_far(plan));
+}
+
+static void plan_tensors_walk(struct plan *plan)
+{
+	struct plan_tensors *tensors = &plan->tensors;
+	uint64_t steps;
+	enum tensor_future_result result =
+	    tensor_future_make(&tensors->future, &plan->pieces, plan->at, plan->pieces.now, CREDIT_MOST, &steps);
+
+	plan_tensors_charge(plan, steps);
+	tensors->jumped = false;
+	tensors->walked = plan->pieces.now;
+	tensors->reach = tensors->future.until ? tensors->future.until - plan->at : 0;
+	tensors->n_wrong = tensors->future.n_wrong;
+	if (tensors->trusted || result == TENSOR_FUTURE_NOT_NEEDED || !tensors->patience)
+		tensors->patience = SOON;
+	else
+		tensors->patience = tensors->patience < RARELY ? 2 * tensors->patience : RARELY;
+}
+
+/*
+ * Foresees where tensors will lie, if that is due; to be called once for each submission. Returns whether all keys must
+ * be made again.
+ */
+static bool plan_tensors_follow(struct plan *plan)
+{
+	struct plan_tensors *tensors = &plan->tensors;
+	bool went_by_it = tensors->trusted_walk, walks;
+
+	tensors->credit += tensors->credit < CREDIT_MOST ? CREDIT_EACH : 0;
+	if (plan->at == PREDICT_NONE)
+		return false;
+	walks = tensors->credit >= CREDIT_LEAST && is_due(plan);
+	if (walks || tensors->credit >= 0) /* a change of this costs as much as a walk */
+		tensors->trusted = tensors->future.score >= (tensors->trusted ? TRUST_OFF : TRUST_ON);
+	if (walks)
+		plan_tensors_walk(plan);
+	tensors->trusted_walk = tensors->trusted && goes_far(plan);
+	return (walks && tensors->trusted_walk) || tensors->trusted_walk != went_by_it;
+}
+
+/* ---- what the program's allocator does ---- */
+
+void plan_set_pieces(struct plan *plan, plan_piece_function *piece_at, void *argument)
+{
+	plan->tensors.future.piece_at = piece_at;
+	plan->tensors.future.argument = argument;
+}
+
+void plan_set_whole(struct plan *plan, uint32_t units)
+{
+	plan->tensors.future.whole_units = units;
+}
+
+void plan_report(struct plan *plan, uint64_t begin, uint64_t end)
+{
+	tensor_future_report(&plan->tensors.future, begin, end);
+}
+
+void plan_forget(struct plan *plan, uint64_t begin, uint64_t end)
+{
+	tensor_future_forget(&plan->tensors.future, begin, end);
+}
+
+void plan_birth(struct plan *plan, uint64_t begin, uint64_t end)
+{
+	tensor_future_birth(&plan->tensors.future, plan->pieces.now, begin, end);
+}
+
+void plan_death(struct plan *plan, uint64_t begin, uint64_t end)
+{
+	tensor_future_death(&plan->tensors.future, plan->pieces.now, begin, end);
+}
+
+void plan_name(struct plan *plan, const uint64_t *addresses, unsigned n)
+{
+	tensor_log_name(&plan->tensors.future.log, plan->pieces.now + 1, addresses, n);
+}
+
+/* ---- keys and queries ---- */
+
 /*
  * The plan. Every piece has a *key*: the remembered position, after predict_at(), that foretells its next use, which is
  * plan_now() - predict_at() submissions after that position. Until a submission names the piece, that is where the
@@ -8,24 +259,20 @@
  * recency, and is evicted before all others.
  *
  * If the program's allocator reports what it does, and tensors lie elsewhere than then, keys follow from where those
- * will lie, as far as that can be foreseen (plan_tensors.c).
+ * will lie, as far as that can be foreseen (tensor_future.h).
  *
  * Fetching: a cursor walks over the foreseen submissions; up to it, nothing that could be fetched is in host memory.
  * It moves back when a piece with an earlier use arrives in host memory. Dead pieces have a cursor of their own, which
  * stays near: they need no copy, so fetching them early only takes memory.
  */
-#include "shim/plan/plan_internal.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define WALK_MOST   131072 /* the most slots that one walk over the future may examine */
 #define WALK_LEAST  8192   /* a walk that must end after fewer slots than this is useless */
 #define WALK_EACH   64     /* slots of walking that each submission adds to the credit */
-#define SLOTS_THING 4    /* slots that take as long as a thing that is looked at to foresee tensors (plan_tensors.c) */
-#define STEP_MOST   512  /* a jump forward by at most this many submissions is taken in steps */
-#define OWED_SHARE  1024 /* each submission reduces the debt by 1 / OWED_SHARE of it */
-#define OWED_PAID   4    /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
+#define SLOTS_THING 4      /* slots that take as long as a thing that is looked at to foresee tensors */
+#define STEP_MOST   512    /* a jump forward by at most this many submissions is taken in steps */
+#define OWED_SHARE  1024   /* each submission reduces the debt by 1 / OWED_SHARE of it */
+#define OWED_PAID   4      /* each unit that was used after all reduces the debt by 1 / OWED_PAID units */
 #define LATE        UINT32_MAX
 #define NAMES       32 /* names of the latest submission examined at once */
 /*

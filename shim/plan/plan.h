@@ -63,7 +63,7 @@ void plan_set_dead(struct plan *plan, uint32_t piece, unsigned share);
 
 /*
  * Records how many units of device memory are free, or will be when evictions in flight have ended, less what is kept
- * free. The plan then also decides what to fetch and to evict by what the rest of the period needs (forecast.h), if
+ * free. The plan then also decides what to fetch and to evict by what the rest of the period needs (pieces.h), if
  * births and deaths are reported.
  */
 void plan_set_free(struct plan *plan, uint64_t units);

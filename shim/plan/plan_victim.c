@@ -6,7 +6,7 @@
  * of the piece it makes room for. Looking far ahead then costs hardly any traffic; without this rule it
  * costs up to a fifth. pieces.h describes how victims are found.
  */
-#include "shim/plan/plan_internal.h"
+#include "shim/plan/types.h"
 
 #define PROBES      4  /* parked pieces examined out of turn by each request for a victim */
 #define PROBES_MOST 64 /* the same if there is no other victim */

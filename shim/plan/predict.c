@@ -1,11 +1,257 @@
+/* The predictor: the history of submissions, and what follows from the place in it that the program is at. */
+#include "shim/plan/types.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- history ---- */
+
+/*
+ * The history: a ring of the submissions, and the index that finds them again by their grams. A submission's *token* is
+ * a hash of its function and its pieces. A gram is GRAM_TOKENS consecutive tokens; or GRAM_FUNCTIONS consecutive
+ * functions, for the time in which the pieces still change (allocations in the first step, ends of tensors being
+ * learned). Entries of one gram are chained from the newest to the oldest, and so are the slots that name one piece.
+ */
+
+#define FIRST_ENTRIES 2048u
+#define FIRST_SLOTS   16384u
+#define MOST_SLOTS    (1u << 21)
+#define MOST_NAMED    16384u
+#define BUCKETS       (1u << 15)
+#define GRAM_FACTOR   UINT64_C(0x9e3779b97f4a7c15)
+
+static const unsigned gram_length[GRAMS] = {[BY_TOKEN] = GRAM_TOKENS, [BY_FUNCTION] = GRAM_FUNCTIONS};
+
+static uint64_t history_mix(uint64_t x)
+{
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+	return x ^ x >> 31;
+}
+
+/* ---- memory ---- */
+
+static void history_init(struct predict *predict)
+{
+	predict->oldest = 1;
+	for (int gram = 0; gram < GRAMS; gram++) {
+		predict->power[gram] = 1;
+		for (unsigned i = 0; i < gram_length[gram]; i++)
+			predict->power[gram] *= GRAM_FACTOR;
+	}
+}
+
+static void history_fini(struct predict *predict)
+{
+	for (unsigned i = 0; i < PREDICT_LEAVES; i++)
+		free(predict->last[i]);
+	for (int gram = 0; gram < GRAMS; gram++)
+		free(predict->bucket[gram]);
+	free(predict->entries);
+	free(predict->slots);
+}
+
+/*
+ * Doubles an array whose elements are at index & (n - 1). Must be called only before anything was dropped: all indices
+ * in use are below n then, and stay where they are.
+ */
+static void *history_doubled(void *old, uint32_t *n, uint32_t first, uint32_t most, size_t size, bool *full)
+{
+	uint32_t more = *n ? *n * 2 : first;
+	void *new = more <= most ? realloc(old, more * size) : NULL;
+
+	if (!new) {
+		*full = true;
+		return old;
+	}
+	*n = more;
+	return new;
+}
+
+static bool index_ready(struct predict *predict)
+{
+	for (int gram = 0; gram < GRAMS; gram++)
+		if (!predict->bucket[gram]) {
+			predict->bucket[gram] = calloc(BUCKETS, sizeof(uint32_t));
+			if (!predict->bucket[gram])
+				return false;
+		}
+	return true;
+}
+
+/*
+ * Makes room for an entry of n slots: grows the arrays, then drops the oldest entries. One entry is kept free, because
+ * it holds the end of the latest.
+ */
+static bool make_room(struct predict *predict, unsigned n)
+{
+	if (!index_ready(predict))
+		return false;
+	while (!predict->entries_full && predict->now + 3 > predict->n_entries)
+		predict->entries = history_doubled(predict->entries, &predict->n_entries, FIRST_ENTRIES, PREDICT_MOST,
+						   sizeof(struct entry), &predict->entries_full);
+	while (!predict->slots_full && predict->next_slot + n > predict->n_slots)
+		predict->slots = history_doubled(predict->slots, &predict->n_slots, FIRST_SLOTS, MOST_SLOTS,
+						 sizeof(struct slot), &predict->slots_full);
+	if (!predict->n_entries || n > predict->n_slots)
+		return false;
+	while (predict->oldest <= predict->now) {
+		struct entry *entry = predict_entry(predict, predict->oldest);
+
+		if (predict->now + 3 - predict->oldest <= predict->n_entries &&
+		    predict->next_slot + n - entry->slot <= predict->n_slots)
+			break;
+		predict->oldest++;
+	}
+	return true;
+}
+
+static struct last *last_of(struct predict *predict, uint32_t piece)
+{
+	struct last **leaf = &predict->last[piece / PREDICT_LEAF % PREDICT_LEAVES];
+
+	if (!*leaf)
+		*leaf = calloc(PREDICT_LEAF, sizeof(**leaf));
+	return *leaf ? &(*leaf)[piece % PREDICT_LEAF] : NULL;
+}
+
+/* ---- remembering ---- */
+
+/* The order of pieces does not matter, so their hashes are added. */
+static uint64_t token_of(uint64_t function, const uint32_t *pieces, unsigned n)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += history_mix(pieces[i] + UINT64_C(0x100000001));
+	return history_mix(sum ^ history_mix(function + n));
+}
+
+static void add_slots(struct predict *predict, uint64_t position, const uint32_t *pieces, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t slot = predict->next_slot++;
+		struct last *last = last_of(predict, pieces[i]);
+
+		*predict_slot(predict, slot) = (struct slot){.piece = pieces[i]};
+		if (!last)
+			continue;
+		if (last->position >= predict->oldest) {
+			predict_slot(predict, slot)->before = (uint32_t)last->position;
+			predict_slot(predict, last->slot)->again = (uint32_t)position;
+			predict_slot(predict, last->slot)->again_slot = (uint32_t)slot;
+		}
+		*last = (struct last){slot, position};
+	}
+}
+
+static void add_gram(struct predict *predict, enum gram gram, struct entry *entry, uint64_t in)
+{
+	uint64_t *out = &predict->recent[gram][predict->now % gram_length[gram]];
+
+	predict->gram[gram] = predict->gram[gram] * GRAM_FACTOR + in - *out * predict->power[gram];
+	*out = in;
+	uint32_t *bucket = &predict->bucket[gram][history_mix(predict->gram[gram]) % BUCKETS];
+	entry->older[gram] = *bucket;
+	*bucket = (uint32_t)predict->now;
+}
+
+/* Remembers a submission as the latest one. Returns false if there is no memory for it; nothing has changed then. */
+static bool history_add(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n)
+{
+	if (n > MOST_NAMED)
+		n = MOST_NAMED;
+	if (!make_room(predict, n))
+		return false;
+	uint64_t now = ++predict->now;
+	struct entry *entry = predict_entry(predict, now);
+
+	entry->slot = predict->next_slot;
+	entry->token = token_of(function, pieces, n);
+	entry->function = (uint32_t)history_mix(function);
+	add_slots(predict, now, pieces, n);
+	predict_entry(predict, now + 1)->slot = predict->next_slot;
+	add_gram(predict, BY_TOKEN, entry, entry->token);
+	add_gram(predict, BY_FUNCTION, entry, entry->function);
+	return true;
+}
+
+/* Leaves out a submission that could not be remembered: all before it is dropped. */
+static void history_skip(struct predict *predict)
+{
+	predict->now++;
+	predict->oldest = predict->now + 1;
+	predict->entries_full = predict->n_entries != 0;
+	predict->slots_full = predict->n_slots != 0;
+}
+
+/* ---- reading ---- */
+
+void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to)
+{
+	*ret_from = predict_entry(predict, position)->slot;
+	*ret_to = predict_entry(predict, position + 1)->slot;
+}
+
+uint32_t predict_piece(const struct predict *predict, uint64_t slot)
+{
+	return predict_slot(predict, slot)->piece;
+}
+
+uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
+{
+	const struct slot *at = predict_slot(predict, slot);
+
+	if (!at->again)
+		return PREDICT_NONE;
+	*ret_slot = predict->next_slot - (uint32_t)((uint32_t)predict->next_slot - at->again_slot);
+	return predict_whole(predict, at->again);
+}
+
+uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot)
+{
+	uint64_t again;
+
+	do
+		again = predict_again(predict, slot, &slot);
+	while (again != PREDICT_NONE && again <= past);
+	*ret_slot = slot;
+	return again;
+}
+
+void predict_walk_begin(const struct predict *predict, uint64_t past, uint64_t most, struct predict_walk *ret_walk)
+{
+	uint64_t end = predict_entry(predict, predict->now + 1)->slot, unused;
+
+	*ret_walk = (struct predict_walk){.past = past, .position = past + 1, .end = end};
+	predict_slots(predict, past, &unused, &ret_walk->slot);
+	if (end - ret_walk->slot > most)
+		ret_walk->end = ret_walk->slot + most;
+}
+
+bool predict_walk_next(const struct predict *predict, struct predict_walk *walk)
+{
+	while (walk->slot < walk->end) {
+		uint64_t number = walk->slot++;
+		const struct slot *slot = predict_slot(predict, number);
+
+		if (slot->before && predict_whole(predict, slot->before) > walk->past)
+			continue;
+		while (predict_entry(predict, walk->position + 1)->slot <= number)
+			walk->position++;
+		walk->piece = slot->piece;
+		walk->found = number;
+		return true;
+	}
+	return false;
+}
+
+/* ---- the interface of predict.h ---- */
+
 /*
  * The predictor's interface: adds submissions to the history and advances the place that the program is at
  * (predict_match.c); finds the twins of the latest submission's names.
  */
-#include "shim/plan/predict_internal.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 struct predict *predict_new(void)
 {

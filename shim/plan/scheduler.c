@@ -1,13 +1,271 @@
+/* The scheduler. See scheduler.h. */
+#include "shim/plan/scheduler.h"
+#include "shim/plan/governor.h"
+
+#include <stddef.h>
+
+/* ---- exchanges ---- */
+
+/*
+ * What a submission that names more than fits has on the device. It runs with the rest on the host, and each use of a
+ * byte there takes it over the link again. So a piece that it uses much and that is missing is exchanged for pieces
+ * that it uses less. Only graphs tell how often they use what they name.
+ *
+ * An exchange costs two copies of a byte, once, and saves the difference of the uses at each launch. Each leaves more
+ * uses on the device than there were, so a submission that comes again and again finds nothing to exchange in the end.
+ *
+ * Two submissions that take turns could undo each other's exchanges at each launch. So after an exchange for one, an
+ * exchange for another must pay within the launch that makes it: then nothing is lost even if it is undone at once. The
+ * first is forgotten when others have come FORGOTTEN_AFTER times without it. An exchange that pays only for all of
+ * those that take turns together, but for none of them alone, is not made. A kernel that names what has left undoes it,
+ * too, and its uses are not known: so when exchanges come again and again, they must pay at once (DOUBT_MOST).
+ */
+
+/*
+ * What an exchange costs for each unit that leaves, in uses over the link: a copy each way, and as much again, because
+ * host memory is unmapped and mapped, which takes half the time of a copy each, and the GPU waits.
+ */
+#define COST ((uint64_t)4 * SCHEDULER_USE)
+/* Launches within which an exchange must pay. */
+#define PAYS_WITHIN 8
+/* After so many launches of others, the submission of the latest exchange is taken to come no more. */
+#define FORGOTTEN_AFTER PAYS_WITHIN
+/* So many waits pass without an exchange when one was in vain. */
+#define PAUSE 64
+/*
+ * After the second wait with exchanges, for one wait an exchange must pay within the launch that makes it; after the
+ * third for three, and so on, up to about this many. What undoes them may be a kernel in between that names what has
+ * left, and whose uses are not known. A wait that needs no exchange halves the number again.
+ */
+#define DOUBT_MOST 512
+/*
+ * ns: for so long a submission waits for pieces that are in use, which others may use all the time. Less than the
+ * patience (PATIENCE_NS), after which nothing would move before the GPU makes progress.
+ */
+#define BUSY_MOST 40000000
+/* The most pieces that leave for one piece. */
+#define LEAVING 64
+
+struct leaving {
+	uint32_t at[LEAVING];
+	unsigned n;
+	uint64_t units, uses; /* sums; uses: of each piece, times its units */
+};
+
+/*
+ * The uses are estimates: how far a pointer reaches is often guessed, and a node may use a part of that. So what comes
+ * must be used half as much again as what leaves.
+ */
+static bool is_clearly_more(uint64_t coming, uint64_t leaving)
+{
+	return 2 * coming >= 3 * leaving;
+}
+
+static uint32_t exchange_units(const struct scheduler *scheduler, uint32_t piece)
+{
+	return scheduler->ops->units(scheduler->hand, piece);
+}
+
+/* Returns whether the piece is on the host and is wanted. In a gap, only what is wished for is. */
+static bool is_missing(const struct scheduler *scheduler, uint32_t piece, bool gap)
+{
+	return scheduler->ops->where(scheduler->hand, piece) == PLAN_HOST &&
+	       (!gap || plan_where(scheduler->plan, piece) == PLAN_MOVING);
+}
+
+/*
+ * Returns the uses, times units, of what is missing and would fit into so many free units, the most used first.
+ * from: index of the first that may be missing.
+ */
+static uint64_t worth(const struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
+		      uint64_t room, bool gap)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = from; i < named->n && room; i++) {
+		uint32_t units = exchange_units(scheduler, named->pieces[i]);
+
+		if (units > room || !is_missing(scheduler, named->pieces[i], gap))
+			continue;
+		sum += (uint64_t)units * named->uses[i];
+		room -= units;
+	}
+	return sum;
+}
+
+/* Chooses what leaves so that `wanted` units become free, the least used first. Returns false if it is too little. */
+static bool choose(const struct scheduler *scheduler, const struct scheduler_named *named, unsigned missing,
+		   uint64_t wanted, struct leaving *ret)
+{
+	ret->n = 0;
+	ret->units = ret->uses = 0;
+	for (unsigned i = named->n; i-- > missing && ret->units < wanted && ret->n < LEAVING;) {
+		if (plan_where(scheduler->plan, named->pieces[i]) != PLAN_DEVICE)
+			continue;
+		uint32_t units = exchange_units(scheduler, named->pieces[i]);
+		ret->at[ret->n++] = named->pieces[i];
+		ret->units += units;
+		ret->uses += (uint64_t)units * named->uses[i];
+	}
+	return ret->units >= wanted;
+}
+
+static bool exchange_pays(const struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
+			  uint64_t room, const struct leaving *leaving, bool gap)
+{
+	const struct scheduler_exchanged *last = &scheduler->exchanged;
+
+	/* No more than this can come. So the last look at each launch takes no walk. */
+	if (!is_clearly_more(named->uses[from] * (room + leaving->units), leaving->uses))
+		return false;
+	uint64_t with = worth(scheduler, named, from, room + leaving->units, gap);
+	uint64_t without = worth(scheduler, named, from, room, gap);
+	uint64_t coming = with > without ? with - without : 0;
+	bool alone = !last->doubted && (!last->any || last->who == named->who || last->others >= FORGOTTEN_AFTER);
+
+	return coming > leaving->uses && is_clearly_more(coming, leaving->uses) &&
+	       (coming - leaving->uses) * (alone ? PAYS_WITHIN : 1) >= COST * leaving->units;
+}
+
+static uint64_t exchange_room(const struct scheduler_view *view)
+{
+	return (view->free + view->out.bytes) / PLAN_UNIT;
+}
+
+bool scheduler_exchange_is_worth(const struct scheduler *scheduler, const struct scheduler_named *named,
+				 unsigned missing)
+{
+	struct scheduler_view view;
+	struct leaving leaving;
+
+	scheduler->ops->look(scheduler->hand, &view);
+	uint64_t room = exchange_room(&view), needed = exchange_units(scheduler, named->pieces[missing]);
+	return !scheduler->exchanged.pause && room < needed &&
+	       choose(scheduler, named, missing, needed - room, &leaving) &&
+	       exchange_pays(scheduler, named, missing, room, &leaving, true);
+}
+
+static bool may_begin(const struct scheduler_view *view, bool gap)
+{
+	return gap ? view->out.n < MOVES_AT_ONCE : scheduler_may_begin(view, &view->out);
+}
+
+/*
+ * A piece cannot leave. If waiting does not help, nothing is exchanged for some time: what has left for the same piece
+ * comes back, and would leave again; and each gap in vain stops the device.
+ */
+static enum plan_answer exchange_not_begun(struct scheduler *scheduler, const struct scheduler_named *named,
+					   enum migrate_answer answer, bool gap)
+{
+	struct scheduler_view view;
+
+	scheduler->ops->look(scheduler->hand, &view);
+	if (answer == MIGRATE_BUSY && !gap && named->age < BUSY_MOST)
+		return PLAN_BUSY;
+	if (!view.out.n && (gap || answer != MIGRATE_BUSY || scheduler->exchanged.n))
+		scheduler_exchange_refused(scheduler);
+	return view.out.n && answer != MIGRATE_BUSY ? PLAN_FOUND : PLAN_NONE;
+}
+
+enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
+					unsigned missing, uint64_t needed, bool gap)
+{
+	const struct scheduler_ops *ops = scheduler->ops;
+	struct scheduler_exchanged *last = &scheduler->exchanged;
+	struct scheduler_view view;
+	struct leaving leaving;
+
+	ops->look(scheduler->hand, &view);
+	uint64_t room = exchange_room(&view);
+	/* There is room, and yet the piece does not come; or it is exchanged again and again for another reason. */
+	if ((room >= needed && !view.out.n && last->n) || last->n > named->n)
+		scheduler_exchange_refused(scheduler);
+	if (last->pause)
+		return PLAN_NONE;
+	if (room >= needed)
+		return view.out.n ? PLAN_FOUND : PLAN_NONE;
+	if (!choose(scheduler, named, missing, needed - room, &leaving) ||
+	    !exchange_pays(scheduler, named, from, room, &leaving, gap))
+		return PLAN_NONE;
+	for (unsigned i = 0; i < leaving.n && may_begin(&view, gap); i++) {
+		enum migrate_answer answer = ops->exchange(scheduler->hand, leaving.at[i], gap);
+
+		if (answer == MIGRATE_FAILED && !gap)
+			ops->put_aside(scheduler->hand, leaving.at[i]);
+		if (answer != MIGRATE_BEGUN)
+			return exchange_not_begun(scheduler, named, answer, gap);
+		last->any = true;
+		last->n++;
+		last->others = 0;
+		last->who = named->who;
+		ops->look(scheduler->hand, &view);
+	}
+	return PLAN_FOUND;
+}
+
+enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct scheduler_named *named, unsigned missing,
+				    unsigned *looks)
+{
+	enum plan_answer answer = PLAN_FOUND;
+	struct scheduler_view view;
+	uint64_t needed = 0;
+
+	if (*looks == EXCHANGE_LOOKS)
+		return PLAN_NONE;
+	/* Not only for the first one: the link has the next to do while that comes. */
+	for (unsigned i = missing; i < named->n && answer == PLAN_FOUND; i++) {
+		scheduler->ops->look(scheduler->hand, &view);
+		if (!scheduler_may_begin(&view, &view.out))
+			break;
+		if (!is_missing(scheduler, named->pieces[i], false))
+			continue;
+		needed += exchange_units(scheduler, named->pieces[i]);
+		if (needed > exchange_room(&view) || i == missing)
+			answer = scheduler_exchange_one(scheduler, named, missing, i, needed, false);
+	}
+	scheduler->ops->look(scheduler->hand, &view);
+	*looks += answer == PLAN_NONE;
+	return view.out.n ? PLAN_FOUND : answer;
+}
+
+void scheduler_exchange_refused(struct scheduler *scheduler)
+{
+	scheduler->exchanged.pause = PAUSE;
+}
+
+void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_named *named)
+{
+	struct scheduler_exchanged *last = &scheduler->exchanged;
+
+	if (!named->uses)
+		return;
+	if (last->pause)
+		last->pause--;
+	if (last->n) {
+		last->doubted = last->doubt;
+		last->doubt = last->doubt < DOUBT_MOST ? 2 * last->doubt + 1 : last->doubt;
+	} else if (last->doubted) {
+		last->doubted--;
+	} else {
+		last->doubt /= 2;
+	}
+	last->n = 0;
+	if (last->who == named->who)
+		last->others = 0;
+	else if (last->others < FORGOTTEN_AFTER)
+		last->others++;
+}
+
+/* ---- beside kernels ---- */
+
 /*
  * Scheduling beside kernels. Waiting submissions come first, then what the plan foresees, as far ahead as keeps the
  * link busy. Room is made a little ahead of need, so that a fetch never waits for an eviction to end.
  *
  * A demand is given up if nothing can be evicted for it (a submission that names more than fits runs with the rest on
- * the host; scheduler_exchange.c chooses which, if it is known what it uses most), or if the GPU has made no progress
+ * the host; an exchange chooses which, if it is known what it uses most), or if the GPU has made no progress
  * for PATIENCE_NS: it may be held by what the waiting thread would do next.
  */
-#include "shim/plan/scheduler.h"
-#include "shim/plan/move_limits.h"
 
 /* ns */
 #define PATIENCE_NS 50000000
@@ -287,4 +545,243 @@ void scheduler_ahead(struct scheduler *scheduler)
 			break;
 	}
 	scheduler_early(scheduler);
+}
+
+/* ---- in a gap ---- */
+
+/*
+ * Scheduling in a gap: what is wished for is fetched in order, as many copies at once as the link takes, and room is
+ * made for the next wishes meanwhile.
+ */
+
+static struct scheduler_view gap_look(const struct scheduler *scheduler)
+{
+	struct scheduler_view view;
+
+	scheduler->ops->look(scheduler->hand, &view);
+	return view;
+}
+
+/* Returns the device memory that is free or about to be. */
+static uint64_t gap_room(const struct scheduler *scheduler)
+{
+	struct scheduler_view view = gap_look(scheduler);
+
+	return view.free + view.out.bytes;
+}
+
+static uint32_t gap_units(const struct scheduler *scheduler, uint32_t piece)
+{
+	return scheduler->ops->units(scheduler->hand, piece);
+}
+
+/* ---- wishes ---- */
+
+void scheduler_wish(struct scheduler *scheduler, uint32_t piece, uint64_t when)
+{
+	struct wishes *wishes = &scheduler->wishes;
+	uint32_t units = gap_units(scheduler, piece);
+
+	if (wishes->n == WISHES)
+		return;
+	wishes->at[wishes->n++] = (struct wish){.piece = piece, .when = when};
+	wishes->units += units;
+	plan_set(scheduler->plan, piece, units, PLAN_MOVING);
+}
+
+void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_named *named)
+{
+	struct wishes *wishes = &scheduler->wishes;
+
+	for (unsigned i = 0; i < named->n && wishes->n < WISHES; i++) {
+		if (scheduler->ops->where(scheduler->hand, named->pieces[i]) != PLAN_HOST)
+			continue;
+		scheduler_wish(scheduler, named->pieces[i], plan_now(scheduler->plan));
+		if (named->uses)
+			wishes->at[wishes->n - 1].named = i + 1;
+	}
+	if (named->uses)
+		scheduler->named = *named;
+}
+
+void scheduler_wish_ahead(struct scheduler *scheduler)
+{
+	struct scheduler_view view = gap_look(scheduler);
+	uint64_t when, ahead = scheduler_ahead_units(&view);
+	uint32_t piece;
+
+	while (scheduler->wishes.n && scheduler->wishes.units < ahead &&
+	       plan_fetch(scheduler->plan, ahead, &piece, &when))
+		scheduler_wish(scheduler, piece, when);
+}
+
+void scheduler_forget_wishes(struct scheduler *scheduler)
+{
+	struct wishes *wishes = &scheduler->wishes;
+
+	for (unsigned i = wishes->next; i < wishes->n; i++)
+		scheduler->ops->tell_plan(scheduler->hand, wishes->at[i].piece);
+	wishes->n = wishes->next = wishes->early = wishes->roomed = 0;
+	wishes->units = 0;
+	scheduler_exchange_end(scheduler, &scheduler->named);
+	scheduler->named.uses = NULL;
+}
+
+/* ---- moving ---- */
+
+/*
+ * Begins to evict one piece, preferably one of `units` units. Returns false if nothing can be evicted. May return true
+ * without having begun a move, if there is no host memory before the moves in flight have ended.
+ */
+static bool gap_send_out(struct scheduler *scheduler, uint64_t when, unsigned units)
+{
+	const struct scheduler_ops *ops = scheduler->ops;
+	uint32_t victim;
+
+	for (;;) {
+		if (plan_victim(scheduler->plan, when, units, ops->is_in_use, scheduler->hand, &victim) != PLAN_FOUND)
+			return false;
+		if (ops->evict(scheduler->hand, victim, true) == MIGRATE_BEGUN)
+			return true;
+		if (gap_look(scheduler).out.n)
+			return true; /* no host memory for it before other pieces have been fetched */
+		plan_set(scheduler->plan, victim, gap_units(scheduler, victim), PLAN_PINNED);
+		if (scheduler->n_refused == sizeof(scheduler->refused) / sizeof(scheduler->refused[0]))
+			return false;
+		scheduler->refused[scheduler->n_refused++] = victim;
+	}
+}
+
+void scheduler_gap_end(struct scheduler *scheduler)
+{
+	for (unsigned i = 0; i < scheduler->n_refused; i++)
+		scheduler->ops->tell_plan(scheduler->hand, scheduler->refused[i]);
+	scheduler->n_refused = 0;
+}
+
+/*
+ * Evicts one piece for a wish, or as many as it is exchanged for, if nothing else can be evicted. wanted: bytes that
+ * must be free for it and those before it. Returns false if nothing can be evicted.
+ */
+static bool make_room_for(struct scheduler *scheduler, const struct wish *wish, uint64_t wanted)
+{
+	const struct wish *first = &scheduler->wishes.at[scheduler->wishes.next];
+
+	if (gap_send_out(scheduler, wish->when, gap_units(scheduler, wish->piece)))
+		return true;
+	return wish->named && scheduler_exchange_one(scheduler, &scheduler->named, first->named - 1, wish->named - 1,
+						     wanted / PLAN_UNIT, true) == PLAN_FOUND;
+}
+
+/*
+ * Fetches the piece of one wish, as far as that is possible now. Returns true if the wish is finished, whether or not a
+ * move has begun.
+ */
+static bool gap_grant(struct scheduler *scheduler, const struct wish *wish)
+{
+	uint64_t bytes = gap_units(scheduler, wish->piece) * PLAN_UNIT;
+
+	if (gap_look(scheduler).in.n >= MOVES_AT_ONCE)
+		return false;
+	enum migrate_answer answer =
+	    scheduler->ops->fetch(scheduler->hand, wish->piece, wish->when > plan_now(scheduler->plan), true);
+	if (answer == MIGRATE_NO_ROOM) {
+		struct scheduler_view view = gap_look(scheduler);
+
+		if (view.out.n >= MOVES_AT_ONCE || (view.out.n && view.free + view.out.bytes >= bytes) ||
+		    make_room_for(scheduler, wish, bytes) || gap_look(scheduler).out.n)
+			return false;
+	}
+	if (answer == MIGRATE_FAILED && wish->named)
+		scheduler_exchange_refused(scheduler);
+	if (answer != MIGRATE_BEGUN)
+		scheduler->ops->tell_plan(scheduler->hand, wish->piece);
+	return true;
+}
+
+/* Makes room for the next wishes while the present ones are fetched. */
+static void go_ahead(struct scheduler *scheduler)
+{
+	struct wishes *wishes = &scheduler->wishes;
+	uint64_t wanted = 0;
+
+	for (unsigned i = wishes->next; i < wishes->n && gap_look(scheduler).out.n < MOVES_AT_ONCE; i++) {
+		wanted += gap_units(scheduler, wishes->at[i].piece) * PLAN_UNIT;
+		if (wanted > gap_room(scheduler) && !make_room_for(scheduler, &wishes->at[i], wanted))
+			return;
+		if (wanted <= gap_room(scheduler))
+			wishes->roomed = i + 1;
+	}
+}
+
+bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
+{
+	struct wishes *wishes = &scheduler->wishes;
+
+	if (wishes->early < wishes->next)
+		wishes->early = wishes->next;
+	if (wishes->early >= wishes->n || wishes->early >= wishes->roomed)
+		return false;
+	*ret_piece = wishes->at[wishes->early++].piece;
+	return true;
+}
+
+/*
+ * Returns whether an exchange is worth it for one of the first wishes. It may be for a small piece only.
+ */
+static bool any_exchange_pays(const struct scheduler *scheduler)
+{
+	const struct wishes *wishes = &scheduler->wishes;
+
+	for (unsigned i = 0; i < wishes->n && i < EXCHANGE_LOOKS && wishes->at[i].named; i++)
+		if (scheduler_exchange_is_worth(scheduler, &scheduler->named, wishes->at[i].named - 1))
+			return true;
+	return false;
+}
+
+bool scheduler_gap_pays(struct scheduler *scheduler)
+{
+	const struct wish *first = &scheduler->wishes.at[0];
+	uint32_t victim;
+
+	if (!scheduler->wishes.n)
+		return false;
+	return gap_look(scheduler).free >= gap_units(scheduler, first->piece) * PLAN_UNIT ||
+	       plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
+		   PLAN_FOUND ||
+	       any_exchange_pays(scheduler);
+}
+
+void scheduler_gap_round(struct scheduler *scheduler)
+{
+	struct wishes *wishes = &scheduler->wishes;
+
+	while (scheduler_has_wishes(scheduler) && gap_grant(scheduler, &wishes->at[wishes->next]))
+		wishes->next++;
+	go_ahead(scheduler);
+}
+
+/* ---- for new blocks ---- */
+
+bool scheduler_gap_pays_for_new(struct scheduler *scheduler)
+{
+	uint32_t victim;
+
+	return plan_victim(scheduler->plan, plan_now(scheduler->plan), 0, NULL, NULL, &victim) == PLAN_FOUND;
+}
+
+bool scheduler_gap_round_for_new(struct scheduler *scheduler, uint64_t bytes, bool *can)
+{
+	struct scheduler_view view = gap_look(scheduler);
+	uint64_t now = plan_now(scheduler->plan), later = now + move_limits_not_soon(plan_period(scheduler->plan));
+	uint64_t more = scheduler_ahead_units(&view) * PLAN_UNIT;
+
+	while (*can && view.free + view.out.bytes < bytes + more && view.out.n < MOVES_AT_ONCE) {
+		unsigned before = view.out.n;
+		bool found = gap_send_out(scheduler, view.free + view.out.bytes < bytes ? now : later, 0);
+
+		view = gap_look(scheduler);
+		*can = found && view.out.n > before;
+	}
+	return view.out.n != 0;
 }

@@ -4,8 +4,8 @@
  * (scheduler_ops). The mover's table is in shim/mover/schedule.c; `spillway replay` and tests have one with simulated
  * copies, and so run the very same decisions.
  *
- * Beside kernels (`fast`, scheduler.c) a round is: scheduler_wait() for each submission that waits; scheduler_for_new()
- * if allocations wait; then scheduler_ahead(). In a gap (scheduler_gap.c), nothing runs, and all that is wished for
+ * Beside kernels (`fast`) a round is: scheduler_wait() for each submission that waits; scheduler_for_new()
+ * if allocations wait; then scheduler_ahead(). In a gap, nothing runs, and all that is wished for
  * moves before it ends: the owner calls scheduler_gap_round(), and completes copies and maps, in turn.
  *
  * Locking: none; only one thread, the mover, may use a scheduler.
@@ -13,7 +13,7 @@
 #ifndef SPILLWAY_SCHEDULER_H
 #define SPILLWAY_SCHEDULER_H
 
-#include "shim/plan/move_limits.h"
+#include "shim/plan/governor.h"
 #include "shim/plan/plan.h"
 
 #include <stdbool.h>
@@ -89,7 +89,7 @@ struct scheduler_named {
 };
 #define SCHEDULER_USE 16
 
-/* The submission that the latest exchange was made for (scheduler_exchange.c). */
+/* The submission that the latest exchange was made for. */
 struct scheduler_exchanged {
 	bool any;
 	unsigned others; /* how often others have waited since it did */
@@ -167,7 +167,7 @@ bool scheduler_for_new(struct scheduler *scheduler, uint64_t bytes);
 /* Prefetches what the plan foresees, and evicts early what will have to leave. */
 void scheduler_ahead(struct scheduler *scheduler);
 
-/* ---- exchanges, scheduler_exchange.c; only if named->uses is there ---- */
+/* ---- exchanges; only if named->uses is there ---- */
 
 /* The most missing pieces that nothing is found for in a round; each look walks through all that is named. */
 #define EXCHANGE_LOOKS 16

@@ -1,8 +1,8 @@
 /*
  * tensor_future.h: where the tensors of the near future will lie, and which pieces will be used for them, in a program
  * whose allocator uses other addresses than in the past. What the program will do is known from the past (predict.h).
- * Which tensor of then is which one of now follows from their order (tensor_match.h), and where the next one will be
- * born from the allocator's rule (best_fit.h).
+ * Which tensor of then is which one of now follows from their order (struct tensor_match), and where the next one will be
+ * born from the allocator's rule (struct best_fit).
  *
  * From time to time a *walk* is made from the remembered position on. It begins with the tensors that are alive now,
  * and finds for each birth, death and name of then where it will be now. If births come elsewhere than foreseen, the
@@ -15,12 +15,10 @@
 #ifndef SPILLWAY_TENSOR_FUTURE_H
 #define SPILLWAY_TENSOR_FUTURE_H
 
-#include "shim/plan/best_fit.h"
-#include "shim/plan/forecast.h"
 #include "shim/plan/live_map.h"
 #include "shim/plan/pieces.h"
 #include "shim/plan/plan.h"
-#include "shim/plan/tensor_match.h"
+#include "shim/plan/tensors.h"
 
 #define TENSOR_FUTURE_AHEAD 2048u /* the most submissions that a walk foresees */
 #define TENSOR_USE_NONE     UINT32_MAX
@@ -49,7 +47,7 @@ struct tensor_future {
 	struct tensor_table then; /* the tensors at that point, by where they were then; value: where they are now */
 	struct tensor_use *use;
 	uint32_t n_uses, room_uses;
-	struct transition *transition; /* forecast.h */
+	struct transition *transition; /* pieces.h */
 	uint32_t n_transitions, room_transitions;
 	/* event number event_from + i: where the tensor will be born; 0: that is not known, or it is a death */
 	uint64_t *born;

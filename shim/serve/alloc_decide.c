@@ -5,7 +5,7 @@
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/types.h"
 #include "shim/base/call_site.h"
-#include "shim/base/caller_name.h"
+#include "shim/base/modules.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/heap/heap.h"

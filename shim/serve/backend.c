@@ -15,7 +15,7 @@
 #include "shim/process/process.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/segments.h"
-#include "shim/device/admission.h"
+#include "shim/device/device.h"
 #include "shim/device/pool.h"
 #include "shim/mover/spill.h"
 #include "shim/submit/arguments.h"
@@ -547,7 +547,7 @@ static bool may_reserve(const struct device *device, struct heap *heap, uint64_t
 	return bytes <= device->total || bytes <= make_room_most(device, heap, from);
 }
 
-/* By address space alone; submissions take memory (serve/on_use.h). */
+/* By address space alone; submissions take memory (serve/named.h). */
 static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
 	struct heap *heap = device_heap(device);

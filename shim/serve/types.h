@@ -5,10 +5,9 @@
 #define SPILLWAY_SERVE_TYPES_H
 
 #include "policy/policy.h"
-#include "shim/base/limits.h"
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
-#include "shim/serve/control.h"
 
 #include <cuda.h>
 #include <pthread.h>
@@ -50,14 +49,6 @@ struct alloc_decide_state {
 
 struct async_state {
 	_Atomic uint64_t n_threads; /* that have used their own default stream, ever; numbers their orders */
-};
-
-/* ---- control.c ---- */
-
-struct control_state {
-	control_answer *answer_with; /* set before the thread starts */
-	struct socket_server server; /* control_give() sets its functions */
-	_Atomic bool asked;          /* whether the policy wants the socket has been looked at */
 };
 
 /* ---- deferred_free.c ---- */
@@ -114,7 +105,6 @@ struct serve_state {
 	struct account_state account;
 	struct alloc_decide_state alloc_decide;
 	struct async_state async;
-	struct control_state control;
 	struct deferred_free_state deferred_free;
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;

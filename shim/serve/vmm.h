@@ -23,7 +23,7 @@
 #define SPILLWAY_VMM_H
 
 #include "shim/accounting/ledger.h"
-#include "shim/serve/typed_alloc.h"
+#include "shim/serve/serve.h"
 
 #include <cuda.h>
 

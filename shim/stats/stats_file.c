@@ -8,7 +8,6 @@
  *
  * All blocks of the file are allocated before it is mapped: in a full file system a write would raise SIGBUS.
  */
-#include "shim/base/identity.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"

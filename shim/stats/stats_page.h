@@ -174,7 +174,7 @@ struct stats_page {
 	uint64_t magic;
 	/* Constant once the page is visible to others. */
 	uint64_t pid, started; /* started: ticks, as in /proc/PID/stat; identifies the process if the PID is reused */
-	/* identity: unique on the machine (base/identity.h). space: the PID namespace of pid, or 0 if not known. */
+	/* identity: unique on the machine (base/user_dir.h). space: the PID namespace of pid, or 0 if not known. */
 	uint64_t identity, space;
 	uint64_t start_ns, start_clock; /* creation of the page, ns: since 1970, and CLOCK_MONOTONIC */
 	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT];

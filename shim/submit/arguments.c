@@ -287,6 +287,23 @@ enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_p
 	return answer;
 }
 
+bool kernel_params_buffer(void *const *extra, const char **ret_buffer, size_t *ret_bytes)
+{
+	const char *buffer = NULL;
+	const size_t *bytes = NULL;
+
+	/* Only these two entries are allowed in the list. */
+	for (; extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER || extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else
+			bytes = extra[1];
+	}
+	*ret_buffer = bytes && *bytes <= MOST_PARAMS ? buffer : NULL;
+	*ret_bytes = *ret_buffer ? *bytes : 0;
+	return extra[0] == CU_LAUNCH_PARAM_END;
+}
+
 /* ---- extents of copies ---- */
 
 /* Computes base + z * slice + y * pitch + x. Returns false if that is not an address. */
@@ -333,6 +350,34 @@ bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, 
 	*ret_first = first;
 	*ret_bytes = last - first + 1;
 	return true;
+}
+
+/* ---- memory operations of streams ---- */
+
+bool memory_operation(const CUstreamBatchMemOpParams *operation, CUdeviceptr *ret_address, size_t *ret_bytes,
+		      uint64_t *ret_word)
+{
+	*ret_address = operation->waitValue.address; /* it has the same offset in all of them */
+	*ret_bytes = 0;
+	*ret_word = 0;
+	switch (operation->operation) {
+	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+		*ret_word = operation->writeValue.value64;
+		*ret_bytes = 8;
+		return true;
+	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		*ret_bytes = 8;
+		return true;
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+		*ret_bytes = 4;
+		return true;
+	case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+	case CU_STREAM_MEM_OP_BARRIER:
+		return true;
+	default:
+		return false;
+	}
 }
 
 /* ---- overlap of launches ---- */
@@ -403,28 +448,4 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 	serial.attrs = attributes;
 	stats_add(STAT_pdl_cleared, 1);
 	return launch(&serial, function, params, extra);
-}
-
-static bool has_programmatic_edge(CUgraph graph, size_t n)
-{
-	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
-	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
-	bool found = false;
-
-	if (nodes && edges && REAL(cuGraphGetEdges_v2)(graph, nodes, nodes + n, edges, &n) == CUDA_SUCCESS)
-		for (size_t i = 0; i < n && !found; i++)
-			found = edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-	free(nodes);
-	free(edges);
-	return found;
-}
-
-bool pdl_graph_overlaps(CUgraph graph)
-{
-	size_t n = 0;
-
-	/* A driver without edge data (before CUDA 12.3) has no programmatic edges. */
-	return real_has(HOOK_cuGraphGetEdges_v2) &&
-	       REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) == CUDA_SUCCESS && n &&
-	       has_programmatic_edge(graph, n);
 }

@@ -62,6 +62,42 @@ enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_p
 bool kernel_params_one(CUfunction function, unsigned index, struct kernel_params_run *ret_run);
 
 /*
+ * Calls `look` for each 8-byte word of a kernel's parameters that can be an address; with NULL for one that is missing
+ * (the driver reports that as an error). Returns false if the driver does not say what the kernel takes.
+ */
+static inline __attribute__((always_inline)) void kernel_params_look(struct kernel_params_run run, void *const *params,
+								     void (*look)(void *argument, const char *at),
+								     void *argument)
+{
+	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
+		const char *param = params ? params[i] : NULL;
+
+		for (unsigned word = 0; word < run.words; word++)
+			look(argument, param ? param + (size_t)word * run.step : NULL);
+	}
+}
+static inline __attribute__((always_inline)) bool kernel_params_each(CUfunction function, void *const *params,
+								     void (*look)(void *argument, const char *at),
+								     void *argument)
+{
+	struct kernel_params layout;
+	struct kernel_params_run run;
+	enum kernel_params_answer answer = kernel_params_get(function, &layout);
+
+	for (unsigned i = 0; answer == KERNEL_PARAMS_KNOWN && i < layout.n; i++)
+		kernel_params_look(layout.run[i], params, look, argument);
+	for (unsigned i = 0; answer == KERNEL_PARAMS_LONG && kernel_params_one(function, i, &run); i++)
+		kernel_params_look(run, params, look, argument);
+	return answer != KERNEL_PARAMS_UNKNOWN;
+}
+
+/*
+ * Finds the parameters in one buffer, laid out as on the device, that a launch may pass instead (`extra`); NULL if there
+ * are none, or more than the driver takes. Returns false if the list has an entry that is unknown to this code.
+ */
+bool kernel_params_buffer(void *const *extra, const char **ret_buffer, size_t *ret_bytes);
+
+/*
  * Copies the cached name of a function, as it was when its layout was last queried. Calls no driver function, so it
  * also works after the function's context has ended. Longer names are truncated. Returns false if the name is not
  * known: the driver has no name functions before 12.3, or the slot has been reused.
@@ -96,6 +132,15 @@ struct copy_extent {
  */
 bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, const struct copy_extent *extent,
 		       CUdeviceptr *ret_first, size_t *ret_bytes);
+
+/* ---- memory operations of streams ---- */
+
+/*
+ * Finds the bytes that an operation touches; none: *ret_bytes is 0. *ret_word: what it writes there, if that are 64
+ * bits; else 0. Returns false if the operation is unknown to this code.
+ */
+bool memory_operation(const CUstreamBatchMemOpParams *operation, CUdeviceptr *ret_address, size_t *ret_bytes,
+		      uint64_t *ret_word);
 
 /* ---- overlap of launches ---- */
 
@@ -143,11 +188,5 @@ typedef CUresult(CUDAAPI *pdl_launch_function)(const CUlaunchConfig *config, CUf
  */
 CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CUfunction function, void **params,
 		    void **extra);
-
-/*
- * Returns true if kernels of the graph may overlap, because it has programmatic edges. Child graphs are not examined.
- * Queries the driver.
- */
-bool pdl_graph_overlaps(CUgraph graph);
 
 #endif

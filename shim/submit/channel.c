@@ -3,12 +3,12 @@
  * for its answer.
  */
 #include "shim/submit/channel.h"
+#include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/lock.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
-#include "shim/base/lazy_memory.h"
 #include "shim/submit/types.h"
 
 #include <sched.h>
@@ -522,4 +522,41 @@ bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t d
 	const struct inflight_block *block = &claims->blocks[block_unit];
 
 	return block->out || block->last > done;
+}
+
+/* ---- the latest submissions ---- */
+
+/*
+ * A ring, for messages: each submission is noted over the oldest one, by any thread and without a lock. Each entry
+ * carries its number, which is 0 while the entry is written. It is read when something has gone wrong, so reading makes
+ * no driver call.
+ */
+
+/*
+ * Writes the number last, and 0 before the rest. A reader that finds the same number before and after it reads the rest
+ * has a consistent entry.
+ */
+void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
+{
+	struct recent_submissions_entry *entry = &submit_tables.recent[number % SUBMISSIONS_KEPT];
+
+	atomic_store_explicit(&entry->number, 0, memory_order_relaxed);
+	atomic_store_explicit(&entry->function, what->function, memory_order_release);
+	atomic_store_explicit(&entry->what, (uint64_t)what->id << 16 | row, memory_order_release);
+	atomic_store_explicit(&entry->number, number, memory_order_release);
+}
+
+bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
+{
+	struct recent_submissions_entry *entry = &submit_tables.recent[number % SUBMISSIONS_KEPT];
+
+	if (atomic_load_explicit(&entry->number, memory_order_acquire) != number)
+		return false;
+	uint64_t function = atomic_load_explicit(&entry->function, memory_order_acquire);
+	uint64_t what = atomic_load_explicit(&entry->what, memory_order_acquire);
+	if (atomic_load_explicit(&entry->number, memory_order_relaxed) != number)
+		return false;
+	*ret_what = (struct completion_what){function, (uint32_t)(what >> 16)};
+	*ret_row = (unsigned)(what & 0xffff);
+	return true;
 }

@@ -253,4 +253,15 @@ bool inflight_hear_oldest(struct inflight *claims);
 /* Returns whether a submission that was read uses the block. done: the number up to which all are complete. */
 bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t done);
 
+/* ---- the latest submissions ---- */
+
+struct completion_what;
+/* Notes a submission over the oldest one. row: of its stream. Any thread. */
+void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row);
+/*
+ * Looks a submission up in a ring of the latest ones. Returns false, and sets nothing, if it is overwritten, being
+ * overwritten, or not noted yet. row: of its stream. Makes no driver call.
+ */
+bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row);
+
 #endif

@@ -1,15 +1,20 @@
 /*
  * completion.c: completion of submissions: gives them numbers, records events behind them on their streams, and queries
- * the events to find out what is complete. completion_streams.c keeps the rows of streams.
+ * the events to find out what is complete.
  */
 #include "shim/submit/completion.h"
-#include "shim/submit/types.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
+#include "shim/process/process.h"
+#include "shim/submit/types.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <time.h>
 
 /*
  * One event per STRIDE submissions, unless the mover asks for one behind each. An event costs time in the launch that
@@ -38,52 +43,253 @@ uint64_t completion_newest_wide(void)
 	return atomic_load(&submit_state.completion.newest_wide);
 }
 
-/* Queries the events of contexts and records what they prove. Locking: the caller must hold ROWS; takes ROW. */
-static void completion_context_poll_locked(struct completion_answers *answers);
-/* Records events of all contexts, which prove the submissions of the shared row. Locking: takes ROWS. */
-static void completion_context_ask_for_others(uint64_t number);
-
-/* ---- the latest submissions ---- */
+/* ---- rows of streams ---- */
 
 /*
- * A ring, for messages: each submission is noted over the oldest one, by any thread and without a lock. Each entry
- * carries its number, which is 0 while the entry is written. It is read when something has gone wrong, so reading makes
- * no driver call.
+ * One row per stream: which stream it is, which submissions to it are not known to be complete, and the events recorded
+ * behind them.
+ *
+ * Locks: each row has a lock, ROW, for all of its fields; rows are opened under ROWS as well. A row may be closed and
+ * reused for another stream whenever its lock is not held.
  */
+
+static struct tracker *const rows = submit_state.completion.trackers;
+static struct tracker *const shared = &submit_state.completion.trackers[TRACKERS];
 
 /*
- * Writes the number last, and 0 before the rest. A reader that finds the same number before and after it reads the rest
- * has a consistent entry.
+ * Returns the row behind this one (NULL: the first) with its lock; the shared row comes last, then NULL. Drops the lock
+ * of this one.
  */
-static void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
+static struct tracker *next_locked(struct tracker *tracker)
 {
-	unsigned at = number % SUBMISSIONS_KEPT;
+	unsigned next = tracker ? (unsigned)(tracker - rows) + 1 : 0, n = atomic_load(&submit_tables.rows.n);
 
-	atomic_store_explicit(&submit_tables.recent[at].number, 0, memory_order_relaxed);
-	atomic_store_explicit(&submit_tables.recent[at].function, what->function, memory_order_release);
-	atomic_store_explicit(&submit_tables.recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
-	atomic_store_explicit(&submit_tables.recent[at].number, number, memory_order_release);
+	if (tracker)
+		lock_drop(&tracker->lock);
+	if (tracker == shared)
+		return NULL;
+	tracker = next < n ? &rows[next] : shared;
+	lock_take(&tracker->lock);
+	return tracker;
 }
 
-/* Returns the oldest number that the ring may still have when `newest` is the latest. */
-static uint64_t recent_submissions_oldest(uint64_t newest)
+/* Returns the ring of EVENTS events of the row. Locking: the caller must hold the row's lock to use it. */
+static struct row_event *ring_of(const struct tracker *tracker)
 {
-	return newest < SUBMISSIONS_KEPT ? 1 : newest - SUBMISSIONS_KEPT + 1;
+	return submit_tables.rows.rings[tracker - rows];
 }
 
-bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
+static void forget_events(struct tracker *tracker)
 {
-	unsigned at = number % SUBMISSIONS_KEPT;
+	memset(ring_of(tracker), 0, sizeof(submit_tables.rows.rings[0]));
+	tracker->n = tracker->head = 0;
+}
 
-	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_acquire) != number)
-		return false;
-	uint64_t function = atomic_load_explicit(&submit_tables.recent[at].function, memory_order_acquire);
-	uint64_t what = atomic_load_explicit(&submit_tables.recent[at].what, memory_order_acquire);
-	if (atomic_load_explicit(&submit_tables.recent[at].number, memory_order_relaxed) != number)
-		return false;
-	*ret_what = (struct completion_what){function, (uint32_t)(what >> 16)};
-	*ret_row = (unsigned)(what & 0xffff);
-	return true;
+/* Returns whether the handle means different streams in different contexts or threads. */
+static bool is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+/* The row that this thread used last, and the arguments that it was found for. */
+static __thread struct found {
+	struct tracker *tracker;
+	CUstream stream; /* as the program passed it */
+	bool per_thread;
+	CUcontext current; /* for default streams; else NULL */
+	CUstream key;      /* the row is still the right one if its stream is this, and `thread` agrees */
+	uint64_t thread;
+} mine __attribute__((tls_model("initial-exec")));
+
+/* At the end of a thread: closes the rows of its default streams. After a fork, locks may be held for ever. */
+static void close_own(void *its)
+{
+	if (!process_counts() || !*process_fork_page)
+		return;
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		if (tracker->thread == (uintptr_t)its)
+			tracker->open = false;
+}
+
+/* Of this thread, from 1; 0 if not assigned yet. */
+static __thread uint64_t serial __attribute__((tls_model("initial-exec")));
+
+static void make_key(void)
+{
+	submit_state.completion.has_key = pthread_key_create(&submit_state.completion.key, close_own) == 0;
+}
+
+/*
+ * Returns a serial number of the thread. Not its id, which is reused after the thread has ended, while work on its
+ * default stream may still run; an event on the new thread's default stream proves nothing about that work. Without a
+ * key, its rows stay open when it ends.
+ */
+static uint64_t my_serial(void)
+{
+	if (!serial)
+		serial = atomic_fetch_add(&submit_tables.rows.n_threads, 1) + 1;
+	pthread_once(&submit_state.completion.key_once, make_key);
+	if (submit_state.completion.has_key)
+		pthread_setspecific(submit_state.completion.key, (void *)(uintptr_t)serial);
+	return serial;
+}
+
+static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, uint64_t thread)
+{
+	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
+	       (!is_default(stream) || tracker->context == context);
+}
+
+/* Returns a row, with its lock, that nothing is under way in: one that is closed, or an open one; or NULL. */
+static struct tracker *idle_locked(bool open)
+{
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		if (!tracker->first && !tracker->n && !tracker->recording && !tracker->ending &&
+		    tracker->open == open && tracker != shared)
+			return tracker;
+	return NULL;
+}
+
+/* Returns a row for another stream, with its lock: a closed one, a new one, or an open one; NULL: none is left. */
+static struct tracker *free_locked(void)
+{
+	unsigned n = atomic_load(&submit_tables.rows.n);
+	struct tracker *tracker = idle_locked(false);
+
+	if (tracker || n == TRACKERS)
+		return tracker ? tracker : idle_locked(true);
+	tracker = &rows[n];
+	lock_take(&tracker->lock);
+	atomic_store(&submit_tables.rows.n, n + 1);
+	return tracker;
+}
+
+/* Without a context the stream shares the last row for this once: events of a wrong context would prove nothing. */
+static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
+				   uint64_t thread)
+{
+	struct tracker *tracker = context ? free_locked() : NULL;
+
+	if (!tracker) {
+		lock_take(&shared->lock);
+		return shared;
+	}
+	/* Events of another context cannot be reused; they are few, and end with that context. */
+	if (tracker->context != context)
+		forget_events(tracker);
+	tracker->open = true;
+	tracker->per_thread = per_thread;
+	tracker->stream = stream;
+	tracker->context = context;
+	tracker->whole = context_whole(context);
+	tracker->device = device;
+	tracker->thread = thread;
+	tracker->first = tracker->last = tracker->recorded = 0;
+	tracker->foreign = 0;
+	tracker->head = 0;
+	return tracker;
+}
+
+/*
+ * Finds the row or opens it, and remembers it in `mine`. Returns it with its lock, which is not dropped in between:
+ * the row might be closed, and opened for another stream.
+ */
+static struct tracker *find_or_open_locked(CUstream stream, bool per_thread, CUcontext current)
+{
+	uint64_t thread = stream == CU_STREAM_PER_THREAD || (per_thread && !stream) ? my_serial() : 0;
+	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
+	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
+	CUcontext context = is_default(key) ? current : context_told(stream, per_thread);
+	/* Also makes the context known, so that a gap waits for it (quiesce.c). */
+	CUcontext likely = context ? context : context_current();
+	CUdevice device;
+	if (!likely || !context_device(likely, &device) || device >= DEVICE_MOST)
+		device = -1;
+
+	lock_take(&submit_state.completion.table_lock);
+	struct tracker *tracker = next_locked(NULL);
+	while (tracker && !is_for(tracker, key, context, thread))
+		tracker = next_locked(tracker);
+	if (!tracker)
+		tracker = open_locked(key, per_thread, context, device, thread);
+	lock_drop(&submit_state.completion.table_lock);
+	mine = (struct found){tracker, stream, per_thread, current, key, thread};
+	return tracker;
+}
+
+/*
+ * Returns the row that this thread used last, or NULL if there is none or it now belongs to another stream.
+ * Locking: takes ROW, which the caller must drop.
+ */
+static struct tracker *last_locked(void)
+{
+	struct tracker *tracker = mine.tracker;
+
+	if (!tracker)
+		return NULL;
+	lock_take(&tracker->lock);
+	if (is_for(tracker, mine.key, mine.current, mine.thread))
+		return tracker;
+	lock_drop(&tracker->lock);
+	return NULL;
+}
+
+/*
+ * Returns the row of a stream; opens one if it has none. Never NULL.
+ * Locking: takes ROW, which the caller must drop; takes ROWS to search and open.
+ */
+static struct tracker *stream_locked(CUstream stream, bool per_thread)
+{
+	if (stream == COMPLETION_ANY_STREAM) {
+		lock_take(&shared->lock);
+		return shared;
+	}
+	CUcontext current = is_default(stream) ? context_current() : NULL;
+	if (mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
+		struct tracker *tracker = last_locked();
+
+		if (tracker)
+			return tracker;
+	}
+	return find_or_open_locked(stream, per_thread, current);
+}
+
+CUdevice completion_device(CUstream stream, bool per_thread)
+{
+	struct tracker *tracker = stream_locked(stream, per_thread);
+	CUdevice device = tracker == shared ? -1 : tracker->device;
+
+	lock_drop(&tracker->lock);
+	return device;
+}
+
+/* ---- what is done ---- */
+
+/* Records that all submissions of the row up to the number are complete. Locking: the caller must hold ROW. */
+static void pass_locked(struct tracker *tracker, uint64_t number)
+{
+	if (tracker->first && tracker->first <= number)
+		tracker->first = tracker->last > number ? number + 1 : 0;
+	if (!tracker->first || tracker->first > tracker->foreign_last)
+		tracker->foreign = 0;
+}
+
+/* The same of the whole context. Locking: takes ROW. */
+static void pass_context(CUcontext context, uint64_t number)
+{
+	CUcontext whole = context_whole(context);
+
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		if (tracker->whole == whole)
+			pass_locked(tracker, number);
+}
+
+/* The same of the shared row. Locking: takes ROW. */
+static void pass_shared(uint64_t number)
+{
+	lock_take(&shared->lock);
+	pass_locked(shared, number);
+	lock_drop(&shared->lock);
 }
 
 /* ---- submitting ---- */
@@ -126,7 +332,7 @@ static void destroy_inherited_locked(struct tracker *tracker)
 static void record_and_drop(struct tracker *tracker, uint64_t number)
 {
 	unsigned at = (tracker->head + tracker->n) % EVENTS;
-	CUevent event = completion_ring(tracker)[at].event;
+	CUevent event = ring_of(tracker)[at].event;
 	CUcontext context = tracker->context;
 	CUstream stream = tracker->stream;
 	bool per_thread = tracker->per_thread;
@@ -143,9 +349,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 		}
 		if (result == CUDA_SUCCESS && event)
 			result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
-		/*
-		 * It may have taken longer than a capture waits. Asking for an event of an open capture would end that.
-		 */
+		/* A capture may have begun, which a question about the event would end. */
 		if (capture_is_open())
 			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		capture_resume();
@@ -156,9 +360,9 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	tracker->recording = false;
 	/* If the context is ending or has ended, the event ends with it. */
 	if (!tracker->ending && event && tracker->context == context) {
-		completion_ring(tracker)[at].event = event;
+		ring_of(tracker)[at].event = event;
 		if (result == CUDA_SUCCESS) {
-			completion_ring(tracker)[at].number = number;
+			ring_of(tracker)[at].number = number;
 			tracker->n++;
 			tracker->recorded = number;
 		}
@@ -168,41 +372,32 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 
 static bool may_record(const struct tracker *tracker)
 {
-	return !completion_is_shared(tracker) && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
-	       tracker->open && !capture_is_open();
-}
-
-/*
- * Notes a submission that may touch heaps of other devices, and returns whether it is one. Movers of those devices wait
- * for it, but not for other work of this device; so it gets its own event, by which they learn of its completion early.
- * Locking: the caller must hold ROW.
- */
-static bool note_foreign_locked(struct tracker *tracker, uint64_t number, uint64_t owners)
-{
-	if (tracker->device >= 0)
-		owners &= ~(UINT64_C(1) << tracker->device);
-	if (!owners)
-		return false;
-	if (!tracker->foreign)
-		tracker->foreign_first = number;
-	tracker->foreign |= owners;
-	tracker->foreign_last = number;
-	return true;
+	return tracker != shared && !tracker->recording && !tracker->ending && tracker->n < EVENTS && tracker->open &&
+	       !capture_is_open();
 }
 
 uint64_t completion_submitted(CUstream stream, bool per_thread, const struct completion_what *what, uint64_t owners,
 			      bool hurry)
 {
-	struct tracker *tracker = completion_stream(stream, per_thread);
+	struct tracker *tracker = stream_locked(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&submit_state.completion.newest, 1) + 1;
 
 	latest_own = number;
-	recent_submissions_note(number, what, (unsigned)(tracker - submit_state.completion.trackers));
+	recent_submissions_note(number, what, (unsigned)(tracker - rows));
 
 	if (!tracker->first)
 		tracker->first = number;
 	tracker->last = number;
-	hurry |= note_foreign_locked(tracker, number, owners);
+	if (tracker->device >= 0)
+		owners &= ~(UINT64_C(1) << tracker->device);
+	/* Movers of other devices wait for it, but not for other work of this one: they hear of its completion early. */
+	if (owners) {
+		if (!tracker->foreign)
+			tracker->foreign_first = number;
+		tracker->foreign |= owners;
+		tracker->foreign_last = number;
+		hurry = true;
+	}
 	has_submitted = true;
 	if ((hurry || number - tracker->recorded >= STRIDE) && may_record(tracker)) {
 		has_submitted = false;
@@ -218,7 +413,7 @@ void completion_flush(void)
 	if (!has_submitted)
 		return;
 	has_submitted = false;
-	struct tracker *tracker = completion_stream_last();
+	struct tracker *tracker = last_locked();
 	if (!tracker)
 		return;
 	/*
@@ -233,20 +428,146 @@ void completion_flush(void)
 
 /* ---- finding out ---- */
 
+/*
+ * The results of queries of events. A single error may concern one call only; a dead context answers every query with
+ * an error. So errors count only if no query succeeded ("done" or "not yet").
+ */
+struct completion_answers {
+	bool any_good;
+	CUresult error; /* the latest, or CUDA_SUCCESS */
+};
+
+/* Of an event that an ended capture has recorded: the documented answer, and what a driver gave (docs/facts.md). */
+static bool is_captured(CUresult result)
+{
+	return result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_INVALID_VALUE;
+}
+
+static void note_answer(struct completion_answers *answers, CUresult result)
+{
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || is_captured(result))
+		answers->any_good = true;
+	else
+		answers->error = result;
+}
+
+/* ---- tails of streams, which events of whole contexts prove complete; under ROWS ---- */
+
+static struct tails_state *const tails = &submit_tables.tails;
+
+static void poll_tails(struct completion_answers *answers)
+{
+	for (struct tail *tail = tails->at; tail < tails->at + COMPLETION_TAILS; tail++) {
+		if (!tail->under_way)
+			continue;
+		CUresult result = REAL(cuEventQuery)(tail->event);
+		note_answer(answers, result);
+		if (result == CUDA_ERROR_NOT_READY)
+			continue;
+		tail->under_way = false;
+		REAL(cuEventDestroy_v2)(tail->event);
+		if (result == CUDA_SUCCESS)
+			pass_context(tail->context, tail->number);
+	}
+}
+
+/* Returns a free entry for the tail of the context; NULL: it has one, or none is free. */
+static struct tail *free_tail_locked(CUcontext context)
+{
+	struct tail *found = NULL;
+
+	for (struct tail *tail = tails->at; tail < tails->at + COMPLETION_TAILS; tail++) {
+		if (!tail->under_way)
+			found = tail;
+		else if (tail->context == context)
+			return NULL;
+	}
+	return found;
+}
+
+/*
+ * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number are
+ * complete. Records it without the lock, because that may wait for room in the driver's queues. If any context has ended
+ * meanwhile, the event may have ended with it and is dropped; if the mover of another device was faster, the event is
+ * not needed.
+ */
+void completion_context_look_after(CUcontext context, uint64_t number)
+{
+	bool gone;
+
+	lock_take(&submit_state.completion.table_lock);
+	bool may = free_tail_locked(context);
+	unsigned ends = tails->n_ends;
+	lock_drop(&submit_state.completion.table_lock);
+	if (!may || !capture_pause())
+		return;
+	CUevent event = context_record(context, &gone);
+	capture_resume();
+	if (gone)
+		pass_context(context, number);
+	lock_take(&submit_state.completion.table_lock);
+	struct tail *tail = event && ends == tails->n_ends ? free_tail_locked(context) : NULL;
+	if (tail)
+		*tail = (struct tail){context, context_whole(context), event, number, true};
+	else if (event && ends == tails->n_ends)
+		REAL(cuEventDestroy_v2)(event);
+	lock_drop(&submit_state.completion.table_lock);
+}
+
+/* ---- the shared row ---- */
+
+/*
+ * The shared row has streams of all contexts and no events. It is complete up to `number` once every context has
+ * completed what it had when it was asked. Only one such question is open at a time, so that it is answered however
+ * much is submitted meanwhile.
+ */
+static struct others_state *const others = &submit_tables.others;
+
+static void ask_for_shared(uint64_t number)
+{
+	struct context_idle idle;
+
+	lock_take(&submit_state.completion.table_lock);
+	bool ask = others->state == OTHERS_NOT_ASKED;
+	if (ask)
+		others->state = OTHERS_BEING_ASKED;
+	lock_drop(&submit_state.completion.table_lock);
+	if (!ask)
+		return;
+	bool asked = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
+	lock_take(&submit_state.completion.table_lock);
+	*others = asked ? (struct others_state){OTHERS_ASKED, idle, number} : (struct others_state){0};
+	lock_drop(&submit_state.completion.table_lock);
+}
+
+static void poll_shared(void)
+{
+	if (others->state != OTHERS_ASKED)
+		return;
+	enum context_idleness state = context_idle_look(&others->idle);
+	if (state == CONTEXT_BUSY)
+		return;
+	others->state = OTHERS_NOT_ASKED;
+	if (state == CONTEXT_IDLE)
+		pass_shared(others->number);
+}
+
+/* ---- all of it ---- */
+
 static void poll_locked(struct tracker *tracker, struct completion_answers *answers)
 {
 	while (tracker->n) {
-		CUresult result = REAL(cuEventQuery)(completion_ring(tracker)[tracker->head].event);
+		CUresult result = REAL(cuEventQuery)(ring_of(tracker)[tracker->head].event);
 
-		completion_answered(answers, result);
+		note_answer(answers, result);
 		/* Captured: a capture took it, and had ended when the record returned. It proves nothing. */
-		if (result != CUDA_SUCCESS && !completion_is_captured(result))
+		if (result != CUDA_SUCCESS && !is_captured(result))
 			return;
-		uint64_t number = completion_ring(tracker)[tracker->head].number;
+		uint64_t number = ring_of(tracker)[tracker->head].number;
 		tracker->head = (tracker->head + 1) % EVENTS;
 		tracker->n--;
 		if (result == CUDA_SUCCESS)
-			completion_stream_pass_locked(tracker, number);
+			pass_locked(tracker, number);
 	}
 }
 
@@ -260,16 +581,15 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
 	/* Asking for a stream that captures would end that: a capture waits only for a while. */
 	if (!tracker->first || !tracker->open || tracker->thread || capture_is_open() ||
-	    (completion_is_default(tracker->stream) && tracker->context != current))
+	    (is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
-		completion_stream_pass_locked(tracker, tracker->last);
+		pass_locked(tracker, tracker->last);
 }
 
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 {
-	struct tracker *own = completion_stream(stream, per_thread),
-		       *shared = &submit_state.completion.trackers[TRACKERS];
+	struct tracker *own = stream_locked(stream, per_thread);
 	CUcontext current = context_current();
 	uint64_t oldest = UINT64_MAX;
 
@@ -278,14 +598,12 @@ uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
 	/* Several streams share the last row, so it counts as another stream even for those. */
-	for (struct tracker *tracker = submit_state.completion.trackers; tracker <= shared; tracker++) {
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
 		if (tracker == own && own != shared)
 			continue;
-		lock_take(&tracker->lock);
 		look_locked(tracker, current);
 		if (tracker->first && tracker->first < oldest)
 			oldest = tracker->first;
-		lock_drop(&tracker->lock);
 	}
 	capture_restore(mode);
 	capture_resume();
@@ -305,7 +623,7 @@ static bool has_tail(struct tracker *tracker)
 /* Returns whether all work of the row runs on one of these devices (bits). */
 static bool is_of(const struct tracker *tracker, uint64_t devices)
 {
-	return !completion_is_shared(tracker) && tracker->device >= 0 && devices >> tracker->device & 1;
+	return tracker != shared && tracker->device >= 0 && devices >> tracker->device & 1;
 }
 
 /*
@@ -314,7 +632,7 @@ static bool is_of(const struct tracker *tracker, uint64_t devices)
  */
 static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
 {
-	if (completion_is_shared(tracker) || tracker->device < 0)
+	if (tracker == shared || tracker->device < 0)
 		return tracker->first;
 	if (!tracker->first || !(tracker->foreign >> owner & 1))
 		return 0;
@@ -330,22 +648,17 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 	bool any_others = false;
 
 	lock_take(&submit_state.completion.table_lock);
-	completion_context_poll_locked(&answers);
-	unsigned n = completion_n_trackers();
-	for (unsigned i = 0; i <= n; i++) {
-		struct tracker *tracker =
-		    i < n ? &submit_state.completion.trackers[i] : &submit_state.completion.trackers[TRACKERS];
-
-		lock_take(&tracker->lock);
+	poll_tails(&answers);
+	poll_shared();
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
 		if (!tracker->ending)
 			poll_locked(tracker, &answers);
 		uint64_t oldest = is_of(tracker, devices) ? tracker->first : oldest_told_locked(tracker, owner);
 		if (oldest && oldest <= result)
 			result = oldest - 1;
-		if (look_after_tails && i < n && has_tail(tracker))
+		if (look_after_tails && tracker != shared && has_tail(tracker))
 			*(oldest ? &tail : &other_tail) = tracker->context;
-		any_others |= i == n && tracker->first;
-		lock_drop(&tracker->lock);
+		any_others |= tracker == shared && tracker->first;
 	}
 	lock_drop(&submit_state.completion.table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
@@ -354,7 +667,7 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 	if (tail || other_tail)
 		completion_context_look_after(tail ? tail : other_tail, all);
 	if (any_others)
-		completion_context_ask_for_others(all);
+		ask_for_shared(all);
 	return result;
 }
 
@@ -363,9 +676,9 @@ bool completion_is_idle(CUdevice owner, uint64_t devices, const struct context_i
 	CUresult unused;
 
 	for (unsigned i = 0; i < idle->n_asked; i++)
-		completion_streams_pass(idle->asked[i], number);
+		pass_context(idle->asked[i], number);
 	if (devices == CONTEXT_ALL_DEVICES)
-		completion_others_pass(number);
+		pass_shared(number);
 	return completion_poll(owner, devices, false, &unused) >= number;
 }
 
@@ -373,26 +686,19 @@ bool completion_touches(CUdevice owner, uint64_t devices)
 {
 	bool any = false;
 
-	for (unsigned i = 0; i < COMPLETION_STREAMS && !any; i++) {
-		lock_take(&submit_state.completion.trackers[i].lock);
-		any = !is_of(&submit_state.completion.trackers[i], devices) &&
-		      oldest_told_locked(&submit_state.completion.trackers[i], owner);
-		lock_drop(&submit_state.completion.trackers[i].lock);
-	}
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		any |= !is_of(tracker, devices) && oldest_told_locked(tracker, owner);
 	return any;
 }
 
 void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const struct completion_what *what),
 			       void *argument)
 {
-	uint64_t first[COMPLETION_STREAMS], last = atomic_load(&submit_state.completion.newest);
+	uint64_t first[COMPLETION_STREAMS] = {0}, last = atomic_load(&submit_state.completion.newest);
 
-	for (unsigned i = 0; i < COMPLETION_STREAMS; i++) {
-		lock_take(&submit_state.completion.trackers[i].lock);
-		first[i] = submit_state.completion.trackers[i].first;
-		lock_drop(&submit_state.completion.trackers[i].lock);
-	}
-	for (uint64_t number = recent_submissions_oldest(last); number <= last; number++) {
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		first[tracker - rows] = tracker->first;
+	for (uint64_t number = last < SUBMISSIONS_KEPT ? 1 : last - SUBMISSIONS_KEPT + 1; number <= last; number++) {
 		struct completion_what what;
 		unsigned row;
 
@@ -401,153 +707,94 @@ void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const
 	}
 }
 
-/* ---- whole contexts ---- */
-
-/*
- * Completion that is proved by events of whole contexts: of the tails of streams, which no event
- * on the stream follows, and of the row that streams without one share. Also what the end of a context does to both.
- * completion_streams.c keeps the rows.
- */
-
-/* ---- tails ---- */
-
-static void poll_tails(struct completion_answers *answers)
-{
-	for (unsigned i = 0; i < COMPLETION_TAILS; i++) {
-		if (!submit_tables.tails.at[i].under_way)
-			continue;
-		CUresult result = REAL(cuEventQuery)(submit_tables.tails.at[i].event);
-		completion_answered(answers, result);
-		if (result == CUDA_ERROR_NOT_READY)
-			continue;
-		submit_tables.tails.at[i].under_way = false;
-		REAL(cuEventDestroy_v2)(submit_tables.tails.at[i].event);
-		if (result == CUDA_SUCCESS)
-			completion_streams_pass(submit_tables.tails.at[i].context, submit_tables.tails.at[i].number);
-	}
-}
-
-/*
- * Returns a free entry for the tail of the context, or TAILS if it has one already or none is free.
- * Locking: the caller must hold ROWS.
- */
-static unsigned free_tail(CUcontext context)
-{
-	unsigned found = COMPLETION_TAILS;
-
-	for (unsigned i = 0; i < COMPLETION_TAILS; i++) {
-		if (!submit_tables.tails.at[i].under_way)
-			found = i;
-		else if (submit_tables.tails.at[i].context == context)
-			return COMPLETION_TAILS;
-	}
-	return found;
-}
-
-/*
- * Records the event without the lock, because that may wait for room in the driver's queues. If any context has ended
- * meanwhile, the event may have ended with it and is dropped; if the mover of another device was faster, the event is
- * not needed.
- */
-void completion_context_look_after(CUcontext context, uint64_t number)
-{
-	bool gone;
-
-	lock_take(&submit_state.completion.table_lock);
-	unsigned found = free_tail(context), ends = submit_tables.tails.n_ends;
-	lock_drop(&submit_state.completion.table_lock);
-	if (found == COMPLETION_TAILS || !capture_pause())
-		return;
-	CUevent event = context_record(context, &gone);
-	capture_resume();
-	if (gone)
-		completion_streams_pass(context, number);
-	lock_take(&submit_state.completion.table_lock);
-	if (event && ends == submit_tables.tails.n_ends) {
-		found = free_tail(context);
-		if (found == COMPLETION_TAILS) {
-			REAL(cuEventDestroy_v2)(event);
-		} else {
-			submit_tables.tails.at[found].context = context;
-			submit_tables.tails.at[found].owner = context_whole(context);
-			submit_tables.tails.at[found].event = event;
-			submit_tables.tails.at[found].number = number;
-			submit_tables.tails.at[found].under_way = true;
-		}
-	}
-	lock_drop(&submit_state.completion.table_lock);
-}
-
-/* ---- the shared row ---- */
-
-/*
- * The shared row has streams of all contexts and no events. It is complete up to `number` once every context has
- * completed what it had when it was asked. Only one such question is open at a time, so that it is answered however
- * much is submitted meanwhile.
- */
-static void completion_context_ask_for_others(uint64_t number)
-{
-	struct context_idle idle;
-
-	lock_take(&submit_state.completion.table_lock);
-	bool ask = submit_tables.others.state == OTHERS_NOT_ASKED;
-	if (ask)
-		submit_tables.others.state = OTHERS_BEING_ASKED;
-	lock_drop(&submit_state.completion.table_lock);
-	if (!ask)
-		return;
-	bool asked = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
-	lock_take(&submit_state.completion.table_lock);
-	submit_tables.others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
-	if (asked) {
-		submit_tables.others.idle = idle;
-		submit_tables.others.number = number;
-	}
-	lock_drop(&submit_state.completion.table_lock);
-}
-
-static void poll_others(void)
-{
-	if (submit_tables.others.state != OTHERS_ASKED)
-		return;
-	enum context_idleness state = context_idle_look(&submit_tables.others.idle);
-	if (state == CONTEXT_BUSY)
-		return;
-	submit_tables.others.state = OTHERS_NOT_ASKED;
-	if (state == CONTEXT_IDLE)
-		completion_others_pass(submit_tables.others.number);
-}
-
-static void completion_context_poll_locked(struct completion_answers *answers)
-{
-	poll_tails(answers);
-	poll_others();
-}
-
 /* ---- ends ---- */
+
+/* Recording usually takes a microsecond; a full queue in the driver, or the system, may delay it. */
+#define NAP_NS       100000
+#define SHORT_NAPS   100 /* afterwards, the recording thread must destroy the stream */
+#define LONG_NAP_NS  1000000
+#define CONTEXT_NAPS 30000
+
+/* Returns whether no record is under way any more. Locking: the caller must hold ROW; drops it during the naps. */
+static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigned naps)
+{
+	while (tracker->recording && naps--) {
+		lock_drop(&tracker->lock);
+		nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+		lock_take(&tracker->lock);
+	}
+	return !tracker->recording;
+}
+
+bool completion_stream_ending(CUstream stream)
+{
+	bool inherited = false;
+	int before;
+
+	if (is_default(stream))
+		return false;
+	/* A nap is a cancellation point. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
+		if (!tracker->open || tracker->stream != stream)
+			continue;
+		tracker->open = false;
+		if (!wait_for_record_locked(tracker, NAP_NS, SHORT_NAPS))
+			inherited = tracker->inherited = true;
+	}
+	pthread_setcancelstate(before, NULL);
+	return inherited;
+}
 
 bool completion_context_ending(CUcontext context)
 {
+	bool may = true;
+
 	lock_take(&submit_state.completion.table_lock);
-	submit_tables.tails.n_ends++;
-	completion_streams_ending_locked(context);
-	for (unsigned i = 0; i < COMPLETION_TAILS; i++) {
-		if (submit_tables.tails.at[i].under_way &&
-		    (submit_tables.tails.at[i].context == context || submit_tables.tails.at[i].owner == context)) {
-			REAL(cuEventDestroy_v2)(submit_tables.tails.at[i].event);
-			submit_tables.tails.at[i].under_way = false;
+	tails->n_ends++;
+	/* From here on no record begins in these rows, and their events are not used. */
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		tracker->ending |= tracker->context == context;
+	for (struct tail *tail = tails->at; tail < tails->at + COMPLETION_TAILS; tail++) {
+		if (tail->under_way && (tail->context == context || tail->owner == context)) {
+			REAL(cuEventDestroy_v2)(tail->event);
+			tail->under_way = false;
 		}
 	}
 	lock_drop(&submit_state.completion.table_lock);
-	bool may = completion_streams_wait(context);
-	if (may)
-		completion_streams_leave_part(context);
-	return may;
+	/* A cancellation point; without ROWS. */
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
+		if (may && tracker->context == context)
+			may = wait_for_record_locked(tracker, LONG_NAP_NS, CONTEXT_NAPS);
+	if (!may)
+		return false;
+	/*
+	 * The work of a green context may go on after its end, but events in it end with it. Its rows are closed, and wait
+	 * for an event of its primary context, which covers that work (docs/facts.md).
+	 */
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
+		if (tracker->ending && tracker->context == context && tracker->whole != context && tracker->first) {
+			forget_events(tracker);
+			tracker->context = tracker->whole;
+			tracker->open = tracker->ending = false;
+		}
+	}
+	return true;
 }
 
 void completion_context_ended(CUcontext context, bool ended)
 {
 	lock_take(&submit_state.completion.table_lock);
-	completion_streams_ended_locked(context, ended);
+	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
+		if (!tracker->ending || tracker->context != context)
+			continue;
+		tracker->ending = false;
+		if (ended) {
+			forget_events(tracker);
+			tracker->open = false;
+			tracker->first = tracker->foreign = 0;
+			tracker->context = NULL;
+		}
+	}
 	lock_drop(&submit_state.completion.table_lock);
 }

@@ -121,10 +121,4 @@ bool completion_stream_ending(CUstream stream);
 bool completion_context_ending(CUcontext context);
 void completion_context_ended(CUcontext context, bool ended);
 
-/*
- * Looks a submission up in a ring of the latest ones. Returns false, and sets nothing, if it is overwritten, being
- * overwritten, or not noted yet. row: of its stream. Makes no driver call.
- */
-bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row);
-
 #endif

@@ -2,18 +2,485 @@
  * graph.c: the table of graph instances and the names of each (graph.h). Reading a graph queries the driver and
  * allocates, so it is done before GRAPH is taken. A launch takes a reference to the set of names under GRAPH and names
  * its addresses without the lock.
+ *
+ * The driver's answer for each type of node is converted to CUgraphNodeParams, the one form that covers all types, and
+ * that is read. So a node's parameters are read in the same way whether they come from the driver or are set by the
+ * program.
+ *
+ * Kernel nodes cannot be read on drivers that do not report kernel parameters (before 12.4, arguments.h).
+ *
+ * Measured (driver 580): cuGraphKernelNodeGetParams_v2 always returns a function, also for a node made from a CUkernel,
+ * and either kernelParams or extra, as the node was made; 1D copies have no pitch; cuGraphGetNodes refuses an array if
+ * the graph has no nodes.
+ *
+ * Reading takes no lock. It may be done while streams capture: queries about graphs do not disturb a capture.
+ * Measured (driver 580): with the capture on another thread and on this one, in global mode.
  */
 #include "shim/submit/graph.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/submit/graph_read.h"
-#include "shim/submit/pointer_arrays.h"
-#include "shim/submit/types.h"
+#include "shim/heap/arena.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/arguments.h"
+#include "shim/submit/pointer_arrays.h"
+#include "shim/submit/submission.h"
+#include "shim/submit/types.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define MOST_DEPTH 16 /* nesting of child graphs */
+#define FIRST_ROOM 64 /* names; sets grow by doubling */
+
+/* ---- sets of names ---- */
+
+/* Each set is one allocation: an array of names, and behind it an open-addressing hash table of indexes. */
+
+/* Makes an empty set with one reference. Returns NULL if memory is short or room exceeds GRAPH_NAMES_MOST. */
+static struct graph_names *graph_names_new(size_t room)
+{
+	struct graph_names *names;
+	size_t n_slots = 16;
+
+	if (room > GRAPH_NAMES_MOST)
+		return NULL;
+	while (n_slots < 2 * room)
+		n_slots *= 2;
+	names = calloc(1, sizeof(*names) + room * sizeof(names->at[0]) + n_slots * sizeof(names->slots[0]));
+	if (!names)
+		return NULL;
+	atomic_init(&names->references, 1);
+	names->room = room;
+	names->slots = (uint32_t *)&names->at[room];
+	names->n_slots = n_slots;
+	return names;
+}
+
+/* Returns the slot of this name, or the free slot where it would go. The table always has a free slot. */
+static uint32_t *slot_of(const struct graph_names *names, CUdeviceptr address, CUdeviceptr from, bool reach_known)
+{
+	size_t at = (size_t)(((address ^ from) * 2 + reach_known) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+
+	for (;; at++) {
+		uint32_t *slot = &names->slots[at & (names->n_slots - 1)];
+		const struct graph_name *name = *slot ? &names->at[*slot - 1] : NULL;
+
+		if (!name ||
+		    (name->address == address && name->from == from && (atomic_load(&name->bytes) != 0) == reach_known))
+			return slot;
+	}
+}
+
+/* Returns the name, which is added without uses if the set has none; NULL if the set is full. */
+static struct graph_name *find_or_add(struct graph_names *names, CUdeviceptr address, size_t bytes, CUdeviceptr from)
+{
+	size_t n = atomic_load_explicit(&names->n, memory_order_relaxed);
+	uint32_t *slot = slot_of(names, address, from, bytes != 0);
+
+	if (*slot) {
+		struct graph_name *name = &names->at[*slot - 1];
+
+		if (bytes > atomic_load_explicit(&name->bytes, memory_order_relaxed))
+			atomic_store_explicit(&name->bytes, bytes, memory_order_relaxed);
+		return name;
+	}
+	if (n == names->room)
+		return NULL;
+	names->at[n].address = address;
+	names->at[n].from = from;
+	atomic_store_explicit(&names->at[n].bytes, bytes, memory_order_relaxed);
+	*slot = (uint32_t)n + 1;
+	/* From here on readers see the new name. */
+	atomic_store_explicit(&names->n, n + 1, memory_order_release);
+	return &names->at[n];
+}
+
+/*
+ * Adds all names of another set. A name that is in both gets the greater number of uses, not the sum: the nodes of the
+ * other set may be the same ones, with parameters that were set again. Returns false if some did not fit; those that
+ * fitted stay. All fit if room - n is at least the other set's n.
+ */
+static bool graph_names_merge(struct graph_names *names, const struct graph_names *more)
+{
+	size_t n = atomic_load_explicit(&more->n, memory_order_acquire);
+	bool fitted = true;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t uses = atomic_load_explicit(&more->at[i].uses, memory_order_relaxed);
+		struct graph_name *name =
+		    find_or_add(names, more->at[i].address, atomic_load(&more->at[i].bytes), more->at[i].from);
+
+		if (name && uses > atomic_load_explicit(&name->uses, memory_order_relaxed))
+			atomic_store_explicit(&name->uses, uses, memory_order_relaxed);
+		fitted &= name != NULL;
+	}
+	return fitted;
+}
+
+static struct graph_names *graph_names_larger(const struct graph_names *names)
+{
+	size_t room = 2 * names->room;
+	struct graph_names *copy;
+
+	if (room > GRAPH_NAMES_MOST && names->room < GRAPH_NAMES_MOST)
+		room = GRAPH_NAMES_MOST;
+	copy = graph_names_new(room);
+	if (!copy)
+		return NULL;
+	graph_names_merge(copy, names);
+	copy->node = names->node;
+	for (size_t i = 0; i < names->n; i++)
+		copy->at[i].node = names->at[i].node;
+	return copy;
+}
+
+/*
+ * Adds a name, or extends the reach of one that is in the set, and counts the present node as one that uses it: once,
+ * however often it names it. Moves the names to a larger set if this one is full; the caller must hold the only
+ * reference. Returns false if that fails.
+ */
+static bool graph_names_add(struct graph_names **names, CUdeviceptr address, size_t bytes, CUdeviceptr from)
+{
+	struct graph_name *name = find_or_add(*names, address, bytes, from);
+
+	if (!name) {
+		struct graph_names *more = graph_names_larger(*names);
+
+		if (!more)
+			return false;
+		graph_names_drop(*names);
+		*names = more;
+		name = find_or_add(more, address, bytes, from);
+	}
+	if (!atomic_load_explicit(&name->uses, memory_order_relaxed) || name->node != (*names)->node)
+		atomic_fetch_add_explicit(&name->uses, 1, memory_order_relaxed);
+	name->node = (*names)->node;
+	return true;
+}
+
+/* ---- reading ---- */
+
+static bool has_programmatic_edge(CUgraph graph, size_t n)
+{
+	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
+	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
+	bool found = false;
+
+	if (nodes && edges && REAL(cuGraphGetEdges_v2)(graph, nodes, nodes + n, edges, &n) == CUDA_SUCCESS)
+		for (size_t i = 0; i < n && !found; i++)
+			found = edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+	free(nodes);
+	free(edges);
+	return found;
+}
+
+/*
+ * Returns true if kernels of the graph may overlap, because it has programmatic edges. Child graphs are not examined.
+ * Queries the driver.
+ */
+static bool graph_overlaps(CUgraph graph)
+{
+	size_t n = 0;
+
+	/* A driver without edge data (before CUDA 12.3) has no programmatic edges. */
+	return real_has(HOOK_cuGraphGetEdges_v2) &&
+	       REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) == CUDA_SUCCESS && n &&
+	       has_programmatic_edge(graph, n);
+}
+
+struct reading {
+	struct graph_names *names;
+	uint64_t number; /* equal for graphs that run the same functions in the same order of nodes */
+	bool failed;
+	bool overlaps; /* kernels of the nodes that were read may overlap (arguments.h) */
+};
+
+static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth);
+
+static void mix(struct reading *reading, uint64_t value)
+{
+	reading->number = (reading->number ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+	reading->number ^= reading->number >> 29;
+}
+
+/*
+ * What a graph uses at its launches is alive until it is freed, the block or the address space that it was placed in as
+ * a whole: no births and deaths say when.
+ */
+static void distrust(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+	const struct arena *arena = device ? heap_arena(atomic_load(&device->heap)) : NULL;
+	CUdeviceptr block;
+	uint64_t bytes;
+
+	if (arena && arena_bounds(arena, address, &block, &bytes))
+		lifetimes_distrust(arena->lifetimes, address, block, bytes);
+}
+
+/* Adds a name; values that cannot be a device address are left out. from: struct graph_name. */
+static void add_name(struct reading *reading, CUdeviceptr value, size_t bytes, CUdeviceptr from)
+{
+	CUdeviceptr address = submission_pointer(value);
+
+	if (address && !graph_names_add(&reading->names, address, bytes, from))
+		reading->failed = true;
+	distrust(address);
+}
+
+/* ---- kernels ---- */
+
+/* A parameter that is missing: such a node does not come from the driver. */
+static inline void name_word(void *argument, const char *at)
+{
+	struct reading *reading = argument;
+	uint64_t word;
+
+	reading->failed |= !at;
+	if (!at)
+		return;
+	memcpy(&word, at, sizeof(word));
+	add_name(reading, word, 0, 0);
+}
+
+static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
+{
+	CUfunction function = p->func ? p->func : (CUfunction)p->kern;
+	const char *buffer;
+	size_t bytes;
+
+	mix(reading, (uintptr_t)function);
+	if (!p->extra)
+		return kernel_params_each(function, p->kernelParams, name_word, reading);
+	if (!kernel_params_buffer(p->extra, &buffer, &bytes) || !buffer)
+		return false;
+	for (size_t at = 0; at + 8 <= bytes; at += 8)
+		name_word(reading, buffer + at);
+	return true;
+}
+
+/* ---- copies, sets, values ---- */
+
+/*
+ * Finds the range of one side of a copy; 0 bytes: its reach is unknown. Returns false for an array: the driver holds the
+ * memory of arrays, never a heap. Host addresses are named too: that is harmless, and memory that the program declares
+ * as host memory may be in a heap.
+ */
+static bool range_of(CUmemorytype type, const void *host, CUdeviceptr device, struct copy_extent_place place,
+		     const struct copy_extent *extent, CUdeviceptr *ret_first, size_t *ret_bytes)
+{
+	*ret_first = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device;
+	if (!copy_extent_range(*ret_first, &place, extent, ret_first, ret_bytes))
+		*ret_bytes = 0;
+	return type != CU_MEMORYTYPE_ARRAY;
+}
+
+/* What the host has written by the time of a launch, that copies: if it has no gaps, it is searched for pointers. */
+static void read_copy(struct reading *reading, const CUDA_MEMCPY3D *copy)
+{
+	struct copy_extent extent = {copy->WidthInBytes, copy->Height, copy->Depth};
+	struct copy_extent_place src = {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight};
+	struct copy_extent_place dst = {copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch, copy->dstHeight};
+	CUdeviceptr from = 0, to;
+	size_t bytes = 0, to_bytes;
+
+	if (!extent.width || !extent.height || !extent.depth)
+		return;
+	if (range_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice, src, &extent, &from, &bytes))
+		add_name(reading, from, bytes, 0);
+	else
+		bytes = 0;
+	if (!range_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice, dst, &extent, &to, &to_bytes))
+		return;
+	bool run = bytes == extent.width * extent.height * extent.depth && to_bytes == bytes;
+	add_name(reading, to, to_bytes, run ? from : 0);
+}
+
+static void read_set(struct reading *reading, const CUDA_MEMSET_NODE_PARAMS_v2 *set)
+{
+	struct copy_extent_place place = {.pitch = set->pitch};
+	struct copy_extent extent = {.height = set->height, .depth = 1};
+	CUdeviceptr first = set->dst;
+	size_t bytes;
+
+	if (!set->width || !set->height)
+		return;
+	if (__builtin_mul_overflow(set->width, (size_t)set->elementSize, &extent.width) ||
+	    !copy_extent_range(set->dst, &place, &extent, &first, &bytes))
+		bytes = 0;
+	add_name(reading, first, bytes, 0);
+}
+
+static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch)
+{
+	for (unsigned i = 0; i < batch->count; i++) {
+		CUdeviceptr address;
+		size_t bytes;
+		uint64_t word;
+
+		if (!memory_operation(&batch->paramArray[i], &address, &bytes, &word))
+			return false;
+		if (bytes)
+			add_name(reading, address, bytes, 0);
+		/* If it is an address, what reads it there names nothing. */
+		add_name(reading, word, 0, 0);
+	}
+	return true;
+}
+
+/* ---- nodes ---- */
+
+static bool read_params(struct reading *reading, const CUgraphNodeParams *params, unsigned depth)
+{
+	mix(reading, (uint64_t)params->type);
+	reading->names->node++; /* the names that are added from now on are those of this node */
+	switch (params->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return read_kernel(reading, &params->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		read_copy(reading, &params->memcpy.copyParams);
+		return true;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		read_set(reading, &params->memset);
+		return true;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return read_values(reading, &params->memOp);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return read_graph(reading, params->graph.graph, depth + 1);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* memory of graph allocations belongs to the driver */
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+	case CU_GRAPH_NODE_TYPE_HOST:
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+		return true;
+	default: /* CONDITIONAL, whose bodies drivers of CUDA 13.0 do not report; types unknown to this code */
+		return false;
+	}
+}
+
+/* Other kernels may change the parameters of such a node, so what is read from it is not reliable. */
+static bool is_device_updatable(CUgraphNode node)
+{
+	CUkernelNodeAttrValue value = {0};
+
+	return REAL(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) !=
+		   CUDA_SUCCESS ||
+	       value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
+static bool ask_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v3 *ret)
+{
+	CUDA_KERNEL_NODE_PARAMS p = {0};
+
+	if (is_device_updatable(node) || REAL(cuGraphKernelNodeGetParams_v2)(node, &p) != CUDA_SUCCESS)
+		return false;
+	*ret = (CUDA_KERNEL_NODE_PARAMS_v3){
+	    .func = p.func, .kern = p.kern, .kernelParams = p.kernelParams, .extra = p.extra};
+	return true;
+}
+
+static bool ask_set(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS_v2 *ret)
+{
+	CUDA_MEMSET_NODE_PARAMS p = {0};
+
+	if (REAL(cuGraphMemsetNodeGetParams)(node, &p) != CUDA_SUCCESS)
+		return false;
+	*ret = (CUDA_MEMSET_NODE_PARAMS_v2){
+	    .dst = p.dst, .pitch = p.pitch, .elementSize = p.elementSize, .width = p.width, .height = p.height};
+	return true;
+}
+
+static bool ask_values(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *ret)
+{
+	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {0};
+
+	if (REAL(cuGraphBatchMemOpNodeGetParams)(node, &p) != CUDA_SUCCESS || (p.count && !p.paramArray))
+		return false;
+	*ret = (CUDA_BATCH_MEM_OP_NODE_PARAMS_v2){.count = p.count, .paramArray = p.paramArray};
+	return true;
+}
+
+static bool ask(CUgraphNode node, CUgraphNodeParams *ret)
+{
+	if (REAL(cuGraphNodeGetType)(node, &ret->type) != CUDA_SUCCESS)
+		return false;
+	switch (ret->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return ask_kernel(node, &ret->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return REAL(cuGraphMemcpyNodeGetParams)(node, &ret->memcpy.copyParams) == CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return ask_set(node, &ret->memset);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return ask_values(node, &ret->memOp);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return REAL(cuGraphChildGraphNodeGetGraph)(node, &ret->graph.graph) == CUDA_SUCCESS;
+	default: /* there is nothing more to query, or the node cannot be read */
+		return true;
+	}
+}
+
+static bool read_nodes(struct reading *reading, const CUgraphNode *nodes, size_t n, unsigned depth)
+{
+	for (size_t i = 0; i < n; i++) {
+		CUgraphNodeParams params;
+
+		memset(&params, 0, sizeof(params));
+		if (!ask(nodes[i], &params) || !read_params(reading, &params, depth) || reading->failed)
+			return false;
+	}
+	return true;
+}
+
+static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
+{
+	CUgraphNode *nodes;
+	size_t n = 0;
+	bool good;
+
+	if (depth > MOST_DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS)
+		return false;
+	mix(reading, n);
+	if (!n)
+		return true;
+	reading->overlaps |= graph_overlaps(graph);
+	nodes = calloc(n, sizeof(*nodes));
+	if (!nodes)
+		return false;
+	good = REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS && read_nodes(reading, nodes, n, depth);
+	free(nodes);
+	return good;
+}
+
+/* ---- whole graphs ---- */
+
+/*
+ * Reads all nodes, including those of child graphs; or, without a graph, one node by parameters in the form in which the
+ * program sets them. The caller must drop the names. They are NULL if a node cannot be read (a kernel node that can be
+ * updated from the device, a conditional node, a type unknown to this code), if the driver fails, or if memory is short.
+ */
+static struct reading graph_read(CUgraph graph, const CUgraphNodeParams *params)
+{
+	struct reading reading = {.names = graph_names_new(FIRST_ROOM)};
+
+	if (reading.names && (params ? read_params(&reading, params, 0) : read_graph(&reading, graph, 0)) &&
+	    !reading.failed)
+		return reading;
+	lifetimes_distrust_all(); /* what it names is not known */
+	graph_names_drop(reading.names);
+	reading.names = NULL;
+	return reading;
+}
+
+/* ---- instances ---- */
 
 struct graph_exec {
 	struct graph_exec *next; /* in the same bucket */
@@ -54,6 +521,7 @@ __attribute__((constructor)) static void graph_begin(void)
 
 static struct graph_exec **place_of(CUgraphExec exec)
 {
+	lock_assert_held(LOCK_GRAPH);
 	struct graph_exec **at = &submit_tables.graph.buckets[(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15) >> 54];
 
 	while (*at && (*at)->exec != exec)
@@ -61,25 +529,21 @@ static struct graph_exec **place_of(CUgraphExec exec)
 	return at;
 }
 
-static struct graph_exec *find_locked(CUgraphExec exec)
+static void count_locked(const struct graph_exec *entry, int by)
 {
-	lock_assert_held(LOCK_GRAPH);
-	return *place_of(exec);
+	atomic_fetch_add(&submit_tables.graph.n_unknown, entry->names ? 0 : by);
+	atomic_fetch_add(&submit_tables.graph.n_sealed, entry->sealed ? by : 0);
 }
 
 static struct graph_exec *take_locked(struct graph_exec **at)
 {
 	struct graph_exec *entry = *at;
 
-	lock_assert_held(LOCK_GRAPH);
 	if (!entry)
 		return NULL;
 	*at = entry->next;
 	entry->next = NULL;
-	if (!entry->names)
-		atomic_fetch_sub(&submit_tables.graph.n_unknown, 1);
-	if (entry->sealed)
-		atomic_fetch_sub(&submit_tables.graph.n_sealed, 1);
+	count_locked(entry, -1);
 	return entry;
 }
 
@@ -87,13 +551,9 @@ static void put_locked(struct graph_exec *entry)
 {
 	struct graph_exec **at = place_of(entry->exec);
 
-	lock_assert_held(LOCK_GRAPH);
 	entry->next = *at;
 	*at = entry;
-	if (!entry->names)
-		atomic_fetch_add(&submit_tables.graph.n_unknown, 1);
-	if (entry->sealed)
-		atomic_fetch_add(&submit_tables.graph.n_sealed, 1);
+	count_locked(entry, 1);
 }
 
 /* Returns the previous names; the caller must drop them after it has dropped GRAPH. */
@@ -101,16 +561,12 @@ static struct graph_names *exchange_locked(struct graph_exec *entry, struct grap
 {
 	struct graph_names *before = entry->names;
 
-	lock_assert_held(LOCK_GRAPH);
-	if (before && !names)
-		atomic_fetch_add(&submit_tables.graph.n_unknown, 1);
-	else if (!before && names)
-		atomic_fetch_sub(&submit_tables.graph.n_unknown, 1);
+	atomic_fetch_add(&submit_tables.graph.n_unknown, !names - !before);
 	entry->names = names;
 	return before;
 }
 
-static void graph_drop_row(struct graph_exec *entry)
+static void drop_entry(struct graph_exec *entry)
 {
 	if (entry)
 		graph_names_drop(entry->names);
@@ -122,7 +578,7 @@ static void graph_drop_row(struct graph_exec *entry)
 static void name_pointer(struct submission *use, CUdeviceptr address)
 {
 	submission_name(use, address, 0);
-	graph_read_distrust(address);
+	distrust(address);
 }
 
 /* First the copies, then what kernels find in the memory that they have filled. */
@@ -149,13 +605,13 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 	uint64_t number = (uintptr_t)exec;
 
 	lock_take(&submit_state.graph_lock);
-	struct graph_exec *entry = find_locked(exec);
-	if (entry)
+	struct graph_exec *entry = *place_of(exec);
+	if (entry) {
 		number = entry->number;
-	if (entry && entry->names) {
 		names = entry->names;
-		graph_names_hold(names);
 	}
+	if (names)
+		atomic_fetch_add_explicit(&names->references, 1, memory_order_relaxed);
 	lock_drop(&submit_state.graph_lock);
 
 	submission_function(use, number);
@@ -177,59 +633,61 @@ static void graph_put(struct graph_exec *entry)
 	struct graph_exec *stale = take_locked(place_of(entry->exec));
 	put_locked(entry);
 	lock_drop(&submit_state.graph_lock);
-	graph_drop_row(stale);
+	drop_entry(stale);
 }
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 {
 	struct graph_exec *entry = malloc(sizeof(*entry));
-	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, overlaps;
+	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
 	CUcontext context = NULL;
-	uint64_t number;
 
 	if (!entry) {
 		/*
 		 * Without an entry, launches treat the instance as unknown. Its end will not be noticed, so it counts
 		 * as alive for good.
 		 */
-		graph_drop_row(graph_ending(exec));
+		drop_entry(graph_ending(exec));
 		atomic_fetch_add(&submit_tables.graph.n_unknown, 1);
 		atomic_fetch_add(&submit_tables.graph.n_sealed, sealed);
 		return;
 	}
-	struct graph_names *names = graph_read(graph, &number, &overlaps);
-	if (overlaps)
+	struct reading reading = graph_read(graph, NULL);
+	if (reading.overlaps)
 		stats_add(STAT_pdl_graphs, 1);
 	/* Launches from the device are not seen, so its names are never used, although it can be read. */
 	if (sealed) {
-		graph_names_drop(names);
-		names = NULL;
+		graph_names_drop(reading.names);
+		reading.names = NULL;
 	}
 	if (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
 		context = NULL;
-	*entry =
-	    (struct graph_exec){.exec = exec, .context = context, .number = number, .sealed = sealed, .names = names};
+	*entry = (struct graph_exec){
+	    .exec = exec, .context = context, .number = reading.number, .sealed = sealed, .names = reading.names};
 	graph_put(entry);
 }
 
-void graph_updated(CUgraphExec exec, CUgraph graph)
+/* NULL: unknown. */
+static void set_names(CUgraphExec exec, struct graph_names *names)
 {
-	uint64_t number; /* unused: the instance keeps the number of its first graph */
-	bool overlaps;   /* unused: an update cannot change edges */
-	struct graph_names *names = graph_read(graph, &number, &overlaps);
-
 	lock_take(&submit_state.graph_lock);
-	struct graph_exec *entry = find_locked(exec);
+	struct graph_exec *entry = *place_of(exec);
 	if (entry && !entry->sealed)
 		names = exchange_locked(entry, names);
 	lock_drop(&submit_state.graph_lock);
 	graph_names_drop(names);
 }
 
+/* It keeps the number of its first graph, and an update cannot change edges. */
+void graph_updated(CUgraphExec exec, CUgraph graph)
+{
+	set_names(exec, graph_read(graph, NULL).names);
+}
+
 static bool is_known(CUgraphExec exec)
 {
 	lock_take(&submit_state.graph_lock);
-	struct graph_exec *entry = find_locked(exec);
+	struct graph_exec *entry = *place_of(exec);
 	bool known = entry && entry->names;
 	lock_drop(&submit_state.graph_lock);
 	return known;
@@ -245,7 +703,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	bool done = true;
 
 	lock_take(&submit_state.graph_lock);
-	struct graph_exec *entry = find_locked(exec);
+	struct graph_exec *entry = *place_of(exec);
 	if (!entry || !entry->names || graph_names_merge(entry->names, more)) {
 		/* gone, unknown by now, or all names fitted */
 	} else if (*larger && graph_names_merge(*larger, entry->names) && graph_names_merge(*larger, more)) {
@@ -262,18 +720,6 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 	return done;
 }
 
-static void graph_lost(CUgraphExec exec)
-{
-	struct graph_names *before = NULL;
-
-	lock_take(&submit_state.graph_lock);
-	struct graph_exec *entry = find_locked(exec);
-	if (entry)
-		before = exchange_locked(entry, NULL);
-	lock_drop(&submit_state.graph_lock);
-	graph_names_drop(before);
-}
-
 void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 {
 	struct graph_names *larger = NULL;
@@ -281,16 +727,16 @@ void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 
 	if (!is_known(exec))
 		return;
-	struct graph_names *more = graph_read_params(params);
+	struct graph_names *more = graph_read(NULL, params).names;
 	if (!more) {
-		graph_lost(exec);
+		set_names(exec, NULL);
 		return;
 	}
 	while (!graph_add(exec, more, &larger, &room)) {
 		graph_names_drop(larger);
 		larger = graph_names_new(room);
 		if (!larger) {
-			graph_lost(exec);
+			set_names(exec, NULL);
 			break;
 		}
 	}
@@ -311,7 +757,7 @@ struct graph_exec *graph_ending(CUgraphExec exec)
 void graph_ended(struct graph_exec *ending, bool gone)
 {
 	if (gone || !ending)
-		graph_drop_row(ending);
+		drop_entry(ending);
 	else
 		graph_put(ending);
 }
@@ -338,7 +784,7 @@ void graph_context_ended(CUcontext context)
 	while (gone) {
 		struct graph_exec *next = gone->next;
 
-		graph_drop_row(gone);
+		drop_entry(gone);
 		gone = next;
 	}
 }

@@ -16,7 +16,11 @@
 #include "shim/submit/submission.h"
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 
 /*
  * Adds the names of a launch of this instance to the submission, or marks the submission as unknown. Any thread may
@@ -50,5 +54,45 @@ void graph_ended(struct graph_exec *ending, bool gone);
  * Measured (driver 580): the driver crashes if such an instance is launched or destroyed afterwards.
  */
 void graph_context_ended(CUcontext context);
+
+/* ---- sets of names ---- */
+
+/*
+ * The set of addresses that a graph names, as an array without duplicates, in the form that its launches
+ * need, and by how many nodes each of them is used.
+ *
+ * A set is reference-counted. Every holder of a reference may read the set without a lock while its one writer adds to
+ * it: entries below `n` never change, except that a reach and a number of uses may grow. The writer is graph.c under
+ * GRAPH, or, before the set is published, the function that builds it.
+ */
+
+/* The most addresses of a set: with more, a launch would spend a millisecond on naming them. */
+#define GRAPH_NAMES_MOST ((size_t)1 << 16)
+
+struct graph_name {
+	CUdeviceptr address;
+	CUdeviceptr from; /* what a node copies these bytes from; 0: it is nothing that the host may have written */
+	/* Reach, as in submission_name(). 0 if unknown, which is a different name from one with a known reach. */
+	_Atomic size_t bytes;
+	_Atomic uint32_t uses; /* nodes that name it */
+	uint32_t node;         /* the latest of them; only the writer may read it */
+};
+
+struct graph_names {
+	atomic_uint references;
+	atomic_size_t n;
+	size_t room;
+	uint32_t *slots; /* hash of (address, from, reach known?) to index + 1; twice to four times as many as room */
+	size_t n_slots;  /* a power of two */
+	uint32_t node;   /* number of the node that is being read; only the writer uses it */
+	struct graph_name at[];
+};
+
+/* Frees the set with the last reference; NULL is allowed. */
+static inline void graph_names_drop(struct graph_names *names)
+{
+	if (names && atomic_fetch_sub_explicit(&names->references, 1, memory_order_acq_rel) == 1)
+		free(names);
+}
 
 #endif

@@ -36,10 +36,12 @@ static void operands_name(struct submission *use, CUdeviceptr address, size_t by
 
 /* ---- kernels ---- */
 
-static inline void name_word(struct submission *use, const char *at)
+static inline void name_word(void *use, const char *at)
 {
 	uint64_t word;
 
+	if (!at)
+		return;
 	memcpy(&word, at, sizeof(word));
 	CUdeviceptr pointer = submission_pointer(word);
 	if (pointer) {
@@ -48,67 +50,20 @@ static inline void name_word(struct submission *use, const char *at)
 	}
 }
 
-/* A NULL among the pointers to parameters is skipped; the driver reports it as an error. */
-static inline void name_run(struct submission *use, struct kernel_params_run run, void **params)
-{
-	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
-		const char *param = params[i];
-
-		for (unsigned word = 0; param && word < run.words; word++)
-			name_word(use, param + (size_t)word * run.step);
-	}
-}
-
-/*
- * Names the words of parameters in one buffer, laid out as on the device. The driver refuses buffers of more than 32764
- * bytes (since CUDA 12.1).
- */
-static void name_buffer(struct submission *use, void **extra)
-{
-	const char *buffer = NULL;
-	const size_t *bytes = NULL;
-
-	/* Only these two entries are allowed in the list. */
-	for (; extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER || extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE; extra += 2) {
-		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
-			buffer = extra[1];
-		else
-			bytes = extra[1];
-	}
-	if (extra[0] != CU_LAUNCH_PARAM_END)
-		submission_unknown(use);
-	if (!buffer || !bytes || *bytes > 32764)
-		return;
-	for (size_t at = 0; at + 8 <= *bytes; at += 8)
-		name_word(use, buffer + at);
-}
-
 static void name_kernel(struct submission *use, CUfunction function, void **params, void **extra)
 {
-	struct kernel_params layout;
-	struct kernel_params_run run;
+	struct kernel_params unused;
+	const char *buffer = NULL;
+	size_t bytes = 0;
 
-	if (__builtin_expect(extra != NULL, 0))
-		name_buffer(use, extra);
-	if (!params) {
-		/* The buffer has all parameters. The layout is queried because the cache holds the name with it. */
-		if (extra)
-			kernel_params_get(function, &layout);
-		return;
-	}
-	switch (kernel_params_get(function, &layout)) {
-	case KERNEL_PARAMS_KNOWN:
-		for (unsigned i = 0; i < layout.n; i++)
-			name_run(use, layout.run[i], params);
-		break;
-	case KERNEL_PARAMS_LONG:
-		for (unsigned i = 0; kernel_params_one(function, i, &run); i++)
-			name_run(use, run, params);
-		break;
-	case KERNEL_PARAMS_UNKNOWN:
+	if (__builtin_expect(extra != NULL, 0) && !kernel_params_buffer(extra, &buffer, &bytes))
 		submission_unknown(use);
-		break;
-	}
+	for (size_t at = 0; at + 8 <= bytes; at += 8)
+		name_word(use, buffer + at);
+	if (params && !kernel_params_each(function, params, name_word, use))
+		submission_unknown(use);
+	else if (!params && extra) /* the buffer has them all; the cache holds the name with the layout */
+		kernel_params_get(function, &unused);
 }
 
 static inline void operands_launch(struct submission *use, CUfunction function, void **params, void **extra)
@@ -353,24 +308,16 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 {
 	submission_function(use, operands_number(id, n));
 	for (unsigned i = 0; params && i < n; i++) {
-		switch (params[i].operation) {
-		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-			submission_name(use, params[i].waitValue.address, 4); /* same offset in a write */
-			break;
-		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			submission_name(use, params[i].waitValue.address, 8);
-			break;
-		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			submission_name(use, params[i].writeValue.address, 8);
-			pointer_arrays_written(use, params[i].writeValue.address, params[i].writeValue.value64);
-			break;
-		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-		case CU_STREAM_MEM_OP_BARRIER:
-			break;
-		default: /* an operation unknown to this code */
+		CUdeviceptr address;
+		size_t bytes;
+		uint64_t word;
+
+		if (!memory_operation(&params[i], &address, &bytes, &word))
 			submission_unknown(use);
-		}
+		else if (bytes)
+			submission_name(use, address, bytes);
+		if (word)
+			pointer_arrays_written(use, address, word);
 	}
 }
 

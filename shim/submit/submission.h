@@ -285,7 +285,7 @@ bool submission_ask_to_pin(void);
 /* Switches tracing of submissions on or off. */
 void submission_set_trace(bool on);
 
-/* ---- called for allocations that are backed on use (serve/on_use.h) ---- */
+/* ---- called for allocations that are backed on use (serve/named.h) ---- */
 
 struct submission_takes {
 	/*

@@ -21,53 +21,63 @@
 
 /* ---- struct submission ---- */
 
-/*
- * Shared by submission.c, which collects what it names, and admit.c, which admits it.
- */
-
-/* Pointers to managed memory that one launch prefetches; the rest is left to the driver. */
 /* Repeated blocks are found by a linear search among up to this many; beyond, the list is sorted. */
 #define SUBMISSION_FEW 24
 
+/* A block that a submission names. */
 struct held {
-	struct channel *channel;
-	struct block_state *mark;
+	struct block_state *block;
+	uint32_t arena; /* whose it is (struct submission_arena) */
+	bool aside;     /* it is not waited for while it is mapped (NAMED_ASIDE) */
 };
 
 /*
- * Per-thread and statically allocated, so it needs no memory to exist. If the list of names cannot grow, `unknown` is
- * set. Only its thread uses it.
+ * What one thread submits now. Four questions make its way: what it may reach, how its blocks are kept, whether it is
+ * recorded (`state`), and whether it must wait (admit.c).
+ *
+ * Per-thread and statically allocated, so it needs no memory to exist. If the list of names cannot grow, it may reach
+ * anything. Only its thread uses it.
  */
 struct submission {
-	/* busy: between open and close; unknown: it may touch anything; has_key: the thread's end frees the lists */
-	bool busy, unknown, per_thread, has_key;
-	bool named_only; /* it clears memory (submission_named_only), unless it is unknown */
-	bool tracked;    /* tracking was on before anything was named */
-	bool traced;     /* until it is admitted, its names go into a record of the trace */
-	bool holding;    /* it will pin its blocks, so each is listed once, as far as that is cheap */
-	bool holds;      /* it pins its blocks */
-	bool has_ticket;
-	bool only_traced; /* it is not counted, as nothing moves (completion.h) */
-	bool refused;     /* the latest one ended in submission_back() */
-	int device;       /* device of the first heap address that it named, for the trace; -1: none */
+	enum {
+		PHASE_NONE,
+		PHASE_OPEN,    /* between open and close */
+		PHASE_REFUSED, /* the latest one ended in submission_back() */
+	} phase;
+	enum {
+		REACH_NAMED,    /* what it names, and no other work learns an address from it (submission_named_only) */
+		REACH_POINTERS, /* also what pointers in that lead to */
+		REACH_ALL,      /* anything (submission_unknown) */
+	} reach;
+	enum {
+		KEPT_BY_GATE, /* nothing is unmapped while it is inside the driver; or it is not admitted yet */
+		KEPT_BY_TICKET,
+		KEPT_BY_PINS,
+	} kept;
+	/*
+	 * submission_state when it was opened, and then when it was admitted. In between, with TRACE, its names go into a
+	 * record of the trace; with PINNING each block is listed once, as far as that is cheap.
+	 */
+	uint32_t state;
+	bool per_thread;
+	bool stores_any; /* it stores pointers that are not listed */
+	bool has_key;    /* the thread's end frees the lists */
+	int device;      /* device of the first heap address that it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
 	unsigned n_launches;
-	struct graph_names
-	    *graph; /* names of the graph that it launches; NULL: it launches none, or one that is unknown */
-	struct inflight_ticket_place *place;     /* the thread's place for tickets; NULL: none */
-	unsigned n_named, n_held, n_aside, room; /* room: of each list */
-	/* names in allocations that are backed on use, where some of what they may mean has no memory */
-	struct named *wanted;
-	unsigned n_wanted, room_wanted;
-	bool wants_all;     /* it stores pointers that are not listed */
-	unsigned n_all;     /* the `everything` of the first n_all arenas is pinned, too */
-	unsigned n_arenas;  /* number of arenas before anything was named */
-	unsigned n_besides; /* submit_state.submission.n_besides before anything was named */
+	unsigned n_all;            /* the `everything` of the first n_all arenas is pinned, too */
+	unsigned n_arenas;         /* number of arenas before anything was named */
+	unsigned n_besides;        /* submit_state.submission.n_besides before anything was named */
+	struct graph_names *graph; /* of the graph that it launches; NULL: it launches none, or an unknown one */
+	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
+	uint32_t n_named, n_held, room;      /* room: of `named`, and at least so much of `held` */
 	struct named *named;
-	struct held *held;  /* blocks of the names; pinned if `holds` */
-	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
+	struct held *held; /* blocks of the names; pinned if KEPT_BY_PINS */
+	/* names in allocations that are backed on use, where some of what they may mean has no memory */
+	uint32_t n_wanted, room_wanted;
+	struct named *wanted;
 };
 
 /* Drops the names of the graph. To be called when the submission ends. */
@@ -76,11 +86,9 @@ void submission_drop_graph(struct submission *use);
 /* The part of submission_name() that is about memory in heaps. */
 void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
 
-/* ---- names in allocations that are backed on use (submission.c) ---- */
-
 /*
- * Returns the devices (bits) of whose allocations a submission that may touch anything may touch some. Locking: as
- * completion_device().
+ * Returns the devices (bits) of whose allocations that are backed on use a submission that may touch anything may touch
+ * some. Locking: as completion_device().
  */
 uint64_t on_use_names_devices(const struct submission *use);
 
@@ -98,7 +106,7 @@ struct submission_arena {
 
 /* ---- what the room keeps ---- */
 
-/* ---- completion.c, completion_streams.c ---- */
+/* ---- completion.c ---- */
 
 /* Streams with a row. Further streams share the last row, which only all contexts together prove complete. */
 #define TRACKERS (COMPLETION_STREAMS - 1)
@@ -162,7 +170,7 @@ struct rows_state {
 
 /* Under table_lock. */
 struct tails_state {
-	struct {
+	struct tail {
 		CUcontext context; /* of the tail */
 		CUcontext owner;   /* of the event, which for a green context is its primary context */
 		CUevent event;
@@ -182,7 +190,7 @@ struct others_state {
 	uint64_t number;
 };
 
-/* ---- completion.c: the latest submissions ---- */
+/* ---- channel.c: the latest submissions ---- */
 
 /* Number of submissions that are kept. */
 #define SUBMISSIONS_KEPT 8192
@@ -298,110 +306,9 @@ struct submit_tables {
 };
 extern struct submit_tables submit_tables __attribute__((visibility("hidden")));
 
-/* ---- rows of streams (completion_streams.c) ---- */
-
 /*
- * One row per stream: which stream it is, which submissions to it are not known to be complete,
- * and the events recorded behind them. completion_streams.c finds rows, opens them, and closes them when their stream
- * or context ends; completion.c counts submissions in them and queries their events.
- *
- * Locks: each row has a lock, ROW, for all of its fields; rows are opened under ROWS as well (below). A
- * row may be closed and reused for another stream whenever its lock is not held.
- */
-
-/* Returns how many rows have ever been opened, without the shared one; they are the first ones. It never falls. */
-unsigned completion_n_trackers(void);
-
-/* Returns the ring of EVENTS events of the row. Locking: the caller must hold the row's lock to use it. */
-static inline struct row_event *completion_ring(const struct tracker *tracker)
-{
-	return submit_tables.rows.rings[tracker - submit_state.completion.trackers];
-}
-
-static inline bool completion_is_shared(const struct tracker *tracker)
-{
-	return tracker == &submit_state.completion.trackers[TRACKERS];
-}
-
-/* Returns whether the handle means different streams in different contexts or threads. */
-static inline bool completion_is_default(CUstream stream)
-{
-	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
-
-/*
- * Returns the row of a stream; opens one if it has none. Never NULL.
- * Locking: takes ROW, which the caller must drop; takes ROWS to search and open.
- */
-struct tracker *completion_stream(CUstream stream, bool per_thread);
-/*
- * Returns the row that this thread used last, or NULL if there is none or it now belongs to another stream.
- * Locking: takes ROW, which the caller must drop.
- */
-struct tracker *completion_stream_last(void);
-/* Records that all submissions of the row up to the number are complete. Locking: the caller must hold ROW. */
-void completion_stream_pass_locked(struct tracker *tracker, uint64_t number);
-
-/* ---- shared with completion.c ---- */
-
-/*
- * completion_streams.c keeps the rows of streams, completion.c the events behind their submissions and those of whole
- * contexts.
- */
-
-/*
- * The results of queries of events. A single error may concern one call only; a dead context answers every query with
- * an error. So errors count only if no query succeeded ("done" or "not yet").
- */
-struct completion_answers {
-	bool any_good;
-	CUresult error; /* the latest, or CUDA_SUCCESS */
-};
-/*
- * Of an event that a capture has recorded which has ended: the documented answer, and what a driver gave
- * (docs/facts.md).
- */
-static inline bool completion_is_captured(CUresult result)
-{
-	return result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_INVALID_VALUE;
-}
-static inline void completion_answered(struct completion_answers *answers, CUresult result)
-{
-	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY || completion_is_captured(result))
-		answers->any_good = true;
-	else
-		answers->error = result;
-}
-
-/* ---- completion_streams.c ---- */
-/* Records that all submissions of the whole context up to the number are complete. Locking: takes ROW. */
-void completion_streams_pass(CUcontext context, uint64_t number);
-/* The same for the shared row. Locking: takes ROW. */
-void completion_others_pass(uint64_t number);
-/*
- * The first marks the rows of a context that is about to end, so that their events are no longer used. The second
- * closes them if the context ended, and else takes the mark back. Locking: the caller must hold ROWS; takes ROW.
- */
-void completion_streams_ending_locked(CUcontext context);
-void completion_streams_ended_locked(CUcontext context, bool ended);
-/*
- * Waits until no thread records in the context. Its rows must be ending, so that no record begins. Returns false if a
- * thread still records after 30 s of naps. A cancellation point.
- * Locking: takes ROW; must be called without ROWS.
- */
-bool completion_streams_wait(CUcontext context);
-
-/*
- * The work of a green context that is about to end may go on afterwards, but events in it end with it. Its rows, which
- * must be ending, are closed, and wait for an event of its primary context, which covers that work (docs/facts.md).
- * Locking: takes ROW; must be called without it.
- */
-void completion_streams_leave_part(CUcontext context);
-
-/* ---- completion.c ---- */
-/*
- * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number
- * are complete. Locking: takes ROWS, and ROW; must be called without them.
+ * Looks after the tail of a context (completion.c), up to the number; for tests, too. Locking: takes ROWS, and ROW; must
+ * be called without them.
  */
 void completion_context_look_after(CUcontext context, uint64_t number);
 

@@ -9,12 +9,12 @@
  * signal handler that interrupts this on the same thread is dropped and counted.
  */
 #include "policy/policy.h"
+#include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/lock.h"
-#include "shim/base/lazy_memory.h"
-#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
+#include "shim/process/process.h"
 #include "shim/trace/trace_internal.h"
 
 #include <errno.h>

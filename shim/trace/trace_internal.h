@@ -1,8 +1,7 @@
 /*
  * trace_internal.h: functions and types that the files of the trace share, and all that it keeps for the process:
  *
- *   trace_names.c  the state of the room, and numbers for places in the program and for names of ranges
- *   trace_drain.c  the file, and the thread that empties the rings into it
+ *   trace_drain.c  the state of the room, numbers of names, the file, and the thread that empties the rings into it
  *   trace.c        writing into a ring, and what the rest of the library calls
  *
  * A file calls only files above it in this list.
@@ -177,7 +176,7 @@ struct trace_name {
 	char text[];
 };
 
-/* Numbers of names: read and extended without a lock (trace_names.c). */
+/* Numbers of names: read and extended without a lock (trace_drain.c). */
 struct trace_names {
 	_Atomic(struct trace_name *) slot[TRACE_NAMES_SLOTS];
 	/*

@@ -5,9 +5,9 @@
  *
  *   plan_bench [trace.gz [launches of a step [ms of a step]]]
  */
-#include "shim/plan/move_limits.h"
+#include "shim/plan/governor.h"
 #include "shim/plan/plan.h"
-#include "shim/plan/tensor_extents.h"
+#include "shim/plan/tensors.h"
 #include "tools/replay/replay_run.h"
 
 #include <stdio.h>

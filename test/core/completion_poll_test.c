@@ -226,7 +226,7 @@ static void *work_and_end(void *argument)
 TEST(rows_of_ended_threads_are_used_again)
 {
 	unsigned *word = word_new();
-	unsigned before = completion_n_trackers();
+	unsigned before = atomic_load(&submit_tables.rows.n);
 	pthread_t thread;
 
 	for (unsigned i = 0; i < 2 * COMPLETION_STREAMS; i++) {
@@ -234,7 +234,7 @@ TEST(rows_of_ended_threads_are_used_again)
 		pthread_join(thread, NULL);
 		assert_true(becomes(all_is_done));
 	}
-	assert_in_range(completion_n_trackers(), before, before + 1);
+	assert_in_range(atomic_load(&submit_tables.rows.n), before, before + 1);
 	cuMemFreeHost(word);
 }
 
@@ -258,7 +258,7 @@ static void *open_a_capture(void *argument)
 		sched_yield();
 	capture_opening();
 	CHECK(cuStreamBeginCapture_v2(capture.stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-	capture_opened(capture.stream, false, true);
+	capture_opened(capture.stream, false, context_of_stream(capture.stream, false), true);
 	atomic_store(&capture.begun, true);
 	while (!atomic_load(&capture.end))
 		sched_yield();
@@ -310,7 +310,7 @@ static CUresult CUDAAPI record_into_a_capture(CUevent event, CUstream stream)
 
 	capture_opening();
 	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-	capture_opened(stream, false, true);
+	capture_opened(stream, false, context_of_stream(stream, false), true);
 	CUresult result = own_record(event, stream);
 	if (atomic_load(&capture.end)) {
 		CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS && cuGraphDestroy(graph) == CUDA_SUCCESS);

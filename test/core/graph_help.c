@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "shim/submit/graph.h"
-#include "shim/submit/graph_read.h"
 
 /* ---- the fakes ---- */
 

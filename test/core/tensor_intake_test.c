@@ -4,7 +4,7 @@
  */
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/plan/plan_internal.h"
+#include "shim/plan/types.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
 

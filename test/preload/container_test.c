@@ -3,7 +3,6 @@
  * process 1. The tool, outside or in one of them, tells them apart, agrees with itself on which process is which, and
  * reaches each one. Skipped where namespaces cannot be made; without root they are made in a user namespace.
  */
-#include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats_page.h"
 #include "test/preload/child.h"

@@ -207,7 +207,7 @@ static int one_block_is_told_apart(void)
 		MUST(driver_fill(stream, others + (NAMES + i) * 1024, i, 1));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	/* What the capture has shown is forgotten (tensor_extents.h). */
+	/* What the capture has shown is forgotten (tensors.h). */
 	for (unsigned i = 0; i < 3 * 2048; i++)
 		MUST(driver_fill(stream, others, i, 1));
 	while ((there < PARTS / 2 * PART_BYTES / MIB || launches < 10) && time(NULL) < until) {

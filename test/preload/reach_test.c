@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "shim/plan/tensor_extents.h"
+#include "shim/plan/tensors.h"
 
 /* Two of these do not fit, and they are too large to be wanted whole without a reason. */
 #define LARGE  (208 * MIB)

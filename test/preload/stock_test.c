@@ -37,7 +37,7 @@ static int pins(size_t ahead)
 	return 0;
 }
 
-/* What a gap moves, and what is free and under way (move_limits.c), of 64 MiB. */
+/* What a gap moves, and what is free and under way (governor.c), of 64 MiB. */
 static int pins_for_a_gap(void)
 {
 	return pins(8 * MIB);

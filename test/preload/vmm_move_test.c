@@ -17,7 +17,7 @@ enum { TENSORS = 8, HANDLES = 2 * TENSORS };
 #define HANDLE ((size_t)4 * MIB)
 #define TENSOR (2 * HANDLE)
 #define WORDS  (TENSOR / 4)
-/* So much that what a pointer means is not simply all of it (tensor_extents.h). */
+/* So much that what a pointer means is not simply all of it (tensors.h). */
 #define SPACE ((size_t)1024 * MIB)
 
 static bool is_exact(void)

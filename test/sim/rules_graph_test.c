@@ -1,5 +1,5 @@
 /*
- * rules_graph_test.c: what drivers answer about graphs (rules.h), as far as reading them rests on it (graph_read.c).
+ * rules_graph_test.c: what drivers answer about graphs (rules.h), as far as reading them rests on it (graph.c).
  */
 #include "rules.h"
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /*
- * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults/faults_seam.h describes. Written
+ * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults/faults_uvm.h describes. Written
  * from the open driver's uvm_tools.c (515 to 575), not from the library: where the parameters lie, what is refused, who
  * is counted where, and that the queue drops what it has no room for.
  *
@@ -15,7 +15,7 @@
 #include "sim_internal.h"
 #include "sim_managed.h"
 
-#include "shim/faults/faults_seam.h"
+#include "shim/faults/faults_uvm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -117,7 +117,7 @@ static void open_files(void)
 	uvm_file = memfd_create("simulated uvm", MFD_CLOEXEC);
 }
 
-static int uvm_open(const char *path, int flags)
+static int sim_uvm_open(const char *path, int flags)
 {
 	int fd = -1;
 
@@ -139,7 +139,7 @@ static int uvm_open(const char *path, int flags)
 	return fd;
 }
 
-static int uvm_close(int fd)
+static int sim_uvm_close(int fd)
 {
 	struct tracker *tracker;
 
@@ -164,7 +164,7 @@ static bool same_file(int a, int b)
 	return a >= 0 && b >= 0 && n[0] > 0 && n[0] == n[1] && !memcmp(text[0], text[1], (size_t)n[0]);
 }
 
-static ssize_t uvm_link(int fd, char *buffer, size_t room)
+static ssize_t sim_uvm_link(int fd, char *buffer, size_t room)
 {
 	size_t n = strlen(FAULTS_UVM);
 
@@ -338,7 +338,7 @@ static int uvm_ioctl_locked(int fd, unsigned long request, unsigned char *p)
 	return 0;
 }
 
-static int uvm_ioctl(int fd, unsigned long request, void *parameters)
+static int sim_uvm_ioctl(int fd, unsigned long request, void *parameters)
 {
 	sim_lock();
 	int result = uvm_ioctl_locked(fd, request, parameters);
@@ -354,7 +354,7 @@ static bool is_half_full(const struct tracker *tracker)
 	return ((tracker->n + put_at - get_at) & (tracker->n - 1)) >= tracker->n / 2;
 }
 
-static int uvm_wait(int fd, int wait_ms)
+static int sim_uvm_wait(int fd, int wait_ms)
 {
 	for (int i = 0;; i++) {
 		sim_lock();
@@ -369,7 +369,7 @@ static int uvm_wait(int fd, int wait_ms)
 
 SIM_EXPORT extern const struct faults_seam spillway_sim_uvm;
 SIM_EXPORT const struct faults_seam spillway_sim_uvm = {
-    sizeof(struct faults_seam), uvm_open, uvm_close, uvm_ioctl, uvm_link, uvm_wait};
+    sizeof(struct faults_seam), sim_uvm_open, sim_uvm_close, sim_uvm_ioctl, sim_uvm_link, sim_uvm_wait};
 
 /* ---- what happens ---- */
 

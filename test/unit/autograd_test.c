@@ -10,7 +10,7 @@
 
 #include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
-#include "shim/base/elf_symbols.h"
+#include "shim/base/modules.h"
 #include "test/test.h"
 
 #define GARBAGE ((uintptr_t)0xdeadbeef12345679)

@@ -1,7 +1,7 @@
 /*
  * best_fit_test.c: which free range an allocator like PyTorch's gives out next, also against a table of all memory.
  */
-#include "shim/plan/best_fit.h"
+#include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/naive_fit.h"
 #include "test/unit/seed.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "shim/base/call_site.h"
-#include "shim/base/python_process.h"
+#include "shim/base/python.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/lifetimes/types.h"
 #include "test/test.h"

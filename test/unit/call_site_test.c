@@ -13,8 +13,8 @@
 
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
-#include "shim/base/caller_name.h"
-#include "shim/base/python_process.h"
+#include "shim/base/modules.h"
+#include "shim/base/python.h"
 #include "test/test.h"
 
 #define MS 1000000u

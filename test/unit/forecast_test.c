@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "shim/plan/forecast.h"
+#include "shim/plan/pieces.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 

@@ -1,6 +1,5 @@
 #include "test/unit/gpu_account_help.h"
 
-#include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 
 #include <stdio.h>

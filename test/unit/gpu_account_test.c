@@ -1,8 +1,8 @@
 /*
  * gpu_account.h by several processes: the sum of what they may have, their deaths, and whose turn it is.
  */
-#include "shim/base/identity.h"
 #include "shim/accounting/gpu_account.h"
+#include "shim/base/user_dir.h"
 #include "test/test.h"
 #include "test/unit/gpu_account_help.h"
 #include "test/unit/seed.h"

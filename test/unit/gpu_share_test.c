@@ -1,5 +1,5 @@
-/* gpu_share.h: shares of what the processes on one GPU may have together. */
-#include "shim/plan/gpu_share.h"
+/* gpu_share_of(): shares of what the processes on one GPU may have together. */
+#include "shim/plan/gpu_turn.h"
 #include "test/check.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

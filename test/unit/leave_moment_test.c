@@ -1,5 +1,5 @@
-/* leave_moment.h: steps of a job, as numbers. */
-#include "shim/plan/leave_moment.h"
+/* leave_moment_is_now(): steps of a job, as numbers. */
+#include "shim/plan/governor.h"
 #include "test/check.h"
 #include "test/test.h"
 

@@ -1,8 +1,8 @@
 /*
- * live_budget.h on a GPU that is a few numbers, in virtual time: processes that follow what is free, and neighbours
+ * live_budget_look() on a GPU that is a few numbers, in virtual time: processes that follow what is free, and neighbours
  * that take what they want.
  */
-#include "shim/plan/live_budget.h"
+#include "shim/plan/gpu_turn.h"
 #include "test/check.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

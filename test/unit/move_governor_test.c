@@ -2,7 +2,7 @@
  * Which controller decides whether memory may move: none in the first second, the trial where the future is known, else
  * the rate. Programs are made up; nothing here takes time.
  */
-#include "shim/plan/move_governor.h"
+#include "shim/plan/governor.h"
 #include "test/test.h"
 
 #define MS UINT64_C(1000000)

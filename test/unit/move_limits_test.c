@@ -2,14 +2,14 @@
  * move_limits_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at
  * work.
  */
-#include "shim/plan/move_limits.h"
+#include "shim/plan/governor.h"
 #include "test/test.h"
 
 #define MIB ((uint64_t)1 << 20)
 
 /*
  * A GPT at 1.5 times its budget of 9757 MiB, whose pieces were of up to 32 MiB in `fast` when that was measured best
- * (move_limits.c).
+ * (governor.c).
  */
 TEST(a_training_job_gives_up_little_of_its_budget)
 {

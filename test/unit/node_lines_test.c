@@ -13,7 +13,7 @@
 #include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
-#include "shim/base/python_process.h"
+#include "shim/base/python.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/lifetimes/types.h"
 #include "test/test.h"

@@ -1,5 +1,5 @@
 /* page_test.c: files of figures, good, bad and hostile; and what is computed of two readings. */
-#include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
 #include "test/test.h"
 #include "test/unit/page_make.h"
 #include "test/unit/seed.h"

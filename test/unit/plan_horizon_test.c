@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "shim/plan/best_fit.h"
-#include "shim/plan/plan_internal.h"
+#include "shim/plan/tensors.h"
+#include "shim/plan/types.h"
 #include "test/test.h"
 #include "test/unit/even_pieces.h"
 

@@ -3,10 +3,10 @@
  * against Belady's rule. The records are of test/gpu: gpt.py, and of spill_jobs.py conv (ResNet-50) and lengths. Copies
  * and kernels are those of replay.
  */
+#include "shim/plan/governor.h"
 #include "test/test.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
-#include "shim/plan/move_limits.h"
 
 #define LAUNCH_US 63
 

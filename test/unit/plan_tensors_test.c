@@ -2,7 +2,7 @@
  * plan_tensors_test.c: what the plan foretells of a program with another length of sequences in each step, with what
  * its allocator reports and without.
  */
-#include "shim/plan/plan_internal.h"
+#include "shim/plan/types.h"
 #include "test/test.h"
 #include "test/unit/even_pieces.h"
 #include "test/unit/length_job.h"

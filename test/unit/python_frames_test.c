@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "shim/base/python_frames.h"
+#include "shim/base/python.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "shim/plan/move_limits.h"
+#include "shim/plan/governor.h"
 #include "shim/plan/scheduler.h"
 #include "test/test.h"
 

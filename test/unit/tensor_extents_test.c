@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "shim/plan/tensor_extents.h"
+#include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 

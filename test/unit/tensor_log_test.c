@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "shim/plan/predict.h"
-#include "shim/plan/tensor_log.h"
+#include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 

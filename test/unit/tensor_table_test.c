@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "shim/plan/tensor_table.h"
+#include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 

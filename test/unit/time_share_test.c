@@ -1,7 +1,7 @@
 /*
  * A share of the time: what may be spent, what is saved, and that the share holds whatever is asked for.
  */
-#include "shim/base/time_share.h"
+#include "shim/base/clock.h"
 #include "test/test.h"
 
 #define MS UINT64_C(1000000)

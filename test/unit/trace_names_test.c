@@ -3,7 +3,6 @@
  * come with the same name at one moment.
  */
 #include "shim/base/call_site.h"
-#include "shim/base/log.h"
 #include "shim/trace/trace_internal.h"
 #include "test/test.h"
 
@@ -11,12 +10,6 @@
 #include <stdio.h>
 
 #define ROUNDS 3000 /* of the 4095 that there is room for */
-
-/* Stands for the log, which only a trace that fails writes to. */
-void log_line(const char *format, ...)
-{
-	(void)format;
-}
 
 static _Atomic unsigned round_of_both;
 static bool told[4096];

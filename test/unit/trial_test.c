@@ -1,7 +1,7 @@
 /*
  * Does moving by a known future pay? Made-up programs whose period takes so long with moving and so long without.
  */
-#include "shim/plan/trial.h"
+#include "shim/plan/governor.h"
 #include "test/test.h"
 
 #define PERIOD 100u

@@ -1,6 +1,6 @@
 /*
  * Names, units and arithmetic of the figures of one page, and readings over time. Each reading searches for all files
- * again; a process is recognised by its identity (shim/base/identity.h) and its owner.
+ * again; a process is recognised by its identity (shim/base/user_dir.h) and its owner.
  *
  * The process id of a process in another PID namespace (a container) that shares a stats folder with the tool means
  * nothing to the tool. Such a process holds a lock on its file (user_dir.h). Older releases held none; for them, a

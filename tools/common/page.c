@@ -15,7 +15,7 @@
 
 #include "policy/text.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
 #include "tools/common/grow.h"
 #include "tools/common/view.h"
 

@@ -26,7 +26,7 @@ struct page {
 	pid_t pid;         /* in the tool's PID namespace; 0: not visible from here */
 	pid_t own_pid;     /* as the process itself sees it */
 	uint64_t started;  /* start time in ticks, as in /proc/PID/stat */
-	uint64_t identity; /* unique on the machine (shim/base/identity.h); 0: the figures cannot be read */
+	uint64_t identity; /* unique on the machine (shim/base/user_dir.h); 0: the figures cannot be read */
 	dev_t device;      /* of the file; distinguishes processes whose figures cannot be read */
 	ino_t inode;
 	bool held; /* the lock of the file is held: a live process has it open or mapped (user_dir_hold) */

@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 #include "policy/text.h"
-#include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 #include "tools/common/tool.h"
 #include "tools/common/view.h"

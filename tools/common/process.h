@@ -16,7 +16,7 @@
 /* Names a process by its process id in the tool's PID namespace or by its identity. The other field is 0. */
 struct process_name {
 	pid_t pid;
-	uint64_t identity; /* shim/base/identity.h */
+	uint64_t identity; /* shim/base/user_dir.h */
 };
 #define PROCESS_NAME 20
 /* Returns false if the text is neither. */

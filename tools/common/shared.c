@@ -7,7 +7,6 @@
 
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/user_dir.h"
 #include "shim/plan/gpu_job.h"
 #include "tools/common/units.h"

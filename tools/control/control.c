@@ -10,17 +10,17 @@
 
 #include "policy/text.h"
 #include "shim/base/clock.h"
-#include "shim/base/identity.h"
 #include "shim/base/rank.h"
+#include "shim/base/user_dir.h"
 #include "shim/serve/control.h"
-#include "tools/common/shared.h"
-#include "tools/common/process.h"
-#include "tools/common/grow.h"
 #include "tools/commands.h"
+#include "tools/common/grow.h"
 #include "tools/common/options.h"
+#include "tools/common/process.h"
+#include "tools/common/shared.h"
 #include "tools/common/tool.h"
-#include "tools/common/view.h"
 #include "tools/common/units.h"
+#include "tools/common/view.h"
 
 enum {
 	PATIENCE_MS = 3000, /* after this time the user is informed of the wait; a suspension may take longer */

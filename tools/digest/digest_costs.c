@@ -1,13 +1,13 @@
 /*
  * What a run cost, and what to change.
  */
+#include "policy/policy.h"
+#include "policy/text.h"
+#include "shim/base/call_site.h"
+#include "shim/stats/summary.h"
 #include "tools/common/grow.h"
 #include "tools/common/units.h"
 #include "tools/digest/digest_part.h"
-#include "shim/base/call_site.h"
-#include "shim/stats/advice.h"
-#include "policy/policy.h"
-#include "policy/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <inttypes.h>
 
 #include "policy/policy.h"
-#include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
 #include "tools/common/shared.h"
 
 /*

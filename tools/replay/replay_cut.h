@@ -9,7 +9,7 @@
 
 #include "shim/plan/live_map.h"
 #include "shim/plan/piece_sizes.h"
-#include "shim/plan/tensor_extents.h"
+#include "shim/plan/tensors.h"
 #include "tools/common/number_map.h"
 
 #define CLASSES 40

@@ -1,6 +1,6 @@
 /*
  * Turns a model into a job in one pass. The place of a block is decided when it is made, with what is known then.
- * Names become pieces with the library's own estimate of where tensors end (tensor_extents.h).
+ * Names become pieces with the library's own estimate of where tensors end (tensors.h).
  */
 #include "tools/replay/replay_cut.h"
 

@@ -3,10 +3,10 @@
  * waits until the mover has answered. The GPU takes the same time for each submission, and longer if it must read over
  * the link.
  */
-#include "tools/replay/replay_internal.h"
-#include "shim/plan/move_limits.h"
+#include "shim/plan/governor.h"
 #include "shim/plan/piece_sizes.h"
-#include "shim/plan/tensor_extents.h"
+#include "shim/plan/tensors.h"
+#include "tools/replay/replay_internal.h"
 
 /* Maximum number of submissions by which the program is ahead of the GPU: the length of drivers' queues. */
 #define RUN_AHEAD 1024

@@ -1,6 +1,6 @@
 /*
  * Runs a model under several budgets. Each budget is one run; in `exact` and `fast` mode a second run without moves
- * shows whether the library would stop moving (trial.h). The smallest good budget is searched by bisection between the
+ * shows whether the library would stop moving (governor.h). The smallest good budget is searched by bisection between the
  * last good budget of the sweep and the first bad one.
  */
 #include "tools/common/units.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "policy/text.h"
-#include "shim/plan/trial.h"
+#include "shim/plan/governor.h"
 
 /* Default budgets: from 100 % down to 40 % of the peak. */
 #define SWEEP_FROM 100

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "policy/policy.h"
-#include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
 #include "tools/common/json.h"
 #include "tools/common/shared.h"
 #include "tools/common/units.h"

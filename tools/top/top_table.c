@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
-#include "shim/base/identity.h"
+#include "shim/base/user_dir.h"
 
 /* ---- short numbers ---- */
 

@@ -1,5 +1,5 @@
 /*
- * python_frames.h: names the place in a Python program that its own thread is at: "train.py:57 in forward". Reads the
+ * python.h: names the place in a Python program that its own thread is at: "train.py:57 in forward". Reads the
  * frames of a thread without the GIL and without a reference.
  *
  * That is correct for the thread that calls, and for no other: while it is inside a function of C, no thread changes
@@ -7,10 +7,10 @@
  * Every read goes through python_memory, which must not fault; lengths and depth are limited, and each object must have
  * the type that is expected there. What is not as expected ends the search.
  *
- * No lock; pure.
+ * No lock. All but the last part, the interpreter of this process, is pure.
  */
-#ifndef SPILLWAY_PYTHON_FRAMES_H
-#define SPILLWAY_PYTHON_FRAMES_H
+#ifndef SPILLWAY_PYTHON_H
+#define SPILLWAY_PYTHON_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -134,5 +134,27 @@ enum python_found {
  */
 enum python_found python_frames_find(const struct python *python, uint64_t thread, uint64_t self, char *room,
 				     char *callers);
+
+/* ---- the interpreter of this process ---- */
+
+/*
+ * The Python interpreter of this process, if it has one, and where in the program the calling thread is. Any thread may
+ * close the interpreter at any time. Memory is read by process_vm_readv() of the process itself, so a wrong address is
+ * an error and no fault.
+ */
+
+/*
+ * Looks for the interpreter among the objects that are loaded. The first call decides; an interpreter that is loaded
+ * later is not found, and one that the program closes is not there any more. Locking: the caller must hold no lock: the
+ * loader's is taken.
+ */
+void python_process_bind(void);
+/* Returns true if there is one, known or not. */
+bool python_process_is_here(void);
+/*
+ * Names where the calling thread is, as python_frames_find(). Takes neither a lock nor the GIL. Of an interpreter that
+ * is not known, or where memory cannot be read, it says so, once.
+ */
+enum python_found python_process_name(char *room, char *callers);
 
 #endif

@@ -1,18 +1,15 @@
 /*
- * predict_internal.h: the state of the predictor, for the files that implement predict.h. In this list a file calls
- * only those above it:
- *
- *   history.c             the ring of submissions
- *   predict_score.c       how well a place foretells
- *   predict_candidates.c  candidates for the place, by the pieces named there
- *   predict_match.c       finds the place in the ring that the program is at, and follows it
- *   predict.c             the interface of predict.h
+ * types.h: what several files of the plan share: the predictor and the plan.
  */
-#ifndef SPILLWAY_PREDICT_INTERNAL_H
-#define SPILLWAY_PREDICT_INTERNAL_H
+#ifndef SPILLWAY_PLAN_TYPES_H
+#define SPILLWAY_PLAN_TYPES_H
 
+#include "shim/plan/pieces.h"
 #include "shim/plan/plan.h"
 #include "shim/plan/predict.h"
+#include "shim/plan/tensor_future.h"
+
+/* ---- the predictor ---- */
 
 #define PREDICT_LEAF   1024u
 #define PREDICT_LEAVES (PLAN_PIECES / PREDICT_LEAF)
@@ -21,7 +18,7 @@
 #define PREDICT_LANE  4  /* names compared at once */
 typedef uint32_t predict_lane __attribute__((vector_size(PREDICT_LANE * sizeof(uint32_t))));
 
-/* Lengths of grams: number of consecutive tokens, and of functions, that are hashed (history.c). */
+/* Lengths of grams: number of consecutive tokens, and of functions, that are hashed (predict.c). */
 #define GRAM_TOKENS    8
 #define GRAM_FUNCTIONS 16
 
@@ -55,7 +52,7 @@ struct last {
 };
 
 /*
- * Sums of ages (predict_score.c): of what was named, of the part of it that was foreseen, and of the part that chance
+ * Sums of ages (predict_match.c): of what was named, of the part of it that was foreseen, and of the part that chance
  * would have foreseen. n: number of names foreseen, times SCORE_NAME.
  */
 struct predict_score {
@@ -122,10 +119,11 @@ static inline uint64_t predict_whole(const struct predict *predict, uint32_t low
 /* Returns how many names of a submission are compared, and the slot of the first. */
 static inline unsigned predict_names(const struct predict *predict, uint64_t position, uint64_t *ret_from)
 {
-	uint64_t to;
+	uint64_t n;
 
-	predict_slots(predict, position, ret_from, &to);
-	return to - *ret_from < PREDICT_NAMES ? (unsigned)(to - *ret_from) : PREDICT_NAMES;
+	*ret_from = predict_entry(predict, position)->slot;
+	n = predict_entry(predict, position + 1)->slot - *ret_from;
+	return n < PREDICT_NAMES ? (unsigned)n : PREDICT_NAMES;
 }
 
 /* Returns the index of the piece among the n slots starting with `from`; n: it is not there. */
@@ -138,56 +136,67 @@ static inline unsigned predict_find_name(const struct predict *predict, uint64_t
 	return i;
 }
 
-static inline bool predict_same_function(const struct predict *predict, uint64_t place, uint64_t latest)
-{
-	return predict_entry(predict, place)->function == predict_entry(predict, latest)->function;
-}
-
-/* ---- history.c ---- */
-void history_init(struct predict *predict);
-void history_fini(struct predict *predict);
-/* Remembers a submission as the latest one. Returns false if there is no memory for it; nothing has changed then. */
-bool history_add(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n);
-/* Leaves out a submission that could not be remembered: all before it is dropped. */
-void history_skip(struct predict *predict);
-
 /* ---- predict_match.c ---- */
+
 void predict_match_init(struct predict *predict);
 /* Advances the place; must be called when a submission has been added. */
 void predict_match_follow(struct predict *predict);
 
-/* ---- predict_score.c ---- */
-#define SCORE_COMPARED 32 /* submissions */
-#define SCORE_NAMES    8  /* names that must be foreseen for a place to be believed */
+/* ---- the plan ---- */
 
-/* Returns whether a score is good enough to begin believing in a place, or to go on (believed). */
-bool predict_score_is_good(const struct predict_score *share, bool believed);
-/* Returns the weight of a piece that had not been named for `age` submissions. */
-uint64_t predict_score_weight(uint64_t age);
-/* Returns the names of the submission at one of the latest PREDICT_LATEST positions. */
-const struct latest *predict_score_latest(struct predict *predict, uint64_t position);
-/*
- * Adds to the score what the submission at `latest` names, and the part of it that the one at `place` foretells
- * (PREDICT_NONE: none).
- */
-void predict_score_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_score *share);
-
-/* The pairs of submissions that correspond if the latest one corresponds to a place; that pair comes first. */
-struct score_pairs {
-	uint64_t place[SCORE_COMPARED], latest[SCORE_COMPARED];
-	unsigned n, same; /* same: number of pairs with the same function */
+/* Whether device memory suffices for what is needed. All sums are in units. */
+struct plan_room {
+	struct forecast forecast;
+	uint64_t made;     /* submission at which the forecast was made, or tried to; 0: not since the last jump */
+	uint64_t needed;   /* of pieces that need device memory now (forecast_needs) */
+	uint64_t arriving; /* of pieces that move to the device */
+	uint64_t free;     /* as plan_set_free() was told; UINT64_MAX: it never was */
 };
-void predict_score_pair(const struct predict *predict, uint64_t place, struct score_pairs *ret_pairs);
-/* Returns the score of all pairs. `chance` of the result is 0 unless it is requested. */
-struct predict_score predict_score_of(struct predict *predict, const struct score_pairs *pairs, bool chance);
 
-/* ---- predict_candidates.c ---- */
-#define CANDIDATES_ELECTED 4
-#define CANDIDATES_APART   8 /* distances closer together than this many submissions count as one */
+/* Where tensors will lie (tensor_future.h), as the program's allocator reports them. */
+struct plan_tensors {
+	struct tensor_future future;
+	uint64_t walked;   /* submission at which the latest walk was made, or tried */
+	uint64_t reach;    /* submissions that it foresees */
+	uint64_t n_wrong;  /* future.n_wrong at that time */
+	int64_t credit;    /* things that may still be looked at; below 0: too many were */
+	uint64_t patience; /* submissions until the next walk if births are not as foreseen */
+	bool jumped;       /* the place has changed since the latest walk */
+	bool trusted;      /* births are mostly as foreseen */
+	bool trusted_walk; /* there is a walk, too: where tensor_future_has(), keys follow from it */
+};
+
+struct plan {
+	struct predict *predict;
+	struct pieces pieces;
+	uint64_t at;     /* value of predict_at() when the keys were made */
+	uint64_t credit; /* slots that may still be walked */
+	enum plan_way way;
+	uint64_t ahead_units;
+	uint64_t units[PLAN_PLACES];
+	struct plan_room room;
+	struct plan_tensors tensors;
+	uint64_t owed;        /* units fetched in vain, times OWED_SHARE; fading */
+	uint32_t round;       /* incremented by each jump: what was fetched before does not count as ahead any more */
+	uint64_t cursor;      /* next position to examine for a fetch */
+	uint64_t cursor_dead; /* the same for dead pieces, which are fetched later */
+	/* a piece found as a possible victim that was busy, when one was requested; PIECES_NONE: none */
+	uint32_t parked;
+};
+
+/* ---- what plan_victim.c asks of plan.c ---- */
+
+/* Makes the forecast, unless that was done not long ago. Returns whether there is one. */
+bool plan_room_forecast(struct plan *plan);
 /*
- * Returns how long ago the program may have been in the same phase: at most CANDIDATES_ELECTED distances, the likeliest
- * first.
+ * Returns whether `units` more fit into device memory until the remembered position `until`, beside all that will be
+ * needed. There must be a forecast.
  */
-unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_distances);
+bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units);
+/*
+ * Returns whether there is enough device memory for all that will be needed between two remembered positions. There
+ * must be a forecast.
+ */
+bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until);
 
 #endif

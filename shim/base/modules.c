@@ -1,12 +1,22 @@
 /*
- * Symbols of loaded objects, by their GNU hash tables, which all linkers make today. See elf_symbols.h.
+ * What is loaded, from the loader: symbols by the GNU hash tables of objects, which all linkers make today.
  */
-#include "shim/base/elf_symbols.h"
+#include "shim/base/modules.h"
+#include "shim/base/base_state.h"
+#include "shim/base/libc.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ---- symbols ---- */
 
 struct symbols {
 	uintptr_t base;
@@ -161,4 +171,139 @@ const char *elf_symbols_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintpt
 		}
 	}
 	return NULL;
+}
+
+/* ---- addresses ---- */
+
+void caller_name_bind(void)
+{
+	atomic_store(&base_state.caller_name.find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
+}
+
+/* Of a longer name nothing is shown: the names of C++ say types, too. */
+#define SYMBOL_MOST 40
+
+struct found {
+	const char *path;
+	uintptr_t base;            /* load address */
+	const void *begin;         /* where it is mapped */
+	const ElfW(Dyn) * dynamic; /* NULL: not known */
+};
+
+/* Finds the object that contains the address; path is NULL if there is none. */
+static struct found find(const void *address)
+{
+	struct found found = {0};
+	struct dl_find_object object;
+	Dl_info info;
+
+	if (!address)
+		return found;
+	__typeof__(_dl_find_object) *ask =
+	    atomic_load_explicit(&base_state.caller_name.find_object, memory_order_relaxed);
+	if (ask) {
+		if (ask((void *)(uintptr_t)address, &object) == 0)
+			found = (struct found){object.dlfo_link_map->l_name, object.dlfo_link_map->l_addr,
+					       object.dlfo_map_start, object.dlfo_link_map->l_ld};
+	} else if (dladdr(address, &info)) {
+		found = (struct found){info.dli_fname, (uintptr_t)info.dli_fbase, info.dli_fbase, NULL};
+	}
+	/* The loader has no name for the program itself. */
+	if (found.path && !*found.path)
+		found.path = program_invocation_name;
+	return found;
+}
+
+const char *caller_name_library(const void *address)
+{
+	return find(address).path;
+}
+
+const void *caller_name_object(const void *address)
+{
+	return find(address).begin;
+}
+
+char *caller_name_text(const void *address, char *room, size_t bytes)
+{
+	const struct found found = find(address);
+	const char *name = found.path ? strrchr(found.path, '/') : NULL;
+	uintptr_t start;
+
+	if (!found.path) {
+		room[0] = 0;
+		return room;
+	}
+	name = name ? name + 1 : found.path;
+	const char *symbol = elf_symbols_around(found.base, found.dynamic, (uintptr_t)address, &start);
+	if (symbol && strlen(symbol) <= SYMBOL_MOST)
+		snprintf(room, bytes, "%s:%s+0x%llx", name, symbol, (unsigned long long)((uintptr_t)address - start));
+	else
+		snprintf(room, bytes, "%s+0x%llx", name, (unsigned long long)((uintptr_t)address - found.base));
+	return room;
+}
+
+/* ---- objects that are closed ---- */
+
+/*
+ * crtbegin is linked before all else that has data. So its handle is the first word that contains its own address
+ * behind what is read-only after relocation; or it is in that part, where such words are few, and none is left out.
+ * Seen in .data (GCC, Clang) and in .data.rel.ro (GCC of Red Hat for aarch64).
+ */
+
+/* The C library's, as the C++ ABI (Itanium, 3.3.6) has it. */
+extern int __cxa_atexit(void (*function)(void *), void *argument, void *handle);
+
+/* parts: of the object at base. */
+static uintptr_t read_only_end(uintptr_t base, const ElfW(Phdr) * parts, unsigned n)
+{
+	uintptr_t end = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (parts[i].p_type == PT_GNU_RELRO)
+			end = base + parts[i].p_vaddr + parts[i].p_memsz;
+	return end;
+}
+
+/* Not instrumented: it reads what is between the variables, too. */
+__attribute__((no_sanitize("address", "thread"))) static bool is_handle(uintptr_t address)
+{
+	return *(const uintptr_t *)address == address;
+}
+
+/* Returns true if there is a handle, or what may be one, and it is heard of. */
+static bool hear(uintptr_t base, const ElfW(Phdr) * parts, unsigned n, void (*heard)(void *argument), void *argument)
+{
+	const uintptr_t step = sizeof(uintptr_t), behind = read_only_end(base, parts, n);
+	bool hears = false;
+
+	for (unsigned i = 0; i < n; i++) {
+		uintptr_t at = (base + parts[i].p_vaddr + step - 1) / step * step;
+		uintptr_t end = (base + parts[i].p_vaddr + parts[i].p_filesz) / step * step;
+
+		for (; parts[i].p_type == PT_LOAD && parts[i].p_flags & PF_W && at < end; at += step) {
+			if (!is_handle(at))
+				continue;
+			hears |= __cxa_atexit(heard, argument, (void *)at) == 0;
+			if (at >= behind)
+				return hears;
+		}
+	}
+	return hears;
+}
+
+bool closing_hear(const void *address, void (*heard)(void *argument), void *argument)
+{
+	const ElfW(Ehdr) *header = caller_name_object(address);
+	uintptr_t begin = (uintptr_t)header;
+
+	if (!header || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+		return false;
+	if (header->e_type == ET_EXEC)
+		return true;
+	const ElfW(Phdr) *parts = (const void *)(begin + header->e_phoff);
+	for (unsigned i = 0; i < header->e_phnum; i++)
+		if (parts[i].p_type == PT_LOAD && parts[i].p_offset == 0)
+			return hear(begin - parts[i].p_vaddr, parts, header->e_phnum, heard, argument);
+	return false;
 }

@@ -1,0 +1,749 @@
+/* What is known of tensors. */
+#include "shim/plan/tensors.h"
+#include "shim/base/array.h"
+#include "shim/plan/plan.h"
+#include "shim/plan/predict.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tensors by address ---- */
+
+#define FIRST_SLOTS 1024u
+#define MOST_SLOTS  (1u << 20)
+
+void tensor_table_fini(struct tensor_table *table)
+{
+	free(table->slot);
+	*table = (struct tensor_table){0};
+}
+
+void tensor_table_clear(struct tensor_table *table)
+{
+	if (table->n)
+		memset(table->slot, 0, table->n_slots * sizeof(*table->slot));
+	table->n = 0;
+}
+
+static uint32_t home_of(const struct tensor_table *table, uint64_t begin)
+{
+	return (uint32_t)(begin / TENSOR_GRAIN * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (table->n_slots - 1);
+}
+
+/* Returns the tensor, or the free slot where it would be. */
+static struct tensor *slot_for(const struct tensor_table *table, uint64_t begin)
+{
+	uint32_t at = home_of(table, begin);
+
+	while (table->slot[at].bytes && table->slot[at].begin != begin)
+		at = (at + 1) & (table->n_slots - 1);
+	return &table->slot[at];
+}
+
+static bool table_grow(struct tensor_table *table)
+{
+	struct tensor_table more = {.n = table->n, .n_slots = table->n_slots ? 2 * table->n_slots : FIRST_SLOTS};
+
+	more.slot = more.n_slots <= MOST_SLOTS ? calloc(more.n_slots, sizeof(*more.slot)) : NULL;
+	if (!more.slot)
+		return false;
+	for (uint32_t i = 0; i < table->n_slots; i++)
+		if (table->slot[i].bytes)
+			*slot_for(&more, table->slot[i].begin) = table->slot[i];
+	free(table->slot);
+	*table = more;
+	return true;
+}
+
+bool tensor_table_put(struct tensor_table *table, struct tensor tensor)
+{
+	if (2 * (table->n + 1) > table->n_slots && !table_grow(table))
+		return false;
+	struct tensor *slot = slot_for(table, tensor.begin);
+
+	table->n += !slot->bytes;
+	*slot = tensor;
+	return true;
+}
+
+struct tensor *tensor_table_find(const struct tensor_table *table, uint64_t begin)
+{
+	struct tensor *slot = table->n ? slot_for(table, begin) : NULL;
+
+	return slot && slot->bytes ? slot : NULL;
+}
+
+void tensor_table_remove(struct tensor_table *table, struct tensor *tensor)
+{
+	uint32_t last = table->n_slots - 1, free = (uint32_t)(tensor - table->slot);
+
+	table->n--;
+	for (uint32_t at = (free + 1) & last; table->slot[at].bytes; at = (at + 1) & last) {
+		uint32_t home = home_of(table, table->slot[at].begin);
+
+		if (((at - home) & last) < ((at - free) & last))
+			continue;
+		table->slot[free] = table->slot[at];
+		free = at;
+	}
+	table->slot[free].bytes = 0;
+}
+
+/* ---- tensors of the past ---- */
+
+void tensor_log_fini(struct tensor_log *log)
+{
+	free(log->events);
+	free(log->names);
+	free(log->first);
+	free(log->alive);
+	*log = (struct tensor_log){0};
+}
+
+static bool log_ready(struct tensor_log *log)
+{
+	if (log->failed || log->first)
+		return !log->failed;
+	log->events = calloc(TENSOR_LOG_EVENTS, sizeof(*log->events));
+	log->names = calloc(TENSOR_LOG_NAMES, sizeof(*log->names));
+	log->first = calloc(PREDICT_MOST, sizeof(*log->first));
+	log->from = 1;
+	log->failed = !log->events || !log->names || !log->first;
+	return !log->failed;
+}
+
+/* ---- what is alive ---- */
+
+/* Returns the index of the first tensor that ends after this byte. */
+static uint32_t alive_from(const struct tensor_log *log, uint64_t address)
+{
+	uint32_t low = 0, high = log->n_alive;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (log->alive[middle].begin + log->alive[middle].bytes > address)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+const struct tensor *tensor_log_at(const struct tensor_log *log, uint64_t address)
+{
+	uint32_t index = alive_from(log, address);
+
+	return index < log->n_alive && log->alive[index].begin <= address ? &log->alive[index] : NULL;
+}
+
+void tensor_log_forget(struct tensor_log *log, uint64_t begin, uint64_t end)
+{
+	uint32_t first = alive_from(log, begin), past = first;
+
+	while (past < log->n_alive && log->alive[past].begin < end)
+		past++;
+	if (past == first)
+		return;
+	memmove(&log->alive[first], &log->alive[past], (log->n_alive - past) * sizeof(*log->alive));
+	log->n_alive -= past - first;
+}
+
+static bool alive_add(struct tensor_log *log, struct tensor tensor)
+{
+	if (!ARRAY_ROOM(log->alive, log->n_alive, log->room_alive, TENSOR_LOG_ALIVE))
+		return false;
+	uint32_t index = alive_from(log, tensor.begin);
+	memmove(&log->alive[index + 1], &log->alive[index], (log->n_alive - index) * sizeof(*log->alive));
+	log->alive[index] = tensor;
+	log->n_alive++;
+	return true;
+}
+
+/* ---- recording ---- */
+
+static void add_event(struct tensor_log *log, struct tensor_event event)
+{
+	log->events[log->n_events++ % TENSOR_LOG_EVENTS] = event;
+}
+
+void tensor_log_birth(struct tensor_log *log, const struct tensor_event *birth, uint64_t end)
+{
+	const struct tensor tensor = {birth->begin, end - birth->begin, log->n_events};
+
+	if (tensor.bytes <= TENSOR_LOG_LEAST || !log_ready(log))
+		return;
+	tensor_log_forget(log, tensor.begin, end);
+	if (end / TENSOR_GRAIN > UINT32_MAX || !alive_add(log, tensor))
+		log->failed = true;
+	else
+		add_event(log, *birth);
+}
+
+void tensor_log_death(struct tensor_log *log, uint64_t position, uint64_t begin, uint64_t end)
+{
+	const struct tensor *tensor = tensor_log_at(log, begin);
+
+	if (!tensor || tensor->begin != begin || tensor->bytes != end - begin || log->failed)
+		return;
+	uint64_t asked = tensor_log_has(log, tensor->value) ? tensor_log_event(log, tensor->value)->bytes : end - begin;
+	tensor_log_forget(log, begin, end);
+	add_event(log, (struct tensor_event){.position = position, .begin = begin, .bytes = asked});
+}
+
+/* ---- names ---- */
+
+void tensor_log_name(struct tensor_log *log, uint64_t position, const uint64_t *addresses, unsigned n)
+{
+	uint64_t last = UINT64_MAX;
+
+	if (!log->first || log->failed)
+		return;
+	if (position != log->now + 1)
+		log->from = position;
+	log->now = position;
+	log->first[position % PREDICT_MOST] = log->n_names;
+	for (unsigned i = 0; i < n; i++) {
+		const struct tensor *tensor = tensor_log_at(log, addresses[i]);
+
+		/* Most often a tensor that is named more than once is so in a row. */
+		if (!tensor || tensor->begin == last)
+			continue;
+		last = tensor->begin;
+		log->names[log->n_names++ % TENSOR_LOG_NAMES] = (uint32_t)(last / TENSOR_GRAIN);
+	}
+}
+
+/* ---- reading ---- */
+
+uint64_t tensor_log_from(const struct tensor_log *log, uint64_t position)
+{
+	uint64_t low = log->n_events > TENSOR_LOG_EVENTS ? log->n_events - TENSOR_LOG_EVENTS : 0, high = log->n_events;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (tensor_log_event(log, middle)->position >= position)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+bool tensor_log_names(const struct tensor_log *log, uint64_t position, uint64_t *ret_from, uint64_t *ret_to)
+{
+	if (!log->first || position < log->from || position > log->now || log->now - position >= PREDICT_MOST)
+		return false;
+	*ret_from = log->first[position % PREDICT_MOST];
+	*ret_to = position == log->now ? log->n_names : log->first[(position + 1) % PREDICT_MOST];
+	return log->n_names - *ret_from <= TENSOR_LOG_NAMES;
+}
+
+/* ---- free memory ---- */
+
+void best_fit_fini(struct best_fit *fit)
+{
+	free(fit->range);
+	*fit = (struct best_fit){0};
+}
+
+void best_fit_clear(struct best_fit *fit)
+{
+	fit->n = 0;
+}
+
+/* Returns the index of the first range that begins after this byte. */
+static uint32_t first_after(const struct best_fit *fit, uint64_t at)
+{
+	uint32_t low = 0, high = fit->n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (fit->range[middle].begin > at)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+static void best_fit_remove(struct best_fit *fit, uint32_t index)
+{
+	fit->n--;
+	memmove(&fit->range[index], &fit->range[index + 1], (fit->n - index) * sizeof(*fit->range));
+}
+
+bool best_fit_give(struct best_fit *fit, uint64_t begin, uint64_t end, uint32_t block)
+{
+	uint32_t index = first_after(fit, begin);
+	struct best_fit_range *before = index ? &fit->range[index - 1] : NULL;
+	struct best_fit_range *after = index < fit->n ? &fit->range[index] : NULL;
+	bool joins_after = after && after->block == block && after->begin == end;
+
+	if (before && before->block == block && before->end == begin) {
+		before->end = joins_after ? after->end : end;
+		if (joins_after)
+			best_fit_remove(fit, index);
+		return true;
+	}
+	if (joins_after) {
+		after->begin = begin;
+		return true;
+	}
+	if (!ARRAY_ROOM(fit->range, fit->n, fit->room, BEST_FIT_MOST))
+		return false;
+	memmove(&fit->range[index + 1], &fit->range[index], (fit->n - index) * sizeof(*fit->range));
+	fit->range[index] = (struct best_fit_range){begin, end, block};
+	fit->n++;
+	return true;
+}
+
+bool best_fit_take(struct best_fit *fit, uint64_t bytes, struct best_fit_range *ret)
+{
+	uint64_t least = UINT64_MAX;
+	uint32_t best = 0;
+
+	for (uint32_t i = 0; i < fit->n; i++) {
+		uint64_t size = fit->range[i].end - fit->range[i].begin;
+
+		if (size >= bytes && size < least) {
+			least = size;
+			best = i;
+		}
+	}
+	if (least == UINT64_MAX)
+		return false;
+	struct best_fit_range *range = &fit->range[best];
+	*ret = *range;
+	if (least - bytes > BEST_FIT_SPLIT) {
+		ret->end = range->begin + bytes;
+		range->begin += bytes;
+	} else {
+		best_fit_remove(fit, best);
+	}
+	return true;
+}
+
+/* ---- then and now ---- */
+
+/*
+ * The position says roughly which event of then corresponds to the next one; of those near it, the one is taken behind
+ * which the past is most alike.
+ */
+
+#define COMPARED   64   /* events by which the past is compared */
+#define APART      16   /* events by which the position may be wrong */
+#define BETTER_BY  2    /* an event farther from the position must have this many more alike */
+#define LATEST     48   /* births that show the ratio */
+#define RATIOS     8    /* different ones among them */
+#define LOOK_BACK  4096 /* events that show which sizes are the same */
+#define NEIGHBOURS 8    /* events that are looked at where a tensor's own does not fit */
+
+void tensor_match_fini(struct tensor_match *match)
+{
+	tensor_table_fini(&match->sizes);
+}
+
+/* ---- which event ---- */
+
+/*
+ * Returns whether two pairs of sizes have the same ratio. Sizes are below 2^41, but their products may need more bits.
+ */
+static bool is_ratio(uint64_t now, uint64_t then, uint64_t other_now, uint64_t other_then)
+{
+	return (unsigned __int128)now * other_then == (unsigned __int128)other_now * then;
+}
+
+/* Returns how many of the latest events look like those before event number `next`, allowing for one ratio. */
+static unsigned count_alike(const struct tensor_log *log, uint64_t next)
+{
+	const struct tensor_event *ratio_now = NULL, *ratio_then = NULL;
+	unsigned alike = 0;
+
+	for (uint64_t i = 1; i <= COMPARED && i <= next && tensor_log_has(log, next - i); i++) {
+		const struct tensor_event *now = tensor_log_event(log, log->n_events - i);
+		const struct tensor_event *then = tensor_log_event(log, next - i);
+
+		if (now->born != then->born)
+			continue;
+		if (!ratio_now && now->bytes != then->bytes) {
+			ratio_now = now;
+			ratio_then = then;
+		}
+		alike +=
+		    now->bytes == then->bytes || is_ratio(now->bytes, then->bytes, ratio_now->bytes, ratio_then->bytes);
+	}
+	return alike;
+}
+
+/* Returns the number of an event for n = 0, 1, 2, ...: `about`, the one after it, the one before it, and so on. */
+static uint64_t near_event(uint64_t about, unsigned n)
+{
+	return n % 2 ? about + (n + 1) / 2 : about - n / 2;
+}
+
+static uint64_t find_next(const struct tensor_log *log, uint64_t about)
+{
+	unsigned most = count_alike(log, about);
+	uint64_t best = about;
+
+	for (unsigned n = 1; n <= 2 * APART && most < COMPARED; n++) {
+		uint64_t at = near_event(about, n);
+		unsigned alike = at < log->n_events ? count_alike(log, at) : 0;
+
+		if (alike > most + BETTER_BY) {
+			most = alike;
+			best = at;
+		}
+	}
+	return best;
+}
+
+/* ---- sizes ---- */
+
+struct ratio {
+	uint64_t now, then;
+	unsigned n;
+};
+
+/* Sets the ratio of the sizes to that of most of the latest births that differ, if there are enough. */
+static void find_ratio(struct tensor_match *match, const struct tensor_log *log)
+{
+	struct ratio ratios[RATIOS] = {{0}}, *most = &ratios[0];
+	unsigned pairs = 0;
+
+	match->now = match->then = 1;
+	for (uint64_t i = 1; i <= match->next && pairs < LATEST && tensor_log_has(log, match->next - i); i++) {
+		const struct tensor_event *now = tensor_log_event(log, log->n_events - i);
+		const struct tensor_event *then = tensor_log_event(log, match->next - i);
+
+		if (!now->born || !then->born)
+			continue;
+		pairs++;
+		for (unsigned k = 0; now->bytes != then->bytes && k < RATIOS; k++) {
+			if (!ratios[k].n)
+				ratios[k] = (struct ratio){now->bytes, then->bytes, 0};
+			if (!is_ratio(now->bytes, then->bytes, ratios[k].now, ratios[k].then))
+				continue;
+			ratios[k].n++;
+			break;
+		}
+	}
+	for (unsigned k = 1; k < RATIOS; k++)
+		most = ratios[k].n > most->n ? &ratios[k] : most;
+	if (4 * most->n <= pairs)
+		return;
+	match->now = most->now;
+	match->then = most->then;
+}
+
+/* Returns a size times the ratio; 0 if the result is no size. */
+static uint64_t times_ratio(const struct tensor_match *match, uint64_t then)
+{
+	unsigned __int128 product = (unsigned __int128)then * match->now;
+	uint64_t bytes = (uint64_t)(product / match->then);
+
+	return product % match->then || bytes % TENSOR_GRAIN ? 0 : bytes;
+}
+
+/* Returns whether two sizes may be the same if one is not what the allocator was asked for, but what it gave. */
+static bool is_near(uint64_t then, uint64_t now)
+{
+	return (then > now ? then - now : now - then) <= BEST_FIT_SPLIT;
+}
+
+/*
+ * Returns whether a size may have become another one: because of the ratio, or because it is the same.
+ */
+static bool is_likely(const struct tensor_match *match, uint64_t then, uint64_t now)
+{
+	return times_ratio(match, then) == now || is_near(then, now);
+}
+
+/* Finds what has become of each size, as its latest birth shows. */
+static bool find_sizes(struct tensor_match *match, const struct tensor_log *log)
+{
+	for (uint64_t i = 1; i <= LOOK_BACK && i <= match->next && tensor_log_has(log, match->next - i); i++) {
+		const struct tensor_event *now = tensor_log_event(log, log->n_events - i);
+		const struct tensor_event *then = tensor_log_event(log, match->next - i);
+
+		if (!now->born || !then->born || tensor_table_find(&match->sizes, then->bytes))
+			continue;
+		uint64_t bytes = is_likely(match, then->bytes, now->bytes) ? now->bytes : 0;
+		if (!tensor_table_put(&match->sizes, (struct tensor){then->bytes, 1, bytes}))
+			return false;
+	}
+	return true;
+}
+
+bool tensor_match_make(struct tensor_match *match, const struct tensor_log *log, uint64_t position)
+{
+	uint64_t about = tensor_log_from(log, position);
+
+	tensor_table_clear(&match->sizes);
+	/* The one before shows that none is missing that came after the position. */
+	if (log->failed || about >= log->n_events || (about && !tensor_log_has(log, about - 1)))
+		return false;
+	match->next = find_next(log, about);
+	match->shift = log->n_events - match->next;
+	find_ratio(match, log);
+	return find_sizes(match, log);
+}
+
+uint64_t tensor_match_bytes(const struct tensor_match *match, const struct tensor_event *then)
+{
+	const struct tensor *size =
+	    then->size != TENSOR_SIZE_VARIES ? tensor_table_find(&match->sizes, then->bytes) : NULL;
+	uint64_t bytes = size ? size->value : 0;
+
+	if (then->size == TENSOR_SIZE_FIXED)
+		return bytes && is_near(then->bytes, bytes) ? bytes : then->bytes;
+	bytes = bytes ? bytes : times_ratio(match, then->bytes);
+	return bytes ? bytes : then->bytes;
+}
+
+uint8_t tensor_match_size(const struct tensor_match *match, const struct tensor_event *then, uint64_t bytes)
+{
+	if (match->now == match->then)
+		return then->size;
+	if (then->bytes == bytes)
+		return TENSOR_SIZE_FIXED;
+	if (times_ratio(match, then->bytes) == bytes)
+		return TENSOR_SIZE_VARIES;
+	return is_near(then->bytes, bytes) ? TENSOR_SIZE_FIXED : TENSOR_SIZE_UNKNOWN;
+}
+
+/* ---- tensors ---- */
+
+uint64_t tensor_match_begin(const struct tensor_match *match, const struct tensor_log *log, const struct tensor *tensor)
+{
+	uint64_t birth = tensor->value - match->shift;
+	uint64_t bytes =
+	    tensor_log_has(log, tensor->value) ? tensor_log_event(log, tensor->value)->bytes : tensor->bytes;
+
+	if (tensor->value < match->next) /* it was alive then, too */
+		return tensor->begin;
+	for (unsigned n = 0; n <= 2 * NEIGHBOURS; n++) {
+		uint64_t number = near_event(birth, n);
+		const struct tensor_event *event = tensor_log_has(log, number) ? tensor_log_event(log, number) : NULL;
+
+		if (event && event->born && (!n || event->bytes == bytes || tensor_match_bytes(match, event) == bytes))
+			return event->begin;
+	}
+	return TENSOR_MATCH_NONE;
+}
+
+/* ---- where tensors end ---- */
+
+/*
+ * Tensor extents: one slot for each unit, in leaves that are made when a block there is first named. A slot has the
+ * least and the greatest start in the unit, of this age and of the one before. A bit for each unit says whether it may
+ * have a start, and a second level of bits says whether a word of those has any, so that the next start after an offset
+ * is found within a few words even in a block of 100 GiB. A search clears what it finds to be too old.
+ */
+
+#define UNIT_SHIFT 21
+#define UNIT       ((uint64_t)1 << UNIT_SHIFT)
+#define LEAF       4096u /* 64 words of bits, so one word of the second level */
+#define LEAVES     (PLAN_PIECES / LEAF)
+#define EMPTY      UINT32_MAX
+
+/*
+ * Offsets in the unit. first and last are valid if the bit is set and `age` is the present age or the one before;
+ * was_first and was_last if `age` is the present one.
+ */
+struct start {
+	uint32_t age;
+	uint32_t first, last;
+	uint32_t was_first, was_last; /* was_first EMPTY: none */
+};
+
+struct leaf {
+	uint64_t any, bits[LEAF / 64];
+	uint32_t length[LEAF]; /* at the first unit of a block: the block's length in units; otherwise 0 */
+	struct start starts[LEAF];
+};
+
+struct tensor_extents {
+	uint32_t age;
+	uint64_t submitted; /* submissions in this age */
+	struct leaf *leaf[LEAVES];
+};
+
+struct tensor_extents *tensor_extents_new(void)
+{
+	struct tensor_extents *extents = calloc(1, sizeof(*extents));
+
+	if (extents)
+		extents->age = 1;
+	return extents;
+}
+
+void tensor_extents_free(struct tensor_extents *extents)
+{
+	for (unsigned i = 0; extents && i < LEAVES; i++)
+		free(extents->leaf[i]);
+	free(extents);
+}
+
+static struct leaf *leaf_of(const struct tensor_extents *extents, uint64_t unit)
+{
+	return extents->leaf[unit / LEAF % LEAVES];
+}
+
+static struct leaf *leaf_make(struct tensor_extents *extents, uint64_t unit)
+{
+	struct leaf **leaf = &extents->leaf[unit / LEAF % LEAVES];
+
+	if (!*leaf)
+		*leaf = calloc(1, sizeof(**leaf));
+	return *leaf;
+}
+
+static uint32_t length_of(const struct tensor_extents *extents, uint32_t block)
+{
+	const struct leaf *leaf = leaf_of(extents, block);
+
+	return leaf ? leaf->length[block % LEAF] : 0;
+}
+
+void tensor_extents_note(struct tensor_extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset)
+{
+	uint64_t unit = block + (offset >> UNIT_SHIFT);
+	uint32_t within = (uint32_t)(offset & (UNIT - 1));
+
+	if (offset >= block_bytes)
+		return;
+	struct leaf *home = leaf_make(extents, block), *leaf = leaf_make(extents, unit);
+	if (!home || !leaf)
+		return;
+	home->length[block % LEAF] = (uint32_t)((block_bytes + UNIT - 1) >> UNIT_SHIFT);
+	unsigned index = unit % LEAF;
+	uint64_t bit = UINT64_C(1) << index % 64;
+	struct start *start = &leaf->starts[index];
+	bool known = leaf->bits[index / 64] & bit;
+	leaf->bits[index / 64] |= bit;
+	leaf->any |= UINT64_C(1) << index / 64;
+	if (known && start->age == extents->age) {
+		if (within < start->first)
+			start->first = within;
+		if (within > start->last)
+			start->last = within;
+		return;
+	}
+	bool before = known && start->age + 1 == extents->age;
+	*start = (struct start){
+	    .age = extents->age,
+	    .first = within,
+	    .last = within,
+	    .was_first = before ? start->first : EMPTY,
+	    .was_last = before ? start->last : 0,
+	};
+}
+
+void tensor_extents_submitted(struct tensor_extents *extents, uint64_t period)
+{
+	uint64_t age = !period ? TENSOR_EXTENTS_AGE_BLIND : period > TENSOR_EXTENTS_AGE ? period : TENSOR_EXTENTS_AGE;
+
+	if (++extents->submitted < age)
+		return;
+	extents->submitted = 0;
+	extents->age++;
+}
+
+uint64_t tensor_extents_whole(uint64_t budget)
+{
+	uint64_t share = budget / TENSOR_EXTENTS_WHOLE_SHARE;
+
+	return share < TENSOR_EXTENTS_WHOLE_LEAST  ? TENSOR_EXTENTS_WHOLE_LEAST
+	       : share > TENSOR_EXTENTS_WHOLE_MOST ? TENSOR_EXTENTS_WHOLE_MOST
+						   : share;
+}
+
+/* Returns the first unit of this leaf that is not below `index` and may have a start; EMPTY: none. */
+static uint32_t next_in_leaf(const struct leaf *leaf, unsigned index)
+{
+	uint64_t word = leaf->bits[index / 64] >> index % 64;
+	unsigned at = index / 64;
+
+	if (word)
+		return index + (unsigned)__builtin_ctzll(word);
+	uint64_t words = at == 63 ? 0 : leaf->any >> (at + 1) << (at + 1);
+	if (!words)
+		return EMPTY;
+	at = (unsigned)__builtin_ctzll(words);
+	return at * 64 + (unsigned)__builtin_ctzll(leaf->bits[at]);
+}
+
+/* Returns the least start in this unit that is not below `least` (an offset in the unit); EMPTY: none, or too old. */
+static uint32_t start_from(const struct tensor_extents *extents, const struct start *start, uint32_t least)
+{
+	uint32_t found = EMPTY;
+
+	if (start->age + 1 < extents->age)
+		return EMPTY;
+	if (start->was_first != EMPTY && start->age == extents->age && start->was_last >= least)
+		found = start->was_first >= least ? start->was_first : start->was_last;
+	if (start->last >= least) {
+		uint32_t now = start->first >= least ? start->first : start->last;
+
+		found = now < found ? now : found;
+	}
+	return found;
+}
+
+static void tensor_extents_clear(struct leaf *leaf, unsigned index)
+{
+	leaf->bits[index / 64] &= ~(UINT64_C(1) << index % 64);
+	if (!leaf->bits[index / 64])
+		leaf->any &= ~(UINT64_C(1) << index / 64);
+}
+
+uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint64_t offset)
+{
+	uint64_t length = length_of(extents, block), least = offset + TENSOR_EXTENTS_VIEW;
+	uint64_t unit = block + (least >> UNIT_SHIFT), end = block + length;
+	uint32_t within = (uint32_t)(least & (UNIT - 1));
+
+	while (unit < end) {
+		struct leaf *leaf = leaf_of(extents, unit);
+		uint32_t found = leaf ? next_in_leaf(leaf, unit % LEAF) : EMPTY;
+
+		if (found == EMPTY) {
+			unit = (unit / LEAF + 1) * LEAF;
+			within = 0;
+			continue;
+		}
+		within = found == unit % LEAF ? within : 0;
+		unit = unit / LEAF * LEAF + found;
+		if (unit >= end)
+			break;
+		uint32_t start = start_from(extents, &leaf->starts[found], within);
+		if (start != EMPTY)
+			return ((unit - block) << UNIT_SHIFT) + start;
+		if (leaf->starts[found].age + 1 < extents->age)
+			tensor_extents_clear(leaf, found);
+		unit++;
+		within = 0;
+	}
+	return length << UNIT_SHIFT > offset ? length << UNIT_SHIFT : offset + 1;
+}
+
+void tensor_extents_forget(struct tensor_extents *extents, uint32_t block)
+{
+	uint64_t end = block + (uint64_t)length_of(extents, block);
+
+	for (uint64_t unit = block; unit < end; unit++) {
+		struct leaf *leaf = leaf_of(extents, unit);
+		unsigned index = unit % LEAF;
+
+		if (!leaf)
+			continue;
+		leaf->length[index] = 0;
+		tensor_extents_clear(leaf, index);
+	}
+}
