@@ -7,7 +7,8 @@
 #include "shim/device/pool.h"
 #include "shim/entry/entry.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/serve/account.h"
 #include "shim/serve/async.h"
 #include "shim/serve/deferred_free.h"
@@ -414,5 +415,6 @@ static CUresult serve_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_o
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-#define HOOKS_OF HOOKS_MEMORY
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_MEMORY
+#include "shim/driver/hooks.def"

@@ -18,7 +18,8 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/serve/ipc.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
@@ -484,5 +485,6 @@ static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return result;
 }
 
-#define HOOKS_OF HOOKS_VMM
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_VMM
+#include "shim/driver/hooks.def"

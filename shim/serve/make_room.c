@@ -5,7 +5,7 @@
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
 #include "shim/mover/spill.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/control.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"

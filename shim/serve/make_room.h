@@ -65,7 +65,7 @@ uint64_t make_room_most(const struct device *device, const struct heap *heap, en
 
 /*
  * The driver has refused the request for lack of memory. Returns true if the caller should retry. device: its
- * ordinal, or -1 for the current one. bytes: that the request asks for; 0: not known. The scope of enter.h must be
+ * ordinal, or -1 for the current one. bytes: that the request asks for; 0: not known. The scope of process.h must be
  * open. Locking: the caller must hold no lock.
  */
 bool make_room_for_driver(struct room *room, int device, uint64_t bytes);
@@ -86,7 +86,7 @@ void make_room_end(struct room *room, CUresult result);
 
 /* Makes the call, and retries it while memory can be made free for it. */
 #define OOM_RETRY_CALL(result, device, call) OOM_RETRY_CALL_BY(make_room_outside(&room_, device), result, call)
-/* As OOM_RETRY_CALL, with the scope of enter.h open. bytes: as for make_room_for_driver(). */
+/* As OOM_RETRY_CALL, with the scope of process.h open. bytes: as for make_room_for_driver(). */
 #define OOM_RETRY_CALL_INSIDE(result, device, bytes, call)                                                             \
 	OOM_RETRY_CALL_BY(make_room_for_driver(&room_, device, bytes), result, call)
 
