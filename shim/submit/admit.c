@@ -218,7 +218,7 @@ static unsigned wait_and_pin(struct submission *use)
 
 /*
  * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the driver
- * (discard.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
+ * (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
  */
 static void wait_if(struct submission *use, bool must, unsigned seen)
 {
@@ -345,7 +345,7 @@ static uint64_t owners_of(const struct submission *use)
 
 /*
  * Returns the devices (bits) whose quiesce need not wait for this submission, nor it for them (struct
- * submission_stripe). None if there are tickets, because a quiesce then happens only by order (quiesce_orders.c).
+ * submission_stripe). None if there are tickets, because a quiesce then happens only by order (orders.c).
  */
 static uint64_t apart_of(const struct submission *use, uint32_t state)
 {
