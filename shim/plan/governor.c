@@ -27,34 +27,34 @@
 #define NOT_SOON_PERIOD 8
 #define NOT_SOON_MOST   64
 
-static uint64_t move_limits_less(uint64_t a, uint64_t b)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-static uint64_t move_limits_more(uint64_t a, uint64_t b)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
 
 static uint64_t of_budget(uint64_t budget, uint64_t bytes)
 {
-	return move_limits_less(bytes, move_limits_more(budget / SHARE, SHARE_LEAST));
+	return smaller(bytes, larger(budget / SHARE, SHARE_LEAST));
 }
 
 uint64_t move_limits_reserve(uint64_t budget, uint64_t largest)
 {
-	return of_budget(budget, move_limits_more(RESERVE, PIECES * largest));
+	return of_budget(budget, larger(RESERVE, PIECES * largest));
 }
 
 uint64_t move_limits_under_way(uint64_t budget, uint64_t largest)
 {
-	return of_budget(budget, move_limits_more(UNDER_WAY, PIECES * largest));
+	return of_budget(budget, larger(UNDER_WAY, PIECES * largest));
 }
 
 uint64_t move_limits_ahead(uint64_t budget)
 {
-	return move_limits_less(AHEAD, budget / AHEAD_SHARE);
+	return smaller(AHEAD, budget / AHEAD_SHARE);
 }
 
 uint64_t move_limits_new(uint64_t budget)
@@ -64,7 +64,7 @@ uint64_t move_limits_new(uint64_t budget)
 
 uint64_t move_limits_not_soon(uint64_t period)
 {
-	return move_limits_less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
+	return smaller(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
 }
 
 /* ---- when memory leaves ---- */
