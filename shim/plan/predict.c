@@ -1,5 +1,6 @@
 /* The predictor: the history of submissions, and what follows from the place in it that the program is at. */
 #include "shim/plan/types.h"
+#include "shim/base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,6 @@
 #define FIRST_SLOTS   16384u
 #define MOST_SLOTS    (1u << 21)
 #define MOST_NAMED    16384u
-#define BUCKETS       (1u << 15)
 #define GRAM_FACTOR   UINT64_C(0x9e3779b97f4a7c15)
 
 static const unsigned gram_length[GRAMS] = {[BY_TOKEN] = GRAM_TOKENS, [BY_FUNCTION] = GRAM_FUNCTIONS};
@@ -41,16 +41,6 @@ static void history_init(struct predict *predict)
 	}
 }
 
-static void history_fini(struct predict *predict)
-{
-	for (unsigned i = 0; i < PREDICT_LEAVES; i++)
-		free(predict->last[i]);
-	for (int gram = 0; gram < GRAMS; gram++)
-		free(predict->bucket[gram]);
-	free(predict->entries);
-	free(predict->slots);
-}
-
 /*
  * Doubles an array whose elements are at index & (n - 1). Must be called only before anything was dropped: all indices
  * in use are below n then, and stay where they are.
@@ -68,25 +58,12 @@ static void *history_doubled(void *old, uint32_t *n, uint32_t first, uint32_t mo
 	return new;
 }
 
-static bool index_ready(struct predict *predict)
-{
-	for (int gram = 0; gram < GRAMS; gram++)
-		if (!predict->bucket[gram]) {
-			predict->bucket[gram] = calloc(BUCKETS, sizeof(uint32_t));
-			if (!predict->bucket[gram])
-				return false;
-		}
-	return true;
-}
-
 /*
  * Makes room for an entry of n slots: grows the arrays, then drops the oldest entries. One entry is kept free, because
  * it holds the end of the latest.
  */
 static bool make_room(struct predict *predict, unsigned n)
 {
-	if (!index_ready(predict))
-		return false;
 	while (!predict->entries_full && predict->now + 3 > predict->n_entries)
 		predict->entries = history_doubled(predict->entries, &predict->n_entries, FIRST_ENTRIES, PREDICT_MOST,
 						   sizeof(struct entry), &predict->entries_full);
@@ -106,15 +83,6 @@ static bool make_room(struct predict *predict, unsigned n)
 	return true;
 }
 
-static struct last *last_of(struct predict *predict, uint32_t piece)
-{
-	struct last **leaf = &predict->last[piece / PREDICT_LEAF % PREDICT_LEAVES];
-
-	if (!*leaf)
-		*leaf = calloc(PREDICT_LEAF, sizeof(**leaf));
-	return *leaf ? &(*leaf)[piece % PREDICT_LEAF] : NULL;
-}
-
 /* ---- remembering ---- */
 
 /* The order of pieces does not matter, so their hashes are added. */
@@ -131,11 +99,9 @@ static void add_slots(struct predict *predict, uint64_t position, const uint32_t
 {
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t slot = predict->next_slot++;
-		struct last *last = last_of(predict, pieces[i]);
+		struct last *last = &predict->last[pieces[i] % PLAN_PIECES];
 
 		*predict_slot(predict, slot) = (struct slot){.piece = pieces[i]};
-		if (!last)
-			continue;
 		if (last->position >= predict->oldest) {
 			predict_slot(predict, slot)->before = (uint32_t)last->position;
 			predict_slot(predict, last->slot)->again = (uint32_t)position;
@@ -151,7 +117,7 @@ static void add_gram(struct predict *predict, enum gram gram, struct entry *entr
 
 	predict->gram[gram] = predict->gram[gram] * GRAM_FACTOR + in - *out * predict->power[gram];
 	*out = in;
-	uint32_t *bucket = &predict->bucket[gram][history_mix(predict->gram[gram]) % BUCKETS];
+	uint32_t *bucket = &predict->bucket[gram][history_mix(predict->gram[gram]) % PREDICT_BUCKETS];
 	entry->older[gram] = *bucket;
 	*bucket = (uint32_t)predict->now;
 }
@@ -259,6 +225,11 @@ struct predict *predict_new(void)
 
 	if (!predict)
 		return NULL;
+	predict->last = lazy_memory_new(PLAN_PIECES * sizeof(*predict->last));
+	if (!predict->last) {
+		free(predict);
+		return NULL;
+	}
 	history_init(predict);
 	predict_match_init(predict);
 	return predict;
@@ -268,7 +239,9 @@ void predict_free(struct predict *predict)
 {
 	if (!predict)
 		return;
-	history_fini(predict);
+	free(predict->entries);
+	free(predict->slots);
+	lazy_memory_free(predict->last, PLAN_PIECES * sizeof(*predict->last));
 	free(predict);
 }
 

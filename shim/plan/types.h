@@ -11,16 +11,14 @@
 
 /* ---- the predictor ---- */
 
-#define PREDICT_LEAF   1024u
-#define PREDICT_LEAVES (PLAN_PIECES / PREDICT_LEAF)
-
 #define PREDICT_NAMES 32 /* names of one submission that are compared */
 #define PREDICT_LANE  4  /* names compared at once */
 typedef uint32_t predict_lane __attribute__((vector_size(PREDICT_LANE * sizeof(uint32_t))));
 
 /* Lengths of grams: number of consecutive tokens, and of functions, that are hashed (predict.c). */
-#define GRAM_TOKENS    8
-#define GRAM_FUNCTIONS 16
+#define GRAM_TOKENS     8
+#define GRAM_FUNCTIONS  16
+#define PREDICT_BUCKETS (1u << 15)
 
 /* The kinds of grams. */
 enum gram {
@@ -82,8 +80,8 @@ struct predict {
 	uint64_t now, oldest; /* positions oldest to now are remembered; none if oldest > now */
 	uint64_t next_slot;
 
-	struct last *last[PREDICT_LEAVES]; /* by piece */
-	uint32_t *bucket[GRAMS];
+	struct last *last; /* by piece; only what is used becomes memory (array.h) */
+	uint32_t bucket[GRAMS][PREDICT_BUCKETS];
 	uint64_t gram[GRAMS];                   /* rolling hashes of the latest submissions */
 	uint64_t power[GRAMS];                  /* weight in the hash of the value that drops out */
 	uint64_t recent[GRAMS][GRAM_FUNCTIONS]; /* ring of the values in the hash */
