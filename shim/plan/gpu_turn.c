@@ -181,15 +181,6 @@ static bool is_overdue(const struct gpu_turn_view *view, uint32_t i)
 }
 
 /*
- * Returns whether a holder is in its first turn and another had one before it: who has come by a switch knows what that
- * costs. The one that ran when turns began is no newcomer.
- */
-static bool is_new(const struct gpu_turn_claim *claim)
-{
-	return claim->n <= 1 && claim->cost;
-}
-
-/*
  * Returns whether the member needs only short turns, as far as is known, and has been served less than the holder. A
  * process that has not had a turn yet may need a short one. But of four jobs that start together (30 s of patience, 0.6
  * s a switch, 14 s of work each) every one would have a turn of 1.2 s first: 11 switches instead of 9 (gpu_turn_test).
@@ -203,7 +194,12 @@ static bool is_short(const struct gpu_turn_view *view, uint32_t i)
 	if (view->holder == GPU_TURN_NOBODY)
 		return true;
 	holder = &view->members[view->holder].claim;
-	return claim->served <= holder->served && (claim->n || !is_new(holder));
+	/*
+	 * The holder is new if it is in its first turn and another had one before it: who has come by a switch knows
+	 * what that costs. The one that ran when turns began is no newcomer.
+	 */
+	bool new = holder->n <= 1 && holder->cost;
+	return claim->served <= holder->served && (claim->n || !new);
 }
 
 /* Returns whether a is to go before b; both wait. */

@@ -247,15 +247,11 @@ void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
 	pieces_park_one(pieces, piece, id);
 }
 
-static bool is_busy(const struct pieces *pieces, const struct piece *piece, uint32_t id, plan_busy_function *busy,
-		    void *argument)
-{
-	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
-}
-
 bool pieces_is_busy(const struct pieces *pieces, uint32_t id, plan_busy_function *busy, void *argument)
 {
-	return is_busy(pieces, pieces_find(pieces, id), id, busy, argument);
+	const struct piece *piece = pieces_find(pieces, id);
+
+	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
 }
 
 void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *busy, void *argument)
@@ -263,18 +259,16 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
 	uint32_t id;
 
 	while ((id = pieces->oldest) != PIECES_NONE) {
-		struct piece *piece = pieces_find(pieces, id);
-
-		if (is_busy(pieces, piece, id, busy, argument) || !heap_add(pieces, id))
+		if (pieces_is_busy(pieces, id, busy, argument) || !heap_add(pieces, id))
 			break;
-		pieces_unpark_one(pieces, piece, id);
+		pieces_unpark_one(pieces, pieces_find(pieces, id), id);
 	}
 	for (; probes && pieces->oldest != PIECES_NONE; probes--) {
 		id = pieces->probe != PIECES_NONE ? pieces->probe : pieces->oldest;
 		struct piece *piece = pieces_find(pieces, id);
 
 		pieces->probe = piece->next;
-		if (!is_busy(pieces, piece, id, busy, argument) && heap_add(pieces, id))
+		if (!pieces_is_busy(pieces, id, busy, argument) && heap_add(pieces, id))
 			pieces_unpark_one(pieces, piece, id);
 	}
 }
@@ -289,65 +283,6 @@ uint32_t pieces_top(struct pieces *pieces, plan_busy_function *busy, void *argum
 		pieces_park(pieces, pieces_find(pieces, id), id);
 	}
 	return PIECES_NONE;
-}
-
-/* ---- checking ---- */
-
-static bool heap_is_valid(const struct pieces *pieces)
-{
-	for (uint32_t i = 0; i < pieces->n_heap; i++) {
-		const struct piece *piece = pieces_find(pieces, pieces->heap[i]);
-
-		if (piece->index != i || piece->parked || piece->place != PLAN_DEVICE)
-			return false;
-		if (i && heap_key(pieces, (i - 1) / 2) < heap_key(pieces, i))
-			return false;
-	}
-	return true;
-}
-
-/* Returns whether each piece with a key is in the list of that key, and no other piece is in any list. */
-static bool due_is_valid(const struct pieces *pieces)
-{
-	uint32_t n_keys = 0, n_listed = 0;
-	uint64_t units = 0;
-
-	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
-		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
-			if (pieces_has_key(pieces, &pieces->leaf[leaf][i])) {
-				n_keys++;
-				units += pieces->leaf[leaf][i].units;
-			}
-	for (uint64_t key = 0; key < PIECES_DUE; key++) {
-		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
-
-		for (; id != PIECES_NONE; prev = id, id = pieces_due_after(pieces, id)) {
-			const struct piece *piece = pieces_find(pieces, id);
-
-			if (!pieces_has_key(pieces, piece) || piece->key % PIECES_DUE != key || piece->due_prev != prev)
-				return false;
-			n_listed++;
-		}
-	}
-	return n_keys == n_listed && units == pieces->due_units;
-}
-
-bool pieces_is_valid(const struct pieces *pieces)
-{
-	uint32_t prev = PIECES_NONE, n_device = 0, n_parked = 0;
-
-	for (uint32_t id = pieces->oldest; id != PIECES_NONE;
-	     prev = id, id = pieces_find(pieces, id)->next, n_parked++) {
-		const struct piece *piece = pieces_find(pieces, id);
-
-		if (!piece->parked || piece->prev != prev || piece->index != PIECES_NONE || piece->place != PLAN_DEVICE)
-			return false;
-	}
-	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
-		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
-			n_device += pieces->leaf[leaf][i].place == PLAN_DEVICE;
-	return prev == pieces->newest && n_device == n_parked + pieces->n_heap && heap_is_valid(pieces) &&
-	       due_is_valid(pieces);
 }
 
 /* ---- forecast ---- */

@@ -31,16 +31,6 @@ static uint64_t history_mix(uint64_t x)
 
 /* ---- memory ---- */
 
-static void history_init(struct predict *predict)
-{
-	predict->oldest = 1;
-	for (int gram = 0; gram < GRAMS; gram++) {
-		predict->power[gram] = 1;
-		for (unsigned i = 0; i < gram_length[gram]; i++)
-			predict->power[gram] *= GRAM_FACTOR;
-	}
-}
-
 /*
  * Doubles an array whose elements are at index & (n - 1). Must be called only before anything was dropped: all indices
  * in use are below n then, and stay where they are.
@@ -142,26 +132,12 @@ static bool history_add(struct predict *predict, uint64_t function, const uint32
 	return true;
 }
 
-/* Leaves out a submission that could not be remembered: all before it is dropped. */
-static void history_skip(struct predict *predict)
-{
-	predict->now++;
-	predict->oldest = predict->now + 1;
-	predict->entries_full = predict->n_entries != 0;
-	predict->slots_full = predict->n_slots != 0;
-}
-
 /* ---- reading ---- */
 
 void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to)
 {
 	*ret_from = predict_entry(predict, position)->slot;
 	*ret_to = predict_entry(predict, position + 1)->slot;
-}
-
-uint32_t predict_piece(const struct predict *predict, uint64_t slot)
-{
-	return predict_slot(predict, slot)->piece;
 }
 
 uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
@@ -230,8 +206,14 @@ struct predict *predict_new(void)
 		free(predict);
 		return NULL;
 	}
-	history_init(predict);
-	predict_match_init(predict);
+	predict->oldest = 1;
+	predict->at = PREDICT_NONE;
+	predict->credit = PREDICT_CREDIT_MOST;
+	for (int gram = 0; gram < GRAMS; gram++) {
+		predict->power[gram] = 1;
+		for (unsigned i = 0; i < gram_length[gram]; i++)
+			predict->power[gram] *= GRAM_FACTOR;
+	}
 	return predict;
 }
 
@@ -252,7 +234,10 @@ void predict_note(struct predict *predict, uint64_t function, const uint32_t *pi
 		return;
 	}
 	/* This submission is missing from the ring, and nothing before it may be continued across the hole. */
-	history_skip(predict);
+	predict->now++;
+	predict->oldest = predict->now + 1;
+	predict->entries_full = predict->n_entries != 0;
+	predict->slots_full = predict->n_slots != 0;
 	predict->at = PREDICT_NONE;
 }
 

@@ -390,11 +390,6 @@ void tensor_future_birth(struct tensor_future *future, uint64_t position, uint64
 	tensor_log_birth(&future->log, &birth, end);
 }
 
-void tensor_future_death(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end)
-{
-	tensor_log_death(&future->log, position, begin, end);
-}
-
 /* ---- the pieces in a walk ---- */
 
 struct future_walk {

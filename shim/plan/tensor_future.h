@@ -79,7 +79,6 @@ void tensor_future_fini(struct tensor_future *future);
 void tensor_future_report(struct tensor_future *future, uint64_t begin, uint64_t end);
 void tensor_future_forget(struct tensor_future *future, uint64_t begin, uint64_t end);
 void tensor_future_birth(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end);
-void tensor_future_death(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end);
 
 /* What tensor_future_make() has done. */
 enum tensor_future_result {

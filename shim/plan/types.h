@@ -27,6 +27,8 @@ enum gram {
 	GRAMS, /* must be last */
 };
 
+#define PREDICT_CREDIT_MOST 32768u
+
 /* A submission in the ring. */
 struct entry {
 	uint64_t token;
@@ -136,7 +138,6 @@ static inline unsigned predict_find_name(const struct predict *predict, uint64_t
 
 /* ---- predict_match.c ---- */
 
-void predict_match_init(struct predict *predict);
 /* Advances the place; must be called when a submission has been added. */
 void predict_match_follow(struct predict *predict);
 
