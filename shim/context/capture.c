@@ -4,7 +4,6 @@
  */
 #include "shim/context/capture.h"
 #include "shim/base/libc.h"
-#include "shim/context/context.h"
 #include "shim/driver/real.h"
 
 #include <errno.h>
@@ -68,7 +67,7 @@ static CUstream capture_canonical(CUstream stream, bool per_thread)
 	return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 }
 
-void capture_opened(CUstream stream, bool per_thread, bool success)
+void capture_opened(CUstream stream, bool per_thread, CUcontext context, bool success)
 {
 	struct capturing *entry = success ? malloc(sizeof(*entry)) : NULL;
 
@@ -80,9 +79,8 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 		atomic_fetch_sub(&captures.n_open, 1);
 		return;
 	}
-	*entry = (struct capturing){.stream = capture_canonical(stream, per_thread),
-				    .context = context_of_stream(stream, per_thread),
-				    .thread = libc_gettid()};
+	*entry = (struct capturing){
+	    .stream = capture_canonical(stream, per_thread), .context = context, .thread = libc_gettid()};
 	lock_take(&capture_lock);
 	entry->next = captures.list;
 	captures.list = entry;

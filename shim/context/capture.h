@@ -28,11 +28,12 @@ bool capture_pause(void);
 void capture_resume(void);
 
 /*
- * Called before and after the real cuStreamBeginCapture*; success: its result. per_thread: the entry point is a _ptsz
- * one, whose stream 0 is the per-thread default stream. Locking: capture_opened() takes CAPTURE.
+ * Called before and after the real cuStreamBeginCapture*. per_thread: the entry point is a _ptsz one, whose stream 0 is
+ * the per-thread default stream; context: the stream's; success: the call's result. Locking: capture_opened() takes
+ * CAPTURE.
  */
 void capture_opening(void);
-void capture_opened(CUstream stream, bool per_thread, bool success);
+void capture_opened(CUstream stream, bool per_thread, CUcontext context, bool success);
 /*
  * Called after the real cuStreamEndCapture. still_capturing: it failed and left the capture open.
  * Locking: takes CAPTURE, as do the functions below up to capture_is_really_open().

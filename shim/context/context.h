@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- current.c: the current context ---- */
+/* ---- the current context ---- */
 
 /* Returns the current context, or NULL if none is current. */
 CUcontext context_current(void);

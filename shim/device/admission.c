@@ -1,11 +1,9 @@
-/* Waiting before the first allocation on a device that is shared. See admission.h. */
-#include "shim/device/admission.h"
+/* Waiting before the first allocation on a device that is shared. See device.h. */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 #include "shim/device/device.h"
-#include "shim/device/sizes.h"
 #include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 

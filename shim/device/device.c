@@ -4,10 +4,8 @@
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
-#include "shim/device/device_state.h"
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
-#include "shim/device/sizes.h"
 #include "shim/driver/real.h"
 #include "shim/plan/piece_sizes.h"
 #include "shim/process/process.h"
@@ -16,13 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the room keeps for the process: its object, and beside it what other rooms name. */
 struct budget host_budget;
-struct lock pool_lock = LOCK_INIT(LOCK_POOL);
-struct lock peer_lock = LOCK_INIT(LOCK_PEER);
 _Atomic bool peer_any;
+_Atomic uint64_t peer_mapped_for[DEVICE_MOST];
 
-struct device_state device_state;
+/* `row` is read for each address that a submission names: nothing that is written often lies beside it. */
+static struct {
+	_Atomic(struct device *) row[DEVICE_MOST]; /* by ordinal; written under START */
+	atomic_uint n;                             /* highest examined ordinal, plus 1; written under START */
+	struct policy_size budget;                 /* set while the process runs, if is_changed. Guarded by START. */
+	bool is_changed, is_host_changed;          /* Guarded by START. */
+	bool beside, is_beside_changed;            /* memory moves beside what runs. Guarded by START. */
+} devices;
+
+/* Devices with a heap, and devices with a context, as bits; only ever set, by any thread. */
+static _Atomic uint64_t with_heap, with_context;
 
 /* Left to the driver for contexts, libraries and arrays if the user sets no budget (docs/design.md, Budgets). */
 #define DEFAULT_RESERVE ((uint64_t)1 << 30)
@@ -51,6 +57,85 @@ struct device_state device_state;
  * the device for each of two pools of each stream.
  */
 #define SPACES 18
+
+/* ---- sizes of the policy in bytes ---- */
+
+/* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
+static uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
+{
+	if (size.kind == POLICY_SIZE_BYTES)
+		return size.value;
+	if (size.kind == POLICY_SIZE_PERCENT)
+		return (uint64_t)((unsigned __int128)whole * size.value / 10000);
+	return automatic;
+}
+
+bool sizes_limited(enum policy_limit limit)
+{
+	return process_settings()->limits.most[limit].kind != POLICY_SIZE_AUTO;
+}
+
+/* Returns bytes, but at most what the machine's policy allows. whole: what a share of the limit is a share of. */
+static uint64_t sizes_within(enum policy_limit limit, uint64_t bytes, uint64_t whole)
+{
+	uint64_t most = sizes_resolve(process_settings()->limits.most[limit], whole, UINT64_MAX);
+
+	return bytes < most ? bytes : most;
+}
+
+/* Returns the device's budget: at most what the device has, which is said, and what the machine's policy allows. */
+static uint64_t sizes_device_budget(struct policy_size size, uint64_t whole, uint64_t automatic)
+{
+	uint64_t limit = sizes_within(POLICY_LIMIT_DEVICE_BUDGET, sizes_resolve(size, whole, automatic), whole);
+	char asked[32], has[32];
+
+	if (limit <= whole)
+		return limit;
+	log_once("device.budget: %s is more than the GPU has (%s): the budget is what it has",
+		 log_bytes(asked, sizeof(asked), limit), log_bytes(has, sizeof(has), whole));
+	return whole;
+}
+
+uint64_t sizes_host_total(const struct policy *policy, const struct hostmem *memory)
+{
+	uint64_t total =
+	    sizes_resolve(policy_settings(policy)->host_total, memory->total, hostmem_default_budget(memory));
+
+	return sizes_within(POLICY_LIMIT_HOST_TOTAL, total, memory->total);
+}
+
+/* Returns whether the policy or the machine's sets what all processes pin together. */
+static bool sizes_gives_host_total(const struct policy *policy)
+{
+	return policy_settings(policy)->host_total.kind != POLICY_SIZE_AUTO || sizes_limited(POLICY_LIMIT_HOST_TOTAL);
+}
+
+/* A size set for each process is used alone, unless the policy also sets the total of all processes. */
+bool sizes_shares_host(const struct policy *policy)
+{
+	bool has_own = policy_settings(policy)->host_budget.kind != POLICY_SIZE_AUTO;
+
+	return sizes_limited(POLICY_LIMIT_HOST_TOTAL) || (policy_settings(policy)->host_share == POLICY_SHARE_USER &&
+							  (sizes_gives_host_total(policy) || !has_own));
+}
+
+/* Of the device: what is left for contexts, libraries, and what programs take beside the heap. */
+#define TOTAL_SPARES 10
+
+uint64_t sizes_device_total(const struct policy *policy, uint64_t whole, uint64_t mine)
+{
+	struct policy_size size = policy_settings(policy)->device_total;
+	/* If others that share have the rest, the total of their account holds, which is not known here. */
+	uint64_t spare = whole / TOTAL_SPARES, automatic = mine > 2 * spare ? mine - spare : spare;
+
+	if (size.kind == POLICY_SIZE_AUTO &&
+	    (policy_settings(policy)->turns.mode == POLICY_TURNS_OFF || !policy_settings(policy)->control ||
+	     policy_settings(policy)->spill < POLICY_SPILL_EXACT))
+		return 0;
+	return sizes_within(POLICY_LIMIT_DEVICE_TOTAL, sizes_resolve(size, whole, automatic), whole);
+}
+
+/* ---- what a device is ---- */
 
 static int device_attribute(CUdevice ordinal, CUdevice_attribute which)
 {
@@ -114,15 +199,15 @@ static struct device *look_at(CUdevice ordinal)
 
 static struct device *device_find(CUdevice ordinal)
 {
-	struct device *device = atomic_load(&device_state.devices.row[ordinal]);
+	struct device *device = atomic_load(&devices.row[ordinal]);
 
 	lock_assert_held(LOCK_START);
 	if (device)
 		return device;
 	device = look_at(ordinal);
-	atomic_store(&device_state.devices.row[ordinal], device);
-	if (device && atomic_load(&device_state.devices.n) <= (unsigned)ordinal)
-		atomic_store(&device_state.devices.n, (unsigned)ordinal + 1);
+	atomic_store(&devices.row[ordinal], device);
+	if (device && atomic_load(&devices.n) <= (unsigned)ordinal)
+		atomic_store(&devices.n, (unsigned)ordinal + 1);
 	return device;
 }
 
@@ -130,7 +215,7 @@ struct device *device_get(CUdevice ordinal)
 {
 	if (ordinal < 0 || ordinal >= DEVICE_MOST)
 		return NULL;
-	struct device *device = atomic_load_explicit(&device_state.devices.row[ordinal], memory_order_acquire);
+	struct device *device = atomic_load_explicit(&devices.row[ordinal], memory_order_acquire);
 	if (__builtin_expect(device != NULL, 1))
 		return device;
 	real_bind(); /* not under START, because it may need the loader's lock */
@@ -209,7 +294,7 @@ static void set_lender(struct device *device, uint64_t most)
 static struct policy_size chosen_budget(void)
 {
 	lock_assert_held(LOCK_START);
-	return device_state.devices.is_changed ? device_state.devices.budget : process_settings()->device_budget;
+	return devices.is_changed ? devices.budget : process_settings()->device_budget;
 }
 
 /*
@@ -279,7 +364,7 @@ static void set_budget(struct device *device)
 	atomic_store(&device->own_limit, own_limit(device, limit));
 	atomic_store(&device->follows, follows && known);
 	set_lender(device, automatic);
-	if (!atomic_load(&host_budget.limit) && !device_state.devices.is_host_changed)
+	if (!atomic_load(&host_budget.limit) && !devices.is_host_changed)
 		set_host_budget(process_policy());
 	atomic_store_explicit(&device->budget_known, known, memory_order_release);
 }
@@ -369,8 +454,7 @@ static void find_lenders(const struct device *device, struct heap_config *config
 static bool is_beside(void)
 {
 	lock_assert_held(LOCK_START);
-	return device_state.devices.is_beside_changed ? device_state.devices.beside
-						      : process_spill_mode() == POLICY_SPILL_FAST;
+	return devices.is_beside_changed ? devices.beside : process_spill_mode() == POLICY_SPILL_FAST;
 }
 
 static uint64_t piece_most(void)
@@ -452,10 +536,9 @@ struct heap *device_heap(struct device *device)
 
 struct heap *device_heap_there(CUdevice ordinal)
 {
-	const struct device *device =
-	    ordinal >= 0 && ordinal < DEVICE_MOST
-		? atomic_load_explicit(&device_state.devices.row[ordinal], memory_order_acquire)
-		: NULL;
+	const struct device *device = ordinal >= 0 && ordinal < DEVICE_MOST
+					  ? atomic_load_explicit(&devices.row[ordinal], memory_order_acquire)
+					  : NULL;
 
 	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
 }
@@ -502,8 +585,8 @@ static void change_budget(struct device *device, void *argument)
 void device_change_budget(struct policy_size size)
 {
 	lock_take(&start_lock);
-	device_state.devices.budget = size;
-	device_state.devices.is_changed = true;
+	devices.budget = size;
+	devices.is_changed = true;
 	device_each(change_budget, NULL);
 	lock_drop(&start_lock);
 }
@@ -514,7 +597,7 @@ void device_change_host_budget(struct policy_size size)
 
 	lock_take(&start_lock);
 	quota_keep_limit();
-	device_state.devices.is_host_changed = true;
+	devices.is_host_changed = true;
 	uint64_t limit = sizes_resolve(size, memory.total, atomic_load(&host_budget.limit));
 	atomic_store(&host_budget.limit, sizes_within(POLICY_LIMIT_HOST_BUDGET, limit, memory.total));
 	lock_drop(&start_lock);
@@ -589,10 +672,10 @@ bool device_take_host(uint64_t bytes)
 
 struct device *device_of(CUdeviceptr address)
 {
-	unsigned n = atomic_load_explicit(&device_state.devices.n, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&devices.n, memory_order_acquire);
 
 	for (unsigned i = 0; i < n; i++) {
-		struct device *device = atomic_load_explicit(&device_state.devices.row[i], memory_order_acquire);
+		struct device *device = atomic_load_explicit(&devices.row[i], memory_order_acquire);
 
 		if (!device)
 			continue;
@@ -606,7 +689,7 @@ struct device *device_of(CUdeviceptr address)
 void device_each(void (*visit)(struct device *device, void *argument), void *argument)
 {
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct device *device = atomic_load(&device_state.devices.row[i]);
+		struct device *device = atomic_load(&devices.row[i]);
 
 		if (device)
 			visit(device, argument);
@@ -626,10 +709,10 @@ static void tell(const struct device *device)
 void device_set_beside(bool beside)
 {
 	lock_take(&start_lock);
-	device_state.devices.beside = beside;
-	device_state.devices.is_beside_changed = true;
+	devices.beside = beside;
+	devices.is_beside_changed = true;
 	for (unsigned i = 0; i < DEVICE_MOST; i++)
-		tell(atomic_load(&device_state.devices.row[i]));
+		tell(atomic_load(&devices.row[i]));
 	lock_drop(&start_lock);
 }
 
@@ -640,10 +723,10 @@ void device_set_beside(bool beside)
 /* Adds devices with a heap and devices with a context, as bits. */
 static void peer_map_look(uint64_t heap, uint64_t context)
 {
-	atomic_fetch_or(&device_state.peer_map.heaps, heap);
-	atomic_fetch_or(&device_state.peer_map.contexts, context);
-	heap = atomic_load(&device_state.peer_map.heaps);
-	context = heap | atomic_load(&device_state.peer_map.contexts);
+	atomic_fetch_or(&with_heap, heap);
+	atomic_fetch_or(&with_context, context);
+	heap = atomic_load(&with_heap);
+	context = heap | atomic_load(&with_context);
 	if (heap && (context & (context - 1)))
 		atomic_store(&peer_any, true);
 }
@@ -651,7 +734,7 @@ static void peer_map_look(uint64_t heap, uint64_t context)
 const _Atomic uint64_t *peer_heap(int owner)
 {
 	peer_map_look(UINT64_C(1) << owner, 0);
-	return &device_state.peer_map.mapped_for[owner];
+	return &peer_mapped_for[owner];
 }
 
 void peer_context_made(CUdevice device)

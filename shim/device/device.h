@@ -12,6 +12,7 @@
 #include "shim/accounting/budget.h"
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/array.h"
+#include "shim/base/hostmem.h"
 #include "shim/heap/heap.h"
 
 #include <cuda.h>
@@ -51,7 +52,7 @@ struct device {
 		uint64_t until, most;     /* ns: it stays the first in the line until then, and at most */
 		uint64_t needs;           /* bytes of the heap at the last look */
 		_Atomic bool waits, over; /* a thread waits; no allocation waits any longer */
-	} admission;                      /* admission.h */
+	} admission;                      /* admission.c */
 	bool heap_refused;                /* creating the heap failed and is not tried again; under START */
 	/* NULL until the first heap allocation, and always if the device cannot have one */
 	_Atomic(struct heap *) heap;
@@ -150,10 +151,40 @@ static inline bool peer_is_any(void)
 {
 	return __builtin_expect(atomic_load_explicit(&peer_any, memory_order_relaxed), 0);
 }
+/* By owner, bits of devices to which new mappings are opened. Written by peer.c alone; heaps read it (peer_heap()). */
+extern _Atomic uint64_t peer_mapped_for[DEVICE_MOST];
 /*
  * Must be called before a heap is created; returns the address of the bits that the heap reads. Locking: the caller
  * holds START.
  */
 const _Atomic uint64_t *peer_heap(int owner);
+
+/* ---- waiting before the first allocation on a device that is shared (admission.c) ---- */
+
+/*
+ * `share.queue`: a process that would share a device waits at its first allocation as long as host.total does not hold
+ * what all of them need beyond device.total. So each process that takes turns can give up its memory.
+ *
+ * To be called before memory of the heap is allocated. Waits if the policy says so, until there is room, the time is
+ * up, or the process ends. Cheap once the process is admitted. Locking: the caller must hold no lock.
+ */
+void admission_wait(struct device *device);
+/* On the control thread, now and then: lets the next process be admitted, once the needs of this one are known. */
+void admission_look(struct device *device);
+/* In the child of a fork: the place in the line is the parent's. Async-signal-safe. */
+void admission_child(struct device *device);
+
+/* ---- sizes of the policy in bytes ---- */
+
+/* Returns whether the machine's policy limits this. */
+bool sizes_limited(enum policy_limit limit);
+/*
+ * Returns what the processes that share a device may have together in their heaps; 0: this process does not share it.
+ * whole: the device's memory; mine: what of it no other process had when this one started.
+ */
+uint64_t sizes_device_total(const struct policy *policy, uint64_t whole, uint64_t mine);
+/* Return what the processes that share host memory may pin together, and whether this process shares. */
+uint64_t sizes_host_total(const struct policy *policy, const struct hostmem *memory);
+bool sizes_shares_host(const struct policy *policy);
 
 #endif

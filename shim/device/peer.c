@@ -6,7 +6,6 @@
 #include "shim/base/log.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/device/device_state.h"
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 
@@ -18,6 +17,55 @@
 /* Poll interval of a thread that waits to open a shut heap; a gap takes some milliseconds. */
 #define SHUT_NS 100000
 
+struct lock peer_lock = LOCK_INIT(LOCK_PEER);
+
+/*
+ * Access of one context to another, or (context and owner_context NULL) of a device to a pool, or (pool 0, too) of a
+ * device whose copies need it.
+ */
+struct opening {
+	struct opening *next;
+	CUcontext context, owner_context;
+	uint64_t pool;
+	CUdevice device, owner;
+};
+
+/*
+ * The question whether a device is idle, kept from tick to tick: a device that gets more and more work would never be
+ * idle.
+ */
+struct question {
+	struct context_idle idle;
+	unsigned changes;
+	bool asked;
+};
+
+static struct {
+	struct opening *list; /* under peer_lock */
+	/*
+	 * By owner, bits of devices that a copy may rely on, because they can access all of the heap and the access is
+	 * wanted. A device that is no longer wanted loses this bit at once, and its bit in mapped_for, to which new
+	 * mappings are opened, when it is idle: work that waits for moving memory must find it open.
+	 */
+	_Atomic uint64_t usable[DEVICE_MOST];
+	/* By owner: devices that were ever in mapped_for, or are about to be. */
+	_Atomic uint64_t ever[DEVICE_MOST];
+	/*
+	 * By device: other devices whose copies with it need no more to be looked at, and those that it cannot access.
+	 */
+	_Atomic uint64_t copies_open[DEVICE_MOST], copies_refused[DEVICE_MOST];
+	/* By owner: odd while the heap is shut; counts up each time. */
+	atomic_uint shuts[DEVICE_MOST];
+	atomic_uint n_holds; /* threads between peer_hold() and peer_let_go() */
+	/*
+	 * Counts changes of access. A question put to a device before a change does not cover work that has used the
+	 * access since.
+	 */
+	atomic_uint n_changes;
+	_Atomic bool is_left; /* access that is no longer wanted may still be open; the next tick checks */
+	struct question question[DEVICE_MOST]; /* by device; only the thread of peer_tick() uses them */
+} peers;
+
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
 
 bool peer_reaches(CUdevice device, CUdevice owner)
@@ -25,17 +73,17 @@ bool peer_reaches(CUdevice device, CUdevice owner)
 	if (device == owner)
 		return true;
 	return device >= 0 && device < DEVICE_MOST && owner >= 0 && owner < DEVICE_MOST &&
-	       (atomic_load(&device_state.peer.usable[owner]) >> device & 1);
+	       (atomic_load(&peers.usable[owner]) >> device & 1);
 }
 
 void peer_hold(void)
 {
-	atomic_fetch_add(&device_state.peer.n_holds, 1);
+	atomic_fetch_add(&peers.n_holds, 1);
 }
 
 void peer_let_go(void)
 {
-	atomic_fetch_sub(&device_state.peer.n_holds, 1);
+	atomic_fetch_sub(&peers.n_holds, 1);
 }
 
 static uint64_t wanted_locked(CUdevice owner)
@@ -43,7 +91,7 @@ static uint64_t wanted_locked(CUdevice owner)
 	uint64_t devices = 0;
 
 	lock_assert_held(LOCK_PEER);
-	for (const struct opening *at = device_state.peer.list; at; at = at->next)
+	for (const struct opening *at = peers.list; at; at = at->next)
 		if (at->owner == owner)
 			devices |= UINT64_C(1) << at->device;
 	return devices;
@@ -70,7 +118,7 @@ static bool is_idle(CUdevice device)
 	enum context_idleness state = CONTEXT_BUSY;
 	struct context_idle idle;
 
-	for (unsigned ms = 0; atomic_load(&device_state.peer.n_holds); ms++) {
+	for (unsigned ms = 0; atomic_load(&peers.n_holds); ms++) {
 		if (ms == IDLE_PATIENCE_MS)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -91,7 +139,7 @@ static bool is_idle(CUdevice device)
 static uint64_t left_open_locked(CUdevice owner)
 {
 	struct heap *heap = device_heap_there(owner);
-	uint64_t open = atomic_load(&device_state.peer_map.mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
+	uint64_t open = atomic_load(&peer_mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
 
 	return open & ~wanted_locked(owner);
 }
@@ -113,8 +161,8 @@ static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 	struct heap *heap = device_heap_there(owner);
 
 	lock_take(&peer_lock);
-	devices &= changes == atomic_load(&device_state.peer.n_changes) ? left_open_locked(owner) : 0;
-	atomic_fetch_and(&device_state.peer_map.mapped_for[owner], ~devices);
+	devices &= changes == atomic_load(&peers.n_changes) ? left_open_locked(owner) : 0;
+	atomic_fetch_and(&peer_mapped_for[owner], ~devices);
 	if (heap && devices)
 		heap_unreach(heap, devices);
 	lock_drop(&peer_lock);
@@ -123,7 +171,7 @@ static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 /* Revokes access that is no longer wanted. Busy devices keep it until a tick finds them idle. */
 static void close_left_open(void)
 {
-	unsigned changes = atomic_load(&device_state.peer.n_changes);
+	unsigned changes = atomic_load(&peers.n_changes);
 	uint64_t idle = 0, asked = 0;
 
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++) {
@@ -144,12 +192,12 @@ static void close_left_open(void)
 	}
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
 		if (left_open(owner))
-			atomic_store(&device_state.peer.is_left, true);
+			atomic_store(&peers.is_left, true);
 }
 
 static bool has_done(CUdevice device, unsigned changes)
 {
-	struct question *question = &device_state.peer.question[device];
+	struct question *question = &peers.question[device];
 
 	if (question->asked && question->changes != changes) {
 		context_idle_forget(&question->idle);
@@ -157,8 +205,8 @@ static bool has_done(CUdevice device, unsigned changes)
 	}
 	question->changes = changes;
 	if (!question->asked)
-		question->asked = !atomic_load(&device_state.peer.n_holds) &&
-				  context_idle_ask(UINT64_C(1) << device, &question->idle);
+		question->asked =
+		    !atomic_load(&peers.n_holds) && context_idle_ask(UINT64_C(1) << device, &question->idle);
 	enum context_idleness state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
 	question->asked &= state == CONTEXT_BUSY;
 	return state == CONTEXT_IDLE;
@@ -166,12 +214,12 @@ static bool has_done(CUdevice device, unsigned changes)
 
 void peer_tick(void)
 {
-	unsigned changes = atomic_load(&device_state.peer.n_changes);
+	unsigned changes = atomic_load(&peers.n_changes);
 	uint64_t left = 0, done = 0;
 
-	if (!atomic_load_explicit(&device_state.peer.is_left, memory_order_relaxed))
+	if (!atomic_load_explicit(&peers.is_left, memory_order_relaxed))
 		return;
-	atomic_store(&device_state.peer.is_left, false);
+	atomic_store(&peers.is_left, false);
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
 		left |= left_open(owner);
 	if (!left)
@@ -181,7 +229,7 @@ void peer_tick(void)
 			done |= UINT64_C(1) << device;
 	for (CUdevice owner = 0; owner < DEVICE_MOST && done; owner++)
 		take_away(owner, done, changes);
-	atomic_store(&device_state.peer.is_left, true);
+	atomic_store(&peers.is_left, true);
 }
 
 /* Removes the matching entries. Returns whether a device has lost its access to a heap. */
@@ -191,7 +239,7 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 	bool lost = false;
 
 	lock_take(&peer_lock);
-	for (struct opening **at = &device_state.peer.list; *at;) {
+	for (struct opening **at = &peers.list; *at;) {
 		struct opening *opening = *at;
 
 		if (!fits(opening, pattern)) {
@@ -200,8 +248,8 @@ static bool peer_forget(bool (*fits)(const struct opening *opening, const struct
 		}
 		*at = opening->next;
 		if (!(wanted_locked(opening->owner) >> opening->device & 1)) {
-			atomic_fetch_and(&device_state.peer.usable[opening->owner], ~(UINT64_C(1) << opening->device));
-			atomic_fetch_add(&device_state.peer.n_changes, 1);
+			atomic_fetch_and(&peers.usable[opening->owner], ~(UINT64_C(1) << opening->device));
+			atomic_fetch_add(&peers.n_changes, 1);
 			lost = true;
 		}
 		free(opening);
@@ -217,7 +265,7 @@ static bool peer_find(bool (*fits)(const struct opening *opening, const struct o
 	bool found = false;
 
 	lock_take(&peer_lock);
-	for (const struct opening *at = device_state.peer.list; at && !found; at = at->next)
+	for (const struct opening *at = peers.list; at && !found; at = at->next)
 		found = fits(at, pattern);
 	lock_drop(&peer_lock);
 	return found;
@@ -227,7 +275,7 @@ static bool peer_find(bool (*fits)(const struct opening *opening, const struct o
 
 uint64_t peer_may_reach(CUdevice owner)
 {
-	return atomic_load(&device_state.peer.ever[owner]) | UINT64_C(1) << owner;
+	return atomic_load(&peers.ever[owner]) | UINT64_C(1) << owner;
 }
 
 /*
@@ -236,7 +284,7 @@ uint64_t peer_may_reach(CUdevice owner)
  */
 bool peer_shut(CUdevice owner, uint64_t devices)
 {
-	atomic_fetch_add(&device_state.peer.shuts[owner], 1);
+	atomic_fetch_add(&peers.shuts[owner], 1);
 	if (!(peer_may_reach(owner) & ~devices))
 		return true;
 	peer_unshut(owner);
@@ -245,7 +293,7 @@ bool peer_shut(CUdevice owner, uint64_t devices)
 
 void peer_unshut(CUdevice owner)
 {
-	atomic_fetch_add(&device_state.peer.shuts[owner], 1);
+	atomic_fetch_add(&peers.shuts[owner], 1);
 }
 
 /*
@@ -257,9 +305,9 @@ static void wait_until_not_shut(CUdevice owner, CUdevice device)
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	atomic_fetch_or(&device_state.peer.ever[owner], UINT64_C(1) << device);
-	unsigned shut = atomic_load(&device_state.peer.shuts[owner]);
-	while ((shut & 1) && atomic_load(&device_state.peer.shuts[owner]) == shut)
+	atomic_fetch_or(&peers.ever[owner], UINT64_C(1) << device);
+	unsigned shut = atomic_load(&peers.shuts[owner]);
+	while ((shut & 1) && atomic_load(&peers.shuts[owner]) == shut)
 		nanosleep(&(struct timespec){.tv_nsec = SHUT_NS}, NULL);
 	pthread_setcancelstate(cancel, NULL);
 }
@@ -271,17 +319,17 @@ static CUresult put_into_effect(struct opening *opening)
 	CUresult result = CUDA_SUCCESS;
 
 	lock_take(&peer_lock);
-	atomic_fetch_add(&device_state.peer.n_changes, 1);
-	opening->next = device_state.peer.list;
-	device_state.peer.list = opening;
-	atomic_fetch_or(&device_state.peer_map.mapped_for[opening->owner], bit);
+	atomic_fetch_add(&peers.n_changes, 1);
+	opening->next = peers.list;
+	peers.list = opening;
+	atomic_fetch_or(&peer_mapped_for[opening->owner], bit);
 	struct heap *heap = device_heap_there(opening->owner);
-	if (heap && !(atomic_load(&device_state.peer.usable[opening->owner]) & bit))
+	if (heap && !(atomic_load(&peers.usable[opening->owner]) & bit))
 		result = heap_reach(heap);
 	if (result == CUDA_SUCCESS) {
-		atomic_fetch_or(&device_state.peer.usable[opening->owner], bit);
+		atomic_fetch_or(&peers.usable[opening->owner], bit);
 	} else {
-		device_state.peer.list = opening->next;
+		peers.list = opening->next;
 		log_once("opening the heap of GPU %d to GPU %d: %s; it is refused to the program", opening->owner,
 			 opening->device, real_error_name(result));
 		free(opening);
@@ -395,9 +443,9 @@ bool peer_open_for_copies(CUdevice one, CUdevice other)
 		return true;
 	if (one < 0 || one >= DEVICE_MOST || other < 0 || other >= DEVICE_MOST)
 		return false;
-	if (atomic_load(&device_state.peer.copies_open[one]) >> other & 1)
+	if (atomic_load(&peers.copies_open[one]) >> other & 1)
 		return true;
-	if (atomic_load(&device_state.peer.copies_refused[one]) >> other & 1)
+	if (atomic_load(&peers.copies_refused[one]) >> other & 1)
 		return false;
 	CUresult result = can_access(one, other) && can_access(other, one) ? open_for_copies(one, other)
 									   : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
@@ -407,7 +455,7 @@ bool peer_open_for_copies(CUdevice one, CUdevice other)
 	if (result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_OUT_OF_MEMORY)
 		return false;
 	bool open = result == CUDA_SUCCESS;
-	_Atomic uint64_t *bits = open ? device_state.peer.copies_open : device_state.peer.copies_refused;
+	_Atomic uint64_t *bits = open ? peers.copies_open : peers.copies_refused;
 	atomic_fetch_or(&bits[one], UINT64_C(1) << other);
 	atomic_fetch_or(&bits[other], UINT64_C(1) << one);
 	return open;

@@ -5,7 +5,6 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/device/device_state.h"
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/heap/heap.h"
@@ -32,11 +31,20 @@ struct pool {
 	struct pool *next;
 };
 
+struct lock pool_lock = LOCK_INIT(LOCK_POOL);
+
+static struct {
+	struct pool *list;    /* Guarded by POOL. */
+	_Atomic uint64_t ids; /* the last number that was given to a pool */
+	atomic_bool any;      /* a pool, or a graph with allocation nodes, has existed; only ever set */
+	atomic_bool chosen;   /* the program has set a current pool, which may not be the default one; only ever set */
+} pools;
+
 static void pool_add(struct pool *pool)
 {
 	lock_take(&pool_lock);
-	pool->next = device_state.pool.list;
-	device_state.pool.list = pool;
+	pool->next = pools.list;
+	pools.list = pool;
 	lock_drop(&pool_lock);
 }
 
@@ -47,9 +55,9 @@ static void pool_made_row(struct pool about)
 	if (!pool)
 		return; /* not charged; the heap then learns from the driver that memory is short */
 	*pool = about;
-	pool->id = atomic_fetch_add(&device_state.pool.ids, 1) + 1;
+	pool->id = atomic_fetch_add(&pools.ids, 1) + 1;
 	pool_add(pool);
-	atomic_store(&device_state.pool.any, true);
+	atomic_store(&pools.any, true);
 }
 
 void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
@@ -62,7 +70,7 @@ struct pool *pool_forget(CUmemoryPool handle)
 	struct pool *found = NULL;
 
 	lock_take(&pool_lock);
-	for (struct pool **at = &device_state.pool.list; *at; at = &(*at)->next) {
+	for (struct pool **at = &pools.list; *at; at = &(*at)->next) {
 		if ((*at)->handle != handle)
 			continue;
 		found = *at;
@@ -128,7 +136,7 @@ void pool_used(struct device *device)
 void pool_graphs_used(struct device *device)
 {
 	atomic_store(&device->graphs_used, true);
-	atomic_store(&device_state.pool.any, true);
+	atomic_store(&pools.any, true);
 }
 
 static void pool_refresh_locked(struct device *device)
@@ -136,7 +144,7 @@ static void pool_refresh_locked(struct device *device)
 	uint64_t reserved = 0;
 
 	lock_assert_held(LOCK_POOL);
-	for (struct pool *pool = device_state.pool.list; pool; pool = pool->next) {
+	for (struct pool *pool = pools.list; pool; pool = pool->next) {
 		cuuint64_t bytes = 0;
 
 		if (pool->device != device->ordinal)
@@ -176,7 +184,7 @@ static void trim_locked(struct device *device, bool at_once)
 	lock_assert_held(LOCK_POOL);
 	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
 		return;
-	for (struct pool *pool = device_state.pool.list; pool; pool = pool->next) {
+	for (struct pool *pool = pools.list; pool; pool = pool->next) {
 		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
 			continue;
 		/* A capture may begin on another thread now. */
@@ -198,7 +206,7 @@ static void pool_refresh_one(struct device *device, bool at_once)
 
 void pool_refresh(struct device *device)
 {
-	if (atomic_load_explicit(&device_state.pool.any, memory_order_relaxed))
+	if (atomic_load_explicit(&pools.any, memory_order_relaxed))
 		pool_refresh_one(device, false);
 }
 
@@ -206,7 +214,7 @@ void pool_tick(void)
 {
 	struct device *device;
 
-	if (!atomic_load_explicit(&device_state.pool.any, memory_order_relaxed))
+	if (!atomic_load_explicit(&pools.any, memory_order_relaxed))
 		return;
 	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
 		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
@@ -227,7 +235,7 @@ bool pool_give_back(struct device *device)
 
 static struct pool *pool_find_locked(CUmemoryPool handle)
 {
-	struct pool *pool = device_state.pool.list;
+	struct pool *pool = pools.list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && pool->handle != handle)
@@ -237,7 +245,7 @@ static struct pool *pool_find_locked(CUmemoryPool handle)
 
 static struct pool *pool_find_id_locked(uint64_t id)
 {
-	struct pool *pool = device_state.pool.list;
+	struct pool *pool = pools.list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && pool->id != id)
@@ -247,7 +255,7 @@ static struct pool *pool_find_id_locked(uint64_t id)
 
 static struct pool *pool_find_default_locked(CUdevice ordinal)
 {
-	struct pool *pool = device_state.pool.list;
+	struct pool *pool = pools.list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && !(pool->is_default && pool->device == ordinal))
@@ -387,7 +395,7 @@ struct device *pool_heap_device(CUmemoryPool handle)
 
 void pool_chosen(void)
 {
-	atomic_store(&device_state.pool.chosen, true);
+	atomic_store(&pools.chosen, true);
 }
 
 /* Rounds as the driver's pools do. */
@@ -502,7 +510,7 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum p
 
 	*ret_id = 0;
 	pool_used(device);
-	if (!handle && atomic_load_explicit(&device_state.pool.chosen, memory_order_relaxed) &&
+	if (!handle && atomic_load_explicit(&pools.chosen, memory_order_relaxed) &&
 	    REAL(cuDeviceGetMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
 		return true;
 	if (handle && !(owner = owner_of(handle)))

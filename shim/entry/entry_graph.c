@@ -5,7 +5,7 @@
  * gets the program's arguments; the library reads them afterwards, if the call succeeded. Recording starts with the
  * first call, also before the first allocation: an instance that was not seen when it was made can never be read.
  *
- * Nodes: memory that copies and sets name is pinned, mapped, while the driver checks it (graph_pin.h). Memory of
+ * Nodes: memory that copies and sets name is pinned, mapped, while the driver checks it (named.h). Memory of
  * allocation nodes is the driver's: its address is fixed when the node is made, and its memory comes and goes with
  * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
  * device's budget (pool.h). For captured allocations see entry_alloc.c.
@@ -16,11 +16,9 @@
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/process/enter.h"
 #include "shim/process/process.h"
-#include "shim/serve/graph_pin.h"
-#include "shim/serve/on_use.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
+#include "shim/serve/named.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
@@ -290,7 +288,7 @@ static CUresult serve_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
 ADD_NODE(cuGraphAddNode_v2)
 ADD_NODE(cuGraphAddNode_v3)
 
-/* What a call names: the kind (graph_pin.h), and the argument. */
+/* What a call names: the kind (named.h), and the argument. */
 #define NAMED_cuGraphAddMemcpyNode       copy, copyParams
 #define NAMED_cuGraphAddMemsetNode       set, memsetParams
 #define NAMED_cuGraphMemcpyNodeSetParams copy, nodeParams
@@ -414,5 +412,6 @@ static CUresult back(CUdeviceptr address)
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
-#define HOOKS_OF HOOKS_GRAPH
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_GRAPH
+#include "shim/driver/hooks.def"

@@ -3,15 +3,15 @@
  * heap block the ledger answers, as the driver would for a block of cuMemAlloc; pointer_answer() lists the
  * differences.
  */
-#include "shim/context/context.h"
-#include "shim/process/enter.h"
-#include "shim/lifecycle/lifecycle.h"
-#include "shim/entry/entry.h"
 #include "shim/base/log.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/device/peer.h"
-#include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
-#include "shim/device/sizes.h"
+#include "shim/entry/entry.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/process/process.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
 
@@ -425,5 +425,6 @@ static CUresult serve_cuPointerSetAttribute(const void *value, CUpointer_attribu
 	return CUDA_SUCCESS;
 }
 
-#define HOOKS_OF HOOKS_QUERY
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_QUERY
+#include "shim/driver/hooks.def"

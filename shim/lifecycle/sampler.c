@@ -12,7 +12,7 @@
 #include "shim/device/pool.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/migration.h"
-#include "shim/lifecycle/lifecycle_state.h"
+#include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/alloc_decide.h"

@@ -3,12 +3,14 @@
  * for the program or for the library, calls this; nothing here allocates program memory.
  */
 #include "shim/serve/account.h"
+#include "policy/policy.h"
 #include "shim/accounting/quota.h"
+#include "shim/base/clock.h"
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/device/pool.h"
-#include "shim/device/sizes.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/heap.h"
@@ -17,11 +19,26 @@
 #include "shim/serve/types.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
-#include "policy/policy.h"
-#include "shim/base/clock.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* What the room keeps for the process (types.h); here, because all files of the room may call this one. */
+struct serve_state serve_state = {
+    .deferred_free = {.lock = LOCK_INIT(LOCK_DEFERRED_FREE), .tail = &serve_state.deferred_free.list},
+    .ipc_give =
+	{
+	    .lock = LOCK_INIT(LOCK_IPC_SERVER),
+	    .server =
+		{
+		    .tail = USER_DIR_IPC,
+		    .thread_name = "spillway-ipc",
+		    .cannot = "memory cannot be handed out by",
+		},
+	},
+    .ipc_take.lock = LOCK_INIT(LOCK_IPC_OPENED),
+    .vmm.lock = LOCK_INIT(LOCK_VMM),
+};
 
 void account_claim_end(const struct account_claim *claim, size_t bytes)
 {

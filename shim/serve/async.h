@@ -24,7 +24,7 @@
 #define SPILLWAY_ASYNC_H
 
 #include "policy/policy.h"
-#include "shim/serve/typed_alloc.h"
+#include "shim/serve/serve.h"
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -3,7 +3,6 @@
  * caller that sends nothing is dropped after a second. socket_server.c has the rest.
  */
 #include "shim/serve/control.h"
-#include "shim/serve/types.h"
 #include "shim/base/socket_server.h"
 #include "shim/process/process.h"
 
@@ -18,6 +17,20 @@ enum {
 	MOST_REQUEST = 64, /* bytes of a request, with its newline; a setting has up to 48 */
 	REQUEST_MS = 1000, /* a caller that has connected must send its request within this time */
 	MOST_LEFT = 16,    /* packets of a caller that are drained unread */
+};
+
+static struct {
+	control_answer *answer_with; /* set before the thread starts */
+	struct socket_server server; /* control_give() sets its functions */
+	_Atomic bool asked; /* whether the policy wants the socket has been looked at; the first caller sets it */
+} control = {
+    .server =
+	{
+	    .tail = USER_DIR_SOCKET,
+	    .is_identified = true,
+	    .thread_name = "spillway-ctl",
+	    .cannot = "`spillway suspend` cannot reach",
+	},
 };
 
 /*
@@ -62,7 +75,7 @@ static void serve_caller(struct socket_server *server, int fd)
 	else if (!request)
 		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
 	else
-		serve_state.control.answer_with(request, reply);
+		control.answer_with(request, reply);
 	control_drain(fd);
 	size_t length = strnlen(reply, sizeof(reply) - 1);
 	reply[length++] = '\n';
@@ -73,34 +86,30 @@ static void serve_caller(struct socket_server *server, int fd)
 
 void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void), void (*cut_off)(void))
 {
-	struct control_state *const control = &serve_state.control;
-
-	control->answer_with = answer;
-	control->server.serve = serve_caller;
-	control->server.tick = tick;
-	control->server.look = look;
-	control->server.cut_off = cut_off;
+	control.answer_with = answer;
+	control.server.serve = serve_caller;
+	control.server.tick = tick;
+	control.server.look = look;
+	control.server.cut_off = cut_off;
 }
 
 void control_start(void)
 {
-	struct control_state *const control = &serve_state.control;
-
-	if (atomic_load_explicit(&control->asked, memory_order_relaxed) || atomic_exchange(&control->asked, true))
+	if (atomic_load_explicit(&control.asked, memory_order_relaxed) || atomic_exchange(&control.asked, true))
 		return;
 	if (!process_settings()->control)
 		return;
-	socket_server_start(&control->server);
+	socket_server_start(&control.server);
 	/* Runs before the driver's own handlers, which were registered earlier: ticks call the driver. */
 	atexit(control_stop);
 }
 
 void control_stop(void)
 {
-	socket_server_stop(&serve_state.control.server);
+	socket_server_stop(&control.server);
 }
 
 void control_child(void)
 {
-	socket_server_child(&serve_state.control.server);
+	socket_server_child(&control.server);
 }

@@ -1,10 +1,11 @@
 /*
  * serve.h: serves one allocation: decide, act, commit, count; and a free, in reverse order. Called by the entries
- * with the scope of enter.h open, that is with the policy read.
+ * with the scope of process.h open, that is with the policy read.
  */
 #ifndef SPILLWAY_SERVE_H
 #define SPILLWAY_SERVE_H
 
+#include "shim/serve/account.h"
 #include "shim/serve/backend.h"
 
 #include <cuda.h>
@@ -53,5 +54,21 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 
 /* Returns the error for allocations if the policy is bad and SPILLWAY_STRICT=1, else CUDA_SUCCESS. */
 CUresult serve_refusal(void);
+
+/* ---- memory whose kind the program has chosen ---- */
+
+/*
+ * Rules about memory whose kind the program has chosen itself: managed, pinned and virtual memory, and what its pools
+ * serve. The driver makes it, but a rule may deny it, limit it, or replace managed memory by pages of
+ * the system. Only rules that name the api decide (policy.h); without one nothing is looked at here.
+ *
+ * Asks the rules. Returns false if the request is denied, or over the cap of its rule, which has been counted and
+ * logged; else the program may have it from the driver. device: NULL for the current one. caller: its address in the
+ * program.
+ */
+bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
+		       struct account_claim *ret_claim);
+/* cuMemAllocManaged. */
+CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller);
 
 #endif

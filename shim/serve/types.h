@@ -8,7 +8,6 @@
 #include "shim/base/array.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
-#include "shim/serve/control.h"
 
 #include <cuda.h>
 #include <pthread.h>
@@ -52,14 +51,6 @@ struct async_state {
 	_Atomic uint64_t n_threads; /* that have used their own default stream, ever; numbers their orders */
 };
 
-/* ---- control.c ---- */
-
-struct control_state {
-	control_answer *answer_with; /* set before the thread starts */
-	struct socket_server server; /* control_give() sets its functions */
-	_Atomic bool asked;          /* whether the policy wants the socket has been looked at */
-};
-
 /* ---- deferred_free.c ---- */
 
 struct deferred_free_state {
@@ -83,9 +74,9 @@ struct ipc_take_state {
 	struct taken *list; /* under the lock */
 };
 
-/* ---- oom_retry.c ---- */
+/* ---- make_room.c ---- */
 
-struct oom_retry_state {
+struct make_room_state {
 	_Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
 };
 
@@ -114,11 +105,10 @@ struct serve_state {
 	struct account_state account;
 	struct alloc_decide_state alloc_decide;
 	struct async_state async;
-	struct control_state control;
 	struct deferred_free_state deferred_free;
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
-	struct oom_retry_state oom_retry;
+	struct make_room_state make_room;
 	struct segments_state segments;
 	struct vmm_state vmm;
 };

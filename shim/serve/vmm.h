@@ -16,14 +16,14 @@
  * times.
  *
  * The functions that return bool return false if the address or handle is not ours; then the caller asks the driver
- * as ever. Called with the scope of enter.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must
+ * as ever. Called with the scope of process.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must
  * hold no lock.
  */
 #ifndef SPILLWAY_VMM_H
 #define SPILLWAY_VMM_H
 
 #include "shim/accounting/ledger.h"
-#include "shim/serve/typed_alloc.h"
+#include "shim/serve/serve.h"
 
 #include <cuda.h>
 

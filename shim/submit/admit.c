@@ -19,49 +19,27 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static int by_mark(const void *a, const void *b)
+/*
+ * The blocks of a submission, as far as they are kept and looked at: those that it names, then, if it may touch anything,
+ * the `everything` of each device.
+ */
+static unsigned n_blocks(const struct submission *use)
+{
+	return use->n_held + use->n_all;
+}
+
+static struct block_state *block_at(const struct submission *use, unsigned i)
+{
+	return i < use->n_held ? use->held[i].block
+			       : &submit_state.submission.arenas[i - use->n_held].channel->everything;
+}
+
+/* Those that are waited for come before the same ones aside. */
+static int by_block(const void *a, const void *b)
 {
 	const struct held *x = a, *y = b;
 
-	return x->mark < y->mark ? -1 : x->mark > y->mark;
-}
-
-/*
- * Block states of a submission: its blocks, those that are named aside, then, if it may touch anything, the
- * `everything` of each device.
- */
-static unsigned n_marks(const struct submission *use)
-{
-	return use->n_held + use->n_aside + use->n_all;
-}
-
-static struct block_state *mark_at(const struct submission *use, unsigned i)
-{
-	if (i < use->n_held)
-		return use->held[i].mark;
-	i -= use->n_held;
-	return i < use->n_aside ? use->aside[i].mark
-				: &submit_state.submission.arenas[i - use->n_aside].channel->everything;
-}
-
-/* What need only be mapped may be evicted while the submission waits for other memory. */
-static bool is_waited_for(const struct submission *use, unsigned i)
-{
-	return i < use->n_held || i >= use->n_held + use->n_aside;
-}
-
-/* Returns how many there are without the repeated ones. */
-static unsigned listed_once(struct held *list, unsigned n_listed)
-{
-	unsigned n = 0;
-
-	if (n_listed <= SUBMISSION_FEW)
-		return n_listed;
-	qsort(list, n_listed, sizeof(list[0]), by_mark);
-	for (unsigned i = 0; i < n_listed; i++)
-		if (!n || list[n - 1].mark != list[i].mark)
-			list[n++] = list[i];
-	return n;
+	return x->block != y->block ? (x->block < y->block ? -1 : 1) : x->aside - y->aside;
 }
 
 /*
@@ -70,100 +48,81 @@ static unsigned listed_once(struct held *list, unsigned n_listed)
  */
 static void list_once(struct submission *use)
 {
-	use->n_held = listed_once(use->held, use->n_held);
-	use->n_aside = listed_once(use->aside, use->n_aside);
+	unsigned n = 0;
+
+	if (use->n_held <= SUBMISSION_FEW)
+		return;
+	qsort(use->held, use->n_held, sizeof(use->held[0]), by_block);
+	for (unsigned i = 0; i < use->n_held; i++)
+		if (!n || use->held[n - 1].block != use->held[i].block)
+			use->held[n++] = use->held[i];
+	use->n_held = n;
 }
 
 /* For a submission that has not been submitted: its blocks may migrate again. */
-static void admit_unpin(struct submission *use)
+static void let_go(struct submission *use)
 {
-	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
-		block_state_unpin(mark_at(use, i));
-	use->holds = false;
-	if (use->has_ticket)
+	for (unsigned i = 0; use->kept == KEPT_BY_PINS && i < n_blocks(use); i++)
+		block_state_unpin(block_at(use, i));
+	if (use->kept == KEPT_BY_TICKET)
 		inflight_ticket_give_back(use->place, 0);
-	use->has_ticket = false;
+	use->kept = KEPT_BY_GATE;
 }
 
-static void admit_pin(struct submission *use)
+/* A ticket is given back after that: so its blocks are kept all the time. */
+static void pin(struct submission *use)
 {
-	if (use->holds)
+	if (use->kept == KEPT_BY_PINS)
 		return;
 	list_once(use);
-	for (unsigned i = 0; i < n_marks(use); i++)
-		block_state_pin(mark_at(use, i));
-	use->holds = true;
+	for (unsigned i = 0; i < n_blocks(use); i++)
+		block_state_pin(block_at(use, i));
+	let_go(use);
+	use->kept = KEPT_BY_PINS;
 }
 
 bool submission_pins(const struct submission *use)
 {
-	return use->holds;
+	return use->kept == KEPT_BY_PINS;
 }
 
-/* Result of admit_look(). Not three bools, because packing them for the return costs more than all the looking. */
+/* Result of look(). Not three bools, because packing them for the return costs more than all the looking. */
 #define SEEN_UNMAPPED  1u /* a part of its blocks is not mapped */
 #define SEEN_AWAY      2u /* a part is nonresident, and worth waiting for */
 #define SEEN_DISCARDED 4u
 
-static inline void admit_see(const struct block_state *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
+static unsigned look(const struct submission *use)
 {
-	*unmapped |= atomic_load(&mark->unmapped);
-	*away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
-	*discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
-}
+	uint64_t unmapped = 0, away = 0, discarded = 0;
 
-static unsigned admit_look(const struct submission *use)
-{
-	uint64_t unmapped = 0, away = 0, ignored = 0, discarded = 0;
+	/* Not by block_at(), because this loop is a good part of the cost of a launch. */
+	for (unsigned i = 0; i < use->n_held; i++) {
+		const struct block_state *block = use->held[i].block;
 
-	/* Not by mark_at(), because this loop is a good part of the cost of a launch. */
-	for (unsigned i = 0; i < use->n_held; i++)
-		admit_see(use->held[i].mark, &unmapped, &away, &discarded);
-	for (unsigned i = 0; i < use->n_aside; i++)
-		admit_see(use->aside[i].mark, &unmapped, &ignored, &discarded);
-	for (unsigned i = 0; i < use->n_all; i++)
-		admit_see(&submit_state.submission.arenas[i].channel->everything, &unmapped, &away, &discarded);
+		unmapped |= atomic_load(&block->unmapped);
+		if (!use->held[i].aside)
+			away |= atomic_load_explicit(&block->away, memory_order_relaxed);
+		discarded |= atomic_load_explicit(&block->discarded, memory_order_relaxed);
+	}
+	for (unsigned i = 0; i < use->n_all; i++) {
+		const struct block_state *everything = &submit_state.submission.arenas[i].channel->everything;
+
+		unmapped |= atomic_load(&everything->unmapped);
+		away |= atomic_load_explicit(&everything->away, memory_order_relaxed);
+		discarded |= atomic_load_explicit(&everything->discarded, memory_order_relaxed);
+	}
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
-}
-
-/* Only for submissions with a ticket, which are not `unknown`, so that only their own blocks count. */
-static bool is_any_unmapped(const struct submission *use)
-{
-	uint32_t unmapped = 0;
-
-	for (unsigned i = 0; i < use->n_held; i++)
-		unmapped |= atomic_load(&use->held[i].mark->unmapped);
-	for (unsigned i = 0; i < use->n_aside; i++)
-		unmapped |= atomic_load(&use->aside[i].mark->unmapped);
-	return unmapped != 0;
-}
-
-/*
- * Voids the discards of the blocks that the submission names. This must happen before it is inside the driver
- * (discard.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
- */
-static void admit_undiscard(struct submission *use)
-{
-	for (unsigned i = 0; i < n_marks(use); i++)
-		if (atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed))
-			atomic_store(&mark_at(use, i)->discarded, 0);
 }
 
 /* Returns the devices (bits) whose heaps the submission names; nearly always one. n: number of arenas. */
 static uint64_t named_devices(const struct submission *use, unsigned n)
 {
-	const struct channel *last = NULL;
 	uint64_t devices = 0;
 
 	if (n == 1)
-		return use->n_held + use->n_aside ? submit_state.submission.arenas[0].device : 0;
-	for (unsigned i = 0; i < use->n_held; i++) {
-		if (use->held[i].channel != last)
-			devices |= use->held[i].channel->device;
-		last = use->held[i].channel;
-	}
-	for (unsigned i = 0; i < use->n_aside; i++)
-		devices |= use->aside[i].channel->device;
+		return use->n_held ? submit_state.submission.arenas[0].device : 0;
+	for (unsigned i = 0; i < use->n_held; i++)
+		devices |= submit_state.submission.arenas[use->held[i].arena].device;
 	return devices;
 }
 
@@ -186,28 +145,22 @@ static void log_it(struct submission *use, bool with_ticket)
 		if (devices & submit_state.submission.arenas[i].device)
 			heard &= channel_post(submit_state.submission.arenas[i].channel, use->function, use->named,
 					      use->n_named, ticket);
-	if (with_ticket && !heard)
+	if (with_ticket && heard)
+		use->kept = KEPT_BY_TICKET;
+	else if (with_ticket)
 		inflight_ticket_give_back(use->place, 0);
-	use->has_ticket = with_ticket && heard;
-}
-
-/* Not for a submission that waits, which pins its blocks afterwards. */
-static bool may_have_ticket(const struct submission *use, uint32_t state)
-{
-	return state & SUBMISSION_TICKETS && !use->holds && !use->unknown && use->place &&
-	       use->n_named <= INFLIGHT_TICKET_NAMES;
 }
 
 /* Returns for how long the process was stopped during the wait, in ns. */
 static uint64_t wait_for_it(const struct submission *use)
 {
 	unsigned n = atomic_load(&submit_state.submission.n_arenas);
-	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n), stopped = 0;
+	uint64_t devices = use->reach == REACH_ALL ? UINT64_MAX : named_devices(use, n), stopped = 0;
 
 	for (unsigned i = 0; i < n; i++)
 		if (devices & submit_state.submission.arenas[i].device)
 			stopped += channel_wait(submit_state.submission.arenas[i].channel, use->named, use->n_named,
-						use->unknown, use->graph);
+						use->reach == REACH_ALL, use->graph);
 	return stopped;
 }
 
@@ -229,6 +182,14 @@ static void tell_wait(const struct submission *use, bool ended, uint64_t *since,
 	*stopped = 0;
 }
 
+/* What need only be mapped may be evicted while the submission waits for other memory. */
+static void count_waits(const struct submission *use, uint32_t by)
+{
+	for (unsigned i = 0; i < n_blocks(use); i++)
+		if (i >= use->n_held || !use->held[i].aside)
+			atomic_fetch_add(&block_at(use, i)->waits, by);
+}
+
 /*
  * The slow path, if a block is nonresident or migrating. `waits` of the blocks is raised (they may be fetched, but not
  * evicted) while the mover does what it can; then they are pinned. After the mover has answered, only unmapped blocks
@@ -239,34 +200,34 @@ static unsigned wait_and_pin(struct submission *use)
 	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
 	unsigned seen;
 
-	admit_unpin(use);
+	let_go(use);
 	list_once(use);
-	for (unsigned i = 0; i < n_marks(use); i++)
-		if (is_waited_for(use, i))
-			atomic_fetch_add(&mark_at(use, i)->waits, 1);
+	count_waits(use, 1);
 	completion_flush();
 	do {
+		let_go(use);
 		stopped += wait_for_it(use);
-		admit_pin(use);
-		seen = admit_look(use);
+		pin(use);
+		seen = look(use);
 		if (!submission_is_tracking())
 			seen &= ~SEEN_UNMAPPED;
 		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
-		if (seen & SEEN_UNMAPPED)
-			admit_unpin(use);
 	} while (seen & SEEN_UNMAPPED);
-	for (unsigned i = 0; i < n_marks(use); i++)
-		if (is_waited_for(use, i))
-			atomic_fetch_sub(&mark_at(use, i)->waits, 1);
+	count_waits(use, -1u);
 	return seen;
 }
 
+/*
+ * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the driver
+ * (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
+ */
 static void wait_if(struct submission *use, bool must, unsigned seen)
 {
 	if (__builtin_expect(must, 0))
 		seen = wait_and_pin(use);
-	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
-		admit_undiscard(use);
+	for (unsigned i = 0; __builtin_expect(seen & SEEN_DISCARDED, 0) && i < n_blocks(use); i++)
+		if (atomic_load_explicit(&block_at(use, i)->discarded, memory_order_relaxed))
+			atomic_store(&block_at(use, i)->discarded, 0);
 }
 
 /*
@@ -278,15 +239,17 @@ static void pin_named(struct submission *use)
 {
 	int saved = errno;
 
-	if ((!use->n_named && !use->unknown) || !atomic_load(&submit_state.submission.n_arenas))
+	if ((!use->n_named && use->reach != REACH_ALL) || !atomic_load(&submit_state.submission.n_arenas))
 		return;
-	use->n_all = use->unknown ? atomic_load(&submit_state.submission.n_arenas) : 0;
+	use->n_all = use->reach == REACH_ALL ? atomic_load(&submit_state.submission.n_arenas) : 0;
 	uint32_t state = atomic_load(&submission_state);
 	if (state & SUBMISSION_PINNING)
-		admit_pin(use);
-	unsigned seen = admit_look(use);
+		pin(use);
+	unsigned seen = look(use);
 	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
-	log_it(use, !must_wait && may_have_ticket(use, state));
+	/* One that waits pins its blocks afterwards. */
+	log_it(use, !must_wait && state & SUBMISSION_TICKETS && use->kept == KEPT_BY_GATE && use->reach != REACH_ALL &&
+			use->place && use->n_named <= INFLIGHT_TICKET_NAMES);
 	wait_if(use, must_wait, seen);
 	errno = saved;
 }
@@ -300,16 +263,18 @@ static void pin_named(struct submission *use)
 static bool is_late(const struct submission *use, uint32_t state)
 {
 	return state & SUBMISSION_TRACKING &&
-	       (!use->tracked || use->n_arenas != atomic_load(&submit_state.submission.n_arenas) ||
+	       (!(use->state & SUBMISSION_TRACKING) ||
+		use->n_arenas != atomic_load(&submit_state.submission.n_arenas) ||
 		(state & SUBMISSION_TICKETS && use->n_besides != atomic_load(&submit_state.submission.n_besides)));
 }
 
 static void pin_late(struct submission *use)
 {
-	admit_unpin(use);
+	let_go(use);
 	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
 	use->n_besides = atomic_load(&submit_state.submission.n_besides);
-	use->tracked = use->unknown = true;
+	use->state |= SUBMISSION_TRACKING;
+	use->reach = REACH_ALL;
 	pin_named(use);
 }
 
@@ -321,19 +286,27 @@ static void pin_late(struct submission *use)
  */
 static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 {
-	if (use->holds || !n_marks(use))
-		return false;
-	if (!use->has_ticket)
-		return stop || state & (SUBMISSION_PINNING | SUBMISSION_TICKETS);
-	return state & SUBMISSION_PINNING || (state & SUBMISSION_TICKETS && is_any_unmapped(use));
+	uint32_t unmapped = 0;
+
+	switch (use->kept) {
+	case KEPT_BY_GATE:
+		return n_blocks(use) && (stop || state & (SUBMISSION_PINNING | SUBMISSION_TICKETS));
+	case KEPT_BY_TICKET: /* its own blocks count: it does not reach all */
+		for (unsigned i = 0; state & SUBMISSION_TICKETS && i < use->n_held; i++)
+			unmapped |= atomic_load(&use->held[i].block->unmapped);
+		return state & SUBMISSION_PINNING || unmapped;
+	case KEPT_BY_PINS:
+		break;
+	}
+	return false;
 }
 
 static void pin_now(struct submission *use)
 {
 	int saved = errno;
 
-	admit_pin(use);
-	unsigned seen = admit_look(use);
+	pin(use);
+	unsigned seen = look(use);
 	wait_if(use, seen & SEEN_UNMAPPED, seen);
 	errno = saved;
 }
@@ -358,13 +331,13 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
  * Returns the devices (bits) whose heaps the submission may touch (completion.h). These are all if that is unknown,
  * and, in exact mode, for a graph, whose nodes may run on any device and follow pointers there.
  */
-static uint64_t admit_owners(const struct submission *use)
+static uint64_t owners_of(const struct submission *use)
 {
 	bool is_graph = submission_is_graph(use);
 	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	uint64_t devices = 0;
 
-	if (!use->unknown && (!is_graph || atomic_load(&submission_state) & SUBMISSION_TICKETS))
+	if (use->reach != REACH_ALL && (!is_graph || atomic_load(&submission_state) & SUBMISSION_TICKETS))
 		return named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
 		devices |= submit_state.submission.arenas[i].device;
@@ -373,18 +346,18 @@ static uint64_t admit_owners(const struct submission *use)
 
 /*
  * Returns the devices (bits) whose quiesce need not wait for this submission, nor it for them (struct
- * submission_stripe). None if there are tickets, because a quiesce then happens only by order (quiesce_orders.c).
+ * submission_stripe). None if there are tickets, because a quiesce then happens only by order (orders.c).
  */
-static uint64_t admit_apart(const struct submission *use, uint32_t state)
+static uint64_t apart_of(const struct submission *use, uint32_t state)
 {
 	int saved = errno;
 
-	if (!use || !peer_is_any() || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS ||
-	    use->n_launches > 1)
+	if (!use || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS || use->n_launches > 1 ||
+	    !peer_is_any())
 		return 0;
 	CUdevice device = completion_device(use->stream, use->per_thread);
 	errno = saved;
-	return device < 0 ? 0 : ~(admit_owners(use) | UINT64_C(1) << device);
+	return device < 0 ? 0 : ~(owners_of(use) | UINT64_C(1) << device);
 }
 
 /* ---- allocations that are backed on use ---- */
@@ -392,17 +365,6 @@ static uint64_t admit_apart(const struct submission *use, uint32_t state)
 void submission_on_take(const struct submission_takes *takes)
 {
 	atomic_store(&submit_state.submission.takes, takes);
-}
-
-/* A submission that ends before it is admitted; it counts in the trace, like one that the driver refuses. */
-static void drop(struct submission *use)
-{
-	if (use->traced)
-		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
-	if (use->graph)
-		submission_drop_graph(use);
-	use->busy = false;
-	use->refused = true;
 }
 
 CUresult submission_back_slowly(struct submission *use)
@@ -414,16 +376,21 @@ CUresult submission_back_slowly(struct submission *use)
 	CUresult result = CUDA_SUCCESS;
 	int saved = errno;
 
-	if (!takes || (!n && !use->unknown && !use->wants_all))
+	if (!takes || (!n && use->reach != REACH_ALL && !use->stores_any))
 		return CUDA_SUCCESS;
-	if (use->unknown || use->wants_all)
+	if (use->reach == REACH_ALL || use->stores_any)
 		result = takes->all(on_use_names_devices(use));
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
 		result = takes->named(use->wanted[i].address, use->wanted[i].bytes, whole);
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
 		submission_name_in_heaps(use, use->wanted[i].address, use->wanted[i].bytes);
-	if (result != CUDA_SUCCESS)
-		drop(use);
+	if (result != CUDA_SUCCESS) {
+		/* It counts in the trace, like one that the driver refuses. */
+		if (use->state & SUBMISSION_TRACE)
+			trace_submit_commit(use->function, (uint32_t)use->id, use->device);
+		submission_drop_graph(use);
+		use->phase = PHASE_REFUSED;
+	}
 	errno = saved;
 	return result;
 }
@@ -444,53 +411,77 @@ void submission_faulted(void)
 
 /* ---- admission ---- */
 
+/* What holds a submission back that already counts as inside the driver. */
+enum bar {
+	BAR_NONE,
+	BAR_LATE,  /* its names may be incomplete (is_late) */
+	BAR_LOOSE, /* it must pin its blocks (is_loose) */
+	BAR_GATE,
+};
+
+/* *ret_apart: as apart_of() says. */
+static enum bar bar_of(const struct submission *use, uint32_t state, uint64_t *ret_apart)
+{
+	bool late = use && is_late(use, state);
+
+	*ret_apart = apart_of(use, state);
+	bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
+		    atomic_load(&submit_state.gate.devices) & ~*ret_apart;
+	if (late)
+		return BAR_LATE;
+	return use && is_loose(use, state, stop) ? BAR_LOOSE : stop ? BAR_GATE : BAR_NONE;
+}
+
 struct submission_stripe *admit(struct submission *use)
 {
+	bool is_recorded = use && use->state & (SUBMISSION_TRACKING | SUBMISSION_TRACE);
+	uint64_t apart;
 	uint32_t state;
 
-	if (use && use->traced)
+	if (use && use->state & SUBMISSION_TRACE)
 		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
 	if (use)
 		pin_named(use);
 	for (;;) {
 		struct submission_stripe *stripe = enter_as(use, &state);
-		bool late = use && is_late(use, state);
-		uint64_t others = admit_apart(use, state);
-		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
-			    atomic_load(&submit_state.gate.devices) & ~others;
-		bool loose = use && is_loose(use, state, stop);
+		enum bar bar = bar_of(use, state, &apart);
 
-		if (__builtin_expect(!late && !stop && !loose, 1)) {
+		if (__builtin_expect(bar == BAR_NONE, 1)) {
 			if (use)
-				use->only_traced = !n_marks(use) && !(state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE));
-			if (others)
-				atomic_store(&stripe->apart, others);
-			if (use && (use->tracked || use->traced))
+				use->state = state;
+			if (apart)
+				atomic_store(&stripe->apart, apart);
+			if (is_recorded)
 				stats_add(STAT_submissions, 1);
 			return stripe;
 		}
 		submission_leave(stripe);
-		if (late)
+		switch (bar) {
+		case BAR_LATE:
 			pin_late(use);
-		else if (loose)
+			is_recorded = true;
+			break;
+		case BAR_LOOSE:
 			pin_now(use);
-		else
+			break;
+		default:
 			gate_wait();
+		}
 	}
 }
 
 /* Returns the number of the submission; of several launches, each of which has a number, the last. */
-static uint64_t admit_count(const struct submission *use, bool hurry)
+static uint64_t count(const struct submission *use, bool hurry)
 {
 	struct completion_what what = {use->function, (uint32_t)use->id};
-	uint64_t devices = admit_owners(use),
+	uint64_t devices = owners_of(use),
 		 number = completion_submitted(use->stream, use->per_thread, &what, devices, hurry);
 
 	for (unsigned i = 1; i < use->n_launches; i++) {
 		what.function = (uintptr_t)use->launches[i].function;
 		number = completion_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
 	}
-	if (!use->named_only || use->unknown)
+	if (use->reach != REACH_NAMED)
 		completion_is_wide(number);
 	return number;
 }
@@ -498,20 +489,21 @@ static uint64_t admit_count(const struct submission *use, bool hurry)
 void submission_close(struct submission *use, struct submission_stripe *stripe)
 {
 	if (use) {
-		const struct channel *channel = use->n_held  ? use->held[0].channel
-						: use->n_all ? submit_state.submission.arenas[0].channel
-							     : NULL;
+		unsigned arena = use->n_held ? use->held[0].arena : 0;
+		bool hurry = n_blocks(use) && channel_is_hungry(submit_state.submission.arenas[arena].channel);
+		/* Where nothing moves, what names nothing is only traced, and not counted (completion.h). */
+		bool counts = n_blocks(use) || use->state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE);
 		int saved = errno;
-		uint64_t number = use->only_traced ? 0 : admit_count(use, channel && channel_is_hungry(channel));
+		uint64_t number = counts ? count(use, hurry) : 0;
 
 		errno = saved;
-		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
-			block_state_submitted(mark_at(use, i), number);
-		if (use->has_ticket)
+		for (unsigned i = 0; use->kept == KEPT_BY_PINS && i < n_blocks(use); i++)
+			block_state_submitted(block_at(use, i), number);
+		if (use->kept == KEPT_BY_TICKET)
 			inflight_ticket_give_back(use->place, number);
 		if (__builtin_expect(use->graph != NULL, 0))
 			submission_drop_graph(use);
-		use->busy = false;
+		use->phase = PHASE_NONE;
 	}
 	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))
 		atomic_store(&stripe->apart, 0);

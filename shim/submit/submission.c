@@ -20,8 +20,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Initial size of the list of names; parameters of a kernel take at most 4 KiB (32 KiB on newer devices). */
-#define NAMED_LEAST 512
 /*
  * Limit of the list, more than any graph should need; beyond it, the submission counts as one that may touch anything.
  */
@@ -103,15 +101,6 @@ static bool may_be_missing(const struct submission *use, struct heap *heap, uint
 	return heap_on_use_missing(heap, false, &begin, &bytes);
 }
 
-static bool make_room_wanted(struct submission *use)
-{
-	int saved = errno;
-	bool room = ARRAY_ROOM(use->wanted, use->n_wanted, use->room_wanted, WANTED_MOST);
-
-	errno = saved;
-	return room;
-}
-
 /*
  * Also finds a pointer just beside an allocation: *address becomes the allocation's byte next to it, undefined if
  * false.
@@ -134,11 +123,13 @@ static void on_use_names_add(struct submission *use, CUdeviceptr address, size_t
 	if (!find_near(&address, bytes, &heap, &first) || (last && last->address == address && last->bytes == bytes) ||
 	    !may_be_missing(use, heap, first, address, bytes))
 		return;
+	int saved = errno;
 	/* What has no memory yet has no block that could be named, so the submission may touch anything. */
-	if (use->n_wanted == use->room_wanted && !make_room_wanted(use))
-		use->unknown = true;
+	if (!ARRAY_ROOM(use->wanted, use->n_wanted, use->room_wanted, WANTED_MOST))
+		use->reach = REACH_ALL;
 	else
 		use->wanted[use->n_wanted++] = (struct named){address, bytes};
+	errno = saved;
 }
 
 void submission_stores(struct submission *use, CUdeviceptr address)
@@ -148,7 +139,7 @@ void submission_stores(struct submission *use, CUdeviceptr address)
 	if (address)
 		on_use_names_add(use, address, 0);
 	else
-		use->wants_all = true;
+		use->stores_any = true;
 }
 
 /* Returns the devices whose heaps kernels on a stream may use: its own, and those of peers. */
@@ -172,7 +163,7 @@ static uint64_t devices_from(CUstream stream, bool per_thread)
  */
 uint64_t on_use_names_devices(const struct submission *use)
 {
-	if (use->wants_all || submission_is_graph(use) || submission_is_no_kernel(use->function) ||
+	if (use->stores_any || submission_is_graph(use) || submission_is_no_kernel(use->function) ||
 	    process_stage() != STAGE_RUNNING)
 		return UINT64_MAX;
 	uint64_t devices = devices_from(use->stream, use->per_thread);
@@ -189,19 +180,12 @@ static void submission_free(void *argument)
 
 	free(use->named);
 	free(use->held);
-	free(use->aside);
 	free(use->wanted);
-	use->wanted = NULL;
-	use->room_wanted = use->n_wanted = 0;
-	use->named = NULL;
-	use->held = use->aside = NULL;
-	use->room = use->n_named = use->n_held = use->n_aside = 0;
-	use->has_key = false;
 	/* If the thread was ended inside the driver, its ticket stays out for good, and so does its place. */
-	if (!use->busy) {
+	bool inside = use->phase == PHASE_OPEN;
+	if (!inside)
 		inflight_ticket_give_place(use->place);
-		use->place = NULL;
-	}
+	*use = (struct submission){.phase = use->phase, .place = inside ? use->place : NULL};
 }
 
 static void make_key(void)
@@ -224,66 +208,60 @@ static void free_at_end(struct submission *use)
  */
 static bool make_room(struct submission *use)
 {
-	unsigned room = use->room ? 2 * use->room : NAMED_LEAST;
+	uint32_t room = use->room; /* of `held`, which never has more than `named` */
 	int saved = errno;
+	bool more = ARRAY_ROOM(use->held, use->n_named, room, NAMED_MOST) &&
+		    ARRAY_ROOM(use->named, use->n_named, use->room, NAMED_MOST);
 
-	if (use->room >= NAMED_MOST)
-		return false;
-	struct named *named = realloc(use->named, room * sizeof(*named));
-	if (named)
-		use->named = named;
-	struct held *held = named ? realloc(use->held, room * sizeof(*held)) : NULL;
-	if (held)
-		use->held = held;
-	struct held *aside = held ? realloc(use->aside, room * sizeof(*aside)) : NULL;
-	if (aside) {
-		use->aside = aside;
-		use->room = room;
-	}
-	if (aside)
+	if (more)
 		free_at_end(use);
 	/* Without a key, the place would not be given back when the thread ends. */
 	if (use->has_key && !use->place)
 		use->place = inflight_ticket_take_place();
 	errno = saved;
-	return aside != NULL;
+	return more;
+}
+
+/* It may go on into memory that it does not name, or may be more than one call. */
+static void follow_pointers(struct submission *use)
+{
+	if (use->reach == REACH_NAMED)
+		use->reach = REACH_POINTERS;
 }
 
 struct submission *submission_open(uint64_t id)
 {
 	struct submission *use = &mine;
 
-	if (use->busy) /* what is submitted inside counts with it */
-		use->named_only = false;
-	if (enter_depth || use->busy)
+	if (use->phase == PHASE_OPEN) /* what is submitted inside counts with it */
+		follow_pointers(use);
+	if (enter_depth || use->phase == PHASE_OPEN)
 		return NULL;
 	/* A forked child has no mover: the gate would never open, and the locks are as they were at the fork. */
 	if (__builtin_expect(!*process_fork_page, 0)) {
 		process_cloned();
 		return NULL;
 	}
-	use->busy = true;
-	use->unknown = use->named_only = use->per_thread = use->only_traced = false;
+	use->phase = PHASE_OPEN;
+	use->reach = REACH_POINTERS;
+	use->kept = KEPT_BY_GATE;
 	use->stream = NULL;
+	use->per_thread = use->stores_any = false;
 	use->graph = NULL;
 	use->device = -1;
-	uint32_t state = atomic_load(&submission_state);
-	use->tracked = state & SUBMISSION_TRACKING;
-	use->holding = state & SUBMISSION_PINNING;
+	use->state = atomic_load(&submission_state);
 	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
 	use->n_besides = atomic_load(&submit_state.submission.n_besides);
-	use->holds = use->has_ticket = false;
-	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
+	if (use->state & SUBMISSION_TRACE && !trace_submit_begin())
+		use->state &= ~SUBMISSION_TRACE;
 	use->id = use->function = id;
-	use->n_launches = use->n_named = use->n_held = use->n_aside = use->n_all = 0;
-	use->n_wanted = 0;
-	use->wants_all = use->refused = false;
+	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_wanted = 0;
 	return use;
 }
 
 bool submission_was_refused(void)
 {
-	return mine.refused;
+	return mine.phase == PHASE_REFUSED;
 }
 
 void submission_stream(struct submission *use, CUstream stream, bool per_thread)
@@ -321,21 +299,22 @@ void submission_drop_graph(struct submission *use)
 
 void submission_named_only(struct submission *use)
 {
-	use->named_only = true;
+	if (use->reach == REACH_POINTERS)
+		use->reach = REACH_NAMED;
 }
 
 void submission_unknown(struct submission *use)
 {
-	use->unknown = true;
+	use->reach = REACH_ALL;
 }
 
-/* Returns whether the block is among the last of these. */
-static bool is_listed(const struct held *list, unsigned n, const struct block_state *mark)
+/* Returns whether the block is among the latest ones: aside, or to be waited for. */
+static bool is_listed(const struct submission *use, const struct block_state *block, bool aside)
 {
-	unsigned first = n > SUBMISSION_FEW ? n - SUBMISSION_FEW : 0;
+	unsigned first = use->n_held > SUBMISSION_FEW ? use->n_held - SUBMISSION_FEW : 0;
 
-	for (unsigned i = n; i > first; i--)
-		if (list[i - 1].mark == mark)
+	for (unsigned i = use->n_held; i > first; i--)
+		if (use->held[i - 1].block == block && (aside || !use->held[i - 1].aside))
 			return true;
 	return false;
 }
@@ -403,15 +382,16 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 static inline __attribute__((always_inline)) void name_block(struct submission *use, const struct submission_arena *in,
 							     uint32_t unit, CUdeviceptr address, size_t bytes)
 {
-	struct block_state *mark = &in->arena->marks[unit];
+	struct block_state *block = &in->arena->marks[unit];
+	bool aside = bytes == NAMED_ASIDE;
 
 	if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
-		use->unknown = true;
+		use->reach = REACH_ALL;
 		return;
 	}
 	use->named[use->n_named++] = (struct named){address, bytes};
-	if (!use->holding || !is_listed(use->held, use->n_held, mark))
-		use->held[use->n_held++] = (struct held){in->channel, mark};
+	if (!(use->state & SUBMISSION_PINNING) || !is_listed(use, block, aside))
+		use->held[use->n_held++] = (struct held){block, (uint32_t)(in - submit_state.submission.arenas), aside};
 }
 
 /* ---- memory that the program has placed itself, in `fast`: a pointer may mean several blocks ---- */
@@ -437,28 +417,6 @@ static bool is_beyond(const struct submission *use, const struct arena *arena, C
 	return atomic_load(&arena->states[space].n_bounded) != 0;
 }
 
-/* Names one byte of a block, unless that is done; aside, or to be waited for. */
-static void name_whole(struct submission *use, const struct submission_arena *in, uint32_t unit, CUdeviceptr address,
-		       bool aside)
-{
-	struct block_state *mark = &in->arena->marks[unit];
-
-	if (is_listed(use->held, use->n_held, mark))
-		return;
-	if (!aside) {
-		name_block(use, in, unit, address, 1);
-		return;
-	}
-	if (is_listed(use->aside, use->n_aside, mark))
-		return;
-	if (use->n_named == use->room && !make_room(use)) {
-		use->unknown = true;
-		return;
-	}
-	use->named[use->n_named++] = (struct named){address, NAMED_ASIDE};
-	use->aside[use->n_aside++] = (struct held){in->channel, mark};
-}
-
 /* Names each block that the range touches. */
 static void name_range(struct submission *use, const struct submission_arena *in, CUdeviceptr begin, uint64_t length,
 		       bool aside)
@@ -475,7 +433,8 @@ static void name_range(struct submission *use, const struct submission_arena *in
 			uint32_t past =
 			    word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
 
-			name_whole(use, in, word - 1, arena_address(arena, unit), aside);
+			if (!is_listed(use, &arena->marks[word - 1], aside))
+				name_block(use, in, word - 1, arena_address(arena, unit), aside ? NAMED_ASIDE : 1);
 			if (past > next)
 				next = past;
 		}
@@ -510,7 +469,7 @@ static void name_extent(struct submission *use, const struct submission_arena *i
 	    !atomic_load_explicit(&in->arena->states[word - 1].space_units, memory_order_relaxed))
 		return;
 	if (is_beyond(use, in->arena, address, word - 1)) {
-		use->unknown = true;
+		use->reach = REACH_ALL;
 		return;
 	}
 	arena_extent(in->arena, address, &begin, &length);
@@ -553,7 +512,7 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 		uint32_t word = arena_look(in->arena, address);
 		CUdeviceptr at = address;
 		if (__builtin_expect(!word, 0)) {
-			use->named_only = false; /* it may go on into a block behind */
+			follow_pointers(use); /* it may go on into a block behind */
 			at = bytes ? 0 : nearest(in->arena, address);
 			word = at ? arena_look(in->arena, at) : 0;
 		}
@@ -569,7 +528,7 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	uint32_t state = atomic_load_explicit(&submission_state, memory_order_relaxed);
 
-	if (use->traced)
+	if (use->state & SUBMISSION_TRACE)
 		name_traced(use, address, bytes);
 	if (__builtin_expect(state & SUBMISSION_ON_USE, 0)) {
 		on_use_names_add(use, address, bytes);

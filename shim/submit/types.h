@@ -21,53 +21,63 @@
 
 /* ---- struct submission ---- */
 
-/*
- * Shared by submission.c, which collects what it names, and admit.c, which admits it.
- */
-
-/* Pointers to managed memory that one launch prefetches; the rest is left to the driver. */
 /* Repeated blocks are found by a linear search among up to this many; beyond, the list is sorted. */
 #define SUBMISSION_FEW 24
 
+/* A block that a submission names. */
 struct held {
-	struct channel *channel;
-	struct block_state *mark;
+	struct block_state *block;
+	uint32_t arena; /* whose it is (struct submission_arena) */
+	bool aside;     /* it is not waited for while it is mapped (NAMED_ASIDE) */
 };
 
 /*
- * Per-thread and statically allocated, so it needs no memory to exist. If the list of names cannot grow, `unknown` is
- * set. Only its thread uses it.
+ * What one thread submits now. Four questions make its way: what it may reach, how its blocks are kept, whether it is
+ * recorded (`state`), and whether it must wait (admit.c).
+ *
+ * Per-thread and statically allocated, so it needs no memory to exist. If the list of names cannot grow, it may reach
+ * anything. Only its thread uses it.
  */
 struct submission {
-	/* busy: between open and close; unknown: it may touch anything; has_key: the thread's end frees the lists */
-	bool busy, unknown, per_thread, has_key;
-	bool named_only; /* it clears memory (submission_named_only), unless it is unknown */
-	bool tracked;    /* tracking was on before anything was named */
-	bool traced;     /* until it is admitted, its names go into a record of the trace */
-	bool holding;    /* it will pin its blocks, so each is listed once, as far as that is cheap */
-	bool holds;      /* it pins its blocks */
-	bool has_ticket;
-	bool only_traced; /* it is not counted, as nothing moves (completion.h) */
-	bool refused;     /* the latest one ended in submission_back() */
-	int device;       /* device of the first heap address that it named, for the trace; -1: none */
+	enum {
+		PHASE_NONE,
+		PHASE_OPEN,    /* between open and close */
+		PHASE_REFUSED, /* the latest one ended in submission_back() */
+	} phase;
+	enum {
+		REACH_NAMED,    /* what it names, and no other work learns an address from it (submission_named_only) */
+		REACH_POINTERS, /* also what pointers in that lead to */
+		REACH_ALL,      /* anything (submission_unknown) */
+	} reach;
+	enum {
+		KEPT_BY_GATE, /* nothing is unmapped while it is inside the driver; or it is not admitted yet */
+		KEPT_BY_TICKET,
+		KEPT_BY_PINS,
+	} kept;
+	/*
+	 * submission_state when it was opened, and then when it was admitted. In between, with TRACE, its names go into a
+	 * record of the trace; with PINNING each block is listed once, as far as that is cheap.
+	 */
+	uint32_t state;
+	bool per_thread;
+	bool stores_any; /* it stores pointers that are not listed */
+	bool has_key;    /* the thread's end frees the lists */
+	int device;      /* device of the first heap address that it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
 	unsigned n_launches;
-	struct graph_names
-	    *graph; /* names of the graph that it launches; NULL: it launches none, or one that is unknown */
-	struct inflight_ticket_place *place;     /* the thread's place for tickets; NULL: none */
-	unsigned n_named, n_held, n_aside, room; /* room: of each list */
-	/* names in allocations that are backed on use, where some of what they may mean has no memory */
-	struct named *wanted;
-	unsigned n_wanted, room_wanted;
-	bool wants_all;     /* it stores pointers that are not listed */
-	unsigned n_all;     /* the `everything` of the first n_all arenas is pinned, too */
-	unsigned n_arenas;  /* number of arenas before anything was named */
-	unsigned n_besides; /* submit_state.submission.n_besides before anything was named */
+	unsigned n_all;            /* the `everything` of the first n_all arenas is pinned, too */
+	unsigned n_arenas;         /* number of arenas before anything was named */
+	unsigned n_besides;        /* submit_state.submission.n_besides before anything was named */
+	struct graph_names *graph; /* of the graph that it launches; NULL: it launches none, or an unknown one */
+	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
+	uint32_t n_named, n_held, room;      /* room: of `named`, and at least so much of `held` */
 	struct named *named;
-	struct held *held;  /* blocks of the names; pinned if `holds` */
-	struct held *aside; /* the same, of blocks that are not waited for while they are mapped (NAMED_ASIDE) */
+	struct held *held; /* blocks of the names; pinned if KEPT_BY_PINS */
+	/* names in allocations that are backed on use, where some of what they may mean has no memory */
+	uint32_t n_wanted, room_wanted;
+	struct named *wanted;
 };
 
 /* Drops the names of the graph. To be called when the submission ends. */
@@ -76,11 +86,9 @@ void submission_drop_graph(struct submission *use);
 /* The part of submission_name() that is about memory in heaps. */
 void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
 
-/* ---- names in allocations that are backed on use (submission.c) ---- */
-
 /*
- * Returns the devices (bits) of whose allocations a submission that may touch anything may touch some. Locking: as
- * completion_device().
+ * Returns the devices (bits) of whose allocations that are backed on use a submission that may touch anything may touch
+ * some. Locking: as completion_device().
  */
 uint64_t on_use_names_devices(const struct submission *use);
 

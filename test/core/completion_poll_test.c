@@ -6,7 +6,7 @@
 
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/types.h"
 #include "shim/submit/operands.h"
 
@@ -258,7 +258,7 @@ static void *open_a_capture(void *argument)
 		sched_yield();
 	capture_opening();
 	CHECK(cuStreamBeginCapture_v2(capture.stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-	capture_opened(capture.stream, false, true);
+	capture_opened(capture.stream, false, context_of_stream(capture.stream, false), true);
 	atomic_store(&capture.begun, true);
 	while (!atomic_load(&capture.end))
 		sched_yield();
@@ -310,7 +310,7 @@ static CUresult CUDAAPI record_into_a_capture(CUevent event, CUstream stream)
 
 	capture_opening();
 	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-	capture_opened(stream, false, true);
+	capture_opened(stream, false, context_of_stream(stream, false), true);
 	CUresult result = own_record(event, stream);
 	if (atomic_load(&capture.end)) {
 		CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS && cuGraphDestroy(graph) == CUDA_SUCCESS);

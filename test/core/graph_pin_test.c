@@ -4,7 +4,7 @@
  */
 #include "test/core/core.h"
 
-#include "shim/serve/graph_pin.h"
+#include "shim/serve/named.h"
 
 enum { N = 20 };
 

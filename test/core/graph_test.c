@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/pointer_arrays.h"
 

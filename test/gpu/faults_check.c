@@ -15,9 +15,9 @@
  *
  * Exit status: 0 equal, 1 not, or a call failed, 77 no GPU, no CUPTI, or no managed memory that both sides may use.
  */
-#include "shim/lifecycle/lifecycle.h"
 #include "shim/faults/faults.h"
-#include "shim/serve/typed_alloc.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/serve/serve.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

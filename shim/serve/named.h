@@ -1,5 +1,8 @@
 /*
- * graph_pin.h: pins heap memory that nodes of graphs name, so that it is mapped while the driver looks at it.
+ * named.h: what the driver needs of heap memory that a call names: that there is memory (place: on-use), that it is
+ * mapped while nodes of graphs are made or changed, and that what copies of graphs name lies on the device.
+ *
+ * ---- graphs ----
  *
  * The driver refuses (INVALID_VALUE) a copy or a set whose memory is not mapped, when a node is added or changed, and
  * sets again when an instance is made. Heap memory is not mapped for a moment while it migrates, or after it was
@@ -18,10 +21,11 @@
  * May wait for memory that migrates, a second at most; and for memory that is fetched, until one attempt has failed.
  * Locking: the caller must hold no lock.
  */
-#ifndef SPILLWAY_GRAPH_PIN_H
-#define SPILLWAY_GRAPH_PIN_H
+#ifndef SPILLWAY_NAMED_H
+#define SPILLWAY_NAMED_H
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/serve/backend.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -78,5 +82,30 @@ void graph_refused(void);
 		(result) = (call);                                                                                     \
 		GRAPH_PINNED_AGAIN(result, kind, named, call);                                                         \
 	} while (0)
+
+/* ---- place: on-use ---- */
+
+/*
+ * Allocations with place: on-use. They get address space at once, and memory when a submission names a part
+ * of them (submission_back). How far a name reaches is known of copies and sets; a pointer that a kernel gets may mean
+ * all of the allocation. What a graph or a stream capture names is taken as a whole.
+ */
+
+/* Smaller allocations are served as with place: auto: each part takes a unit of the heap at least. */
+#define ON_USE_LEAST (2 * HEAP_UNIT)
+
+struct submission_takes;
+
+/* For submission_on_take(). Locking of its functions: as an allocation; the caller must hold nothing. */
+extern const struct submission_takes on_use_takes;
+/* Takes memory for what a name means (struct submission_takes). Locking: the same. */
+CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole);
+/*
+ * The same for the whole allocation that has the address, if there is one, from within a call that is served; for what
+ * keeps the address without a submission that names it.
+ */
+CUresult on_use_take_whole(CUdeviceptr address);
+/* As on_use_take_whole(), for a range that begins in an allocation. */
+CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes);
 
 #endif
