@@ -251,9 +251,8 @@ uint32_t gpu_turn_next(const struct gpu_turn_view *view)
 		return first;
 	uint64_t ran = beyond(view->now, view->since), quantum = gpu_turn_quantum(view, holder);
 	uint64_t cost = cost_of_switch(view), least = smaller(quantum, GPU_TURN_QUANTUM_LEAST);
-	if (is_overdue(view, first) && ran >= least && ran >= smaller(FIRST_AFTER * cost, quantum))
-		return first;
-	if (is_short(view, first) && ran >= smaller(FIRST_AFTER * cost, quantum))
+	if (ran >= smaller(FIRST_AFTER * cost, quantum) &&
+	    ((is_overdue(view, first) && ran >= least) || is_short(view, first)))
 		return first;
 	/* Its own time counts now; the others have had theirs. */
 	return ran >= quantum && view->members[first].claim.served <= claim->served ? first : holder;

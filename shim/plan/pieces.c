@@ -199,8 +199,9 @@ void pieces_sort(struct pieces *pieces)
 
 /* ---- the parked ---- */
 
-static void pieces_park_one(struct pieces *pieces, struct piece *piece, uint32_t id)
+void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
+	pieces_leave(pieces, piece, id);
 	piece->parked = true;
 	piece->prev = pieces->newest;
 	piece->next = PIECES_NONE;
@@ -238,13 +239,7 @@ void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	pieces_leave(pieces, piece, id);
 	if (!heap_add(pieces, id))
-		pieces_park_one(pieces, piece, id); /* pieces_unpark() finds it there later */
-}
-
-void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
-{
-	pieces_leave(pieces, piece, id);
-	pieces_park_one(pieces, piece, id);
+		pieces_park(pieces, piece, id); /* pieces_unpark() finds it there later */
 }
 
 bool pieces_is_busy(const struct pieces *pieces, uint32_t id, plan_busy_function *busy, void *argument)
@@ -345,14 +340,6 @@ static void walk_due(struct forecast_walk *walk, uint64_t position)
 	}
 }
 
-static void walk_transition(struct forecast_walk *walk, const struct transition *transition)
-{
-	struct piece *piece = pieces_find(walk->pieces, transition->piece);
-
-	if (piece && piece->place != PLAN_GONE)
-		walk_set(walk, piece, !transition->dead);
-}
-
 /* Returns the number of the first transition after `at`; forecast->n: none, or the earliest of them were forgotten. */
 static uint64_t first_after(const struct forecast *forecast, uint64_t at)
 {
@@ -386,17 +373,24 @@ static void walk_transitions(struct forecast_walk *walk, uint64_t position)
 	for (; walk->next < walk->n; walk->next++) {
 		const struct transition *transition = &walk->transitions[walk->next & walk->mask];
 
+		struct piece *piece = pieces_find(walk->pieces, transition->piece);
+
 		if (transition->position > position)
 			return;
-		walk_transition(walk, transition);
+		if (piece && piece->place != PLAN_GONE)
+			walk_set(walk, piece, !transition->dead);
 	}
 }
 
-static void forecast_walk(struct forecast_walk *walk)
+/* Makes the forecast of what follows `at` up to `until`. */
+static void forecast_walk(struct forecast_walk *walk, uint64_t at, uint64_t until)
 {
 	struct forecast *forecast = walk->forecast;
 	unsigned step = 0;
 
+	forecast->from = at;
+	forecast->until = until;
+	forecast->round++;
 	forecast->most[0] = walk->needed;
 	for (uint64_t position = forecast->from + 1; position <= forecast->until; position++) {
 		for (; step < step_of(forecast, position); step++)
@@ -410,14 +404,6 @@ static void forecast_walk(struct forecast_walk *walk)
 		forecast->most[step + 1] = walk->needed;
 }
 
-/* Begins a forecast of what follows `at` up to `until`. */
-static void forecast_begin(struct forecast *forecast, uint64_t at, uint64_t until)
-{
-	forecast->from = at;
-	forecast->until = until;
-	forecast->round++;
-}
-
 void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t needed)
 {
 	uint64_t next = first_after(forecast, at);
@@ -425,9 +411,9 @@ void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint6
 	forecast_drop(forecast);
 	if (next == forecast->n || at >= pieces->now)
 		return;
-	forecast_begin(forecast, at, pieces->now);
 	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, forecast->ring, next, forecast->n,
-					      FORECAST_MOST - 1});
+					      FORECAST_MOST - 1},
+		      at, pieces->now);
 }
 
 void forecast_make_from(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t until,
@@ -440,8 +426,8 @@ void forecast_make_from(struct forecast *forecast, const struct pieces *pieces, 
 		return;
 	while (next < n && transitions[next].position <= at)
 		next++;
-	forecast_begin(forecast, at, until);
-	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, transitions, next, n, UINT64_MAX});
+	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, transitions, next, n, UINT64_MAX}, at,
+		      until);
 }
 
 /* ---- queries ---- */

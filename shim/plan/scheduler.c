@@ -719,28 +719,23 @@ bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
 	return true;
 }
 
-/* Returns whether an exchange is worth it for one of the first wishes. It may be for a small piece only. */
-static bool any_exchange_pays(const struct scheduler *scheduler)
+bool scheduler_gap_pays(struct scheduler *scheduler)
 {
 	const struct wishes *wishes = &scheduler->wishes;
+	const struct wish *first = &wishes->at[0];
+	uint32_t victim;
 
+	if (!wishes->n)
+		return false;
+	if (scheduler_look(scheduler).free >= units_of(scheduler, first->piece) * PLAN_UNIT ||
+	    plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
+		PLAN_FOUND)
+		return true;
+	/* An exchange may be worth it for a small piece only. */
 	for (unsigned i = 0; i < wishes->n && i < EXCHANGE_LOOKS && wishes->at[i].named; i++)
 		if (is_exchange_worth(scheduler, &scheduler->named, wishes->at[i].named - 1))
 			return true;
 	return false;
-}
-
-bool scheduler_gap_pays(struct scheduler *scheduler)
-{
-	const struct wish *first = &scheduler->wishes.at[0];
-	uint32_t victim;
-
-	if (!scheduler->wishes.n)
-		return false;
-	return scheduler_look(scheduler).free >= units_of(scheduler, first->piece) * PLAN_UNIT ||
-	       plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
-		   PLAN_FOUND ||
-	       any_exchange_pays(scheduler);
 }
 
 void scheduler_gap_round(struct scheduler *scheduler)

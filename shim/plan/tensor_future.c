@@ -241,17 +241,9 @@ static uint64_t tensor_match_begin(const struct tensor_match *match, const struc
 /* Returns the index of the first block that ends after this byte. */
 static uint32_t block_from(const struct tensor_future *future, uint64_t at)
 {
-	uint32_t low = 0, high = future->n_blocks;
+	uint32_t past = ranges_after(future->block, future->n_blocks, sizeof(*future->block), at);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (future->block[middle].end > at)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
+	return past && future->block[past - 1].end > at ? past - 1 : past;
 }
 
 /* Puts n blocks in the place of those with the numbers first to past - 1. Returns false if there is no room. */
@@ -486,7 +478,7 @@ static bool free_the_rest(struct tensor_future *future)
 {
 	const struct tensor *next = future->log.alive, *past = next + future->log.n_alive;
 
-	best_fit_clear(&future->fit);
+	future->fit.n = 0;
 	for (uint32_t i = 0; i < future->n_blocks; i++) {
 		const struct live_range *block = &future->block[i];
 		uint64_t at = block->begin;

@@ -7,6 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint32_t ranges_after(const void *ranges, uint32_t n, size_t size, uint64_t address)
+{
+	uint32_t low = 0, high = n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		uint64_t begin;
+
+		memcpy(&begin, (const char *)ranges + middle * size, sizeof(begin));
+		if (begin > address)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
 /* ---- tensors by address ---- */
 
 #define FIRST_SLOTS 1024u
@@ -117,17 +134,9 @@ static bool log_ready(struct tensor_log *log)
 /* Returns the index of the first tensor that ends after this byte. */
 static uint32_t alive_from(const struct tensor_log *log, uint64_t address)
 {
-	uint32_t low = 0, high = log->n_alive;
+	uint32_t past = ranges_after(log->alive, log->n_alive, sizeof(*log->alive), address);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (log->alive[middle].begin + log->alive[middle].bytes > address)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
+	return past && log->alive[past - 1].begin + log->alive[past - 1].bytes > address ? past - 1 : past;
 }
 
 const struct tensor *tensor_log_at(const struct tensor_log *log, uint64_t address)
@@ -248,27 +257,6 @@ void best_fit_fini(struct best_fit *fit)
 	*fit = (struct best_fit){0};
 }
 
-void best_fit_clear(struct best_fit *fit)
-{
-	fit->n = 0;
-}
-
-/* Returns the index of the first range that begins after this byte. */
-static uint32_t first_after(const struct best_fit *fit, uint64_t at)
-{
-	uint32_t low = 0, high = fit->n;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (fit->range[middle].begin > at)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
-}
-
 static void best_fit_remove(struct best_fit *fit, uint32_t index)
 {
 	fit->n--;
@@ -277,7 +265,7 @@ static void best_fit_remove(struct best_fit *fit, uint32_t index)
 
 bool best_fit_give(struct best_fit *fit, uint64_t begin, uint64_t end, uint32_t block)
 {
-	uint32_t index = first_after(fit, begin);
+	uint32_t index = ranges_after(fit->range, fit->n, sizeof(*fit->range), begin);
 	struct best_fit_range *before = index ? &fit->range[index - 1] : NULL;
 	struct best_fit_range *after = index < fit->n ? &fit->range[index] : NULL;
 	bool joins_after = after && after->block == block && after->begin == end;

@@ -6,7 +6,14 @@
 #define SPILLWAY_TENSORS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/*
+ * Returns the index of the first of n ranges that begins after this address. They must be in order; each has `size`
+ * bytes, of which the first are where it begins, a uint64_t.
+ */
+uint32_t ranges_after(const void *ranges, uint32_t n, size_t size, uint64_t address);
 
 /* ---- tensors by address ---- */
 
@@ -153,8 +160,6 @@ struct best_fit {
 };
 
 void best_fit_fini(struct best_fit *fit);
-/* Nothing is free any more. */
-void best_fit_clear(struct best_fit *fit);
 /* Frees a range, none of which is free. Returns false if there is no memory, or if there would be too many ranges. */
 bool best_fit_give(struct best_fit *fit, uint64_t begin, uint64_t end, uint32_t block);
 /* Takes `bytes` or, where no more than BEST_FIT_SPLIT is left, all of a range. Returns false if no range suffices. */
