@@ -47,8 +47,9 @@ static inline uint64_t budget_smaller(uint64_t a, uint64_t b)
  */
 struct budget {
 	_Atomic uint64_t limit, used;
-	_Atomic uint64_t peak; /* only grows; no order */
-	_Atomic bool shared;   /* set before the first take */
+	_Atomic uint64_t peak;     /* only grows; no order */
+	_Atomic uint64_t refusals; /* takes for which the total of the user's processes had no room; no order */
+	_Atomic bool shared;       /* set before the first take */
 };
 
 /*

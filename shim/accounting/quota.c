@@ -376,7 +376,6 @@ static void quota_refuse(uint64_t bytes)
 		if (is_part(&view, bytes) && mine_now().wanted_until < clock_now())
 			quota_want(view.mine + bytes);
 	}
-	atomic_fetch_add(&quota_state.refusals, 1);
 	stats_add(STAT_share_refused, 1);
 }
 
@@ -494,11 +493,6 @@ uint64_t quota_enough(uint64_t bytes)
 	uint64_t gone = view.used, part = view.ranks * (view.mine + bytes);
 	/* It fits with all that others want, or is our part of it. */
 	return gone + bytes + (part > gone + bytes ? budget_smaller(view.wanted, part - gone - bytes) : 0);
-}
-
-uint64_t quota_refusals(void)
-{
-	return atomic_load_explicit(&quota_state.refusals, memory_order_relaxed);
 }
 
 /* ---- the spare ---- */

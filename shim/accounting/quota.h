@@ -103,8 +103,6 @@ uint64_t quota_left(void);
  * lately been refused; 0 if they would be given now, or nothing is shared.
  */
 uint64_t quota_enough(uint64_t bytes);
-/* Returns how often a take has been refused. */
-uint64_t quota_refusals(void);
 
 /*
  * Bytes of what was taken became free and are kept for the next use (add); or they are used again, or given back
@@ -143,7 +141,6 @@ struct quota_state {
 	_Atomic int state;
 	/* Set once, before state. `total` and `limit` in it: guarded by `taking` from then on. */
 	struct quota_terms terms;
-	_Atomic uint64_t refusals; /* only grows; any thread */
 	/* QUOTA_TAKE. Held while joining, and for one take at a time. Taken by threads that take host memory. */
 	struct lock taking;
 	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */

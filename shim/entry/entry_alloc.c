@@ -12,7 +12,7 @@
 #include "shim/serve/account.h"
 #include "shim/serve/async.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 
@@ -71,7 +71,7 @@ HOOK_INLINE CUresult serve_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize,
 
 /* ---- allocations that the driver serves and the library counts ---- */
 
-/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
+/* If the driver has no memory left, the heap makes room, and the call is made again (make_room.h). */
 #define DRIVER_MAKES(name, params, args, kind, wanted, key, bytes)                                                     \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \

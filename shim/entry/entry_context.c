@@ -8,7 +8,7 @@
 #include "shim/entry/entry.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"

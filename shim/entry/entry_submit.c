@@ -9,7 +9,7 @@
 #include "shim/entry/entry.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
@@ -58,12 +58,12 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 	static __attribute__((noinline, cold)) CUresult again_##name params                                            \
 	{                                                                                                              \
 		CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                            \
-		struct oom_retry room = {0};                                                                                \
+		struct room room = {0};                                                                                \
                                                                                                                        \
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && !submission_was_refused() &&                              \
-		       oom_retry_make_outside(&room, -1))                                                              \
+		       make_room_outside(&room, -1))                                                              \
 			result = track_##name args;                                                                    \
-		oom_retry_end(&room, result);                                                                               \
+		make_room_end(&room, result);                                                                               \
 		return result;                                                                                         \
 	}                                                                                                              \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
