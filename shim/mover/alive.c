@@ -317,7 +317,7 @@ static bool may_be_more(struct engine *engine, uint64_t begin, uint64_t end)
 
 bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 {
-	uint64_t begin = piece * HEAP_UNIT, end = begin + engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+	uint64_t begin = piece * HEAP_UNIT, end = begin + piece_bytes(engine, piece);
 
 	if (piece_is_discarded(engine, block_unit, piece))
 		return true;

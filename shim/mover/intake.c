@@ -164,15 +164,6 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 	return pieces->n;
 }
 
-/*
- * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and stamps them. Returns their
- * number.
- */
-static unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n)
-{
-	return pieces_of(engine, named, n, false);
-}
-
 /* ---- how much a graph uses each piece ---- */
 
 /*
@@ -212,22 +203,16 @@ static void weigh_name(struct engine *engine, const struct named *named, uint32_
 	}
 }
 
+/* The pieces and the uses lie behind the keys. */
 static bool weighed_fits(struct weighed *weighed, unsigned n)
 {
 	if (n <= weighed->room)
 		return true;
-	uint64_t *keys = realloc(weighed->keys, n * sizeof(*keys));
-	if (keys)
-		weighed->keys = keys;
-	uint32_t *pieces = realloc(weighed->pieces, n * sizeof(*pieces));
-	if (pieces)
-		weighed->pieces = pieces;
-	uint32_t *uses = realloc(weighed->uses, n * sizeof(*uses));
-	if (uses)
-		weighed->uses = uses;
-	if (!keys || !pieces || !uses)
+	uint64_t *keys = realloc(weighed->keys, n * (sizeof(*keys) + 2 * sizeof(uint32_t)));
+	if (!keys)
 		return false;
-	weighed->room = n;
+	*weighed = (struct weighed){.keys = keys, .pieces = (uint32_t *)(keys + n), .room = n};
+	weighed->uses = weighed->pieces + n;
 	return true;
 }
 
@@ -245,7 +230,7 @@ static void weighed_sort(struct engine *engine, struct weighed *weighed)
 
 	for (unsigned i = 0; i < list->n; i++) {
 		uint32_t piece = list->at[i];
-		uint64_t bytes = engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+		uint64_t bytes = piece_bytes(engine, piece);
 		uint64_t uses = engine->by_piece.touched[piece] / (bytes / SCHEDULER_USE);
 
 		/* Among equals, low addresses first. */
@@ -279,7 +264,7 @@ static bool intake_weigh(struct engine *engine, const struct waiter *waiter)
 
 	if (weighed_is_of(engine, waiter))
 		return true;
-	weighed->waiter = NULL;
+	weighed->waiter = NULL; /* until all of it is computed */
 	if (!weighed_fits(weighed, engine->intake.pieces.n))
 		return false;
 	for (unsigned i = 0; i < engine->intake.pieces.n; i++)
@@ -305,7 +290,7 @@ static bool intake_weigh(struct engine *engine, const struct waiter *waiter)
 void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named)
 {
 	const struct weighed *weighed = &engine->intake.weighed;
-	unsigned n = intake_pieces(engine, waiter->named, waiter->n);
+	unsigned n = pieces_of(engine, waiter->named, waiter->n, false);
 
 	*ret_named = (struct scheduler_named){.pieces = engine->intake.pieces.at, .n = n};
 	if (waiter->graph && !waiter->unknown && atomic_load(&engine->channel.n_waiters) == 1 &&
@@ -374,9 +359,7 @@ static void look_for_step(struct engine *engine)
 {
 	uint64_t now = plan_now(engine->plan), period = plan_period(engine->plan);
 
-	if (!period)
-		return;
-	if (engine->intake.step_began && now - period < engine->intake.step_began)
+	if (!period || (engine->intake.step_began && now - period < engine->intake.step_began))
 		return;
 	if (engine->intake.step_began)
 		trace_event(step, (uint64_t)engine->device->ordinal, now - engine->intake.step_began);

@@ -72,7 +72,7 @@ static void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
  */
 static void fill_on_device(struct engine *engine, struct migration *transit)
 {
-	if (atomic_load(&engine->channel.dead) || !link_open(engine))
+	if (engine_is_dead(engine) || !link_open(engine))
 		return;
 	enum sw_status status = migration_turn(engine->heap, false, transit);
 	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
@@ -185,23 +185,18 @@ void deferred_map_give_up_early(struct engine *engine)
 
 bool migrate_any(const struct engine *engine)
 {
-	return engine->moves.out.n || engine->moves.in.n || engine->rests.n;
+	return migrate_in_flight(engine) || engine->rests.n;
 }
 
 /* ---- source and destination ---- */
 
-/* A block that the program wants on the host goes there rather than to a peer. */
-static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
-{
-	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
-
-	return block && piece_wants_host(engine, block);
-}
-
 /* Makes a spare for the piece. Host memory that the heaps of other devices keep free counts as available, too. */
 static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
 {
-	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
+	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
+
+	/* A block that the program wants on the host goes there rather than to a peer. */
+	if (block && piece_wants_host(engine, block) && heap_make_host_spare(engine->heap, units) == SW_OK)
 		return true;
 	if (heap_make_spare(engine->heap, to, units) == SW_OK)
 		return true;
@@ -257,25 +252,21 @@ static void map_again(struct engine *engine, struct move *move, bool new)
 		move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
 }
 
-/* Maps the old memory again, unless it stayed mapped. */
-static void map_old(struct engine *engine, struct move *move)
-{
-	map_again(engine, move, false);
-}
-
 /* Ends a move without effect: the piece stays where it was. */
 static enum migrate_answer migrate_undo(struct engine *engine, struct move *move)
 {
-	map_old(engine, move);
+	map_again(engine, move, false);
 	piece_arrived(engine, &move->transit, old_place(move), move->is_raised);
 	return MIGRATE_FAILED;
 }
 
 /* ---- beginning ---- */
 
-/* A deferred map stays in the list, unmapped. */
-static enum migrate_answer undo_turn(struct engine *engine, struct deferred_map *rest, struct move *move)
+/* The same for a move that has just begun. A deferred map (NULL: it was none) stays in the list, unmapped. */
+static enum migrate_answer undo_begin(struct engine *engine, struct deferred_map *rest, struct move *move)
 {
+	if (!rest)
+		return migrate_undo(engine, move);
 	heap_give_spare(engine->heap, &move->transit);
 	rest->transit = move->transit;
 	return MIGRATE_FAILED;
@@ -348,7 +339,7 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct deferred
 		migration_leave_spare(engine->heap, &move->transit);
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
-		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
+		return undo_begin(engine, rest, move);
 	}
 	if (rest)
 		deferred_map_drop(engine, rest);
@@ -386,7 +377,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 		}
 	}
 	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
-		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
+		return undo_begin(engine, rest, move);
 	move_stats_begin(engine, move);
 	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
@@ -394,7 +385,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (!remove_new(move))
 			return fill_after_all(engine, rest, move);
-		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
+		return undo_begin(engine, rest, move);
 	}
 	if (rest)
 		deferred_map_drop(engine, rest);
@@ -463,20 +454,10 @@ static void finish_back(struct engine *engine, struct move *move)
 	engine->moves.n_back--;
 	if (move->mapped == MAPPED_NEW) {
 		settle_out(engine, move, false);
-		return;
+	} else {
+		move_stats_end(engine, move, true);
+		migrate_undo(engine, move);
 	}
-	move_stats_end(engine, move, true);
-	migrate_undo(engine, move);
-}
-
-static void finish_one(struct engine *engine, struct move *move)
-{
-	if (move->is_back)
-		finish_back(engine, move);
-	else if (move->transit.to != CHUNK_DEVICE)
-		finish_out(engine, move);
-	else
-		finish_in(engine, move);
 }
 
 static bool finish_queue(struct engine *engine, struct queue *queue)
@@ -505,7 +486,12 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
 		queue->bytes -= migration_bytes(&move->transit);
-		finish_one(engine, move);
+		if (move->is_back)
+			finish_back(engine, move);
+		else if (out)
+			finish_out(engine, move);
+		else
+			finish_in(engine, move);
 		any = true;
 	}
 	return any;
@@ -572,7 +558,7 @@ bool migrate_take_back(struct engine *engine)
 			if (move->mapped == MAPPED_NONE)
 				take_back(engine, move);
 		}
-	return !atomic_load(&engine->channel.dead);
+	return !engine_is_dead(engine);
 }
 
 /* The piece is at its destination; the memory that it left may still be written to. */

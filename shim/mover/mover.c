@@ -186,13 +186,12 @@ static void mover_end(struct engine *engine)
 	if (engine->loop.ended)
 		return;
 	engine->loop.ended = true;
-	while ((engine->moves.out.n || engine->moves.in.n) && clock_now() < until) {
+	while (migrate_in_flight(engine) && clock_now() < until) {
 		migrate_finish(engine);
 		mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	migrate_abandon(engine);
-	while (deferred_map_map(engine))
-		;
+	deferred_map_all(engine);
 	quiesce_resume(engine, true);
 	link_close(engine);
 	/* Before: who sees that it is dead, and this, need not wait (spill_end). */
@@ -209,13 +208,12 @@ static void mover_end(struct engine *engine)
  */
 static bool mover_drain(struct engine *engine)
 {
-	while (migrate_any(engine) && !atomic_load(&engine->channel.dead)) {
+	while (migrate_any(engine) && !engine_is_dead(engine)) {
 		migrate_finish(engine);
-		while (deferred_map_map(engine))
-			;
+		deferred_map_all(engine);
 		if (migrate_is_stuck(engine) && migrate_take_back(engine))
 			return false;
-		if (engine->moves.out.n || engine->moves.in.n)
+		if (migrate_in_flight(engine))
 			mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	return true;
@@ -247,7 +245,7 @@ static enum sw_status mover_obey(struct engine *engine, const struct order *orde
 		return mode_bring(engine, (uint32_t)(*bytes >> 32), (uint32_t)*bytes);
 	case ORDER_EXACT:
 	case ORDER_FAST: {
-		enum sw_status status = order->what == ORDER_EXACT ? mode_to_exact(engine) : mode_to_fast(engine);
+		enum sw_status status = mode_change(engine, order->what == ORDER_EXACT);
 
 		*bytes = engine->stats.moved_out + engine->stats.moved_in - before_all;
 		return status;
@@ -417,7 +415,7 @@ static void note_copies(struct engine *engine)
 {
 	uint64_t now = clock_now();
 
-	if (engine->moves.in.n || engine->moves.out.n)
+	if (migrate_in_flight(engine))
 		engine->loop.copied = now;
 	engine->loop.quiet_ns = now - engine->loop.copied;
 }
@@ -534,14 +532,14 @@ static void *mover_run(void *argument)
 	prctl(PR_SET_TIMERSLACK, 1000);
 	mover_relax(engine);
 	count_alive(engine, true);
-	while (!take_order(engine) && !atomic_load(&engine->channel.dead)) {
+	while (!take_order(engine) && !engine_is_dead(engine)) {
 		unsigned n_waiters = atomic_load(&engine->channel.n_waiters);
 
 		if (mover_work(engine)) {
 			tries = 0;
 			continue;
 		}
-		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->channel.n_waiters) ||
+		if (migrate_in_flight(engine) || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
 			mover_nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else if (!mover_stock_to_leave(engine) && !mover_stock(engine)) {
@@ -555,11 +553,6 @@ static void *mover_run(void *argument)
 
 /* ---- creation ---- */
 
-static void *mover_table(size_t n, size_t entry)
-{
-	return lazy_memory_new(n * entry);
-}
-
 /* An engine lives as long as the process, because submissions may look at it at any time. */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 {
@@ -571,13 +564,14 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->device = device;
 	engine->heap = heap;
 	engine->arena = heap_arena(heap);
+	size_t n = engine->arena->n_units;
 	engine->exact = exact;
 	engine->health.on_lost = fault_report_tell;
-	engine->by_piece.stamps = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
-	engine->by_piece.touched = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.touched));
-	engine->by_piece.kept = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
-	engine->by_piece.left = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.left));
-	engine->by_piece.ahead = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
+	engine->by_piece.stamps = lazy_memory_new(n * sizeof(*engine->by_piece.stamps));
+	engine->by_piece.touched = lazy_memory_new(n * sizeof(*engine->by_piece.touched));
+	engine->by_piece.kept = lazy_memory_new(n * sizeof(*engine->by_piece.kept));
+	engine->by_piece.left = lazy_memory_new(n * sizeof(*engine->by_piece.left));
+	engine->by_piece.ahead = lazy_memory_new(n * sizeof(*engine->by_piece.ahead));
 	engine->travels = fault_report_new();
 	engine->plan = plan_new(mode_way(heap, exact));
 	engine->intake.extents = tensor_extents_new();

@@ -68,11 +68,12 @@ enum sw_status engine_ask_watched(struct engine *engine, const struct order *ord
 /*
  * engine_ask_watched() in two steps, for orders of several engines that are carried out at the same time. If
  * engine_give() returns SW_OK, the caller must call engine_take_answer() before it gives that engine another order.
- * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile.
+ * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile. Locking: take SPILL.
  */
-enum sw_status engine_give(struct engine *engine, const struct order *order, unsigned patience_ms,
+enum sw_status engine_give(struct engine *engine, const struct order *order, const struct timespec *until,
 			   const struct order_watch *watch);
-enum sw_status engine_take_answer(struct engine *engine, unsigned patience_ms, const struct order_watch *watch);
+enum sw_status engine_take_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch,
+				  uint64_t *ret_bytes);
 /*
  * In `fast`: waits until `bytes` of the device are free, while the mover evicts what is not needed soon. Gives up when
  * nothing can be evicted, or after 50 ms; then the block starts on the host. Any thread may call this. Locking: takes
@@ -87,11 +88,20 @@ uint64_t engine_budget(const struct engine *engine);
  * what they use, up to the amount that this heap has away from the device, and returns false.
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
+/* Returns whether memory moves no more: the context died, memory is lost, or the mover has ended. */
+static inline bool engine_is_dead(const struct engine *engine)
+{
+	return atomic_load(&engine->channel.dead);
+}
 /* Returns whether to begin no other move: the engine has died, or the process ends, which waits for it. */
 bool engine_is_over(const struct engine *engine);
 
 /* ---- piece.c ---- */
 
+static inline uint64_t piece_bytes(const struct engine *engine, uint32_t piece)
+{
+	return engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+}
 /* Adds a piece to a list. Returns false if there is no memory; the list is unchanged then. */
 bool piece_list_add(struct piece_list *list, uint32_t piece);
 /*
@@ -281,6 +291,12 @@ bool pte_contention_learn(struct engine *engine, struct move *move);
 struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece); /* NULL if the piece is not deferred */
 /* Maps the oldest one that is not about to be fetched. Returns false if there is none. */
 bool deferred_map_map(struct engine *engine);
+/* Maps all that are not about to be fetched. */
+static inline void deferred_map_all(struct engine *engine)
+{
+	while (deferred_map_map(engine))
+		;
+}
 /*
  * Maps what somebody waits for, while copies run: all of them if a submission waits that may touch anything, else those
  * that migration_first_awaited() finds. The others stay: to map all that is away takes a tenth of a second, in which
@@ -312,6 +328,10 @@ void deferred_map_give_up_early(struct engine *engine);
 enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* Completes the moves whose copies have ended. Returns false if there were none. */
 bool migrate_finish(struct engine *engine);
+static inline bool migrate_in_flight(const struct engine *engine)
+{
+	return engine->moves.out.n || engine->moves.in.n;
+}
 /* Returns whether any copies are in flight or any maps deferred. */
 bool migrate_any(const struct engine *engine);
 /*
@@ -357,8 +377,8 @@ bool intake_read(struct engine *engine);
 /* Returns whether the program has submitted nothing for a while, so that looking rarely suffices. */
 bool intake_is_quiet(const struct engine *engine);
 /*
- * Does the same for a submission that waits. If it is the only one and launches a graph that is known, *ret_named also
- * says how much it uses each piece, and is good until the next call; else it is good until the next intake_pieces().
+ * Finds the pieces that a submission needs which waits. If it is the only one and launches a graph that is known, *ret_named also
+ * says how much it uses each piece, and is good until the next call; else it is good until the next call or intake_read().
  * Locking: the caller must hold SPILL.
  */
 void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named);
@@ -454,20 +474,19 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes);
 /* Returns how memory of the heap moves. */
 enum plan_way mode_way(const struct heap *heap, bool exact);
 /*
- * Memory moves in gaps alone from now on, or beside what runs. Both stop the whole process for it, unless it is
- * suspended, and do nothing if it is so already. The caller must have called heap_set_beside() before the latter, and
- * must not undo that as long as any engine is in `fast`. Return
+ * Memory moves in gaps alone from now on, or beside what runs. Stops the whole process for it, unless it is suspended;
+ * does nothing if it is so already. The caller must have called heap_set_beside() before the latter, and must not undo
+ * that as long as any engine is in `fast`. Returns
  *
  *   SW_OK              done
  *   SW_BUSY            a capture is open, or no safe point came in time
- *   SW_NO_MEMORY       mode_to_fast(): the device has no room for what must stay there (piece.c)
- *   SW_NO_HOST_MEMORY  mode_to_fast(): the system has no memory for what the library must remember
+ *   SW_NO_MEMORY       to `fast`: the device has no room for what must stay there (piece.c)
+ *   SW_NO_HOST_MEMORY  to `fast`: the system has no memory for what the library must remember
  *   SW_DRIVER          the driver failed; if it refuses to map memory, the engine has died
  *
- * If the result is not SW_OK the mode is as before. Locking: take QUIESCE and HEAP.
+ * If the result is not SW_OK the mode is as before. Locking: takes QUIESCE and HEAP.
  */
-enum sw_status mode_to_exact(struct engine *engine);
-enum sw_status mode_to_fast(struct engine *engine);
+enum sw_status mode_change(struct engine *engine, bool exact);
 /*
  * Fetches the pieces of these units in a gap of the whole process, whether or not that pays. Returns SW_OK if all are
  * on the device, or must stay where they are; SW_BUSY as above, or if the process is suspended; SW_NO_MEMORY if

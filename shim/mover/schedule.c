@@ -27,7 +27,7 @@ void schedule_progress(struct engine *engine)
 		return;
 	}
 	/* Copies in flight are queried separately (migrate.c). */
-	if (!engine->moves.out.n && !engine->moves.in.n)
+	if (!migrate_in_flight(engine))
 		engine->health.doubts = 0;
 	if (done <= engine->progress.done)
 		return;
@@ -43,7 +43,7 @@ void schedule_progress(struct engine *engine)
 bool schedule_can_move(const struct engine *engine)
 {
 	return engine->tracking.complete && !engine->scheduler.stalled && !engine->moves.n_back &&
-	       !quiesce_is_held(engine) && !atomic_load(&engine->channel.dead) && !capture_is_open();
+	       !quiesce_is_held(engine) && !engine_is_dead(engine) && !capture_is_open();
 }
 
 bool schedule_may_move(const struct engine *engine)
@@ -337,7 +337,7 @@ static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, b
 	/* A piece that has arrived, or must stay for another reason, is pinned. */
 	if (!block || !piece_wants_host(engine, block) || where == BLOCK_STATE_PINNED)
 		return false;
-	if (where == BLOCK_STATE_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
+	if (where == BLOCK_STATE_MOVING || room < piece_bytes(engine, piece))
 		return true;
 	if (!schedule_may_evict(engine) || is_in(&engine->moves.out, piece) || is_in(&engine->moves.in, piece))
 		return true;

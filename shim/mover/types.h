@@ -107,7 +107,7 @@ struct piece_tables {
 	uint64_t kept_units[2];  /* their sums: of small blocks, and of blocks that a rule keeps */
 	uint32_t *left;          /* ms (clock_now) when it left the device; 0: it is there, or never was */
 	uint64_t *touched;       /* bytes that the submission in intake.weighed uses, as often as it does */
-	uint64_t *stamps, stamp; /* equal: the piece is in the present list (intake_pieces) */
+	uint64_t *stamps, stamp; /* equal: the piece is in the present list (intake.c) */
 };
 
 /* Which memory of a move may be mapped at the program's address. */
@@ -226,7 +226,7 @@ struct unbacked {
 
 /* The pieces of a submission that waits, the most used first, and what they were computed for. */
 struct weighed {
-	uint64_t *keys; /* scratch for sorting */
+	uint64_t *keys; /* scratch for sorting; one piece of memory with what follows */
 	uint32_t *pieces, *uses;
 	unsigned n, room;
 	uint64_t who; /* hash of the names */
@@ -245,7 +245,7 @@ struct intake {
 	uint64_t named_at[INTAKE_NAMED_AT];
 	unsigned n_named_at;
 	bool no_kernel; /* the record that is being read is of a copy, a set, or anything but kernels and graphs */
-	struct piece_list pieces; /* scratch: the pieces of one submission (intake_pieces) */
+	struct piece_list pieces; /* scratch: the pieces of one submission (intake.c) */
 	struct weighed weighed;
 	/* Pieces that the program wants on the host, for schedule_leave(). May contain duplicates and freed pieces. */
 	struct piece_list leaving;
