@@ -6,14 +6,9 @@
  * brings it to life, so what was submitted and not read yet counts, too. So do births that were not read yet: they say
  * how far such a name reaches.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/submission.h"
 
 /* More names of a record are not examined when it has not been read yet. */
 #define NAMES_MOST 256
@@ -44,31 +39,6 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 static bool is_any_unseen(const struct engine *engine)
 {
 	return engine->unseen.any || atomic_load(&engine->channel.tape.lost) != engine->unseen.lost;
-}
-
-/* Finds how far the log goes if submissions were not seen. What they may have named died before that. */
-static void unseen_bound(struct engine *engine)
-{
-	struct unseen *unseen = &engine->unseen;
-
-	unseen->any = is_any_unseen(engine);
-	if (!unseen->any || unseen->bounded)
-		return;
-	unseen->lost_then = atomic_load(&engine->channel.tape.lost);
-	unseen->end = submission_log_end(&engine->channel.tape);
-	unseen->bounded = true;
-}
-
-/* The events before this position of the log have been read. */
-static void unseen_pass(struct engine *engine, size_t position)
-{
-	struct unseen *unseen = &engine->unseen;
-
-	if (!unseen->bounded || (ptrdiff_t)(position - unseen->end) < 0)
-		return;
-	alive_restart(engine);
-	unseen->lost = unseen->lost_then;
-	unseen->any = unseen->bounded = false;
 }
 
 void alive_restart(struct engine *engine)
@@ -139,30 +109,36 @@ void alive_begin(struct engine *engine, bool all_now)
 	engine->unseen.any = all_now;
 }
 
-/* In `fast`, memory that the program has placed may move where it is reported. */
-static void follow_reports(struct engine *engine, const struct lifetimes_event *event)
-{
-	if (!engine->exact && (event->kind == LIFETIMES_REPORTED || event->kind == LIFETIMES_DISTRUSTED ||
-			       event->kind == LIFETIMES_DISTRUSTED_ALL || event->kind == LIFETIMES_LOST))
-		heap_follow_reports(engine->heap, (uint32_t)(event->begin / HEAP_UNIT),
-				    (uint32_t)(event->end / HEAP_UNIT));
-}
-
 bool alive_read(struct engine *engine, size_t position)
 {
+	struct unseen *unseen = &engine->unseen;
 	struct lifetimes_event event;
 
 	if (!engine->lifetimes)
 		return true;
-	unseen_bound(engine);
+	/* How far the log goes if submissions were not seen. What they may have named died before that. */
+	unseen->any = is_any_unseen(engine);
+	if (unseen->any && !unseen->bounded) {
+		unseen->lost_then = atomic_load(&engine->channel.tape.lost);
+		unseen->end = submission_log_end(&engine->channel.tape);
+		unseen->bounded = true;
+	}
 	while (lifetimes_read(engine->lifetimes, position, &event)) {
 		tell_plan(engine, event.begin, event.end);
 		tell_tensors(engine, &event);
-		follow_reports(engine, &event);
+		/* In `fast`, memory that the program has placed may move where it is reported. */
+		if (!engine->exact && (event.kind == LIFETIMES_REPORTED || event.kind == LIFETIMES_DISTRUSTED ||
+				       event.kind == LIFETIMES_DISTRUSTED_ALL || event.kind == LIFETIMES_LOST))
+			heap_follow_reports(engine->heap, (uint32_t)(event.begin / HEAP_UNIT),
+					    (uint32_t)(event.end / HEAP_UNIT));
 	}
 	if (!lifetimes_is_read(engine->lifetimes, position))
 		return false;
-	unseen_pass(engine, position);
+	if (unseen->bounded && (ptrdiff_t)(position - unseen->end) >= 0) {
+		alive_restart(engine);
+		unseen->lost = unseen->lost_then;
+		unseen->any = unseen->bounded = false;
+	}
 	return true;
 }
 
@@ -288,24 +264,20 @@ static uint64_t idle_since(const struct engine *engine)
 	return completion_newest() == newest ? newest : 0;
 }
 
-/*
- * Returns the number after which memory was only cleared, as far as is known: of what was submitted before tracking
- * began it is not, nor of what was born before the first submission since.
- */
-static uint64_t named_only_since(const struct engine *engine)
-{
-	uint64_t wide = completion_newest_wide(), tracked = engine->tracking.from + 1;
-
-	return wide > tracked ? wide : tracked;
-}
-
 static struct live_now now_of(const struct engine *engine)
 {
 	uint64_t idle = idle_since(engine);
+	/*
+	 * The number after which memory was only cleared, as far as is known: of what was submitted before tracking
+	 * began it is not, nor of what was born before the first submission since.
+	 */
+	uint64_t wide = completion_newest_wide(), tracked = engine->tracking.from + 1;
 
 	return (struct live_now){.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
 				 .idle = idle,
-				 .named_only = idle ? named_only_since(engine) : 0};
+				 .named_only = !idle            ? 0
+					       : wide > tracked ? wide
+								: tracked};
 }
 
 /* Returns whether more than the map says may be alive in these bytes. */
@@ -363,11 +335,6 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 		return all_of_it(transit, ret);
 	count_skipped(transit, bytes - alive);
 	return n;
-}
-
-bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n)
-{
-	return n == 1 && parts[0].begin == 0 && parts[0].end == migration_bytes(transit);
 }
 
 /* ---- discards ---- */
@@ -430,11 +397,14 @@ static uint32_t end_of(const struct arena *arena, uint32_t block, CUdeviceptr ad
 	return end;
 }
 
-void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
+void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 {
+	struct engine *engine = engine_of(device);
+
+	if (!engine || engine_is_dead(engine))
+		return;
 	struct arena *arena = engine->arena;
 	uint32_t word = arena_look(arena, address);
-
 	/* Before tracking begins, no submission would clear the discard when it uses the block again. */
 	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
@@ -461,6 +431,16 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 		unit = next;
 	}
 	lock_drop(&mover_state.discard.lock);
+}
+
+void spill_reused(CUdeviceptr address, uint64_t bytes)
+{
+	/* The caller has seen the discard, if there was one. */
+	bool any = atomic_load_explicit(&mover_state.discard.any, memory_order_relaxed);
+	struct device *device = any ? device_of(address) : NULL;
+
+	if (device)
+		heap_reused(atomic_load(&device->heap), address, bytes);
 }
 
 /*
@@ -493,9 +473,13 @@ static bool is_named_elsewhere(const struct block_state *mark, unsigned own_hold
 	return block_state_pins(mark) != own_holds || block_state_last(mark) >= oldest;
 }
 
-void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
-		    bool held)
+void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+			  bool held)
 {
+	struct engine *engine = engine_of(device);
+
+	if (!engine || engine_is_dead(engine))
+		return;
 	uint32_t word = arena_look(engine->arena, address);
 	/* In this order: a submission that gets its number in between is not below the limit. */
 	uint64_t limit = completion_newest() + 1, oldest = completion_oldest_elsewhere(stream, per_thread);
@@ -505,7 +489,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	struct block_state *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)
 		oldest = limit;
-	discard_bytes(engine, address, bytes);
+	spill_discard(device, address, bytes);
 	if (is_named_elsewhere(block, 1, oldest) || is_named_elsewhere(&engine->channel.everything, 0, oldest))
 		atomic_store(&block->discarded, 0);
 }

@@ -2,10 +2,7 @@
  * Services of an engine for the mover's files: reading the submission log, orders from other threads, the device
  * budget, and declaring the engine dead. Also defines what the room keeps for the process.
  */
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
-#include "shim/submit/submission.h"
 
 struct mover_state mover_state = {
     .alive.lock = LOCK_INIT(LOCK_MOVERS),
@@ -175,6 +172,13 @@ bool engine_recall_lent(struct engine *engine, unsigned units)
 	if (lent)
 		lender_want(lender, lent < away ? lent : away);
 	return false;
+}
+
+int mover_by_number(const void *one, const void *two)
+{
+	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)two;
+
+	return (a > b) - (a < b);
 }
 
 /* ---- what the driver refuses ---- */

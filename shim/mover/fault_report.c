@@ -8,15 +8,11 @@
  * because the mover may have been busy for longer than that since, pinning memory.
  */
 #include "shim/accounting/ledger.h"
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
 #include "shim/process/process.h"
 #include "shim/submit/arguments.h"
-#include "shim/submit/submission.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The most blocks that are remembered and reported, and how far back the report goes (ns). */
 #define BLOCKS_KEPT 64

@@ -3,11 +3,7 @@
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/submission.h"
-
-#include <stdlib.h>
 
 /* ---- names to pieces ---- */
 
@@ -20,21 +16,6 @@ static void clip(struct live_range *range, uint32_t block, uint32_t units)
 		range->begin = begin;
 	if (range->end > end)
 		range->end = end;
-}
-
-/* The submission names this byte of the heap's address space. */
-static void note_address(struct intake *intake, uint64_t at)
-{
-	if (intake->n_named_at < INTAKE_NAMED_AT)
-		intake->named_at[intake->n_named_at++] = at;
-}
-
-/* Returns the length up to which submissions name blocks as a whole, in units (see range_of). */
-static uint32_t whole_units(const struct engine *engine)
-{
-	uint64_t bytes = tensor_extents_whole(atomic_load(&engine->device->budget.limit));
-
-	return engine->exact ? 0 : (uint32_t)(bytes / HEAP_UNIT);
 }
 
 /*
@@ -88,8 +69,8 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 
 	if (note)
 		alive_name(engine, named, engine->intake.no_kernel);
-	if (note && known)
-		note_address(&engine->intake, named->address - arena->base);
+	if (note && known && engine->intake.n_named_at < INTAKE_NAMED_AT)
+		engine->intake.named_at[engine->intake.n_named_at++] = named->address - arena->base;
 	if (known)
 		clip(&alive, block, units);
 	if (engine->intake.extents && note)
@@ -154,9 +135,9 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (next <= first)
 				break;
 			first = next;
-			if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
+			if (engine->by_piece.at[piece].stamp == engine->by_piece.stamp)
 				continue;
-			engine->by_piece.stamps[piece] = engine->by_piece.stamp;
+			engine->by_piece.at[piece].stamp = engine->by_piece.stamp;
 			if (!piece_list_add(pieces, piece))
 				return pieces->n;
 		}
@@ -197,8 +178,8 @@ static void weigh_name(struct engine *engine, const struct named *named, uint32_
 		if (!piece_at_unit(engine, (uint32_t)(at / HEAP_UNIT), &piece, &past))
 			return;
 		uint64_t until = past * HEAP_UNIT < stop ? past * HEAP_UNIT : stop;
-		if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
-			engine->by_piece.touched[piece] += uses * (until - at);
+		if (engine->by_piece.at[piece].stamp == engine->by_piece.stamp)
+			engine->by_piece.at[piece].touched += uses * (until - at);
 		at = until;
 	}
 }
@@ -216,13 +197,6 @@ static bool weighed_fits(struct weighed *weighed, unsigned n)
 	return true;
 }
 
-static int by_key(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Sorts the pieces of the present list by how often each of their bytes is used. */
 static void weighed_sort(struct engine *engine, struct weighed *weighed)
 {
@@ -231,12 +205,12 @@ static void weighed_sort(struct engine *engine, struct weighed *weighed)
 	for (unsigned i = 0; i < list->n; i++) {
 		uint32_t piece = list->at[i];
 		uint64_t bytes = piece_bytes(engine, piece);
-		uint64_t uses = engine->by_piece.touched[piece] / (bytes / SCHEDULER_USE);
+		uint64_t uses = engine->by_piece.at[piece].touched / (bytes / SCHEDULER_USE);
 
 		/* Among equals, low addresses first. */
 		weighed->keys[i] = (UINT32_MAX - (uses < UINT32_MAX ? uses : UINT32_MAX)) << 32 | piece;
 	}
-	qsort(weighed->keys, list->n, sizeof(weighed->keys[0]), by_key);
+	qsort(weighed->keys, list->n, sizeof(weighed->keys[0]), mover_by_number);
 	for (unsigned i = 0; i < list->n; i++) {
 		weighed->pieces[i] = (uint32_t)weighed->keys[i];
 		weighed->uses[i] = UINT32_MAX - (uint32_t)(weighed->keys[i] >> 32);
@@ -252,7 +226,7 @@ static bool weighed_is_of(const struct engine *engine, const struct waiter *wait
 	if (weighed->waiter != waiter || weighed->since != waiter->since || weighed->n != engine->intake.pieces.n)
 		return false;
 	for (unsigned i = 0; i < weighed->n; i++)
-		if (engine->by_piece.stamps[weighed->pieces[i]] != engine->by_piece.stamp)
+		if (engine->by_piece.at[weighed->pieces[i]].stamp != engine->by_piece.stamp)
 			return false;
 	return true;
 }
@@ -268,7 +242,7 @@ static bool intake_weigh(struct engine *engine, const struct waiter *waiter)
 	if (!weighed_fits(weighed, engine->intake.pieces.n))
 		return false;
 	for (unsigned i = 0; i < engine->intake.pieces.n; i++)
-		engine->by_piece.touched[engine->intake.pieces.at[i]] = 0;
+		engine->by_piece.at[engine->intake.pieces.at[i]].touched = 0;
 	weighed->who = 0;
 	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
 	for (size_t i = 0; i < n; i++)
@@ -346,9 +320,9 @@ static void count_foreseen(struct engine *engine, unsigned n_pieces)
 	for (unsigned i = 0; i < n_pieces; i++) {
 		uint32_t piece = engine->intake.pieces.at[i];
 
-		if (!engine->by_piece.ahead[piece])
+		if (!engine->by_piece.at[piece].ahead)
 			continue;
-		engine->by_piece.ahead[piece] = false;
+		engine->by_piece.at[piece].ahead = false;
 		if (atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_DEVICE)
 			stats_add(STAT_foreseen, 1);
 	}
@@ -375,7 +349,9 @@ bool intake_read(struct engine *engine)
 
 	if (engine->claims)
 		inflight_hear(engine->claims);
-	plan_set_whole(engine->plan, whole_units(engine));
+	/* The length up to which submissions name blocks as a whole (see range_of). */
+	uint64_t whole = tensor_extents_whole(atomic_load(&engine->device->budget.limit));
+	plan_set_whole(engine->plan, engine->exact ? 0 : (uint32_t)(whole / HEAP_UNIT));
 	for (records = 0; records < 4096; records++) {
 		/* In this order: what happened before a record that is there is read before it. */
 		bool is_there = submission_log_is_there(&engine->channel.tape);
@@ -403,12 +379,4 @@ bool intake_read(struct engine *engine)
 	if (records)
 		engine->intake.read_at = clock_now();
 	return any || records;
-}
-
-/* ns */
-#define QUIET_NS 100000000
-
-bool intake_is_quiet(const struct engine *engine)
-{
-	return clock_now() - engine->intake.read_at > QUIET_NS;
 }

@@ -2,14 +2,8 @@
  * The link: two streams of the library in a context of the device, one each way, so that both copy engines work at
  * once; an event for each copy; and the word that copies wait for while the mover maps.
  */
-#include "shim/base/log.h"
-#include "shim/context/context.h"
-#include "shim/driver/real.h"
-#include "shim/heap/chunk.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -211,7 +205,7 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	CUresult result = CUDA_SUCCESS;
 
 	move->copied = 0;
-	if (engine->poisons && !alive_is_all(transit, alive, n))
+	if (engine->poisons && (n != 1 || alive[0].begin || alive[0].end != migration_bytes(transit)))
 		result = poison(transit, stream);
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
 		move->copied += alive[i].end - alive[i].begin;
@@ -421,13 +415,6 @@ static unsigned slice_of(struct bench *bench, enum pte_contention_way way)
 
 /* ---- what changes take ---- */
 
-static int by_length(const void *one, const void *two)
-{
-	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)two;
-
-	return (a > b) - (a < b);
-}
-
 /*
  * Returns in ret_ns how long changes take beside n copies each, in ns, sorted with the shortest first. Returns false if
  * the driver refused or it took too long.
@@ -439,7 +426,7 @@ static bool pte_contention_beside(struct bench *bench, enum pte_contention_way w
 		if (ret_ns[i] == UINT64_MAX || !wait_for(bench, way))
 			return false;
 	}
-	qsort(ret_ns, TRIES, sizeof(ret_ns[0]), by_length);
+	qsort(ret_ns, TRIES, sizeof(ret_ns[0]), mover_by_number);
 	return true;
 }
 

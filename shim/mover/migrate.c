@@ -20,10 +20,9 @@
  * held back any more.
  */
 #include "shim/base/array.h"
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
+
+#include <string.h>
 
 /* ---- deferred maps ---- */
 
@@ -54,17 +53,25 @@ static void deferred_map_add(struct engine *engine, const struct migration *tran
 
 static void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
 {
-	unsigned i = (unsigned)(rest - engine->rests.at);
+	size_t behind = (size_t)(engine->rests.at + engine->rests.n-- - (rest + 1));
 
-	engine->rests.n--;
-	for (; i < engine->rests.n; i++)
-		engine->rests.at[i] = engine->rests.at[i + 1];
+	memmove(rest, rest + 1, behind * sizeof(*rest));
 }
 
 /* ---- mapping ---- */
 
 /* ns: how long the copy of one piece, and those that are queued before it, may take. */
 #define COPY_NS 1000000000
+
+/* Gives a piece that is mapped nowhere a spare of the device as its new memory, if there is one. */
+static bool turn_to_device(struct engine *engine, bool in_place, struct migration *transit)
+{
+	enum sw_status status = migration_turn(engine->heap, in_place, transit);
+
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
+		status = migration_turn(engine->heap, in_place, transit);
+	return status == SW_OK;
+}
 
 /*
  * The driver maps no host memory, for which it needs large page tables. Gives the piece memory of the device, filled,
@@ -74,10 +81,7 @@ static void fill_on_device(struct engine *engine, struct migration *transit)
 {
 	if (engine_is_dead(engine) || !link_open(engine))
 		return;
-	enum sw_status status = migration_turn(engine->heap, false, transit);
-	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
-		status = migration_turn(engine->heap, false, transit);
-	if (status != SW_OK)
+	if (!turn_to_device(engine, false, transit))
 		return;
 	link_let_go(engine, true);
 	CUresult result = link_fill(engine, transit);
@@ -149,7 +153,7 @@ void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t bu
 	for (unsigned i = 0; i < engine->rests.n;) {
 		const struct migration *transit = &engine->rests.at[i].transit;
 
-		if (transit->block_unit == block_unit && engine->by_piece.stamps[transit->piece] != but)
+		if (transit->block_unit == block_unit && engine->by_piece.at[transit->piece].stamp != but)
 			deferred_map_map_one(engine, &engine->rests.at[i]);
 		else
 			i++;
@@ -664,20 +668,11 @@ static bool is_ending(void)
 	return atomic_load(&mover_state.spill.ending);
 }
 
-static bool turn(struct engine *engine, struct migration *transit)
-{
-	enum sw_status status = migration_turn(engine->heap, true, transit);
-
-	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
-		status = migration_turn(engine->heap, true, transit);
-	return status == SW_OK;
-}
-
 static bool give_device(struct engine *engine, struct migration *transit)
 {
 	uint64_t begun = clock_now();
 
-	if (!turn(engine, transit))
+	if (!turn_to_device(engine, true, transit))
 		return false;
 	if (migration_map(engine->heap, transit, true) != CUDA_SUCCESS) {
 		heap_give_spare(engine->heap, transit);

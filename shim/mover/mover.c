@@ -5,20 +5,13 @@
  */
 #include "shim/base/array.h"
 #include "shim/base/libc.h"
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/submission.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -45,14 +38,6 @@ static void recall_hear(void *argument, uint32_t piece)
 	piece_list_add(&engine->recall.pieces, piece);
 }
 
-static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_units)
-{
-	enum chunk_place place;
-	uint32_t block;
-
-	return heap_piece(engine->heap, piece, ret_units, &place, &block) && place == CHUNK_PEER;
-}
-
 static void recall_rest(struct engine *engine, uint64_t ns)
 {
 	engine->recall.not_before = clock_now() + ns;
@@ -61,12 +46,10 @@ static void recall_rest(struct engine *engine, uint64_t ns)
 /* Begins to move the next piece. Returns false if there is none, or no room. */
 static bool send_next(struct engine *engine, bool gap)
 {
-	uint32_t units;
-
 	while (engine->recall.pieces.n) {
 		uint32_t piece = engine->recall.pieces.at[--engine->recall.pieces.n];
 
-		if (!is_lent(engine, piece, &units))
+		if (piece_place(engine, piece) != CHUNK_PEER)
 			continue;
 		enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
 		if (answer == MIGRATE_NO_ROOM)
@@ -82,10 +65,12 @@ static bool send_next(struct engine *engine, bool gap)
 static void pin_for_next(struct engine *engine)
 {
 	uint64_t bytes = 0;
-	uint32_t units;
 
 	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->recall.pieces.n; i++) {
-		if (!is_lent(engine, engine->recall.pieces.at[engine->recall.pieces.n - 1 - i], &units))
+		uint32_t piece = engine->recall.pieces.at[engine->recall.pieces.n - 1 - i],
+			 units = engine->arena->states[piece].units_of_piece;
+
+		if (piece_place(engine, piece) != CHUNK_PEER)
 			continue;
 		bytes += units * HEAP_UNIT;
 		if (heap_idle_host(engine->heap) < bytes && heap_make_host_spare(engine->heap, units) != SW_OK)
@@ -138,6 +123,8 @@ static void recall_run(struct engine *engine)
 #define LOOK_NS   300000
 #define REST_NS   5000000
 #define GOVERN_NS 2000000
+/* ns: a program that has submitted nothing for so long need be looked at rarely. */
+#define QUIET_NS 100000000
 /* ns: how long moves in flight may take to end when the engine ends. */
 #define LAST_NS 1000000000
 
@@ -223,6 +210,7 @@ static enum sw_status mover_obey(struct engine *engine, const struct order *orde
 {
 	uint64_t before = engine->stats.moved_out, before_all = before + engine->stats.moved_in;
 	bool leaves = order->to == RESIDENCE_STOPPED || order->to == RESIDENCE_AWAY;
+	enum sw_status status;
 
 	/* What has left for a turn need not be mapped where it is now. */
 	if (order->what == ORDER_RESIDE && (!leaves || (quiesce_is_held(engine) && order->reason == RESIDENCE_TURN)))
@@ -233,23 +221,20 @@ static enum sw_status mover_obey(struct engine *engine, const struct order *orde
 	switch (order->what) {
 	case ORDER_RESIDE:
 		return quiesce_reside(engine, order, bytes);
-	case ORDER_ROOM: {
-		enum sw_status status = quiesce_make_room(engine, *bytes);
+	case ORDER_ROOM:
+		status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
 		move_governor_restart(&engine->governor);
 		return status;
-	}
 	case ORDER_NEW:
 		return quiesce_room_for_new(engine, *bytes);
 	case ORDER_BRING:
 		return mode_bring(engine, (uint32_t)(*bytes >> 32), (uint32_t)*bytes);
 	case ORDER_EXACT:
-	case ORDER_FAST: {
-		enum sw_status status = mode_change(engine, order->what == ORDER_EXACT);
-
+	case ORDER_FAST:
+		status = mode_change(engine, order->what == ORDER_EXACT);
 		*bytes = engine->stats.moved_out + engine->stats.moved_in - before_all;
 		return status;
-	}
 	case ORDER_PARK:
 		if (engine->link.context == order->context) {
 			migrate_abandon(engine);
@@ -411,15 +396,6 @@ static bool wants_proofs(const struct engine *engine)
 	       (moves || atomic_load(&engine->channel.n_waiters) || atomic_load(&engine->new_blocks.wanted));
 }
 
-static void note_copies(struct engine *engine)
-{
-	uint64_t now = clock_now();
-
-	if (migrate_in_flight(engine))
-		engine->loop.copied = now;
-	engine->loop.quiet_ns = now - engine->loop.copied;
-}
-
 static bool mover_work(struct engine *engine)
 {
 	bool any = intake_read(engine);
@@ -429,7 +405,10 @@ static bool mover_work(struct engine *engine)
 	schedule_progress(engine);
 	get_ready(engine);
 	mover_govern(engine);
-	note_copies(engine);
+	uint64_t now = clock_now();
+	if (migrate_in_flight(engine))
+		engine->loop.copied = now;
+	engine->loop.quiet_ns = now - engine->loop.copied;
 	move_stats_busy(engine);
 	any |= migrate_finish(engine);
 	if (engine->exact)
@@ -519,7 +498,9 @@ static void mover_relax(struct engine *engine)
 /* In `exact`, pieces move for submissions that wait, which wake this thread. */
 uint64_t mover_idle_ns(const struct engine *engine)
 {
-	return !engine->exact && schedule_may_move(engine) && !intake_is_quiet(engine) ? LOOK_NS : REST_NS;
+	bool quiet = clock_now() - engine->intake.read_at > QUIET_NS;
+
+	return !engine->exact && schedule_may_move(engine) && !quiet ? LOOK_NS : REST_NS;
 }
 
 static void *mover_run(void *argument)
@@ -564,14 +545,9 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->device = device;
 	engine->heap = heap;
 	engine->arena = heap_arena(heap);
-	size_t n = engine->arena->n_units;
 	engine->exact = exact;
 	engine->health.on_lost = fault_report_tell;
-	engine->by_piece.stamps = lazy_memory_new(n * sizeof(*engine->by_piece.stamps));
-	engine->by_piece.touched = lazy_memory_new(n * sizeof(*engine->by_piece.touched));
-	engine->by_piece.kept = lazy_memory_new(n * sizeof(*engine->by_piece.kept));
-	engine->by_piece.left = lazy_memory_new(n * sizeof(*engine->by_piece.left));
-	engine->by_piece.ahead = lazy_memory_new(n * sizeof(*engine->by_piece.ahead));
+	engine->by_piece.at = lazy_memory_new(engine->arena->n_units * sizeof(*engine->by_piece.at));
 	engine->travels = fault_report_new();
 	engine->plan = plan_new(mode_way(heap, exact));
 	engine->intake.extents = tensor_extents_new();
@@ -583,9 +559,8 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
 		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
-	if (has_channel && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
-	    engine->by_piece.touched && engine->by_piece.left && engine->by_piece.ahead && engine->travels &&
-	    engine->plan && engine->intake.extents)
+	if (has_channel && (exact || engine->claims) && engine->by_piece.at && engine->travels && engine->plan &&
+	    engine->intake.extents)
 		return engine;
 	inflight_free(engine->claims);
 	tensor_extents_free(engine->intake.extents);

@@ -15,12 +15,20 @@
  *   spill.c         what the rest of the library calls (spill.h)
  *
  * Only the mover's thread may call these functions, except those of engine.c that give orders or wait for room, of
- * alive.c that discard, and of mover.c that create an engine. Locking: as each says; none otherwise.
+ * mover.c that create an engine. Locking: as each says; none otherwise.
  */
 #ifndef SPILLWAY_MOVER_H
 #define SPILLWAY_MOVER_H
 
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/heap/chunk.h"
 #include "shim/mover/types.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/submission.h"
+
+#include <stdlib.h>
 
 /* ---- engine.c: services that all files of the mover use ---- */
 
@@ -88,11 +96,18 @@ uint64_t engine_budget(const struct engine *engine);
  * what they use, up to the amount that this heap has away from the device, and returns false.
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
+/* Returns the engine of the device; NULL: none was started. Any thread may call it. */
+static inline struct engine *engine_of(const struct device *device)
+{
+	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
+}
 /* Returns whether memory moves no more: the context died, memory is lost, or the mover has ended. */
 static inline bool engine_is_dead(const struct engine *engine)
 {
 	return atomic_load(&engine->channel.dead);
 }
+/* For qsort() of uint64_t, ascending. */
+int mover_by_number(const void *one, const void *two);
 /* Returns whether to begin no other move: the engine has died, or the process ends, which waits for it. */
 bool engine_is_over(const struct engine *engine);
 
@@ -102,6 +117,8 @@ static inline uint64_t piece_bytes(const struct engine *engine, uint32_t piece)
 {
 	return engine->arena->states[piece].units_of_piece * HEAP_UNIT;
 }
+/* Returns the place of a piece; CHUNK_PLACES if none starts there, or its block is free. Locking: takes HEAP. */
+enum chunk_place piece_place(const struct engine *engine, uint32_t piece);
 /* Adds a piece to a list. Returns false if there is no memory; the list is unchanged then. */
 bool piece_list_add(struct piece_list *list, uint32_t piece);
 /*
@@ -226,21 +243,6 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 unsigned alive_skip(const struct migration *transit);
 /* Returns whether alive_ranges() would find nothing. */
 bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece);
-/* Returns whether these parts are the whole piece. */
-bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n);
-
-/* ---- alive.c: discards, that is contents that the program no longer needs ---- */
-
-/* Any thread may call these functions. */
-
-/* Discards these bytes, which must lie in one block. Locking: takes DISCARD. */
-void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes);
-/*
- * Discards in the order of a stream. The caller must be inside a submission to that stream that names the block. held:
- * whether that submission pins the block. Locking: takes DISCARD.
- */
-void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
-		    bool held);
 
 /* ---- link.c: the streams that pieces are copied on, and the copies queued on them ---- */
 
@@ -374,12 +376,10 @@ void unbacked_serve(struct engine *engine);
  * takes HEAP.
  */
 bool intake_read(struct engine *engine);
-/* Returns whether the program has submitted nothing for a while, so that looking rarely suffices. */
-bool intake_is_quiet(const struct engine *engine);
 /*
- * Finds the pieces that a submission needs which waits. If it is the only one and launches a graph that is known, *ret_named also
- * says how much it uses each piece, and is good until the next call; else it is good until the next call or intake_read().
- * Locking: the caller must hold SPILL.
+ * Finds the pieces that a submission needs which waits. If it is the only one and launches a graph that is known,
+ * *ret_named also says how much it uses each piece. Good until the next call or intake_read(). Locking: the caller must
+ * hold SPILL.
  */
 void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named);
 

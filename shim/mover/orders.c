@@ -2,25 +2,18 @@
  * Gaps by order of another thread (engine_ask): everything leaves because the process is suspended, or as much as is
  * needed to make room.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/mover/mover.h"
-#include "shim/submit/submission.h"
-
-#include <stdlib.h>
 
 /*
  * Returns whether the piece should leave its place: not if it is on the host, on a peer that goes on lending, or gone.
  */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
-	enum chunk_place place;
-	uint32_t units, block;
+	enum chunk_place place = piece_place(engine, piece);
 
-	return heap_piece(engine->heap, piece, &units, &place, &block) &&
-	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && quiesce_is_held(engine)));
+	return place == CHUNK_DEVICE || (place == CHUNK_PEER && quiesce_is_held(engine));
 }
 
 static bool is_dead(struct engine *engine, uint32_t piece)
@@ -323,10 +316,7 @@ static enum sw_status hold(struct engine *engine, const struct order *order)
 /* Returns whether the piece left the device, and the program does not want it on the host. */
 static bool should_return(struct engine *engine, uint32_t piece)
 {
-	enum chunk_place place;
-	uint32_t units, block;
-
-	if (!heap_piece(engine->heap, piece, &units, &place, &block) || place != CHUNK_HOST ||
+	if (piece_place(engine, piece) != CHUNK_HOST ||
 	    atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED)
 		return false;
 	const struct block_state *state = piece_block_state(engine, piece);
@@ -488,7 +478,8 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
  *                   blocks, counts as what may touch anything (admit.c). What graphs and arrays of pointers name is
  *                   read in both modes. What may be reached without being named stays where it is: what the program
  *                   has placed, and what textures and tensor maps keep the address of, since heap_set_beside(), which
- *                   comes before this; small blocks, and those that a rule keeps, since they are on the device (piece.c).
+ *                   comes before this; small blocks, and those that a rule keeps, since they are on the device
+ *                   (piece.c).
  *                   Of the latter some may have left in `exact`, so they are fetched before the mode changes.
  */
 

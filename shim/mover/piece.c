@@ -5,13 +5,8 @@
  */
 #include "shim/base/array.h"
 #include "shim/base/call_site.h"
-#include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
-#include "shim/mover/spill.h"
-#include "shim/stats/stats.h"
-
-#include <stdlib.h>
 
 /* ---- lists ---- */
 
@@ -52,6 +47,14 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
 
 /* ---- block state ---- */
 
+enum chunk_place piece_place(const struct engine *engine, uint32_t piece)
+{
+	enum chunk_place place;
+	uint32_t units, block;
+
+	return heap_piece(engine->heap, piece, &units, &place, &block) ? place : CHUNK_PLACES;
+}
+
 bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
 {
 	const struct engine *engine = argument;
@@ -80,18 +83,15 @@ static bool is_used(const struct engine *engine, const struct block_state *mark)
 	return block_state_pins(mark) || block_state_last(mark) > engine->progress.done;
 }
 
-static bool is_claimed(const struct engine *engine, const struct block_state *mark)
-{
-	return engine->claims &&
-	       inflight_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
-}
-
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 {
 	struct block_state *mark = piece_block_state(engine, piece);
 
-	return !mark || is_used(engine, mark) || is_claimed(engine, mark) || (!in && atomic_load(&mark->waits)) ||
-	       is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits);
+	if (!mark || is_used(engine, mark) || (!in && atomic_load(&mark->waits)) ||
+	    is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits))
+		return true;
+	return engine->claims &&
+	       inflight_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
 }
 
 void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where)
@@ -172,10 +172,10 @@ static uint64_t most_units(const struct engine *engine, bool ruled)
 /* The piece is not kept any more. */
 static void keep_forget(struct engine *engine, uint32_t piece)
 {
-	bool ruled = engine->by_piece.kept[piece] & RULED;
+	bool ruled = engine->by_piece.at[piece].kept & RULED;
 
-	engine->by_piece.kept_units[ruled] -= engine->by_piece.kept[piece] & ~RULED;
-	engine->by_piece.kept[piece] = 0;
+	engine->by_piece.kept_units[ruled] -= engine->by_piece.at[piece].kept & ~RULED;
+	engine->by_piece.at[piece].kept = 0;
 }
 
 /* Keeps the piece, which must not be kept yet, if the share has room. Returns false if it has not. */
@@ -183,7 +183,7 @@ static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units,
 {
 	if (engine->by_piece.kept_units[ruled] + units > most_units(engine, ruled))
 		return false;
-	engine->by_piece.kept[piece] = (uint8_t)(units | (ruled ? RULED : 0));
+	engine->by_piece.at[piece].kept = (uint8_t)(units | (ruled ? RULED : 0));
 	engine->by_piece.kept_units[ruled] += units;
 	return true;
 }
@@ -202,7 +202,7 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 		ruled = false;
 		small = atomic_load(&engine->arena->table[piece]) & ARENA_SLAB;
 	}
-	if ((ruled || small) && engine->by_piece.kept[piece] == (units | (ruled ? RULED : 0)))
+	if ((ruled || small) && engine->by_piece.at[piece].kept == (units | (ruled ? RULED : 0)))
 		return true;
 	/* Another block may have taken its place unnoticed. */
 	keep_forget(engine, piece);
@@ -242,8 +242,8 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
 		keep_forget(engine, piece);
 		/* A new piece at this address has neither left the device nor been prefetched. */
-		engine->by_piece.left[piece] = 0;
-		engine->by_piece.ahead[piece] = false;
+		engine->by_piece.at[piece].left = 0;
+		engine->by_piece.at[piece].ahead = false;
 		return;
 	}
 	switch (atomic_load(&engine->arena->states[piece].where)) {
@@ -270,7 +270,7 @@ void piece_keep_follow(struct engine *engine)
 
 		for (uint32_t piece = engine->arena->n_units_seen;
 		     piece-- && engine->by_piece.kept_units[ruled] > most;) {
-			if (!engine->by_piece.kept[piece] || !(engine->by_piece.kept[piece] & RULED) != !ruled)
+			if (!engine->by_piece.at[piece].kept || !(engine->by_piece.at[piece].kept & RULED) != !ruled)
 				continue;
 			keep_forget(engine, piece);
 			piece_tell_plan(engine, piece); /* keeps it again if it still fits */
@@ -378,20 +378,20 @@ static uint64_t bytes_alive(const struct live_map *map, uint64_t begin, uint64_t
 	return bytes;
 }
 
-/* The map is not followed (contents: all), but births are reported. */
-static void unit_add_latest(const struct engine *engine, uint64_t address, struct by_line *by_line)
+/* Counts bytes of a unit for the line of the latest birth in it. */
+static void add_latest(const struct engine *engine, uint64_t address, uint64_t bytes, struct by_line *by_line)
 {
 	unsigned latest = birth_lines_at(address);
 
 	if (latest && lifetimes_is_reported(engine->arena->lifetimes, address, HEAP_UNIT))
-		line_add(by_line, (uint16_t)latest, HEAP_UNIT);
+		line_add(by_line, (uint16_t)latest, bytes);
 }
 
 static void unit_add(const struct engine *engine, const struct live_map *map, uint64_t begin, struct by_line *by_line)
 {
 	uint64_t alive, named = 0, end = begin + HEAP_UNIT;
 	struct live_site sites[SITES_MOST];
-	unsigned n, latest;
+	unsigned n;
 
 	if (!live_map_is_reported(map, begin))
 		return;
@@ -401,9 +401,8 @@ static void unit_add(const struct engine *engine, const struct live_map *map, ui
 		named += sites[i].bytes;
 	}
 	alive = named < HEAP_UNIT ? bytes_alive(map, begin, end) : 0;
-	latest = alive > named ? birth_lines_at(engine->arena->base + begin) : 0;
-	if (latest && lifetimes_is_reported(engine->arena->lifetimes, engine->arena->base + begin, HEAP_UNIT))
-		line_add(by_line, (uint16_t)latest, alive - named);
+	if (alive > named)
+		add_latest(engine, engine->arena->base + begin, alive - named, by_line);
 }
 
 /*
@@ -420,8 +419,8 @@ static unsigned move_lines(const struct engine *engine, uint32_t piece, uint32_t
 	for (uint32_t unit = piece; unit < piece + units; unit++)
 		if (engine->lifetimes)
 			unit_add(engine, lifetimes_map(engine->lifetimes), unit * HEAP_UNIT, &by_line);
-		else
-			unit_add_latest(engine, arena_address(engine->arena, unit), &by_line);
+		else /* the map is not followed (contents: all), but births are reported */
+			add_latest(engine, arena_address(engine->arena, unit), HEAP_UNIT, &by_line);
 	for (unsigned i = 0; i < by_line.n; i++)
 		ret_parts[i] = (struct stats_part){
 		    stats_site_of_tensors(site, call_site_numbered(by_line.lines[i].site)), by_line.lines[i].bytes};
@@ -434,18 +433,13 @@ static unsigned move_lines(const struct engine *engine, uint32_t piece, uint32_t
  * Figures and trace events of moves. The link counts as busy while a move has begun and not ended.
  */
 
-static void count_busy(struct engine *engine, uint64_t now)
+void move_stats_busy(struct engine *engine)
 {
 	if (!engine->stats.n_told)
 		return;
-	uint64_t us = (now - engine->stats.busy_since) / 1000;
+	uint64_t us = (clock_now() - engine->stats.busy_since) / 1000;
 	stats_add(STAT_link_us, us);
 	engine->stats.busy_since += us * 1000;
-}
-
-void move_stats_busy(struct engine *engine)
-{
-	count_busy(engine, clock_now());
 }
 
 void move_stats_begin(struct engine *engine, struct move *move)
@@ -470,9 +464,8 @@ void move_stats_begin(struct engine *engine, struct move *move)
 
 void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 {
+	move_stats_busy(engine);
 	uint64_t now = clock_now();
-
-	count_busy(engine, now);
 	if (!--engine->stats.n_told)
 		engine->stats.busy_rest = now - engine->stats.busy_since;
 	if (move->number)
@@ -501,7 +494,7 @@ void move_stats_moved(struct engine *engine, const struct move *move)
 {
 	const struct migration *transit = &move->transit;
 	bool in = transit->to == CHUNK_DEVICE;
-	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.left[transit->piece];
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.at[transit->piece].left;
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += migration_bytes(transit);

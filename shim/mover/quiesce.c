@@ -13,15 +13,9 @@
  * the gate would do next. Then the gate opens, waiting submissions proceed with memory where it is, and the next
  * attempt comes later each time.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/context/context.h"
 #include "shim/device/peer.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/submission.h"
 
 /*
  * ns: the pause after an attempt that was given up, which doubles each time, and the longest patience with the device.
@@ -129,8 +123,8 @@ static uint64_t who_may_touch(const struct engine *engine, bool whole)
 }
 
 /*
- * Waits until nothing that runs can touch the heap, or can get access before peer_unshut(). Returns false if it gave up.
- * The work of other devices is examined after all known to touch the heap are quiet: then no submission that concerns
+ * Waits until nothing that runs can touch the heap, or get access before peer_unshut(). Returns false if it gave up. The
+ * work of other devices is examined after all known to touch the heap are quiet: then no submission that concerns
  * the heap is inside the driver.
  */
 static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t begin)
@@ -253,18 +247,20 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 
 /* ---- what to move ---- */
 
-/* Adds the pieces that waiting submissions need. Locking: takes SPILL. */
-static void wish_for_waiters(struct engine *engine)
+/*
+ * Each waiting submission has had its gap after this. may: wishes for the pieces that they need. Locking: takes SPILL.
+ */
+static void hear_waiters(struct engine *engine, bool may)
 {
 	struct scheduler_named named;
 
 	lock_take(&engine->channel.lock);
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
-		if (waiter->answered || waiter->had_gap)
-			continue;
+		if (may && !waiter->answered && !waiter->had_gap) {
+			intake_waiter(engine, waiter, &named);
+			scheduler_wish_named(&engine->scheduler, &named);
+		}
 		waiter->had_gap = true;
-		intake_waiter(engine, waiter, &named);
-		scheduler_wish_named(&engine->scheduler, &named);
 	}
 	lock_drop(&engine->channel.lock);
 }
@@ -310,23 +306,14 @@ void quiesce_fetch_wishes(struct engine *engine)
 	quiesce_finish(engine);
 }
 
-static void let_waiters_go(struct engine *engine)
-{
-	lock_take(&engine->channel.lock);
-	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next)
-		waiter->had_gap = true;
-	lock_drop(&engine->channel.lock);
-}
-
 void quiesce_run(struct engine *engine)
 {
 	if (!atomic_load(&engine->channel.n_waiters))
 		return;
-	if (!schedule_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
-		let_waiters_go(engine);
+	bool may = schedule_may_move(engine) && clock_now() >= engine->quiesce.not_before && link_open(engine);
+	hear_waiters(engine, may);
+	if (!may)
 		return;
-	}
-	wish_for_waiters(engine);
 	scheduler_wish_ahead(&engine->scheduler);
 	if (is_worth_it(engine) && quiesce_close(engine, false)) {
 		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */

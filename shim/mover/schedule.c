@@ -5,9 +5,6 @@
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/submission.h"
 
 _Static_assert(PLAN_UNIT == HEAP_UNIT, "the plan counts in units of the heap");
 
@@ -32,7 +29,6 @@ void schedule_progress(struct engine *engine)
 	if (done <= engine->progress.done)
 		return;
 	engine->progress.done = done;
-	atomic_store(&engine->progress.shown, done);
 	engine->progress.last = clock_now();
 	engine->scheduler.stalled = false;
 	for (unsigned i = 0; i < engine->progress.aside.n; i++)
@@ -101,7 +97,7 @@ static enum migrate_answer hand_fetch(void *hand, uint32_t piece, bool ahead, bo
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_DEVICE, gap);
 	if (answer != MIGRATE_BEGUN)
 		return answer;
-	engine->by_piece.ahead[piece] = ahead;
+	engine->by_piece.at[piece].ahead = ahead;
 	if (!ahead)
 		stats_add(STAT_unforeseen, 1);
 	return MIGRATE_BEGUN;
@@ -149,7 +145,7 @@ static void hand_use_there(void *hand, uint32_t piece)
 {
 	struct engine *engine = hand;
 
-	engine->by_piece.stamps[piece] = 0; /* map_blocks_of() maps it */
+	engine->by_piece.at[piece].stamp = 0; /* map_blocks_of() maps it */
 }
 
 static void hand_tell_plan(void *hand, uint32_t piece)

@@ -2,21 +2,12 @@
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
  * to its mover; ends of contexts and of the process; suspension; changes of spill.mode.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/device/device.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
 #include "shim/plan/governor.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/submission.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 /* ms: how long an order may take: the time to empty a large device, or to fill it, over a slow link. */
@@ -44,11 +35,6 @@
 #define STOP_TRIES 20
 #define TELL_MS    2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
-static struct engine *engine_of(const struct device *device)
-{
-	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
-}
-
 /* Returns the first engine whose device is *at or a later one, and sets *at behind it; NULL: there is none. */
 static struct engine *next_engine(unsigned *at)
 {
@@ -68,19 +54,20 @@ static void spill_start(struct device *device, enum policy_spill mode, bool to_s
 		mover_keep(engine, process_settings()->contents, !to_suspend);
 	/* From now on memory may leave the device, even if nothing was placed outside of it (suspend). */
 	pdl_spilled();
-	if (!engine || !submission_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
+	bool runs = engine && submission_add_arena(heap_arena(heap), &engine->channel) && mover_start(engine);
+	if (!runs)
 		log_once("no memory to move memory with; what is spilled stays on the host");
-		if (engine)
-			atomic_store(&engine->channel.dead, true);
-	}
+	if (!engine)
+		return;
+	if (!runs)
+		atomic_store(&engine->channel.dead, true);
 	/*
 	 * Runs before the driver's own handlers, which were registered first: the driver must not be called while it
 	 * shuts down.
 	 */
-	if (engine && !mover_state.spill.registered)
+	if (!mover_state.spill.registered)
 		mover_state.spill.registered = atexit(spill_end) == 0;
-	if (engine)
-		atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
+	atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
 }
 
 /* to_suspend: nothing has spilled; what is alive is what the program's allocator says (alive.c). */
@@ -235,33 +222,6 @@ unsigned spill_held_by(const struct device *device)
 		if (!device || engine->device == device)
 			reasons |= atomic_load(&engine->quiesce.reasons);
 	return reasons;
-}
-
-void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
-{
-	struct engine *engine = engine_of(device);
-
-	if (engine && !engine_is_dead(engine))
-		discard_bytes(engine, address, bytes);
-}
-
-void spill_reused(CUdeviceptr address, uint64_t bytes)
-{
-	/* The caller has seen the discard, if there was one. */
-	bool any = atomic_load_explicit(&mover_state.discard.any, memory_order_relaxed);
-	struct device *device = any ? device_of(address) : NULL;
-
-	if (device)
-		heap_reused(atomic_load(&device->heap), address, bytes);
-}
-
-void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
-			  bool held)
-{
-	struct engine *engine = engine_of(device);
-
-	if (engine && !engine_is_dead(engine))
-		discard_behind(engine, address, bytes, stream, per_thread, held);
 }
 
 /*
@@ -532,9 +492,9 @@ bool spill_is_idle(const struct device *device)
 {
 	const struct engine *engine = engine_of(device);
 
-	/* In this order: what completes after `shown` was read was not idle then. */
+	/* In this order: what completes after `done` was read was not idle then. */
 	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet() &&
-	       atomic_load(&engine->progress.shown) >= completion_newest();
+	       atomic_load(&engine->progress.done) >= completion_newest();
 }
 
 /*

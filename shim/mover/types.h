@@ -102,12 +102,15 @@ struct piece_list {
 
 /* What the mover remembers of pieces, indexed by their first units. Only the mover's thread may touch it. */
 struct piece_tables {
-	bool *ahead;             /* prefetched, and not named by a submission since */
-	uint8_t *kept;           /* number of its units that stay on the device, and the reason (piece.c); 0: none */
-	uint64_t kept_units[2];  /* their sums: of small blocks, and of blocks that a rule keeps */
-	uint32_t *left;          /* ms (clock_now) when it left the device; 0: it is there, or never was */
-	uint64_t *touched;       /* bytes that the submission in intake.weighed uses, as often as it does */
-	uint64_t *stamps, stamp; /* equal: the piece is in the present list (intake.c) */
+	struct {
+		uint64_t stamp;   /* equal to `stamp` below: the piece is in the present list (intake.c) */
+		uint64_t touched; /* bytes that the submission in intake.weighed uses, as often as it does */
+		uint32_t left;    /* ms (clock_now) when it left the device; 0: it is there, or never was */
+		uint8_t kept;     /* number of its units that stay on the device, and the reason (piece.c); 0: none */
+		bool ahead;       /* prefetched, and not named by a submission since */
+	} * at;
+	uint64_t stamp;
+	uint64_t kept_units[2]; /* sums of what is kept: of small blocks, and of blocks that a rule keeps */
 };
 
 /* Which memory of a move may be mapped at the program's address. */
@@ -253,10 +256,9 @@ struct intake {
 
 /* ---- schedule.c ---- */
 
-/* The progress of the GPU, and whether waiting for it is futile. Only the mover's thread may touch it. */
+/* The progress of the GPU. Only the mover's thread may touch it, except `done`, which any thread may read. */
 struct progress {
-	uint64_t done;           /* submissions up to this one that can matter have completed (completion_poll) */
-	_Atomic uint64_t shown;  /* the same, for threads other than the mover's */
+	_Atomic uint64_t done;   /* submissions up to this one that can matter have completed (completion_poll) */
 	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
 	struct piece_list aside; /* pieces that the plan must not choose until the GPU makes progress */
 };
