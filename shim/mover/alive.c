@@ -243,9 +243,9 @@ static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 
 /* ---- copies ---- */
 
-static unsigned all_of_it(const struct migration *transit, struct live_range *ret)
+static unsigned all_of_it(const struct migration *migration, struct live_range *ret)
 {
-	*ret = (struct live_range){0, migration_bytes(transit)};
+	*ret = (struct live_range){0, migration_bytes(migration)};
 	return 1;
 }
 
@@ -297,33 +297,33 @@ bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 	       !may_be_more(engine, begin, end);
 }
 
-static void count_skipped(const struct migration *transit, uint64_t bytes)
+static void count_skipped(const struct migration *migration, uint64_t bytes)
 {
 	stats_add(STAT_dead_bytes, bytes);
-	if (transit->to == CHUNK_DEVICE)
+	if (migration->to == CHUNK_DEVICE)
 		stats_add(STAT_dead_in_bytes, bytes);
 }
 
-unsigned alive_skip(const struct migration *transit)
+unsigned alive_skip(const struct migration *migration)
 {
-	count_skipped(transit, migration_bytes(transit));
+	count_skipped(migration, migration_bytes(migration));
 	return 0;
 }
 
-unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
+unsigned alive_ranges(struct engine *engine, const struct migration *migration, struct live_range *ret)
 {
-	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
+	uint64_t bytes = migration_bytes(migration), begin = migration->piece * HEAP_UNIT, alive = 0;
 
 	/* Before the map is used; what has not been read by then is looked at after it (may_be_more). */
 	alive_hear(engine);
 	struct live_now now = now_of(engine);
 
-	if (piece_is_discarded(engine, transit->block_unit, transit->piece)) {
+	if (piece_is_discarded(engine, migration->block_unit, migration->piece)) {
 		stats_add(STAT_discarded_bytes, bytes);
 		return 0;
 	}
 	if (!engine->lifetimes)
-		return all_of_it(transit, ret);
+		return all_of_it(migration, ret);
 	unsigned n =
 	    live_map_alive(lifetimes_map(engine->lifetimes), begin, begin + bytes, now, ALIVE_GAP, ret, ALIVE_RANGES);
 	for (unsigned i = 0; i < n; i++) {
@@ -332,8 +332,8 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 		alive += ret[i].end - ret[i].begin;
 	}
 	if (alive < bytes && may_be_more(engine, begin, begin + bytes))
-		return all_of_it(transit, ret);
-	count_skipped(transit, bytes - alive);
+		return all_of_it(migration, ret);
+	count_skipped(migration, bytes - alive);
 	return n;
 }
 
@@ -468,9 +468,9 @@ static bool are_all_pinned(uint64_t oldest)
  * Returns whether a submission that may not have completed may use the block, except the one that pins it now
  * (own_holds: number of its pins).
  */
-static bool is_named_elsewhere(const struct block_state *mark, unsigned own_holds, uint64_t oldest)
+static bool is_named_elsewhere(const struct block_state *block, unsigned own_holds, uint64_t oldest)
 {
-	return block_state_pins(mark) != own_holds || block_state_last(mark) >= oldest;
+	return block_state_pins(block) != own_holds || block_state_last(block) >= oldest;
 }
 
 void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,

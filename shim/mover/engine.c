@@ -21,16 +21,16 @@ struct mover_state mover_state = {
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
-	return (!engine->claims || inflight_hear_oldest(engine->claims)) &&
+	return (!engine->inflight || inflight_hear_oldest(engine->inflight)) &&
 	       submission_log_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
 }
 
 bool engine_hears_all(struct engine *engine)
 {
-	if (!engine->claims)
+	if (!engine->inflight)
 		return true;
 	submission_see_inside();
-	return inflight_hear(engine->claims);
+	return inflight_hear(engine->inflight);
 }
 
 #define WATCH_NS 1000000

@@ -347,8 +347,8 @@ bool intake_read(struct engine *engine)
 	uint64_t function;
 	unsigned n, records;
 
-	if (engine->claims)
-		inflight_hear(engine->claims);
+	if (engine->inflight)
+		inflight_hear(engine->inflight);
 	/* The length up to which submissions name blocks as a whole (see range_of). */
 	uint64_t whole = tensor_extents_whole(atomic_load(&engine->device->budget.limit));
 	plan_set_whole(engine->plan, engine->exact ? 0 : (uint32_t)(whole / HEAP_UNIT));

@@ -38,7 +38,7 @@ static void recall_hear(void *argument, uint32_t piece)
 	piece_list_add(&engine->recall.pieces, piece);
 }
 
-static void recall_rest(struct engine *engine, uint64_t ns)
+static void recall_later(struct engine *engine, uint64_t ns)
 {
 	engine->recall.not_before = clock_now() + ns;
 }
@@ -53,11 +53,11 @@ static bool send_next(struct engine *engine, bool gap)
 			continue;
 		enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
 		if (answer == MIGRATE_NO_ROOM)
-			recall_rest(engine, RECALL_FULL_NS);
+			recall_later(engine, RECALL_FULL_NS);
 		if (answer == MIGRATE_BEGUN || answer == MIGRATE_NO_ROOM)
 			return answer == MIGRATE_BEGUN;
 	}
-	recall_rest(engine, RECALL_LOOK_NS);
+	recall_later(engine, RECALL_LOOK_NS);
 	return false;
 }
 
@@ -89,7 +89,7 @@ static void send_in_gap(struct engine *engine, uint64_t wanted)
 	quiesce_finish(engine);
 	quiesce_open(engine);
 	if (clock_now() > engine->recall.not_before)
-		recall_rest(engine, clock_now() - begun);
+		recall_later(engine, clock_now() - begun);
 }
 
 static void recall_run(struct engine *engine)
@@ -103,7 +103,7 @@ static void recall_run(struct engine *engine)
 	if (!engine->recall.pieces.n)
 		heap_wanted_pieces(engine->heap, recall_hear, engine);
 	if (!engine->recall.pieces.n) {
-		recall_rest(engine, RECALL_LOOK_NS);
+		recall_later(engine, RECALL_LOOK_NS);
 		return;
 	}
 	if (engine->exact) {
@@ -376,11 +376,11 @@ static void mover_govern(struct engine *engine)
 static bool deferred_map_is_due(const struct engine *engine)
 {
 	/* It comes back with its next turn; until then no submission uses it, and the others map what they fetch. */
-	if (!engine->rests.n || atomic_load(&engine->quiesce.reasons) & RESIDENCE_TURN)
+	if (!engine->deferred.n || atomic_load(&engine->quiesce.reasons) & RESIDENCE_TURN)
 		return false;
 	uint64_t now = clock_now();
 
-	return now - engine->loop.copied > LULL_NS || now - engine->rests.at[0].since > DEFERRED_MAP_NS;
+	return now - engine->loop.copied > LULL_NS || now - engine->deferred.at[0].since > DEFERRED_MAP_NS;
 }
 
 /*
@@ -441,25 +441,26 @@ static bool mover_work(struct engine *engine)
  * The reserve changes when something moves or, which is checked more rarely, when memory is allocated; if nothing is
  * submitted, nothing will be evicted. If the driver has refused to pin, the next attempt comes later.
  */
-#define STOCK_NS         20000000
-#define STOCK_REST_NS    1000000000
-#define STOCK_REFUSED_NS 10000000000
+#define RESERVE_NS      20000000
+#define RESERVE_LOOK_NS 1000000000
+#define REFUSED_NS      10000000000
 
-static bool mover_stock(struct engine *engine)
+static bool pin_reserve(struct engine *engine)
 {
 	uint64_t now = clock_now(), moved = engine->stats.moved_in + engine->stats.moved_out;
-	uint64_t most = schedule_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
+	uint64_t most = schedule_reserve_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
 
-	if (now < engine->stock.after || (moved == engine->stock.moved && now - engine->stock.since < STOCK_REST_NS) ||
-	    engine->intake.n_submissions == engine->stock.heard || !schedule_may_move(engine))
+	if (now < engine->reserve.after ||
+	    (moved == engine->reserve.moved && now - engine->reserve.since < RESERVE_LOOK_NS) ||
+	    engine->intake.n_submissions == engine->reserve.heard || !schedule_may_move(engine))
 		return false;
 	enum sw_status status = heap_fill_host_reserve(engine->heap, most < away ? most : away);
 	if (status == SW_OK)
 		return true;
-	engine->stock.after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);
-	engine->stock.since = now;
-	engine->stock.moved = moved;
-	engine->stock.heard = engine->intake.n_submissions;
+	engine->reserve.after = now + (status == SW_INVALID ? RESERVE_NS : REFUSED_NS);
+	engine->reserve.since = now;
+	engine->reserve.moved = moved;
+	engine->reserve.heard = engine->intake.n_submissions;
 	return false;
 }
 
@@ -469,17 +470,17 @@ static bool mover_stock(struct engine *engine)
  */
 #define LEAVING_NS 100000000
 
-static bool mover_stock_to_leave(struct engine *engine)
+static bool pin_what_leaves(struct engine *engine)
 {
-	uint64_t bytes = atomic_load_explicit(&engine->stock.leaving, memory_order_relaxed), now = clock_now();
+	uint64_t bytes = atomic_load_explicit(&engine->reserve.leaving, memory_order_relaxed), now = clock_now();
 
 	/* What is on the host has its memory; nothing else should be pinned while submissions may wait for it. */
-	if (!bytes || quiesce_is_held(engine) || now < engine->stock.leaving_after ||
+	if (!bytes || quiesce_is_held(engine) || now < engine->reserve.leaving_after ||
 	    plan_units(engine->plan, PLAN_HOST))
 		return false;
 	enum sw_status status = heap_fill_host_ahead(engine->heap, bytes);
 	if (status != SW_OK)
-		engine->stock.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : STOCK_REFUSED_NS);
+		engine->reserve.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : REFUSED_NS);
 	return status == SW_OK;
 }
 
@@ -523,7 +524,7 @@ static void *mover_run(void *argument)
 		if (migrate_in_flight(engine) || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
 			mover_nap(engine, link_nap_ns(engine, tries++), n_waiters);
-		} else if (!mover_stock_to_leave(engine) && !mover_stock(engine)) {
+		} else if (!pin_what_leaves(engine) && !pin_reserve(engine)) {
 			mover_nap(engine, mover_idle_ns(engine), 0);
 			tries = 0;
 		}
@@ -555,14 +556,14 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	move_governor_init(&engine->governor);
 	schedule_init(engine);
-	pte_contention_init(&engine->turns);
+	pte_contention_init(&engine->contention);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
-	if (has_channel && (exact || engine->claims) && engine->by_piece.at && engine->travels && engine->plan &&
+		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+	if (has_channel && (exact || engine->inflight) && engine->by_piece.at && engine->travels && engine->plan &&
 	    engine->intake.extents)
 		return engine;
-	inflight_free(engine->claims);
+	inflight_free(engine->inflight);
 	tensor_extents_free(engine->intake.extents);
 	plan_free(engine->plan);
 	free(engine->travels);

@@ -144,10 +144,10 @@ bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t 
  * piece_raise() prevents submissions that name the piece's block, because the piece is about to be unmapped, or is
  * unmapped. It nests: piece_lower() must be called as often.
  */
-void piece_raise(struct engine *engine, const struct migration *transit);
-void piece_lower(struct engine *engine, const struct migration *transit);
+void piece_raise(struct engine *engine, const struct migration *migration);
+void piece_lower(struct engine *engine, const struct migration *migration);
 /* Sets where submissions find the piece. */
-void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where);
+void piece_set_where(struct engine *engine, const struct migration *migration, enum block_state_where where);
 /* Updates the plan with the place where the piece is now. Locking: takes HEAP. */
 void piece_tell_plan(struct engine *engine, uint32_t piece);
 /* Returns whether the program wants this block on the host. */
@@ -171,13 +171,13 @@ void piece_keep_follow(struct engine *engine);
  * are safe, but the process cannot continue with them, and the engine is declared dead. What is to be mapped after that
  * is tried once. piece_map_soon() gives up after a tenth of a second, and declares nothing. Locking: take HEAP.
  */
-bool piece_map(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new);
-bool piece_map_soon(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new);
+bool piece_map(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new);
+bool piece_map_soon(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new);
 /*
  * Ends a move: the piece is now in the place `where`, and may move again. is_raised: piece_raise() was called for it.
  * Locking: takes HEAP.
  */
-void piece_arrived(struct engine *engine, struct migration *transit, enum block_state_where where, bool is_raised);
+void piece_arrived(struct engine *engine, struct migration *migration, enum block_state_where where, bool is_raised);
 
 /* ---- piece.c: figures and trace events of moves ---- */
 
@@ -193,7 +193,7 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
  */
 void move_stats_moved(struct engine *engine, const struct move *move);
 /* All three for a move in one go, which began at `begun` (ns) and copied so much. */
-void move_stats_whole(struct engine *engine, const struct migration *transit, uint64_t begun, uint64_t copied);
+void move_stats_whole(struct engine *engine, const struct migration *migration, uint64_t begun, uint64_t copied);
 /* Adds the time with moves in flight up to now to the figures. */
 void move_stats_busy(struct engine *engine);
 
@@ -234,13 +234,13 @@ void alive_name(struct engine *engine, const struct named *named, bool no_kernel
  * Stores the parts of a piece that have to be copied when it moves, in bytes from its beginning, and returns how many.
  * To be called while no submission that names the piece can enter the driver.
  */
-unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret);
+unsigned alive_ranges(struct engine *engine, const struct migration *migration, struct live_range *ret);
 /*
  * To be called instead where alive_is_none() was true and the piece is mapped nowhere; also when it comes back, if it
  * has been mapped nowhere since: whatever was born meanwhile, nobody can have written there, not even by an address
  * that no submission names, which would have ended the context. Counts what need not be copied, and returns 0.
  */
-unsigned alive_skip(const struct migration *transit);
+unsigned alive_skip(const struct migration *migration);
 /* Returns whether alive_ranges() would find nothing. */
 bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece);
 
@@ -259,7 +259,7 @@ void link_close(struct engine *engine);
  */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
 /* Queues the copy of all of a piece that comes, in a gap, without an event. */
-CUresult link_fill(struct engine *engine, const struct migration *transit);
+CUresult link_fill(struct engine *engine, const struct migration *migration);
 /* Waits until the stream is idle, or `until` (ns). Returns false if it is not then, or the driver fails. */
 bool link_is_idle_by(CUstream stream, uint64_t until);
 /* Waits until the stream is idle. Returns false if the driver keeps failing, usually because the context died. */
@@ -277,7 +277,7 @@ uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
 void link_ended(struct queue *queue, const struct move *move);
 
 /* Sets what is true on most machines. */
-void pte_contention_init(struct pte_contention *turns);
+void pte_contention_init(struct pte_contention *contention);
 /*
  * To be called when the copy of an evicted piece has ended and nothing uses the piece, or nothing runs. Measures the
  * place that the piece went to, if it is not known yet. That takes about 25 ms, once, and changes neither of the
@@ -407,7 +407,7 @@ bool schedule_can_move(const struct engine *engine);
 /* Returns whether another eviction may begin: there is a free slot, and little enough memory is in flight. */
 bool schedule_may_evict(struct engine *engine);
 /* Returns how many bytes of host memory should be pinned in reserve for evictions (heap_fill_host_reserve). */
-uint64_t schedule_stock_bytes(struct engine *engine);
+uint64_t schedule_reserve_bytes(struct engine *engine);
 /* Prepares the engine's scheduler. To be called once the engine has a plan. */
 void schedule_init(struct engine *engine);
 

@@ -602,9 +602,9 @@ enum sw_status mode_change(struct engine *engine, bool exact)
 	if (engine->exact == exact)
 		return SW_OK;
 	/* Before the first ticket; from then on it reads all records of the log. */
-	if (!exact && !engine->claims)
-		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
-	if (!exact && !engine->claims)
+	if (!exact && !engine->inflight)
+		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+	if (!exact && !engine->inflight)
 		return SW_NO_HOST_MEMORY;
 	if (quiesce_is_held(engine)) {
 		/*

@@ -123,8 +123,8 @@ static uint64_t who_may_touch(const struct engine *engine, bool whole)
 }
 
 /*
- * Waits until nothing that runs can touch the heap, or get access before peer_unshut(). Returns false if it gave up. The
- * work of other devices is examined after all known to touch the heap are quiet: then no submission that concerns
+ * Waits until nothing that runs can touch the heap, or get access before peer_unshut(). Returns false if it gave up.
+ * The work of other devices is examined after all known to touch the heap are quiet: then no submission that concerns
  * the heap is inside the driver.
  */
 static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t begin)

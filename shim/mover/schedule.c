@@ -116,9 +116,9 @@ static enum migrate_answer hand_evict(void *hand, uint32_t piece, bool gap)
 static enum migrate_answer hand_exchange(void *hand, uint32_t piece, bool gap)
 {
 	struct engine *engine = hand;
-	struct block_state *mark = piece_block_state(engine, piece);
+	struct block_state *block = piece_block_state(engine, piece);
 
-	if (gap && (!mark || block_state_pins(mark)))
+	if (gap && (!block || block_state_pins(block)))
 		return MIGRATE_BUSY;
 	engine->moves.exchanges = true;
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
@@ -161,9 +161,9 @@ static bool hand_is_busy(void *hand, uint32_t piece)
 /* In a gap only submissions that pin a block at the gate, or wait for it, keep it from being evicted. */
 static bool hand_is_in_use(void *hand, uint32_t piece)
 {
-	struct block_state *mark = piece_block_state(hand, piece);
+	struct block_state *block = piece_block_state(hand, piece);
 
-	return !mark || block_state_pins(mark) || atomic_load(&mark->waits);
+	return !block || block_state_pins(block) || atomic_load(&block->waits);
 }
 
 void schedule_init(struct engine *engine)
@@ -196,7 +196,7 @@ bool schedule_may_evict(struct engine *engine)
 	return scheduler_may_begin(&view, &view.out);
 }
 
-uint64_t schedule_stock_bytes(struct engine *engine)
+uint64_t schedule_reserve_bytes(struct engine *engine)
 {
 	struct scheduler_view view;
 
@@ -317,7 +317,7 @@ void schedule_ahead(struct engine *engine)
 static bool is_in(const struct queue *queue, uint32_t piece)
 {
 	for (unsigned i = 0; i < queue->n; i++)
-		if (queue->at[(queue->head + i) % MOVES].transit.piece == piece)
+		if (queue->at[(queue->head + i) % MOVES].migration.piece == piece)
 			return true;
 	return false;
 }

@@ -401,7 +401,7 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 	struct engine *engine = engine_of(device);
 
 	if (engine)
-		atomic_store_explicit(&engine->stock.leaving, bytes, memory_order_relaxed);
+		atomic_store_explicit(&engine->reserve.leaving, bytes, memory_order_relaxed);
 }
 
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)

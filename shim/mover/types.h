@@ -147,7 +147,7 @@ struct unseen {
 
 /* A copy of a piece that is in flight. */
 struct move {
-	struct migration transit;
+	struct migration migration;
 	CUevent event;                                       /* belongs to the slot; is reused by later moves */
 	uint64_t begun;                                      /* ns: time when the copy was queued */
 	uint64_t number;                                     /* number in the trace; 0: not traced */
@@ -197,7 +197,7 @@ struct pte_contention {
 
 /* A piece on the host that is not mapped: it was evicted, or is about to be fetched. */
 struct deferred_map {
-	struct migration transit;
+	struct migration migration;
 	uint64_t since; /* ns: time of the unmapping */
 	bool comes;     /* while the device is quiesced: not to be mapped while it may still be fetched */
 	bool is_empty;  /* nothing was copied when it left: see alive.c */
@@ -314,7 +314,7 @@ struct tracking {
 };
 
 /*
- * State of pinning host memory ahead of use (mover_stock() in mover.c). Only the mover's thread may touch it, except
+ * State of pinning host memory ahead of use (pin_reserve() in mover.c). Only the mover's thread may touch it, except
  * `leaving`.
  */
 struct host_reserve {
@@ -354,7 +354,7 @@ struct engine {
 	 * here point to.
 	 */
 	/* pins of submissions in flight; NULL if memory has not moved beside what runs yet */
-	struct inflight *claims;
+	struct inflight *inflight;
 	struct plan *plan;
 	struct travels *travels; /* what was in transit recently (fault_report.c) */
 	struct health health;
@@ -363,9 +363,9 @@ struct engine {
 	struct unseen unseen;
 	bool poisons; /* what is dead is overwritten when it moves */
 	struct link link;
-	struct pte_contention turns; /* which copies contend with changes of mappings */
+	struct pte_contention contention; /* which copies contend with changes of mappings */
 	struct move_stats stats;
-	struct deferred_maps rests; /* deferred maps, oldest first */
+	struct deferred_maps deferred; /* deferred maps, oldest first */
 	struct migrations moves;
 	struct intake intake;
 	struct scheduler scheduler;
@@ -375,7 +375,7 @@ struct engine {
 	struct recall recall;
 	struct tracking tracking;
 	struct move_governor governor;
-	struct host_reserve stock;
+	struct host_reserve reserve;
 	struct loop loop;
 };
 

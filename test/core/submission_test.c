@@ -518,10 +518,10 @@ TEST(a_stop_names_what_has_arrived_since_the_mover_looked)
 {
 	char text[4096];
 
-	engine->rests.n = 1;
-	engine->rests.at[0].transit = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
+	engine->deferred.n = 1;
+	engine->deferred.at[0].migration = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
 	fault_report_note(engine);
-	engine->rests.n = 0;
+	engine->deferred.n = 0;
 	fault_report_note(engine);
 	lost(text);
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
@@ -534,9 +534,9 @@ TEST(a_stop_that_is_noticed_late_is_told_all_the_same)
 	char text[4096];
 
 	atomic_store(&engine->channel.dead, false);
-	engine->rests.n = 1;
+	engine->deferred.n = 1;
 	fault_report_note(engine);
-	engine->rests.n = 0;
+	engine->deferred.n = 0;
 	clock_ahead = 5000000000;
 	lost(text);
 	clock_ahead = 0;
