@@ -56,28 +56,26 @@ struct order {
 	uint64_t bytes;
 };
 
-/*
- * The order slot of the mover; it holds one order at a time. Locking: SPILL (channel.lock) protects all fields except
- * `pending` and `room`, which any thread may read, and the order itself, which does not change until it is answered.
- */
+/* The order slot of the mover; it holds one order at a time. */
 struct orders {
-	struct order order; /* its `bytes` are the result when it has been carried out */
-	enum sw_status status;
-	bool done, left;      /* done: carried out; left: the thread that gave it stopped waiting */
-	bool left_away;       /* nothing ran any more when it did (quiesce.residence) */
-	_Atomic bool pending; /* the mover has not taken the order yet */
-	_Atomic int room;     /* enum order_room, as the thread that waits for the order has said last */
+	/* Guarded by SPILL. It does not change until it is answered; then its `bytes` are the result. */
+	struct order order;
+	enum sw_status status; /* Guarded by SPILL. */
+	bool done;             /* Guarded by SPILL. It was carried out. */
+	bool left;             /* Guarded by SPILL. The thread that gave it stopped waiting. */
+	bool left_away;        /* Guarded by SPILL. Nothing ran any more when it did (quiesce.residence). */
+	/* The mover has not taken the order yet. Written under SPILL; mover_nap() reads it after it set `asleep`. */
+	_Atomic bool pending;
+	_Atomic int room; /* enum order_room: written by the thread that waits for the order, read by the mover */
 };
 
-/*
- * Room for new blocks. The fields are atomic: threads that allocate and the mover's thread access them without a lock.
- */
+/* Room for new blocks. Threads that allocate and the mover share it without a lock; their order does not matter. */
 struct new_blocks {
-	_Atomic bool makes_room; /* the mover makes room on request (spill_room_for_new) */
+	_Atomic bool makes_room; /* the mover makes room on request (spill_room_for_new); written by the mover */
 	/* The rest is used in `fast` only. */
-	_Atomic uint64_t wanted;     /* bytes that allocations wait for */
-	_Atomic uint64_t not_before; /* ns: no allocation waits before this time */
-	_Atomic unsigned hopeless;   /* how often the mover found that nothing can be evicted for new blocks */
+	_Atomic uint64_t wanted;     /* bytes that allocations wait for; written by those threads */
+	_Atomic uint64_t not_before; /* ns: no allocation waits before this time; written by those threads */
+	_Atomic unsigned hopeless;   /* how often the mover found that nothing can be evicted for them; written by it */
 };
 
 /*
@@ -174,7 +172,11 @@ struct queue {
  * it, except `context`, which a thread that ends a context reads.
  */
 struct link {
-	_Atomic(CUcontext) context; /* context of the streams and events; NULL: none yet */
+	/*
+	 * Context of the streams and events; NULL: none yet. Written by the mover, which reads context_any() after it
+	 * (link_open). A thread that ends the context takes it out of there first, then reads this (has_let_go).
+	 */
+	_Atomic(CUcontext) context;
 	CUstream stream_out, stream_in;
 	_Atomic uint32_t *go; /* 1: copies proceed; host memory, allocated in the context; NULL: copies never pause */
 	CUdeviceptr go_address;
@@ -278,9 +280,12 @@ struct quiesce {
 	 */
 	uint64_t newest, done;
 	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
-	/* enum residence; not RUNS from the moment at which nothing runs any more: new blocks start on the host */
+	/*
+	 * enum residence; not RUNS from the moment at which nothing runs any more: new blocks start on the host.
+	 * Written by the mover, and by spill_finish() where nobody waits for what does not leave. Any thread reads it.
+	 */
 	_Atomic int residence;
-	_Atomic unsigned reasons; /* enum residence_reason: who holds it */
+	_Atomic unsigned reasons; /* enum residence_reason: who holds it; written by the mover, read by any thread */
 	uint64_t left_bytes;      /* of the device, that were given back */
 };
 
@@ -299,7 +304,8 @@ struct recall {
 struct loop {
 	pthread_t thread;
 	bool has_thread, ended;
-	_Atomic bool left; /* its thread calls the driver no more */
+	/* Its thread calls the driver no more. Written before channel.dead, read after it (has_ended). */
+	_Atomic bool left;
 	uint64_t copied;   /* ns: when copies were last in flight */
 	uint64_t quiet_ns; /* how long ago that was when this pass began */
 	uint64_t governed; /* ns: when the governor was last updated */
@@ -384,32 +390,36 @@ struct engine {
 /* alive.c */
 struct discard_state {
 	_Atomic bool any; /* something was ever discarded */
-	struct lock lock; /* DISCARD, over all that follows */
-	uint64_t last;    /* number given last */
-	uint64_t empty;   /* stripes that were seen empty after pinning was requested */
-	uint64_t since;   /* first number that only submissions with pins can have; 0: not known */
+	struct lock lock; /* DISCARD */
+	uint64_t last;    /* Guarded by DISCARD. Number given last. */
+	uint64_t empty;   /* Guarded by DISCARD. Stripes that were seen empty after pinning was requested. */
+	uint64_t since;   /* Guarded by DISCARD. First number that only submissions with pins can have; 0: not known. */
 };
 
 /* mover.c */
 struct alive_state {
 	struct lock lock; /* MOVERS */
-	unsigned n;       /* engines whose mover runs; under the lock. While it is not 0, submissions are tracked. */
-	unsigned n_fast;  /* those of them whose memory moves beside what runs; under the lock */
+	unsigned n;       /* Guarded by MOVERS. Engines whose mover runs; while it is not 0, submissions are tracked. */
+	unsigned n_fast;  /* Guarded by MOVERS. Those of them whose memory moves beside what runs. */
 };
 
 /* quiesce.c */
 struct quiescing_state {
 	struct lock lock; /* QUIESCE: at most one gap in the process, because all gaps use the one gate */
-	/* Engines that do not run (residence.h); under the lock. They keep the gate closed for all devices. */
+	/* Guarded by QUIESCE. Engines that do not run (residence.h). They keep the gate closed for all devices. */
 	unsigned n_held;
 };
 
 /* spill.c */
 struct spill_state {
 	struct lock lock;                              /* ENGINE_START: held over the start of an engine */
-	_Atomic(struct engine *) engines[DEVICE_MOST]; /* by device; NULL: not started */
-	bool registered;                               /* spill_end() runs at exit; under the lock */
-	_Atomic bool ending;                           /* the process ends: moves by order are broken off */
+	_Atomic(struct engine *) engines[DEVICE_MOST]; /* by device; NULL: not started; written under ENGINE_START */
+	bool registered;                               /* Guarded by ENGINE_START. spill_end() runs at exit. */
+	/*
+	 * The process ends: moves by order are broken off. Written by spill_end(), which looks after that whether a gap
+	 * is open or a piece is unmapped; the mover closes the gate or raises `unmapped` first, then reads this.
+	 */
+	_Atomic bool ending;
 };
 
 struct mover_state {
