@@ -38,6 +38,7 @@
 
 struct budget {
 	_Atomic uint64_t limit, used, peak;
+	_Atomic uint64_t refusals; /* takes for which the total of the user's processes had no room */
 	_Atomic bool shared;
 };
 
