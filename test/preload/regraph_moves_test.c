@@ -92,7 +92,7 @@ static int made_beside_moves(void)
 /* ---- where there is room for what a copy names ---- */
 
 /* Blocks of several pieces, half as many again as the device has room for, each larger than what is kept as small. */
-enum { MANY = 12, ROUNDS = 20 };
+enum { MANY = 12, ROUNDS = 12 };
 #define LARGE ((size_t)16 * MIB)
 
 static CUdeviceptr large[MANY];
