@@ -5,6 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Adds a warning about the policy as a whole, or about a rule of it. */
+#define WARN(policy, ...) policy_warning_add(errors, (policy)->name, POLICY_WHOLE, __VA_ARGS__)
+#define WARN_RULE(policy, rule, ...)                                                                                   \
+	policy_warning_add(errors, (policy)->files[(rule)->file], (rule)->written, __VA_ARGS__)
+
 /* ---- values that contradict each other ---- */
 
 /* Returns true if a is known to be less than b. A share and a number of bytes can be compared only on a machine. */
@@ -21,9 +26,8 @@ static void check_budgets(const struct policy *policy, struct policy_errors *err
 	bool nothing = given && settings->device_budget.value == 0;
 
 	if (is_less(settings->host_total, settings->host_budget) && settings->host_share != POLICY_SHARE_OFF)
-		policy_warning_add(errors, policy->name, POLICY_WHOLE,
-				   "host.budget is more than host.total, which no process gets more than; write a "
-				   "host.budget of at most host.total");
+		WARN(policy, "host.budget is more than host.total, which no process gets more than; write a "
+			     "host.budget of at most host.total");
 	if (!nothing || settings->observe)
 		return;
 	if (settings->spill == POLICY_SPILL_OFF)
@@ -31,9 +35,8 @@ static void check_budgets(const struct policy *policy, struct policy_errors *err
 				 "device.budget: 0 with spill.mode: off leaves the heap no memory at all; write "
 				 "device.budget: auto or a SIZE, or another spill.mode");
 	else
-		policy_warning_add(errors, policy->name, POLICY_WHOLE,
-				   "device.budget: 0 leaves the heap no device memory: nothing can be moved there, and "
-				   "kernels reach all of it over the link; write auto, a SIZE or N%%");
+		WARN(policy, "device.budget: 0 leaves the heap no device memory: nothing can be moved there, and "
+			     "kernels reach all of it over the link; write auto, a SIZE or N%%");
 }
 
 /*
@@ -51,19 +54,23 @@ static bool has_place(const struct policy_rule *rule)
 
 static void check_place(const struct policy *policy, const struct policy_rule *rule, struct policy_errors *errors)
 {
-	const char *use = policy_use_name((enum policy_use)rule->use), *instead = "remove place";
+	const char *instead = "remove place";
 
 	if (rule->place == POLICY_PLACE_AUTO || has_place(rule))
 		return;
-	if (rule->use == POLICY_USE_MANAGED && rule->place == POLICY_PLACE_HOST)
-		instead = "write managed.advise: preferred-host, or use: heap";
-	else if (rule->use == POLICY_USE_MANAGED)
-		instead = "write managed.advise: preferred-device, or use: heap";
+	if (rule->use == POLICY_USE_MANAGED)
+		instead = rule->place == POLICY_PLACE_HOST ? "write managed.advise: preferred-host, or use: heap"
+							   : "write managed.advise: preferred-device, or use: heap";
 	else if (rule->use == POLICY_USE_SYSTEM)
 		instead = "remove place, or write use: heap";
-	policy_warning_add(errors, policy->files[rule->file], (struct policy_place){rule->line, rule->column},
-			   "rule %u: place says where heap memory lies, and use: %s is none, so it changes nothing; %s",
-			   rule->number_in_file, use, instead);
+	WARN_RULE(policy, rule,
+		  "rule %u: place says where heap memory lies, and use: %s is none, so it changes nothing; %s",
+		  rule->number_in_file, policy_use_name((enum policy_use)rule->use), instead);
+}
+
+static bool moves(const struct policy_settings *settings)
+{
+	return settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST;
 }
 
 /*
@@ -77,17 +84,16 @@ static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 	const struct policy_settings *settings = &policy->settings;
 	const char *mode = policy_spill_name((enum policy_spill)settings->spill);
 
-	if (settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST || settings->observe)
+	if (moves(settings) || settings->observe)
 		return;
 	if (settings->vmm_spill == POLICY_VMM_MOVES)
-		policy_warning_add(errors, policy->name, POLICY_WHOLE, text, mode);
+		WARN(policy, text, mode);
 	for (size_t i = 0; i < policy->n_rules; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
 		bool given = rule->given & 1u << policy_key_find(&policy_rule_keys, "vmm.spill");
 
 		if (given && rule->vmm_spill == POLICY_VMM_MOVES)
-			policy_warning_add(errors, policy->files[rule->file],
-					   (struct policy_place){rule->line, rule->column}, text, mode);
+			WARN_RULE(policy, rule, text, mode);
 	}
 }
 
@@ -95,20 +101,18 @@ static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 static void check_pin_ahead(const struct policy *policy, struct policy_errors *errors)
 {
 	const struct policy_settings *settings = &policy->settings;
-	bool moves = settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST;
 	bool none = settings->host_pin_ahead.kind == POLICY_SIZE_BYTES && settings->host_pin_ahead.value == 0;
 
 	if (none || settings->observe)
 		return;
-	if (!moves)
-		policy_warning_add(errors, policy->name, POLICY_WHOLE,
-				   "host.pin_ahead pins nothing with spill.mode: %s, which moves nothing; write "
-				   "spill.mode: exact or fast, or host.pin_ahead: 0",
-				   policy_spill_name((enum policy_spill)settings->spill));
+	if (!moves(settings))
+		WARN(policy,
+		     "host.pin_ahead pins nothing with spill.mode: %s, which moves nothing; write "
+		     "spill.mode: exact or fast, or host.pin_ahead: 0",
+		     policy_spill_name((enum policy_spill)settings->spill));
 	else if (!settings->control)
-		policy_warning_add(errors, policy->name, POLICY_WHOLE,
-				   "host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
-				   "yes, or host.pin_ahead: 0");
+		WARN(policy, "host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
+			     "yes, or host.pin_ahead: 0");
 }
 
 void policy_check_whole(const struct policy *policy, struct policy_errors *errors)
@@ -210,32 +214,30 @@ static size_t cover_insert(struct policy_range *pieces, size_t n, struct policy_
 static void name_rule(const struct policy *policy, const struct policy_rule *rule, unsigned file, char name[120])
 {
 	if (rule->file == file)
-		snprintf(name, 120, "rule %u (line %u)", rule->number_in_file, rule->line);
+		snprintf(name, 120, "rule %u (line %u)", rule->number_in_file, rule->written.line);
 	else
 		snprintf(name, 120, "rule %u of %.64s (line %u)", rule->number_in_file, policy->files[rule->file],
-			 rule->line);
+			 rule->written.line);
 }
 
 static void cover_warn(const struct policy *policy, size_t at, struct policy_errors *errors)
 {
 	const struct policy_rule *rules = policy->rules, *dead = &rules[at];
-	struct policy_place place = {dead->line, dead->column};
 	char name[120];
 	size_t by = 0;
 
 	while (by < at && !cover_covers(&rules[by], dead))
 		by++;
 	if (by == at) {
-		policy_warning_add(errors, policy->files[dead->file], place,
-				   "rule %u is unreachable: the rules before it together match all that it matches; "
-				   "move it up or remove it",
-				   dead->number_in_file);
+		WARN_RULE(policy, dead,
+			  "rule %u is unreachable: the rules before it together match all that it matches; "
+			  "move it up or remove it",
+			  dead->number_in_file);
 		return;
 	}
 	name_rule(policy, &rules[by], dead->file, name);
-	policy_warning_add(errors, policy->files[dead->file], place,
-			   "rule %u is unreachable: %s matches %s; move it up or remove it", dead->number_in_file, name,
-			   is_plain(&rules[by]) && is_any(&rules[by].size, -1) ? "everything" : "all that it matches");
+	WARN_RULE(policy, dead, "rule %u is unreachable: %s matches %s; move it up or remove it", dead->number_in_file,
+		  name, is_plain(&rules[by]) && is_any(&rules[by].size, -1) ? "everything" : "all that it matches");
 }
 
 /* Returns true if one of the earlier rules with other conditions than the size covers this rule. */
@@ -313,15 +315,13 @@ static const char *all_lack(const struct policy_device *devices, int n, uint64_t
 
 	for (unsigned i = 0; i < n_uses; i++)
 		for (int device = 0; device < n; device++) {
-			const char *what = NULL;
-
 			if (!(mask & 1ull << device))
 				continue;
-			what = able_lacks(&devices[device], (enum policy_use)uses[i], system, place);
+			const char *what = able_lacks(&devices[device], (enum policy_use)uses[i], system, place);
+
 			if (!what)
 				return NULL;
-			if (!first)
-				first = what;
+			first = first ? first : what;
 		}
 	return first;
 }
@@ -330,26 +330,23 @@ static void warn_rule(const struct policy *policy, const struct policy_rule *rul
 		      int n, struct policy_errors *errors)
 {
 	uint64_t here = (1ull << n) - 1, mask = rule->devices ? rule->devices & here : here;
-	struct policy_place place = {rule->line, rule->column};
-	const char *file = policy->files[rule->file], *what;
+	const char *what;
 	unsigned char uses[POLICY_MAX_USES] = {(unsigned char)rule->use};
 
 	if (!mask) {
-		policy_warning_add(errors, file, place,
-				   "rule %u: none of its devices is here, there %s %d; it matches nothing",
-				   rule->number_in_file, n == 1 ? "is" : "are", n);
+		WARN_RULE(policy, rule, "rule %u: none of its devices is here, there %s %d; it matches nothing",
+			  rule->number_in_file, n == 1 ? "is" : "are", n);
 		return;
 	}
 	for (unsigned i = 0; i < rule->fallback.n; i++)
 		uses[1 + i] = rule->fallback.use[i];
 	what = all_lack(devices, n, mask, uses, 1 + rule->fallback.n, &rule->system, rule->place);
 	if (what)
-		policy_warning_add(
-		    errors, file, place,
-		    "rule %u: no device here can serve use: %s%s (there is no %s); the driver serves what it "
-		    "matches",
-		    rule->number_in_file, policy_use_name((enum policy_use)rule->use),
-		    rule->fallback.n ? " or its fallback" : "", what);
+		WARN_RULE(policy, rule,
+			  "rule %u: no device here can serve use: %s%s (there is no %s); the driver serves what it "
+			  "matches",
+			  rule->number_in_file, policy_use_name((enum policy_use)rule->use),
+			  rule->fallback.n ? " or its fallback" : "", what);
 }
 
 void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
@@ -364,10 +361,9 @@ void policy_warn_devices(const struct policy *policy, const struct policy_device
 		n = POLICY_MAX_DEVICES;
 	what = all_lack(devices, n, (1ull << n) - 1, &use, 1, &policy->settings.system, POLICY_PLACE_AUTO);
 	if (what)
-		policy_warning_add(
-		    errors, policy->name, POLICY_WHOLE,
-		    "default: no device here can serve %s (there is no %s); the driver serves what no rule matches",
-		    policy_use_name((enum policy_use)use), what);
+		WARN(policy,
+		     "default: no device here can serve %s (there is no %s); the driver serves what no rule matches",
+		     policy_use_name((enum policy_use)use), what);
 	for (size_t i = 0; i < policy->n_rules; i++)
 		warn_rule(policy, &policy->rules[i], devices, n, errors);
 }

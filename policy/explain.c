@@ -147,46 +147,27 @@ bool policy_explain(const struct policy *policy, int index, const struct policy_
 
 static void write_size(const struct policy_key *key, struct policy_size size, char text[POLICY_SETTING_BYTES])
 {
-	char bytes[POLICY_SIZE_BYTES_TEXT];
-
-	switch (size.kind) {
-	case POLICY_SIZE_AUTO:
-		snprintf(text, POLICY_SETTING_BYTES, key->set == POLICY_SET_MOST ? "none" : "auto");
-		break;
-	case POLICY_SIZE_START:
-		snprintf(text, POLICY_SETTING_BYTES, "start");
-		break;
-	case POLICY_SIZE_BYTES:
-		snprintf(text, POLICY_SETTING_BYTES, "%s", policy_size_format(size.value, bytes));
-		break;
-	case POLICY_SIZE_PERCENT:
+	if (size.kind == POLICY_SIZE_BYTES)
+		policy_size_format(size.value, text);
+	else if (size.kind == POLICY_SIZE_PERCENT)
 		snprintf(text, POLICY_SETTING_BYTES, size.value % 100 ? "%llu.%02u%%" : "%llu%%",
 			 (unsigned long long)(size.value / 100), (unsigned)(size.value % 100));
-		break;
-	}
+	else
+		strcpy(text, size.kind == POLICY_SIZE_START ? "start" : key->set == POLICY_SET_MOST ? "none" : "auto");
 }
 
 char *policy_value_write(const struct policy_key *key, const void *target, char text[POLICY_SETTING_BYTES])
 {
 	const void *field = (const char *)target + key->offset;
 
-	switch (key->type) {
-	case POLICY_TYPE_SIZE:
+	if (key->type == POLICY_TYPE_SIZE)
 		write_size(key, *(const struct policy_size *)field, text);
-		break;
-	case POLICY_TYPE_ENUM:
+	else if (key->type == POLICY_TYPE_ENUM)
 		snprintf(text, POLICY_SETTING_BYTES, "%s", policy_value_name(key->set, *(const int *)field));
-		break;
-	case POLICY_TYPE_NUMBER:
-		if (*(const int *)field == POLICY_NODE_AUTO)
-			snprintf(text, POLICY_SETTING_BYTES, "auto");
-		else
-			snprintf(text, POLICY_SETTING_BYTES, "%d", *(const int *)field);
-		break;
-	default:
-		snprintf(text, POLICY_SETTING_BYTES, "...");
-		break;
-	}
+	else if (key->type == POLICY_TYPE_NUMBER && *(const int *)field != POLICY_NODE_AUTO)
+		snprintf(text, POLICY_SETTING_BYTES, "%d", *(const int *)field);
+	else
+		strcpy(text, key->type == POLICY_TYPE_NUMBER ? "auto" : "...");
 	return text;
 }
 

@@ -33,25 +33,18 @@ static const struct policy_key limit_keys[] = {
 #include "policy/keys.def"
 };
 
-enum {
-	N_VALUES = sizeof(values) / sizeof(*values),
-	N_FILE_KEYS = sizeof(file_keys) / sizeof(*file_keys),
-	N_RULE_KEYS = sizeof(rule_keys) / sizeof(*rule_keys),
-	N_LIMIT_KEYS = sizeof(limit_keys) / sizeof(*limit_keys),
-};
-_Static_assert((int)N_FILE_KEYS <= (int)POLICY_MAX_KEYS && (int)N_RULE_KEYS <= (int)POLICY_MAX_KEYS,
-	       "raise POLICY_MAX_KEYS");
-
+#define COUNT(list) (sizeof(list) / sizeof(*(list)))
+_Static_assert(COUNT(file_keys) <= POLICY_MAX_KEYS && COUNT(rule_keys) <= POLICY_MAX_KEYS, "raise POLICY_MAX_KEYS");
+_Static_assert(COUNT(limit_keys) == POLICY_N_LIMITED, "a limit for each of enum policy_limit, and the mode");
 _Static_assert((int)POLICY_JOB_BYTES == (int)POLICY_MAX_NAME + 1, "a text");
 
-const struct policy_keys policy_file_keys = {file_keys, N_FILE_KEYS};
-const struct policy_keys policy_rule_keys = {rule_keys, N_RULE_KEYS};
-_Static_assert((int)N_LIMIT_KEYS == (int)POLICY_N_LIMITED, "a limit for each of enum policy_limit, and the mode");
-const struct policy_keys policy_limit_keys = {limit_keys, N_LIMIT_KEYS};
+const struct policy_keys policy_file_keys = {file_keys, COUNT(file_keys)};
+const struct policy_keys policy_rule_keys = {rule_keys, COUNT(rule_keys)};
+const struct policy_keys policy_limit_keys = {limit_keys, COUNT(limit_keys)};
 
 const struct policy_value *policy_value_next(enum policy_set set, const struct policy_value *before)
 {
-	for (const struct policy_value *v = before ? before + 1 : values; v < values + N_VALUES; v++)
+	for (const struct policy_value *v = before ? before + 1 : values; v < values + COUNT(values); v++)
 		if (v->set == set)
 			return v;
 	return NULL;

@@ -150,20 +150,12 @@ char *policy_range_format(const struct policy_range *range, char buffer[POLICY_R
 
 /* ---- conditions on the rank of a process in its job ---- */
 
-/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
-bool policy_numbers_read(const char *text, struct policy_range *ret_range);
-
 /* Returns true if the rank is one of them; false for a rank below 0, which means no rank. */
 bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank);
 
 /* Returns true if every rank of inner is surely one of outer. outer may have no condition. */
 bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner);
 
-/*
- * Adds ranks: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. Returns false if it cannot: ret_why
- * (POLICY_MAX_WHY bytes) says why.
- */
-bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why);
 void policy_ranks_free(struct policy_ranks *ranks);
 
 /* Writes the ranks as in a policy, with "or" between them, cut to the buffer. Returns buffer. */
@@ -182,8 +174,6 @@ bool policy_globs_match(const struct policy_globs *globs, const char *text);
 /* Returns true if every text that matches inner surely matches outer. Only literal equality is recognized. */
 bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner);
 
-/* Adds a pattern. Returns false if it cannot: ret_why (POLICY_MAX_WHY bytes) says why, and nothing has changed. */
-bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why);
 void policy_globs_free(struct policy_globs *globs);
 
 /* Writes the patterns in quotes with "or" between them, cut to the buffer. Returns buffer. */

@@ -104,7 +104,8 @@ struct policy_rule {
 	struct policy_managed managed;
 	struct policy_system system;
 	uint32_t given;                 /* bits: keys of the rule table that were written */
-	unsigned file, line, column;    /* where the rule was written, for warnings */
+	struct policy_place written;    /* where the rule stands, for warnings, and ... */
+	unsigned file;                  /* ... in which file */
 	unsigned number_in_file;        /* number of the rule in messages */
 	uint16_t library;               /* number of its patterns in policy.libraries, 0 = none */
 	enum policy_process process_is; /* whether the rule is for this process */

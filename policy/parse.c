@@ -218,8 +218,7 @@ static void rule_walk(struct walk *outer, const struct policy_node *node, size_t
 	size_t n_before = w.source->errors->n_errors;
 
 	rule->file = w.source->index;
-	rule->line = node->place.line;
-	rule->column = node->place.column;
+	rule->written = node->place;
 	rule->number_in_file = (unsigned)number;
 	policy_keys_standard(w.keys, rule);
 	if (node->kind == POLICY_NODE_BAD)

@@ -313,8 +313,7 @@ static bool make_room(struct policy_errors *errors, const struct policy_error *p
 		return false;
 	if (problem->warning && warning == 0)
 		return false;
-	errors->n_kept--;
-	memmove(errors->kept + victim, errors->kept + victim + 1, (errors->n_kept - victim) * sizeof(*errors->kept));
+	memmove(errors->kept + victim, errors->kept + victim + 1, (--errors->n_kept - victim) * sizeof(*errors->kept));
 	return true;
 }
 
@@ -378,13 +377,11 @@ void policy_errors_free(struct policy_errors *errors)
 char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes)
 {
 	const char *kind = error->warning ? "warning" : "error";
+	char place[32] = "";
 
-	if (bytes == 0)
-		return buffer;
-	if (error->line == 0)
-		snprintf(buffer, bytes, "%s: %s: %s", error->file, kind, error->text);
-	else
-		snprintf(buffer, bytes, "%s:%u:%u: %s: %s", error->file, error->line, error->column, kind, error->text);
+	if (error->line)
+		snprintf(place, sizeof(place), ":%u:%u", error->line, error->column);
+	snprintf(buffer, bytes, "%s%s: %s: %s", error->file, place, kind, error->text);
 	return buffer;
 }
 

@@ -133,7 +133,7 @@ enum policy_report {
 	POLICY_REPORT_COUNT, /* must be last */
 };
 
-/* Which contents are kept when memory moves (shim/mover/alive.h). */
+/* Which contents are kept when memory moves (shim/mover/alive.c). */
 enum policy_contents {
 	POLICY_CONTENTS_ALIVE,  /* what is alive, as far as is known */
 	POLICY_CONTENTS_ALL,    /* everything */

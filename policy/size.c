@@ -188,19 +188,16 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 		return fail_unit(text, number.end, ret_why);
 	/* The whole part is checked first, so the product stays below 2^64 * 10^18. */
 	divisor = power_of_ten(number.n_fraction);
-	if (number.digits / divisor > UINT64_MAX / (unit ? unit->bytes : 1))
+	product = number.digits * (unit ? unit->bytes : 1);
+	if (number.digits / divisor > UINT64_MAX / (unit ? unit->bytes : 1) || product / divisor > UINT64_MAX)
 		return policy_wrong(ret_why, text,
 				    "is more than 64 bits of bytes (16384 PiB) can say; write a smaller size");
-	product = number.digits * (unit ? unit->bytes : 1);
 	if (product % divisor != 0) {
 		unsigned long long whole = (unsigned long long)(product / divisor);
 
 		return policy_wrong(ret_why, text, "is not a whole number of bytes; write %lluB or %lluB", whole,
 				    whole + 1);
 	}
-	if (product / divisor > UINT64_MAX)
-		return policy_wrong(ret_why, text,
-				    "is more than 64 bits of bytes (16384 PiB) can say; write a smaller size");
 	*ret_bytes = (uint64_t)(product / divisor);
 	return true;
 }

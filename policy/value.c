@@ -9,6 +9,260 @@
 #include <stdlib.h>
 #include <string.h>
 
+/*
+ * ---- ranks ---- Ranges are kept in order, and ranges that touch are joined; so ranges that are listed twice are found
+ * at once, and whether one condition covers another is a simple comparison.
+ */
+
+bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank)
+{
+	for (unsigned i = 0; rank >= 0 && i < ranks->n; i++)
+		if ((uint64_t)rank >= ranks->range[i].lo && (uint64_t)rank <= ranks->range[i].hi)
+			return true;
+	return false;
+}
+
+bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner)
+{
+	unsigned at = 0;
+
+	if (!outer->n)
+		return true;
+	for (unsigned i = 0; i < inner->n; i++) {
+		while (at < outer->n && outer->range[at].hi < inner->range[i].lo)
+			at++;
+		if (at == outer->n || outer->range[at].lo > inner->range[i].lo ||
+		    outer->range[at].hi < inner->range[i].hi)
+			return false;
+	}
+	return inner->n > 0;
+}
+
+/* ---- reading ---- */
+
+/* Reads a number, with blanks in front and nothing behind. */
+static bool last_number(const char *text, uint64_t *ret_number)
+{
+	return policy_number_read(text + strspn(text, " "), ret_number, &text) && !*text;
+}
+
+/* Reads "3" or "3 .. 5", with nothing behind. Blanks around the dots are ignored. */
+static bool numbers_read(const char *text, struct policy_range *ret_range)
+{
+	if (!policy_number_read(text, &ret_range->lo, &text))
+		return false;
+	ret_range->hi = ret_range->lo;
+	if (!*text)
+		return true;
+	text += strspn(text, " ");
+	return strncmp(text, "..", 2) == 0 && last_number(text + 2, &ret_range->hi);
+}
+
+/* Reads a comparison, as for sizes. An empty range has lo > hi. */
+static bool comparison_read(const char *text, struct policy_range *ret_range)
+{
+	bool equal = text[1] == '=';
+	uint64_t number;
+
+	if ((*text == '=' && !equal) || !last_number(text + 1 + equal, &number))
+		return false;
+	*ret_range = (struct policy_range){number, number};
+	if (*text == '>')
+		*ret_range = (struct policy_range){equal ? number : number + 1, UINT64_MAX};
+	else if (*text == '<' && !equal && !number)
+		*ret_range = (struct policy_range){1, 0};
+	else if (*text == '<')
+		*ret_range = (struct policy_range){0, equal ? number : number - 1};
+	return true;
+}
+
+static bool ranks_read(const char *text, struct policy_range *ret_range, char *ret_why)
+{
+	bool compares = *text && strchr("<>=", *text);
+
+	if (!(compares ? comparison_read(text, ret_range) : numbers_read(text, ret_range)))
+		return policy_wrong(ret_why, text, "is no rank; write a number, \"0 .. 3\" or \">= 4\"");
+	if (ret_range->lo <= ret_range->hi)
+		return true;
+	if (compares)
+		return policy_wrong(ret_why, text, "matches nothing; write \"== 0\" or remove the rule");
+	return policy_wrong(ret_why, text, "matches nothing; write \"%llu .. %llu\"", (unsigned long long)ret_range->hi,
+			    (unsigned long long)ret_range->lo);
+}
+
+/* Joins the range at the index with the one before, if they touch. */
+static void ranks_join(struct policy_ranks *ranks, unsigned at)
+{
+	struct policy_range *here = ranks->range + at;
+
+	if (at == 0 || at >= ranks->n || here[-1].hi + 1 != here->lo)
+		return;
+	here[-1].hi = here->hi;
+	memmove(here, here + 1, (ranks->n - at - 1) * sizeof(*here));
+	ranks->n--;
+}
+
+/* Adds ranks: "3", "0 .. 3", ">= 4" and the other comparisons that sizes have. */
+static bool ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why)
+{
+	struct policy_range range, *more;
+	unsigned at = 0;
+
+	if (!ranks_read(text, &range, ret_why))
+		return false;
+	while (at < ranks->n && ranks->range[at].hi < range.lo)
+		at++;
+	if (at < ranks->n && ranks->range[at].lo <= range.hi)
+		return policy_wrong(ret_why, text, POLICY_LISTED);
+	more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
+	if (!more)
+		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
+	ranks->range = more;
+	memmove(more + at + 1, more + at, (ranks->n - at) * sizeof(*more));
+	more[at] = range;
+	ranks->n++;
+	ranks_join(ranks, at + 1);
+	ranks_join(ranks, at);
+	if (ranks->n > POLICY_MAX_RANKS)
+		return policy_wrong(ret_why, NULL, "has more than %d ranks apart from each other; write ranges",
+				    POLICY_MAX_RANKS);
+	return true;
+}
+
+void policy_ranks_free(struct policy_ranks *ranks)
+{
+	free(ranks->range);
+	*ranks = (struct policy_ranks){0};
+}
+
+char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t bytes)
+{
+	size_t used = 0;
+
+	*buffer = '\0';
+	for (unsigned i = 0; i < ranks->n && used < bytes; i++) {
+		unsigned long long lo = ranks->range[i].lo, hi = ranks->range[i].hi;
+		const char *format = hi == UINT64_MAX ? "%s>= %llu" : lo == hi ? "%s%llu" : "%s%llu .. %llu";
+
+		used += (size_t)snprintf(buffer + used, bytes - used, format, i ? " or " : "", lo, hi);
+	}
+	return buffer;
+}
+
+/*
+ * ---- patterns with * and ? ---- fnmatch(3) may allocate and depends on the locale, which deciding must not. Time is
+ * at most the product of both lengths, because the search only ever goes back to the last star.
+ */
+
+/* Recognizes "*word*", the form of most patterns: the C library searches for a word many bytes at a time. */
+static bool is_word_anywhere(const char *pattern, size_t length)
+{
+	return length > 2 && pattern[0] == '*' && pattern[length - 1] == '*' &&
+	       strcspn(pattern + 1, "*?") == length - 2;
+}
+
+bool policy_glob_match(const char *pattern, const char *text)
+{
+	const char *star = NULL, *from = NULL;
+	size_t length = strlen(pattern);
+
+	if (is_word_anywhere(pattern, length))
+		return memmem(text, strlen(text), pattern + 1, length - 2) != NULL;
+	while (*text) {
+		if (*pattern == '*') {
+			star = pattern++;
+			from = text;
+		} else if (*pattern == '?' || *pattern == *text) {
+			pattern++;
+			text++;
+		} else if (star) {
+			pattern = star + 1;
+			text = ++from;
+		} else {
+			return false;
+		}
+	}
+	while (*pattern == '*')
+		pattern++;
+	return !*pattern;
+}
+
+bool policy_globs_match(const struct policy_globs *globs, const char *text)
+{
+	const char *pattern = globs->text;
+
+	for (unsigned i = 0; text && i < globs->n; i++, pattern += strlen(pattern) + 1)
+		if (policy_glob_match(pattern, text))
+			return true;
+	return false;
+}
+
+static bool glob_holds(const struct policy_globs *globs, const char *pattern)
+{
+	const char *own = globs->text;
+
+	for (unsigned i = 0; i < globs->n; i++, own += strlen(own) + 1)
+		if (strcmp(own, "*") == 0 || strcmp(own, pattern) == 0)
+			return true;
+	return false;
+}
+
+bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner)
+{
+	const char *pattern = inner->text;
+
+	if (!outer->n)
+		return true;
+	for (unsigned i = 0; i < inner->n; i++, pattern += strlen(pattern) + 1)
+		if (!glob_holds(outer, pattern))
+			return false;
+	return inner->n > 0;
+}
+
+static bool globs_add(struct policy_globs *globs, const char *pattern, char *ret_why)
+{
+	size_t bytes = strlen(pattern) + 1;
+	char *more;
+
+	if (bytes == 1)
+		return policy_wrong(ret_why, NULL, "has no value; write a name, or a pattern as in \"*nccl*\"");
+	if (bytes > POLICY_MAX_GLOB + 1)
+		return policy_wrong(ret_why, NULL, "is longer than %d bytes; write a shorter pattern with a *",
+				    POLICY_MAX_GLOB);
+	if (!policy_is_printable(pattern))
+		return policy_wrong(ret_why, NULL, POLICY_NOT_PLAIN);
+	if (globs->n == POLICY_MAX_GLOBS)
+		return policy_wrong(ret_why, NULL, "has more than %d patterns; write fewer, with a *",
+				    POLICY_MAX_GLOBS);
+	if (globs->n && policy_globs_cover(globs, &(struct policy_globs){(char *)pattern, 1, (unsigned)bytes}))
+		return policy_wrong(ret_why, pattern, POLICY_LISTED);
+	more = realloc(globs->text, globs->bytes + bytes);
+	if (!more)
+		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
+	memcpy(more + globs->bytes, pattern, bytes);
+	*globs = (struct policy_globs){more, globs->n + 1, globs->bytes + (unsigned)bytes};
+	return true;
+}
+
+void policy_globs_free(struct policy_globs *globs)
+{
+	free(globs->text);
+	*globs = (struct policy_globs){0};
+}
+
+char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes)
+{
+	const char *pattern = globs->text;
+	char quoted[POLICY_QUOTED_BYTES];
+	size_t used = 0;
+
+	*buffer = '\0';
+	for (unsigned i = 0; i < globs->n && used < bytes; i++, pattern += strlen(pattern) + 1)
+		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "",
+					 policy_quote(pattern, quoted));
+	return buffer;
+}
+
 /* ---- values, with one function for each type ---- */
 
 static bool enum_parse(enum policy_set set, const char *text, int *ret_value, char *ret_why)
@@ -173,7 +427,7 @@ static bool devices_add(const char *text, uint64_t *devices, char *ret_why)
 {
 	struct policy_range range;
 
-	if (!policy_numbers_read(text, &range) || range.lo > range.hi || range.hi >= POLICY_MAX_DEVICES)
+	if (!numbers_read(text, &range) || range.lo > range.hi || range.hi >= POLICY_MAX_DEVICES)
 		return policy_wrong(ret_why, text, "is no device; write a number from 0 to %d, or \"0 .. 3\"",
 				    POLICY_MAX_DEVICES - 1);
 	for (uint64_t device = range.lo; device <= range.hi; device++) {
@@ -201,7 +455,7 @@ static bool order_parse(const char *text, struct policy_range *ret_range, char *
 		*ret_range = first ? (struct policy_range){1, n} : (struct policy_range){n + 1, UINT64_MAX};
 		return true;
 	}
-	if (!strstr(text, "..") || !policy_numbers_read(text, &range))
+	if (!strstr(text, "..") || !numbers_read(text, &range))
 		return policy_wrong(ret_why, text, "is no order; write \"first 100\", \"after 100\" or \"100 .. 200\"");
 	if (range.lo == 0 || range.lo > range.hi)
 		return policy_wrong(ret_why, text, "matches nothing; the first is number 1, write \"1 .. 200\"");
@@ -224,26 +478,30 @@ static bool range_parse(enum policy_set kind, const char *text, struct policy_ra
 	return policy_condition_parse(text, ret_range, ret_why);
 }
 
+/* The bytes of a value that may be a list; 0: it may not. Zeroed, it is empty. */
+static const size_t list_bytes[POLICY_TYPE_PART + 1] = {
+    [POLICY_TYPE_FLAGS] = sizeof(int),
+    [POLICY_TYPE_USES] = sizeof(struct policy_uses),
+    [POLICY_TYPE_GLOBS] = sizeof(struct policy_globs),
+    [POLICY_TYPE_DEVICES] = sizeof(uint64_t),
+    [POLICY_TYPE_RANKS] = sizeof(struct policy_ranks),
+};
+
 bool policy_value_is_list(const struct policy_key *key)
 {
-	return key->type == POLICY_TYPE_FLAGS || key->type == POLICY_TYPE_USES || key->type == POLICY_TYPE_GLOBS ||
-	       key->type == POLICY_TYPE_DEVICES || key->type == POLICY_TYPE_RANKS;
+	return list_bytes[key->type] != 0;
 }
 
 void policy_value_clear(const struct policy_key *key, void *target)
 {
 	void *field = (char *)target + key->offset;
 
-	if (key->type == POLICY_TYPE_FLAGS)
-		*(int *)field = 0;
-	else if (key->type == POLICY_TYPE_USES)
-		((struct policy_uses *)field)->n = 0;
-	else if (key->type == POLICY_TYPE_GLOBS)
+	if (key->type == POLICY_TYPE_GLOBS)
 		policy_globs_free(field);
 	else if (key->type == POLICY_TYPE_RANKS)
 		policy_ranks_free(field);
-	else if (key->type == POLICY_TYPE_DEVICES)
-		*(uint64_t *)field = 0;
+	else
+		memset(field, 0, list_bytes[key->type]);
 }
 
 bool policy_value_add(const struct policy_key *key, const char *text, void *target, char *ret_why)
@@ -266,11 +524,11 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 	case POLICY_TYPE_TEXT:
 		return text_parse(text, field, ret_why);
 	case POLICY_TYPE_GLOBS:
-		return policy_globs_add(field, text, ret_why);
+		return globs_add(field, text, ret_why);
 	case POLICY_TYPE_DEVICES:
 		return devices_add(text, field, ret_why);
 	case POLICY_TYPE_RANKS:
-		return policy_ranks_add(field, text, ret_why);
+		return ranks_add(field, text, ret_why);
 	case POLICY_TYPE_RANGE:
 		return range_parse(key->set, text, field, ret_why);
 	case POLICY_TYPE_PART:
@@ -324,256 +582,4 @@ bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why)
 		return false;
 	*ret_api = (enum policy_api)value;
 	return true;
-}
-
-/*
- * ---- ranks ---- Ranges are kept in order, and ranges that touch are joined; so ranges that are listed twice are found
- * at once, and whether one condition covers another is a simple comparison.
- */
-
-bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank)
-{
-	for (unsigned i = 0; rank >= 0 && i < ranks->n; i++)
-		if ((uint64_t)rank >= ranks->range[i].lo && (uint64_t)rank <= ranks->range[i].hi)
-			return true;
-	return false;
-}
-
-bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner)
-{
-	unsigned at = 0;
-
-	if (!outer->n)
-		return true;
-	for (unsigned i = 0; i < inner->n; i++) {
-		while (at < outer->n && outer->range[at].hi < inner->range[i].lo)
-			at++;
-		if (at == outer->n || outer->range[at].lo > inner->range[i].lo ||
-		    outer->range[at].hi < inner->range[i].hi)
-			return false;
-	}
-	return inner->n > 0;
-}
-
-/* ---- reading ---- */
-
-/* Reads a number, with blanks in front and nothing behind. */
-static bool last_number(const char *text, uint64_t *ret_number)
-{
-	return policy_number_read(text + strspn(text, " "), ret_number, &text) && !*text;
-}
-
-bool policy_numbers_read(const char *text, struct policy_range *ret_range)
-{
-	if (!policy_number_read(text, &ret_range->lo, &text))
-		return false;
-	ret_range->hi = ret_range->lo;
-	if (!*text)
-		return true;
-	text += strspn(text, " ");
-	return strncmp(text, "..", 2) == 0 && last_number(text + 2, &ret_range->hi);
-}
-
-/* Reads a comparison, as for sizes. An empty range has lo > hi. */
-static bool comparison_read(const char *text, struct policy_range *ret_range)
-{
-	bool equal = text[1] == '=';
-	uint64_t number;
-
-	if ((*text == '=' && !equal) || !last_number(text + 1 + equal, &number))
-		return false;
-	*ret_range = (struct policy_range){number, number};
-	if (*text == '>')
-		*ret_range = (struct policy_range){equal ? number : number + 1, UINT64_MAX};
-	else if (*text == '<' && !equal && !number)
-		*ret_range = (struct policy_range){1, 0};
-	else if (*text == '<')
-		*ret_range = (struct policy_range){0, equal ? number : number - 1};
-	return true;
-}
-
-static bool ranks_read(const char *text, struct policy_range *ret_range, char *ret_why)
-{
-	bool compares = *text && strchr("<>=", *text);
-
-	if (!(compares ? comparison_read(text, ret_range) : policy_numbers_read(text, ret_range)))
-		return policy_wrong(ret_why, text, "is no rank; write a number, \"0 .. 3\" or \">= 4\"");
-	if (ret_range->lo <= ret_range->hi)
-		return true;
-	if (compares)
-		return policy_wrong(ret_why, text, "matches nothing; write \"== 0\" or remove the rule");
-	return policy_wrong(ret_why, text, "matches nothing; write \"%llu .. %llu\"", (unsigned long long)ret_range->hi,
-			    (unsigned long long)ret_range->lo);
-}
-
-/* Joins the range at the index with the one before, if they touch. */
-static void ranks_join(struct policy_ranks *ranks, unsigned at)
-{
-	struct policy_range *here = ranks->range + at;
-
-	if (at == 0 || at >= ranks->n || here[-1].hi + 1 != here->lo)
-		return;
-	here[-1].hi = here->hi;
-	memmove(here, here + 1, (ranks->n - at - 1) * sizeof(*here));
-	ranks->n--;
-}
-
-bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why)
-{
-	struct policy_range range, *more;
-	unsigned at = 0;
-
-	if (!ranks_read(text, &range, ret_why))
-		return false;
-	while (at < ranks->n && ranks->range[at].hi < range.lo)
-		at++;
-	if (at < ranks->n && ranks->range[at].lo <= range.hi)
-		return policy_wrong(ret_why, text, POLICY_LISTED);
-	more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
-	if (!more)
-		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
-	ranks->range = more;
-	memmove(more + at + 1, more + at, (ranks->n - at) * sizeof(*more));
-	more[at] = range;
-	ranks->n++;
-	ranks_join(ranks, at + 1);
-	ranks_join(ranks, at);
-	if (ranks->n > POLICY_MAX_RANKS)
-		return policy_wrong(ret_why, NULL, "has more than %d ranks apart from each other; write ranges",
-				    POLICY_MAX_RANKS);
-	return true;
-}
-
-void policy_ranks_free(struct policy_ranks *ranks)
-{
-	free(ranks->range);
-	*ranks = (struct policy_ranks){0};
-}
-
-char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t bytes)
-{
-	size_t used = 0;
-
-	*buffer = '\0';
-	for (unsigned i = 0; i < ranks->n && used < bytes; i++) {
-		unsigned long long lo = ranks->range[i].lo, hi = ranks->range[i].hi;
-		const char *format = hi == UINT64_MAX ? "%s>= %llu" : lo == hi ? "%s%llu" : "%s%llu .. %llu";
-
-		used += (size_t)snprintf(buffer + used, bytes - used, format, i ? " or " : "", lo, hi);
-	}
-	return buffer;
-}
-
-/*
- * ---- patterns with * and ? ---- fnmatch(3) may allocate and depends on the locale, which deciding must not. Time is
- * at most the product of both lengths, because the search only ever goes back to the last star.
- */
-
-/* Recognizes "*word*", the form of most patterns: the C library searches for a word many bytes at a time. */
-static bool is_word_anywhere(const char *pattern, size_t length)
-{
-	return length > 2 && pattern[0] == '*' && pattern[length - 1] == '*' &&
-	       strcspn(pattern + 1, "*?") == length - 2;
-}
-
-bool policy_glob_match(const char *pattern, const char *text)
-{
-	const char *star = NULL, *from = NULL;
-	size_t length = strlen(pattern);
-
-	if (is_word_anywhere(pattern, length))
-		return memmem(text, strlen(text), pattern + 1, length - 2) != NULL;
-	while (*text) {
-		if (*pattern == '*') {
-			star = pattern++;
-			from = text;
-		} else if (*pattern == '?' || *pattern == *text) {
-			pattern++;
-			text++;
-		} else if (star) {
-			pattern = star + 1;
-			text = ++from;
-		} else {
-			return false;
-		}
-	}
-	while (*pattern == '*')
-		pattern++;
-	return !*pattern;
-}
-
-bool policy_globs_match(const struct policy_globs *globs, const char *text)
-{
-	const char *pattern = globs->text;
-
-	for (unsigned i = 0; text && i < globs->n; i++, pattern += strlen(pattern) + 1)
-		if (policy_glob_match(pattern, text))
-			return true;
-	return false;
-}
-
-static bool glob_holds(const struct policy_globs *globs, const char *pattern)
-{
-	const char *own = globs->text;
-
-	for (unsigned i = 0; i < globs->n; i++, own += strlen(own) + 1)
-		if (strcmp(own, "*") == 0 || strcmp(own, pattern) == 0)
-			return true;
-	return false;
-}
-
-bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner)
-{
-	const char *pattern = inner->text;
-
-	if (!outer->n)
-		return true;
-	for (unsigned i = 0; i < inner->n; i++, pattern += strlen(pattern) + 1)
-		if (!glob_holds(outer, pattern))
-			return false;
-	return inner->n > 0;
-}
-
-bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why)
-{
-	size_t bytes = strlen(pattern) + 1;
-	char *more;
-
-	if (bytes == 1)
-		return policy_wrong(ret_why, NULL, "has no value; write a name, or a pattern as in \"*nccl*\"");
-	if (bytes > POLICY_MAX_GLOB + 1)
-		return policy_wrong(ret_why, NULL, "is longer than %d bytes; write a shorter pattern with a *",
-				    POLICY_MAX_GLOB);
-	if (!policy_is_printable(pattern))
-		return policy_wrong(ret_why, NULL, POLICY_NOT_PLAIN);
-	if (globs->n == POLICY_MAX_GLOBS)
-		return policy_wrong(ret_why, NULL, "has more than %d patterns; write fewer, with a *",
-				    POLICY_MAX_GLOBS);
-	if (globs->n && policy_globs_cover(globs, &(struct policy_globs){(char *)pattern, 1, (unsigned)bytes}))
-		return policy_wrong(ret_why, pattern, POLICY_LISTED);
-	more = realloc(globs->text, globs->bytes + bytes);
-	if (!more)
-		return policy_wrong(ret_why, NULL, POLICY_NO_MEMORY);
-	memcpy(more + globs->bytes, pattern, bytes);
-	*globs = (struct policy_globs){more, globs->n + 1, globs->bytes + (unsigned)bytes};
-	return true;
-}
-
-void policy_globs_free(struct policy_globs *globs)
-{
-	free(globs->text);
-	*globs = (struct policy_globs){0};
-}
-
-char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes)
-{
-	const char *pattern = globs->text;
-	char quoted[POLICY_QUOTED_BYTES];
-	size_t used = 0;
-
-	*buffer = '\0';
-	for (unsigned i = 0; i < globs->n && used < bytes; i++, pattern += strlen(pattern) + 1)
-		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "",
-					 policy_quote(pattern, quoted));
-	return buffer;
 }

@@ -27,13 +27,10 @@ static const struct cause {
 
 static char *file_fail(int number, char *ret_why)
 {
-	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++) {
-		if (causes[i].number != number)
-			continue;
-		snprintf(ret_why, POLICY_MAX_WHY, "%s", causes[i].text);
-		return NULL;
-	}
 	snprintf(ret_why, POLICY_MAX_WHY, "it cannot be read (errno %d); write the path of another file", number);
+	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++)
+		if (causes[i].number == number)
+			snprintf(ret_why, POLICY_MAX_WHY, "%s", causes[i].text);
 	return NULL;
 }
 
@@ -48,31 +45,20 @@ static char *fail_too_large(char *ret_why)
 static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 {
 	char *text = malloc(POLICY_MAX_FILE + 1);
-	size_t bytes = 0;
+	ssize_t n = 1;
 
 	if (!text)
 		return file_fail(ENOMEM, ret_why);
-	for (;;) {
-		ssize_t n = read(fd, text + bytes, POLICY_MAX_FILE + 1 - bytes);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			int number = errno;
-
-			free(text);
-			return file_fail(number, ret_why);
-		}
-		if (n == 0)
+	for (*ret_bytes = 0; n && *ret_bytes <= POLICY_MAX_FILE; *ret_bytes += n > 0 ? (size_t)n : 0) {
+		n = read(fd, text + *ret_bytes, POLICY_MAX_FILE + 1 - *ret_bytes);
+		if (n < 0 && errno != EINTR)
 			break;
-		bytes += (size_t)n;
-		if (bytes > POLICY_MAX_FILE) {
-			free(text);
-			return fail_too_large(ret_why);
-		}
 	}
-	*ret_bytes = bytes;
-	return text;
+	if (n == 0)
+		return text;
+	int number = errno;
+	free(text);
+	return n < 0 ? file_fail(number, ret_why) : fail_too_large(ret_why);
 }
 
 int policy_file_open(int folder, const char *path)
@@ -300,6 +286,9 @@ static struct policy_place place_of(const yaml_mark_t *mark)
 	return (struct policy_place){(unsigned)mark->line + 1, (unsigned)mark->column + 1};
 }
 
+/* Adds a problem at a place in the text. */
+#define PROBLEM(b, place, ...) policy_error_add((b)->errors, (b)->file, place, __VA_ARGS__)
+
 /* Adds a node to the innermost open one. If there are too many, the first is reported and all are dropped. */
 static void tree_attach(struct builder *b, struct policy_node *node)
 {
@@ -315,11 +304,9 @@ static void tree_attach(struct builder *b, struct policy_node *node)
 		return;
 	if (parent->n++ == limit) {
 		if (parent->kind == POLICY_NODE_MAP)
-			policy_error_add(b->errors, b->file, node->place, "a map of more than %d keys; write fewer",
-					 POLICY_MAX_MAP);
+			PROBLEM(b, node->place, "a map of more than %d keys; write fewer", POLICY_MAX_MAP);
 		else
-			policy_error_add(b->errors, b->file, node->place,
-					 "a list of more than %d entries; write fewer rules", POLICY_MAX_RULES);
+			PROBLEM(b, node->place, "a list of more than %d entries; write fewer rules", POLICY_MAX_RULES);
 		return;
 	}
 	if (parent->last)
@@ -337,7 +324,7 @@ static struct policy_node *add_node(struct builder *b, enum policy_node_kind kin
 	struct policy_node *node = calloc(1, sizeof(*node) + length + 1);
 
 	if (!node) {
-		policy_error_add(b->errors, b->file, POLICY_WHOLE, POLICY_NO_MEMORY);
+		PROBLEM(b, POLICY_WHOLE, POLICY_NO_MEMORY);
 		b->stop = true;
 		return NULL;
 	}
@@ -353,11 +340,10 @@ static struct policy_node *add_node(struct builder *b, enum policy_node_kind kin
 static void refuse_extras(struct builder *b, const yaml_mark_t *mark, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
 	if (anchor)
-		policy_error_add(b->errors, b->file, place_of(mark),
-				 "an anchor (&name) has no use in a policy; remove it and write the value in full");
+		PROBLEM(b, place_of(mark),
+			"an anchor (&name) has no use in a policy; remove it and write the value in full");
 	if (tag)
-		policy_error_add(b->errors, b->file, place_of(mark),
-				 "a tag (!name) has no use in a policy; remove it and write the value alone");
+		PROBLEM(b, place_of(mark), "a tag (!name) has no use in a policy; remove it and write the value alone");
 }
 
 static void add_scalar(struct builder *b, const yaml_event_t *event)
@@ -369,15 +355,13 @@ static void add_scalar(struct builder *b, const yaml_event_t *event)
 	refuse_extras(b, &event->start_mark, event->data.scalar.anchor, event->data.scalar.tag);
 	add_node(b, has_nul ? POLICY_NODE_BAD : POLICY_NODE_SCALAR, &event->start_mark, has_nul ? NULL : value);
 	if (has_nul)
-		policy_error_add(b->errors, b->file, place_of(&event->start_mark),
-				 "the text has a NUL character (\\0) in it; write plain text");
+		PROBLEM(b, place_of(&event->start_mark), "the text has a NUL character (\\0) in it; write plain text");
 }
 
 static void add_alias(struct builder *b, const yaml_event_t *event)
 {
-	policy_error_add(
-	    b->errors, b->file, place_of(&event->start_mark),
-	    "an alias (*name) has no use in a policy; write the value in full, or in quotes if it begins with *");
+	PROBLEM(b, place_of(&event->start_mark),
+		"an alias (*name) has no use in a policy; write the value in full, or in quotes if it begins with *");
 	add_node(b, POLICY_NODE_BAD, &event->start_mark, NULL);
 }
 
@@ -386,9 +370,9 @@ static void open_node(struct builder *b, enum policy_node_kind kind, const yaml_
 	struct policy_node *node;
 
 	if (b->depth == POLICY_MAX_DEPTH) {
-		policy_error_add(b->errors, b->file, place_of(&event->start_mark),
-				 "lists and maps are nested more than %d deep; write a flat policy, 4 are enough",
-				 POLICY_MAX_DEPTH);
+		PROBLEM(b, place_of(&event->start_mark),
+			"lists and maps are nested more than %d deep; write a flat policy, 4 are enough",
+			POLICY_MAX_DEPTH);
 		b->stop = true;
 		return;
 	}
@@ -407,39 +391,27 @@ static void start_document(struct builder *b, const yaml_event_t *event, unsigne
 {
 	if ((*n_documents)++ == 0)
 		return;
-	policy_error_add(b->errors, b->file, place_of(&event->start_mark),
-			 "a second document begins here; write one policy a file and remove this \"---\"");
+	PROBLEM(b, place_of(&event->start_mark),
+		"a second document begins here; write one policy a file and remove this \"---\"");
 	b->stop = true;
 }
 
 static void read_event(struct builder *b, const yaml_event_t *event, unsigned *n_documents)
 {
-	switch (event->type) {
-	case YAML_DOCUMENT_START_EVENT:
+	yaml_event_type_t type = event->type;
+
+	if (type == YAML_DOCUMENT_START_EVENT)
 		start_document(b, event, n_documents);
-		break;
-	case YAML_SCALAR_EVENT:
+	else if (type == YAML_SCALAR_EVENT)
 		add_scalar(b, event);
-		break;
-	case YAML_ALIAS_EVENT:
+	else if (type == YAML_ALIAS_EVENT)
 		add_alias(b, event);
-		break;
-	case YAML_SEQUENCE_START_EVENT:
-		open_node(b, POLICY_NODE_LIST, event);
-		break;
-	case YAML_MAPPING_START_EVENT:
-		open_node(b, POLICY_NODE_MAP, event);
-		break;
-	case YAML_SEQUENCE_END_EVENT:
-	case YAML_MAPPING_END_EVENT:
+	else if (type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT)
+		open_node(b, type == YAML_SEQUENCE_START_EVENT ? POLICY_NODE_LIST : POLICY_NODE_MAP, event);
+	else if (type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT)
 		b->open[--b->depth]->complete = true;
-		break;
-	case YAML_STREAM_END_EVENT:
+	else if (type == YAML_STREAM_END_EVENT)
 		b->stop = true;
-		break;
-	default:
-		break;
-	}
 }
 
 void policy_tree_read(const char *file, const char *text, size_t bytes, struct policy_tree *ret_tree,

@@ -39,8 +39,10 @@ bool budget_take(struct budget *budget, uint64_t bytes)
 {
 	bool shared = atomic_load_explicit(&budget->shared, memory_order_relaxed);
 
-	if (shared && !quota_take(bytes))
+	if (shared && !quota_take(bytes)) {
+		atomic_fetch_add(&budget->refusals, 1);
 		return false;
+	}
 	if (budget_try_take(budget, bytes))
 		return true;
 	if (shared)

@@ -19,7 +19,7 @@
  * the device.
  *
  * When the device needs lent memory itself, it says how much (lender_want), and the movers of the borrowers send that
- * much to where it fits (mover/recall.c). Meanwhile it lends nothing, or what has come back would be borrowed again
+ * much to where it fits (mover/mover.c). Meanwhile it lends nothing, or what has come back would be borrowed again
  * before it is used.
  *
  * The limit is a promise of the user's, not of the driver's: other processes may have filled the device. If the
@@ -38,6 +38,7 @@
 
 struct budget {
 	_Atomic uint64_t limit, used, peak;
+	_Atomic uint64_t refusals; /* takes for which the total of the user's processes had no room */
 	_Atomic bool shared;
 };
 

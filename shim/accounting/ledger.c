@@ -6,7 +6,6 @@
  * ledger_span() allocates the array's entry, so that a commit cannot fail.
  */
 #include "shim/accounting/ledger.h"
-#include "shim/accounting/accounting_state.h"
 #include "shim/stats/stats.h"
 #include "shim/accounting/budget.h"
 #include "shim/base/lock.h"
@@ -16,7 +15,42 @@
 #include <string.h>
 
 /* At most this many rows wait for reuse; the rest goes back to the C library. */
-#define MOST_IDLE 4096
+#define MOST_IDLE            4096
+#define LEDGER_FIRST_BUCKETS 256
+
+/* They only widen. */
+struct ledger_bounds {
+	_Atomic uint64_t low, high;
+};
+
+static struct {
+	struct lock lock; /* LEDGER, over all that follows but the atomics */
+	size_t n_rows;
+	struct ledger_row *idle_rows; /* rows that wait for reuse */
+	size_t n_idle;
+	size_t n_spans, n_spanning, spans_room; /* in the array; with those out of the ledger; allocated */
+	_Atomic uint64_t next_id;               /* begins far from the driver's own buffer ids, which count from 1 */
+	struct ledger_row *first_table[LEDGER_FIRST_BUCKETS];
+	/* Read often and written seldom, so it lies apart from the lock. */
+	struct ledger_row **table;
+	size_t n_buckets;
+	struct ledger_row **spans; /* committed ones, by key, never overlapping */
+	struct ledger_bounds all;  /* of all that ever spanned */
+	atomic_uint n_sync_memops;
+} ledger = {
+    .lock = LOCK_INIT(LOCK_LEDGER),
+    .table = ledger.first_table,
+    .n_buckets = LEDGER_FIRST_BUCKETS,
+    .all = {.low = UINT64_MAX},
+    .next_id = (uint64_t)1 << 40,
+};
+
+static struct {
+	struct lock lock;        /* VA_RANGES */
+	struct va_range *spaces; /* under the lock */
+} va_ranges = {.lock = LOCK_INIT(LOCK_VA_RANGES)};
+
+_Atomic bool va_ranges_any;
 
 /* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
 static size_t bucket_of(uint64_t key, size_t buckets)
@@ -26,7 +60,7 @@ static size_t bucket_of(uint64_t key, size_t buckets)
 
 static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 {
-	struct ledger_row **at = &accounting_state.ledger.table[bucket_of(key, accounting_state.ledger.n_buckets)];
+	struct ledger_row **at = &ledger.table[bucket_of(key, ledger.n_buckets)];
 
 	while (*at && ((*at)->key != key || !((*at)->kind & kinds)))
 		at = &(*at)->next;
@@ -35,14 +69,13 @@ static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 
 static void ledger_grow_table(void)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
-	size_t more = ledger->n_buckets * 2;
+	size_t more = ledger.n_buckets * 2;
 	struct ledger_row **wider = calloc(more, sizeof(*wider));
 
 	if (!wider)
 		return;
-	for (size_t i = 0; i < ledger->n_buckets; i++) {
-		for (struct ledger_row *row = ledger->table[i], *next; row; row = next) {
+	for (size_t i = 0; i < ledger.n_buckets; i++) {
+		for (struct ledger_row *row = ledger.table[i], *next; row; row = next) {
 			size_t bucket = bucket_of(row->key, more);
 
 			next = row->next;
@@ -50,48 +83,44 @@ static void ledger_grow_table(void)
 			wider[bucket] = row;
 		}
 	}
-	if (ledger->table != ledger->first_table)
-		free(ledger->table);
-	ledger->table = wider;
-	ledger->n_buckets = more;
+	if (ledger.table != ledger.first_table)
+		free(ledger.table);
+	ledger.table = wider;
+	ledger.n_buckets = more;
 }
 
 struct ledger_row *ledger_row_new(enum ledger_kind kind)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
-
-	lock_take(&ledger->lock);
-	struct ledger_row *row = ledger->idle_rows;
+	lock_take(&ledger.lock);
+	struct ledger_row *row = ledger.idle_rows;
 	if (row) {
-		ledger->idle_rows = row->next;
-		ledger->n_idle--;
+		ledger.idle_rows = row->next;
+		ledger.n_idle--;
 	}
-	lock_drop(&ledger->lock);
+	lock_drop(&ledger.lock);
 	if (!row && !(row = malloc(sizeof(*row))))
 		return NULL;
-	*row = (struct ledger_row){.kind = kind, .rule = -1, .id = atomic_fetch_add(&ledger->next_id, 1)};
+	*row = (struct ledger_row){.kind = kind, .rule = -1, .id = atomic_fetch_add(&ledger.next_id, 1)};
 	return row;
 }
 
 void ledger_row_free(struct ledger_row *row)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
-
 	if (!row)
 		return;
 	if (row->cap)
 		budget_give(row->cap, row->bytes);
 	if (row->counted)
 		stats_gone(row->site, row->kind == LEDGER_HEAP && row->heap.on_use ? row->heap.had : row->bytes);
-	lock_take(&ledger->lock);
-	ledger->n_spanning -= row->spans;
-	if (ledger->n_idle < MOST_IDLE) {
-		row->next = ledger->idle_rows;
-		ledger->idle_rows = row;
-		ledger->n_idle++;
+	lock_take(&ledger.lock);
+	ledger.n_spanning -= row->spans;
+	if (ledger.n_idle < MOST_IDLE) {
+		row->next = ledger.idle_rows;
+		ledger.idle_rows = row;
+		ledger.n_idle++;
 		row = NULL;
 	}
-	lock_drop(&ledger->lock);
+	lock_drop(&ledger.lock);
 	free(row);
 }
 
@@ -100,12 +129,12 @@ void ledger_row_free(struct ledger_row *row)
 /* Returns the index of the first that begins after the address. */
 static size_t ledger_after(uint64_t address)
 {
-	size_t low = 0, high = accounting_state.ledger.n_spans;
+	size_t low = 0, high = ledger.n_spans;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
-		if (accounting_state.ledger.spans[middle]->key <= address)
+		if (ledger.spans[middle]->key <= address)
 			low = middle + 1;
 		else
 			high = middle;
@@ -129,41 +158,38 @@ static bool is_within(const struct ledger_bounds *bounds, uint64_t address)
 
 static void spans_add(struct ledger_row *row)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t at = ledger_after(row->key);
 
-	memmove(&ledger->spans[at + 1], &ledger->spans[at], (ledger->n_spans - at) * sizeof(*ledger->spans));
-	ledger->spans[at] = row;
-	ledger->n_spans++;
-	widen(&ledger->all, row);
+	memmove(&ledger.spans[at + 1], &ledger.spans[at], (ledger.n_spans - at) * sizeof(*ledger.spans));
+	ledger.spans[at] = row;
+	ledger.n_spans++;
+	widen(&ledger.all, row);
 }
 
 static void spans_remove(const struct ledger_row *row)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t at = ledger_after(row->key) - 1;
 
-	ledger->n_spans--;
-	memmove(&ledger->spans[at], &ledger->spans[at + 1], (ledger->n_spans - at) * sizeof(*ledger->spans));
+	ledger.n_spans--;
+	memmove(&ledger.spans[at], &ledger.spans[at + 1], (ledger.n_spans - at) * sizeof(*ledger.spans));
 }
 
 bool ledger_span(struct ledger_row *row)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
 	bool ok = true;
 
-	lock_take(&ledger->lock);
-	if (ledger->n_spanning == ledger->spans_room) {
-		size_t room = ledger->spans_room ? 2 * ledger->spans_room : 64;
-		struct ledger_row **wider = realloc(ledger->spans, room * sizeof(*wider));
+	lock_take(&ledger.lock);
+	if (ledger.n_spanning == ledger.spans_room) {
+		size_t room = ledger.spans_room ? 2 * ledger.spans_room : 64;
+		struct ledger_row **wider = realloc(ledger.spans, room * sizeof(*wider));
 
 		ok = wider != NULL;
-		ledger->spans = ok ? wider : ledger->spans;
-		ledger->spans_room = ok ? room : ledger->spans_room;
+		ledger.spans = ok ? wider : ledger.spans;
+		ledger.spans_room = ok ? room : ledger.spans_room;
 	}
-	ledger->n_spanning += ok;
+	ledger.n_spanning += ok;
 	row->spans = ok;
-	lock_drop(&ledger->lock);
+	lock_drop(&ledger.lock);
 	return ok;
 }
 
@@ -175,44 +201,43 @@ static bool is_quiet(const struct ledger_row *row)
 static struct ledger_row *ledger_containing(unsigned kinds, uint64_t address)
 {
 	size_t at = ledger_after(address);
-	struct ledger_row *row = at ? accounting_state.ledger.spans[at - 1] : NULL;
+	struct ledger_row *row = at ? ledger.spans[at - 1] : NULL;
 
 	return row && address - row->key < row->bytes && row->kind & kinds && !is_quiet(row) ? row : NULL;
 }
 
 static struct ledger_row *ledger_touching(unsigned kinds, uint64_t address, uint64_t bytes)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t at = ledger_after(address);
 
-	if (at && address - ledger->spans[at - 1]->key < ledger->spans[at - 1]->bytes)
+	if (at && address - ledger.spans[at - 1]->key < ledger.spans[at - 1]->bytes)
 		at--;
-	for (; at < ledger->n_spans && (ledger->spans[at]->key <= address || ledger->spans[at]->key - address < bytes);
+	for (; at < ledger.n_spans && (ledger.spans[at]->key <= address || ledger.spans[at]->key - address < bytes);
 	     at++)
-		if (ledger->spans[at]->kind & kinds)
-			return ledger->spans[at];
+		if (ledger.spans[at]->kind & kinds)
+			return ledger.spans[at];
 	return NULL;
 }
 
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 {
-	if (!is_within(&accounting_state.ledger.all, address))
+	if (!is_within(&ledger.all, address))
 		return false;
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = ledger_containing(kinds, address);
 	if (row)
 		*ret = *row;
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return row != NULL;
 }
 
 bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret)
 {
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = ledger_touching(kinds, address, bytes);
 	if (row)
 		*ret = *row;
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return row != NULL;
 }
 
@@ -220,20 +245,18 @@ bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct le
 
 void ledger_commit(struct ledger_row *row)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
-
-	lock_take(&ledger->lock);
-	if (ledger->n_rows >= ledger->n_buckets)
+	lock_take(&ledger.lock);
+	if (ledger.n_rows >= ledger.n_buckets)
 		ledger_grow_table();
-	struct ledger_row **bucket = &ledger->table[bucket_of(row->key, ledger->n_buckets)];
+	struct ledger_row **bucket = &ledger.table[bucket_of(row->key, ledger.n_buckets)];
 	row->next = *bucket;
 	*bucket = row;
-	ledger->n_rows++;
+	ledger.n_rows++;
 	if (row->spans)
 		spans_add(row);
 	if (row->sync_memops)
-		atomic_fetch_add(&ledger->n_sync_memops, 1);
-	lock_drop(&ledger->lock);
+		atomic_fetch_add(&ledger.n_sync_memops, 1);
+	lock_drop(&ledger.lock);
 }
 
 static struct ledger_row *unlink_row(struct ledger_row **at)
@@ -242,26 +265,26 @@ static struct ledger_row *unlink_row(struct ledger_row **at)
 
 	*at = row->next;
 	row->next = NULL;
-	accounting_state.ledger.n_rows--;
+	ledger.n_rows--;
 	if (row->spans)
 		spans_remove(row);
 	if (row->sync_memops)
-		atomic_fetch_sub(&accounting_state.ledger.n_sync_memops, 1);
+		atomic_fetch_sub(&ledger.n_sync_memops, 1);
 	return row;
 }
 
 struct ledger_row *ledger_take(unsigned kinds, uint64_t key)
 {
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row **at = ledger_find_row(kinds, key);
 	struct ledger_row *row = *at ? unlink_row(at) : NULL;
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return row;
 }
 
 uint64_t ledger_line(void)
 {
-	return atomic_load(&accounting_state.ledger.next_id);
+	return atomic_load(&ledger.next_id);
 }
 
 static bool ends_locked(struct ledger_row *row, const struct ledger_ending *ending)
@@ -277,12 +300,11 @@ static bool ends_locked(struct ledger_row *row, const struct ledger_ending *endi
 
 struct ledger_row *ledger_take_context(const struct ledger_ending *ending)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
 	struct ledger_row *taken = NULL;
 
-	lock_take(&ledger->lock);
-	for (size_t i = 0; i < ledger->n_buckets; i++) {
-		struct ledger_row **at = &ledger->table[i];
+	lock_take(&ledger.lock);
+	for (size_t i = 0; i < ledger.n_buckets; i++) {
+		struct ledger_row **at = &ledger.table[i];
 
 		while (*at) {
 			if (!ends_locked(*at, ending)) {
@@ -294,29 +316,29 @@ struct ledger_row *ledger_take_context(const struct ledger_ending *ending)
 			taken = row;
 		}
 	}
-	lock_drop(&ledger->lock);
+	lock_drop(&ledger.lock);
 	return taken;
 }
 
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret)
 {
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(kinds, key);
 	if (row)
 		*ret = *row;
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return row != NULL;
 }
 
 bool ledger_set_sync_memops(uint64_t key, bool on)
 {
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_OURS, key);
 	if (row && row->sync_memops != on) {
 		row->sync_memops = on;
-		atomic_fetch_add(&accounting_state.ledger.n_sync_memops, on ? 1u : -1u);
+		atomic_fetch_add(&ledger.n_sync_memops, on ? 1u : -1u);
 	}
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return row != NULL;
 }
 
@@ -324,7 +346,7 @@ size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes)
 {
 	size_t more = 0;
 
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HEAP, key);
 	if (row && row->id == id && bytes > row->bytes) {
 		more = bytes - row->bytes;
@@ -332,31 +354,31 @@ size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes)
 			stats_grown(row->site, more);
 		row->bytes = bytes;
 	}
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return more;
 }
 
 unsigned ledger_n_sync_memops(void)
 {
-	return atomic_load_explicit(&accounting_state.ledger.n_sync_memops, memory_order_relaxed);
+	return atomic_load_explicit(&ledger.n_sync_memops, memory_order_relaxed);
 }
 
 static bool add_ref(uint64_t handle, unsigned maps)
 {
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
 	if (row) {
 		row->handle.refs++;
 		row->handle.maps += maps;
 	}
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return row != NULL;
 }
 
 static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gone)
 {
 	*ret_gone = NULL;
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row **at = ledger_find_row(LEDGER_HANDLE, handle);
 	bool has = *at && (maps ? (*at)->handle.maps : (*at)->handle.refs - (*at)->handle.maps);
 	if (has) {
@@ -364,7 +386,7 @@ static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gon
 		if (--(*at)->handle.refs == 0)
 			*ret_gone = unlink_row(at);
 	}
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return has;
 }
 
@@ -380,14 +402,14 @@ bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
 
 bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 {
-	lock_take(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
 	bool ours = row && ledger_is_heap_handle(row);
 	if (ours) {
 		row->handle.block = NULL;
 		row->handle.drivers = drivers;
 	}
-	lock_drop(&accounting_state.ledger.lock);
+	lock_drop(&ledger.lock);
 	return ours;
 }
 
@@ -403,33 +425,32 @@ bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone)
 
 size_t ledger_n_rows(void)
 {
-	lock_take(&accounting_state.ledger.lock);
-	size_t n = accounting_state.ledger.n_rows;
-	lock_drop(&accounting_state.ledger.lock);
+	lock_take(&ledger.lock);
+	size_t n = ledger.n_rows;
+	lock_drop(&ledger.lock);
 	return n;
 }
 
 bool ledger_is_valid(void)
 {
-	struct ledger_state *const ledger = &accounting_state.ledger;
 	size_t seen = 0, synced = 0, spanning = 0;
 	bool ok = true;
 
-	lock_take(&ledger->lock);
-	for (size_t i = 0; i < ledger->n_buckets; i++) {
-		for (const struct ledger_row *row = ledger->table[i]; row; row = row->next) {
-			ok = ok && bucket_of(row->key, ledger->n_buckets) == i && row->kind;
+	lock_take(&ledger.lock);
+	for (size_t i = 0; i < ledger.n_buckets; i++) {
+		for (const struct ledger_row *row = ledger.table[i]; row; row = row->next) {
+			ok = ok && bucket_of(row->key, ledger.n_buckets) == i && row->kind;
 			synced += row->sync_memops;
 			spanning += row->spans;
 			seen++;
 		}
 	}
-	for (size_t i = 0; i < ledger->n_spans; i++)
-		ok = ok && ledger->spans[i]->spans &&
-		     (!i || ledger->spans[i - 1]->key + ledger->spans[i - 1]->bytes <= ledger->spans[i]->key);
-	ok = ok && seen == ledger->n_rows && spanning == ledger->n_spans && ledger->n_spans <= ledger->n_spanning &&
-	     ledger->n_spanning <= ledger->spans_room && synced == atomic_load(&ledger->n_sync_memops);
-	lock_drop(&ledger->lock);
+	for (size_t i = 0; i < ledger.n_spans; i++)
+		ok = ok && ledger.spans[i]->spans &&
+		     (!i || ledger.spans[i - 1]->key + ledger.spans[i - 1]->bytes <= ledger.spans[i]->key);
+	ok = ok && seen == ledger.n_rows && spanning == ledger.n_spans && ledger.n_spans <= ledger.n_spanning &&
+	     ledger.n_spanning <= ledger.spans_room && synced == atomic_load(&ledger.n_sync_memops);
+	lock_drop(&ledger.lock);
 	return ok;
 }
 
@@ -437,7 +458,7 @@ bool ledger_is_valid(void)
 
 static struct va_range **va_ranges_find_link(CUdeviceptr address)
 {
-	struct va_range **at = &accounting_state.va_ranges.spaces;
+	struct va_range **at = &va_ranges.spaces;
 
 	while (*at && !va_ranges_has(*at, address, 1))
 		at = &(*at)->next;
@@ -451,10 +472,10 @@ bool va_ranges_add(CUdeviceptr start, uint64_t bytes, CUdevice device)
 	if (!space)
 		return false;
 	*space = (struct va_range){.start = start, .bytes = bytes, .device = device};
-	lock_take(&accounting_state.va_ranges.lock);
-	space->next = accounting_state.va_ranges.spaces;
-	accounting_state.va_ranges.spaces = space;
-	lock_drop(&accounting_state.va_ranges.lock);
+	lock_take(&va_ranges.lock);
+	space->next = va_ranges.spaces;
+	va_ranges.spaces = space;
+	lock_drop(&va_ranges.lock);
 	atomic_store(&va_ranges_any, true);
 	return true;
 }
@@ -463,24 +484,24 @@ bool va_ranges_find(CUdeviceptr address, struct va_range *ret)
 {
 	if (!atomic_load(&va_ranges_any))
 		return false;
-	lock_take(&accounting_state.va_ranges.lock);
+	lock_take(&va_ranges.lock);
 	const struct va_range *space = *va_ranges_find_link(address);
 	if (space)
 		*ret = *space;
-	lock_drop(&accounting_state.va_ranges.lock);
+	lock_drop(&va_ranges.lock);
 	return space != NULL;
 }
 
 bool va_ranges_take(CUdeviceptr start, uint64_t bytes, struct va_range *ret)
 {
-	lock_take(&accounting_state.va_ranges.lock);
+	lock_take(&va_ranges.lock);
 	struct va_range **at = va_ranges_find_link(start), *space = *at;
 	bool fits = space && space->start == start && space->bytes == bytes && !space->n_others;
 	if (fits) {
 		*at = space->next;
 		*ret = *space;
 	}
-	lock_drop(&accounting_state.va_ranges.lock);
+	lock_drop(&va_ranges.lock);
 	if (fits)
 		free(space);
 	return fits;
@@ -488,9 +509,9 @@ bool va_ranges_take(CUdeviceptr start, uint64_t bytes, struct va_range *ret)
 
 void va_ranges_count(CUdeviceptr address, int more)
 {
-	lock_take(&accounting_state.va_ranges.lock);
+	lock_take(&va_ranges.lock);
 	struct va_range *space = *va_ranges_find_link(address);
 	if (space)
 		space->n_others += (unsigned)more;
-	lock_drop(&accounting_state.va_ranges.lock);
+	lock_drop(&va_ranges.lock);
 }

@@ -6,7 +6,6 @@
  * The process itself keeps what its slot says (`mine`). When its file is lost it enters the next one with that.
  */
 #include "shim/accounting/quota.h"
-#include "shim/accounting/accounting_state.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
@@ -41,6 +40,14 @@ enum state {
 	LEFT,    /* the process ends */
 };
 
+struct quota_state quota_state = {
+    .taking = LOCK_INIT(LOCK_QUOTA_TAKE),
+    .publishing = LOCK_INIT(LOCK_QUOTA_SEAT),
+    .want_lasts = 2000000000,
+    .sweep_every = 5000000,
+    .patience = 2000000000,
+};
+
 static uint64_t quota_smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -48,15 +55,15 @@ static uint64_t quota_smaller(uint64_t a, uint64_t b)
 
 static bool is_seated(void)
 {
-	return atomic_load(&accounting_state.quota.state) == SEATED;
+	return atomic_load(&quota_state.state) == SEATED;
 }
 
 static void be_alone(const char *why)
 {
-	int seated = atomic_load(&accounting_state.quota.state);
+	int seated = atomic_load(&quota_state.state);
 
 	/* Not while the process ends. */
-	if (seated == LEFT || !atomic_compare_exchange_strong(&accounting_state.quota.state, &seated, ALONE))
+	if (seated == LEFT || !atomic_compare_exchange_strong(&quota_state.state, &seated, ALONE))
 		return;
 	log_once("the host budget cannot be shared with other processes of this user (%s): this one has a budget of "
 		 "its own, and so may each of the others",
@@ -67,15 +74,15 @@ static void be_alone(const char *why)
 
 void quota_arrange(const struct quota_terms *given)
 {
-	accounting_state.quota.terms = *given;
-	atomic_store(&accounting_state.quota.state, ARRANGED);
+	quota_state.terms = *given;
+	atomic_store(&quota_state.state, ARRANGED);
 }
 
 void quota_keep_limit(void)
 {
-	lock_take(&accounting_state.quota.taking);
-	accounting_state.quota.terms.limit = NULL;
-	lock_drop(&accounting_state.quota.taking);
+	lock_take(&quota_state.taking);
+	quota_state.terms.limit = NULL;
+	lock_drop(&quota_state.taking);
 }
 
 /* ---- our own slot ---- */
@@ -83,28 +90,28 @@ void quota_keep_limit(void)
 /* A copy: the seat may be replaced meanwhile. The descriptor is checked before it is used. */
 static struct shared_file seat_now(void)
 {
-	lock_take(&accounting_state.quota.publishing);
-	struct shared_file now = accounting_state.quota.seat;
-	lock_drop(&accounting_state.quota.publishing);
+	lock_take(&quota_state.publishing);
+	struct shared_file now = quota_state.seat;
+	lock_drop(&quota_state.publishing);
 	return now;
 }
 
 static struct quota_slot mine_now(void)
 {
-	lock_take(&accounting_state.quota.publishing);
-	struct quota_slot now = accounting_state.quota.mine;
-	lock_drop(&accounting_state.quota.publishing);
+	lock_take(&quota_state.publishing);
+	struct quota_slot now = quota_state.mine;
+	lock_drop(&quota_state.publishing);
 	return now;
 }
 
 /* Adds to one number of `mine`, or subtracts as much as there is, and writes the slot. */
 static bool publish(uint64_t *number, uint64_t more, uint64_t less)
 {
-	lock_take(&accounting_state.quota.publishing);
+	lock_take(&quota_state.publishing);
 	*number += more;
 	*number -= quota_smaller(less, *number);
-	bool written = shared_publish(&accounting_state.quota.seat, &accounting_state.quota.mine);
-	lock_drop(&accounting_state.quota.publishing);
+	bool written = shared_publish(&quota_state.seat, &quota_state.mine);
+	lock_drop(&quota_state.publishing);
 	return written;
 }
 
@@ -154,7 +161,7 @@ static void add_want(struct view *view, const struct quota_slot *slot, uint64_t 
 	uint64_t until = slot->wanted_until, most = quota_smaller(slot->wanted, view->total);
 
 	/* A time that lies too far ahead was not given by this clock. */
-	if (!slot->owner.pid || until <= now || until > now + accounting_state.quota.want_lasts)
+	if (!slot->owner.pid || until <= now || until > now + quota_state.want_lasts)
 		return;
 	uint64_t wanted = most > slot->used ? most - slot->used : 0;
 	view->wanted += wanted;
@@ -223,7 +230,7 @@ static bool fits(const struct view *view, uint64_t bytes)
 
 static uint64_t own_total(void)
 {
-	uint64_t total = quota_smaller(accounting_state.quota.terms.total, SHARED_MOST);
+	uint64_t total = quota_smaller(quota_state.terms.total, SHARED_MOST);
 
 	return total ? total : 1;
 }
@@ -234,10 +241,10 @@ static void say_total(const struct view *view)
 	char holds[32], text[32];
 
 	log_bytes(holds, sizeof(holds), view->total);
-	if (accounting_state.quota.terms.given)
+	if (quota_state.terms.given)
 		log_once("host.total: %s is not in effect: other processes of this user have begun with %s, which "
 			 "holds until they have ended",
-			 log_bytes(text, sizeof(text), accounting_state.quota.terms.total), holds);
+			 log_bytes(text, sizeof(text), quota_state.terms.total), holds);
 	else if (view->fixed)
 		log_once("host.total: another process of this user has set it to %s, which holds for this one, too",
 			 holds);
@@ -248,9 +255,9 @@ static void quota_tell(const struct view *view, uint64_t more)
 	if (view->total != own_total())
 		say_total(view);
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
-	accounting_state.quota.terms.total = view->total;
-	if (accounting_state.quota.terms.limit)
-		atomic_store(accounting_state.quota.terms.limit, view->total);
+	quota_state.terms.total = view->total;
+	if (quota_state.terms.limit)
+		atomic_store(quota_state.terms.limit, view->total);
 }
 
 static bool quota_sweep(void)
@@ -268,9 +275,9 @@ static bool sweep_if_due(void)
 {
 	uint64_t now = clock_now();
 
-	if (now - accounting_state.quota.last_sweep < accounting_state.quota.sweep_every)
+	if (now - quota_state.last_sweep < quota_state.sweep_every)
 		return false;
-	accounting_state.quota.last_sweep = now;
+	quota_state.last_sweep = now;
 	return quota_sweep();
 }
 
@@ -290,31 +297,32 @@ static void log_foreign(uint64_t version)
  */
 static void join(void)
 {
-	struct quota_state *const quota = &accounting_state.quota;
 	const struct shared_terms terms = {
-	    .total = own_total(), .replaces = quota->terms.given, .fixed = quota->terms.given};
-	int before = atomic_load(&quota->state);
+	    .total = own_total(), .replaces = quota_state.terms.given, .fixed = quota_state.terms.given};
+	int before = atomic_load(&quota_state.state);
 	bool again = before == SEATED;
-	struct shared_file next = {
-	    .kind = &kind, .patience = before == OUTSIDE ? 0 : quota->patience, .lost = quota->seat.lost || again};
+	struct shared_file next = {.kind = &kind,
+				   .patience = before == OUTSIDE ? 0 : quota_state.patience,
+				   .lost = quota_state.seat.lost || again};
 	struct stat status;
 
-	if (quota->terms.domain)
-		snprintf(next.name, sizeof(next.name), "host-%llx" QUOTA_TAIL, (unsigned long long)quota->terms.domain);
+	if (quota_state.terms.domain)
+		snprintf(next.name, sizeof(next.name), "host-%llx" QUOTA_TAIL,
+			 (unsigned long long)quota_state.terms.domain);
 	else
 		snprintf(next.name, sizeof(next.name), "host" QUOTA_TAIL);
-	lock_take(&quota->publishing);
+	lock_take(&quota_state.publishing);
 	/*
 	 * Who has a place in a damaged file keeps it from being made again. In a removed one others find what we hold.
 	 * The number of a descriptor that the program has closed may be that of the next one.
 	 */
-	if (!shared_is_open(&quota->seat) || fstat(quota->seat.fd, &status) != 0 || status.st_nlink)
-		shared_abandon(&quota->seat);
-	quota->mine.owner = (struct shared_owner){
+	if (!shared_is_open(&quota_state.seat) || fstat(quota_state.seat.fd, &status) != 0 || status.st_nlink)
+		shared_abandon(&quota_state.seat);
+	quota_state.mine.owner = (struct shared_owner){
 	    .pid = (uint64_t)getpid(), .started = user_dir_process_started(getpid()), .space = identity_space()};
-	quota->mine.number = identity_get();
-	struct quota_slot mine = quota->mine;
-	lock_drop(&quota->publishing);
+	quota_state.mine.number = identity_get();
+	struct quota_slot mine = quota_state.mine;
+	lock_drop(&quota_state.publishing);
 	int error = shared_enter(&next, &terms, &mine);
 	if (error == -EPROTONOSUPPORT)
 		log_foreign(next.version);
@@ -323,20 +331,20 @@ static void join(void)
 		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
 		    "it stopped?): until it does, or ends, this process gets no more host memory");
 	if (error && (error == -EPROTONOSUPPORT || !shared_why(error))) {
-		atomic_compare_exchange_strong(&quota->state, &before, OUTSIDE);
+		atomic_compare_exchange_strong(&quota_state.state, &before, OUTSIDE);
 		return;
 	}
 	if (error) {
 		be_alone(shared_why(error));
 		return;
 	}
-	lock_take(&quota->publishing);
-	shared_abandon(&quota->seat);
-	quota->seat = next;
+	lock_take(&quota_state.publishing);
+	shared_abandon(&quota_state.seat);
+	quota_state.seat = next;
 	/* Memory was given back meanwhile. */
-	shared_publish(&quota->seat, &quota->mine);
-	lock_drop(&quota->publishing);
-	atomic_compare_exchange_strong(&quota->state, &before, SEATED);
+	shared_publish(&quota_state.seat, &quota_state.mine);
+	lock_drop(&quota_state.publishing);
+	atomic_compare_exchange_strong(&quota_state.state, &before, SEATED);
 	quota_sweep();
 	if (again && user_dir_is_first_loss())
 		log_line(USER_DIR_LOSS);
@@ -347,19 +355,18 @@ static void join(void)
 /* level: what we would have with what was refused. */
 static void quota_want(uint64_t level)
 {
-	struct quota_state *const quota = &accounting_state.quota;
-	uint64_t until = clock_now() + quota->want_lasts;
+	uint64_t until = clock_now() + quota_state.want_lasts;
 	struct shared_file at = seat_now();
 	struct quota_head head;
 
-	lock_take(&quota->publishing);
-	quota->mine.wanted = level;
-	quota->mine.wanted_until = until;
-	shared_publish(&quota->seat, &quota->mine);
-	lock_drop(&quota->publishing);
+	lock_take(&quota_state.publishing);
+	quota_state.mine.wanted = level;
+	quota_state.mine.wanted_until = until;
+	shared_publish(&quota_state.seat, &quota_state.mine);
+	lock_drop(&quota_state.publishing);
 	/* A time too far ahead would never pass. Two processes that write at once differ by microseconds. */
 	if (shared_is_whole(&at) && shared_read_head(at.fd, &kind, &head) &&
-	    (head.asked_until < until || head.asked_until > until + quota->want_lasts))
+	    (head.asked_until < until || head.asked_until > until + quota_state.want_lasts))
 		shared_write(at.fd, &until, sizeof(until), offsetof(struct quota_head, asked_until));
 }
 
@@ -373,7 +380,6 @@ static void quota_refuse(uint64_t bytes)
 		if (is_part(&view, bytes) && mine_now().wanted_until < clock_now())
 			quota_want(view.mine + bytes);
 	}
-	atomic_fetch_add(&accounting_state.quota.refusals, 1);
 	stats_add(STAT_share_refused, 1);
 }
 
@@ -387,25 +393,24 @@ enum taken {
 
 static enum taken take_once(uint64_t bytes)
 {
-	struct quota_state *const quota = &accounting_state.quota;
 	struct shared_file at = seat_now();
 	struct view view;
 
 	if (!shared_is_whole(&at))
 		return GONE;
-	at.patience = quota->patience;
+	at.patience = quota_state.patience;
 	if (!shared_lock(&at))
 		return REFUSED;
 	enum looked looked = look_from(&at, &view);
 	enum taken taken = looked == NONSENSE ? DAMAGED : looked == LOST ? GONE : REFUSED;
 	if (looked == GOOD && fits(&view, bytes)) {
-		taken = publish(&quota->mine.used, bytes, 0) && shared_held(&at) ? TAKEN
-			: shared_is_whole(&at)                                   ? AGAIN
-										 : GONE;
+		taken = publish(&quota_state.mine.used, bytes, 0) && shared_held(&at) ? TAKEN
+			: shared_is_whole(&at)                                        ? AGAIN
+										      : GONE;
 		if (taken == TAKEN)
 			quota_tell(&view, bytes);
 		else
-			publish(&quota->mine.used, 0, bytes);
+			publish(&quota_state.mine.used, 0, bytes);
 	}
 	shared_unlock(&at);
 	return taken;
@@ -429,23 +434,22 @@ static enum taken try_to_take(uint64_t bytes)
 
 static bool take_locked(uint64_t bytes)
 {
-	struct quota_state *const quota = &accounting_state.quota;
-	int now = atomic_load(&quota->state);
+	int now = atomic_load(&quota_state.state);
 
 	if (now == ARRANGED || now == OUTSIDE)
 		join();
-	now = atomic_load(&quota->state);
+	now = atomic_load(&quota_state.state);
 	if (now == LEFT)
 		return false;
 	enum taken taken = now == SEATED ? try_to_take(bytes) : REFUSED;
 	if (taken == DAMAGED)
 		be_alone("its file is damaged");
-	if (atomic_load(&quota->state) == ALONE)
+	if (atomic_load(&quota_state.state) == ALONE)
 		return true;
 	if (taken != TAKEN)
 		quota_refuse(bytes);
 	else if (mine_now().wanted_until)
-		publish(&quota->mine.wanted_until, 0, UINT64_MAX);
+		publish(&quota_state.mine.wanted_until, 0, UINT64_MAX);
 	return taken == TAKEN;
 }
 
@@ -453,22 +457,22 @@ bool quota_take(uint64_t bytes)
 {
 	int saved = errno;
 
-	if (atomic_load_explicit(&accounting_state.quota.state, memory_order_relaxed) == NONE)
+	if (atomic_load_explicit(&quota_state.state, memory_order_relaxed) == NONE)
 		return true;
-	lock_take(&accounting_state.quota.taking);
+	lock_take(&quota_state.taking);
 	bool taken = take_locked(bytes);
-	lock_drop(&accounting_state.quota.taking);
+	lock_drop(&quota_state.taking);
 	errno = saved;
 	return taken;
 }
 
 void quota_give(uint64_t bytes)
 {
-	int now = atomic_load(&accounting_state.quota.state), saved = errno;
+	int now = atomic_load(&quota_state.state), saved = errno;
 
 	if (now == NONE || now == ARRANGED || now == ALONE)
 		return;
-	publish(&accounting_state.quota.mine.used, 0, bytes);
+	publish(&quota_state.mine.used, 0, bytes);
 	errno = saved;
 }
 
@@ -495,11 +499,6 @@ uint64_t quota_enough(uint64_t bytes)
 	return gone + bytes + (part > gone + bytes ? quota_smaller(view.wanted, part - gone - bytes) : 0);
 }
 
-uint64_t quota_refusals(void)
-{
-	return atomic_load_explicit(&accounting_state.quota.refusals, memory_order_relaxed);
-}
-
 /* ---- the spare ---- */
 
 void quota_spare_add(uint64_t bytes)
@@ -507,7 +506,7 @@ void quota_spare_add(uint64_t bytes)
 	int saved = errno;
 
 	if (is_seated())
-		publish(&accounting_state.quota.mine.spare, bytes, 0);
+		publish(&quota_state.mine.spare, bytes, 0);
 	errno = saved;
 }
 
@@ -516,7 +515,7 @@ void quota_spare_sub(uint64_t bytes)
 	int saved = errno;
 
 	if (is_seated())
-		publish(&accounting_state.quota.mine.spare, 0, bytes);
+		publish(&quota_state.mine.spare, 0, bytes);
 	errno = saved;
 }
 
@@ -585,7 +584,7 @@ static void tick_locked(void)
 	struct view view;
 	enum looked looked = LOST;
 
-	if (atomic_load(&accounting_state.quota.state) == OUTSIDE)
+	if (atomic_load(&quota_state.state) == OUTSIDE)
 		join();
 	for (unsigned i = 0; i < 2 && looked == LOST && is_seated(); i++) {
 		if (i)
@@ -599,48 +598,46 @@ static void tick_locked(void)
 
 void quota_tick(void)
 {
-	int saved = errno, now = atomic_load(&accounting_state.quota.state);
+	int saved = errno, now = atomic_load(&quota_state.state);
 
 	/* A thread that takes just now does the same, as far as it matters. */
-	if ((now != SEATED && now != OUTSIDE) || !lock_try(&accounting_state.quota.taking))
+	if ((now != SEATED && now != OUTSIDE) || !lock_try(&quota_state.taking))
 		return;
 	tick_locked();
-	lock_drop(&accounting_state.quota.taking);
+	lock_drop(&quota_state.taking);
 	errno = saved;
 }
 
 void quota_leave(void)
 {
-	struct quota_state *const quota = &accounting_state.quota;
 	int saved = errno, now = SEATED;
 
-	if (!atomic_compare_exchange_strong(&quota->state, &now, LEFT)) {
+	if (!atomic_compare_exchange_strong(&quota_state.state, &now, LEFT)) {
 		if (now == OUTSIDE)
-			atomic_store(&quota->state, LEFT);
+			atomic_store(&quota_state.state, LEFT);
 		return;
 	}
 	/* Waits for no thread: a thread that takes may have ended with the process. If one takes, the slot is kept. */
-	bool quiet = lock_try(&quota->taking);
-	bool still = quiet && lock_try(&quota->publishing);
-	bool empty = still && !quota->mine.used;
+	bool quiet = lock_try(&quota_state.taking);
+	bool still = quiet && lock_try(&quota_state.publishing);
+	bool empty = still && !quota_state.mine.used;
 
 	if (still) {
-		quota->mine.owner.leaving = 1;
+		quota_state.mine.owner.leaving = 1;
 		if (empty)
-			quota->mine.owner.pid = 0;
-		lock_drop(&quota->publishing);
+			quota_state.mine.owner.pid = 0;
+		lock_drop(&quota_state.publishing);
 	}
 	if (quiet) {
-		shared_leave(&quota->seat, empty);
-		lock_drop(&quota->taking);
+		shared_leave(&quota_state.seat, empty);
+		lock_drop(&quota_state.taking);
 	}
 	errno = saved;
 }
 
 void quota_child(void)
 {
-	atomic_store(&accounting_state.quota.state, NONE);
-	accounting_state.quota.seat.open = false;
-	/* This process has no children yet. */
-	atomic_store(&accounting_state.has_forked, false);
+	atomic_store(&quota_state.state, NONE);
+	quota_state.seat.open = false;
+	shared_forked(false); /* it has no children yet */
 }

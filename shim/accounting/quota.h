@@ -48,6 +48,7 @@
 #define SPILLWAY_QUOTA_H
 
 #include "shim/accounting/shared_file.h"
+#include "shim/base/lock.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -102,8 +103,6 @@ uint64_t quota_left(void);
  * lately been refused; 0 if they would be given now, or nothing is shared.
  */
 uint64_t quota_enough(uint64_t bytes);
-/* Returns how often a take has been refused. */
-uint64_t quota_refusals(void);
 
 /*
  * Bytes of what was taken became free and are kept for the next use (add); or they are used again, or given back
@@ -134,5 +133,26 @@ void quota_leave(void);
  * Async-signal-safe.
  */
 void quota_child(void);
+
+/* ---- for quota.c and its tests ---- */
+
+struct quota_state {
+	_Atomic int state;        /* enum state of quota.c */
+	struct quota_terms terms; /* set once, before state; the total in it is written under `taking` */
+	/* QUOTA_TAKE. Held while joining, and for one take at a time. Taken by threads that take host memory. */
+	struct lock taking;
+	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */
+	struct lock publishing;
+	struct shared_file seat; /* replaced under both locks */
+	/* What this process has taken, wants and does not use, whatever happens to the file. Under `publishing`. */
+	struct quota_slot mine;
+	uint64_t last_sweep; /* clock_now() of the last sweep_if_due() that was due; under `taking` */
+	/* Times in ns, constant but in tests, which change them. */
+	uint64_t want_lasts;  /* how long a refusal is known to others; a process that still wants asks again */
+	uint64_t sweep_every; /* how often a refused process looks for the dead */
+	uint64_t patience;    /* how long the lock of the file is waited for */
+};
+
+extern struct quota_state quota_state __attribute__((visibility("hidden")));
 
 #endif

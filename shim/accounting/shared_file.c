@@ -1,6 +1,5 @@
 /* How a shared file is made, entered, changed, left and lost. See shared_file.h. */
 #include "shim/accounting/shared_file.h"
-#include "shim/accounting/accounting_state.h"
 #include "shim/base/clock.h"
 #include "shim/base/libc.h"
 #include "shim/base/user_dir.h"
@@ -9,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -33,6 +33,8 @@
 #define MOST_PIDS    4096 /* processes of the user that are searched for a removed file */
 #define MOST_FDS     4096 /* descriptors searched of each */
 #define PATH_LENGTH  300
+
+static _Atomic bool has_forked; /* a child may have the shared files open (shared_forked()) */
 
 /* ---- reading and writing ---- */
 
@@ -717,12 +719,12 @@ void shared_leave(const struct shared_file *file, bool is_empty)
 		write_number(&own, at + offsetof(struct shared_owner, pid), 0);
 	if (!shared_lock(&own))
 		return;
-	if ((is_empty || !atomic_load(&accounting_state.has_forked)) && !others_stay(&own))
+	if ((is_empty || !atomic_load(&has_forked)) && !others_stay(&own))
 		user_dir_remove_own(own.name, own.device, own.inode);
 	shared_unlock(&own);
 }
 
-void shared_forked(void)
+void shared_forked(bool as_parent)
 {
-	atomic_store(&accounting_state.has_forked, true);
+	atomic_store(&has_forked, as_parent);
 }

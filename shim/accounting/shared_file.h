@@ -143,8 +143,11 @@ void shared_abandon(struct shared_file *file);
  * leave removes the file, unless a child may keep its slot. The lock of the slot stays until the process has ended.
  */
 void shared_leave(const struct shared_file *file, bool is_empty);
-/* In the parent after a fork: a child may keep the slots of this process. Async-signal-safe. */
-void shared_forked(void);
+/*
+ * After a fork, in the parent: a child may keep the slots of this process; in the child: it has no children yet.
+ * Async-signal-safe.
+ */
+void shared_forked(bool as_parent);
 /* Opens the file without a slot, and makes it if there is none. Returns 0 or a negative errno. */
 int shared_open(struct shared_file *file);
 

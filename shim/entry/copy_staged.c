@@ -9,7 +9,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/submit/submit_body.h"
 
 /* What lies between on each GPU, at most. */

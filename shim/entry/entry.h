@@ -5,6 +5,9 @@
 #define SPILLWAY_ENTRY_H
 
 #include "shim/driver/real.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -14,7 +17,7 @@
 
 /* Marks a body that programs can link to. Every other symbol of the library is hidden. */
 #define HOOK_EXPORT __attribute__((visibility("default")))
-/* For a body (shells.h) that asks for its caller: __builtin_return_address(0) is that of the exported function. */
+/* For a body (HOOK_SHELL) that asks for its caller: __builtin_return_address(0) is that of the exported function. */
 #define HOOK_INLINE static inline __attribute__((always_inline))
 
 /*
@@ -55,7 +58,7 @@ void *resolve_substitute(const char *name, void *address);
 void *unknown_body(void *function);
 
 /*
- * entry_hint.c: prefetches and discards of memory that the driver does not take for managed: one function for each row
+ * entry_submit.c: prefetches and discards of memory that the driver does not take for managed: one function for each row
  * HINT. Each returns true if *ret_result is the answer to the program, and false if the caller must submit the call
  * like any other.
  */
@@ -70,6 +73,47 @@ bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *locati
 /* clang-format off */
 #define HOOK_HINT(name, params, args) bool hint_##name(CUresult *ret_result, ENTRY_UNPACK params);
 #include "shim/driver/hooks.def"
+/* clang-format on */
+
+/*
+ * The exported functions, around the bodies of one file: static functions serve_NAME() with the parameters of the row
+ * in hooks.def, whose kind says what stands around them. At its end the file says which subject of hooks.def its bodies
+ * are of:
+ *
+ *	#define HOOK_BODY HOOK_SHELL
+ *	#define HOOKS_OF HOOKS_MEMORY
+ *	#include "shim/driver/hooks.def"
+ *
+ * A row without a body does not link, and a body whose types differ from its row's does not compile.
+ */
+
+/* clang-format off */
+#define SHELL(name, params, args, enter, elsewhere)                                                                    \
+	static CUresult serve_##name params;                                                                           \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter(&scope))                                                                                    \
+			return elsewhere;                                                                              \
+		return enter_leave(&scope, serve_##name args);                                                         \
+	}
+#define FIRST(first, ...) first
+#define SHELL_SERVE(name, params, args) SHELL(name, params, args, enter_serve, REAL(name) args)
+#define SHELL_START(name, params, args) SHELL(name, params, args, lifecycle_enter, REAL(name) args)
+#define SHELL_ALLOC(name, params, args)                                                                                 \
+	SHELL(name, params, args, lifecycle_enter, serve_refusal() ? serve_refusal() : REAL(name) args)
+#define SHELL_FREE(name, params, args)                                                                                  \
+	SHELL(name, params, args, enter_serve, serve_is_late_free(FIRST args) ? CUDA_SUCCESS : REAL(name) args)
+#define SHELL_OWN(name, params, args)                                                                                   \
+	static CUresult serve_##name params;                                                                           \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		return serve_##name args;                                                                              \
+	}
+#define HOOK_SHELL(kind, name, params, args) SHELL_##kind(name, params, args)
 /* clang-format on */
 
 #endif

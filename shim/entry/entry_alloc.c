@@ -7,11 +7,12 @@
 #include "shim/device/pool.h"
 #include "shim/entry/entry.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/serve/account.h"
 #include "shim/serve/async.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 
@@ -70,7 +71,7 @@ HOOK_INLINE CUresult serve_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize,
 
 /* ---- allocations that the driver serves and the library counts ---- */
 
-/* If the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
+/* If the driver has no memory left, the heap makes room, and the call is made again (make_room.h). */
 #define DRIVER_MAKES(name, params, args, kind, wanted, key, bytes)                                                     \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
@@ -414,5 +415,6 @@ static CUresult serve_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_o
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
-#define HOOKS_OF HOOKS_MEMORY
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_MEMORY
+#include "shim/driver/hooks.def"

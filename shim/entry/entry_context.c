@@ -6,10 +6,9 @@
 #include "shim/context/context.h"
 #include "shim/device/peer.h"
 #include "shim/entry/entry.h"
-#include "shim/process/enter.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
@@ -319,5 +318,6 @@ static CUresult serve_cuCtxDisablePeerAccess(CUcontext peerContext)
 	return result;
 }
 
-#define HOOKS_OF HOOKS_CONTEXT
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_CONTEXT
+#include "shim/driver/hooks.def"

@@ -16,10 +16,9 @@
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/process/enter.h"
 #include "shim/process/process.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
-#include "shim/serve/oom_retry.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
@@ -413,5 +412,6 @@ static CUresult back(CUdeviceptr address)
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
-#define HOOKS_OF HOOKS_GRAPH
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_GRAPH
+#include "shim/driver/hooks.def"

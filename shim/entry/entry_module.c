@@ -22,5 +22,6 @@
 UNLOAD(cuModuleUnload, CUmodule)
 UNLOAD(cuLibraryUnload, CUlibrary)
 
-#define HOOKS_OF HOOKS_MODULE
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_MODULE
+#include "shim/driver/hooks.def"

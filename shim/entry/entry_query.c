@@ -10,7 +10,7 @@
 #include "shim/device/pool.h"
 #include "shim/entry/entry.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
@@ -425,5 +425,6 @@ static CUresult serve_cuPointerSetAttribute(const void *value, CUpointer_attribu
 	return CUDA_SUCCESS;
 }
 
-#define HOOKS_OF HOOKS_QUERY
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_QUERY
+#include "shim/driver/hooks.def"

@@ -3,14 +3,21 @@
  * hooks.def.
  */
 #include "shim/accounting/ledger.h"
+#include "shim/context/capture.h"
 #include "shim/device/peer.h"
 #include "shim/entry/copy.h"
 #include "shim/entry/entry.h"
+#include "shim/mover/spill.h"
 #include "shim/process/process.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
+#include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
+#include "shim/submit/operands.h"
 #include "shim/submit/submit_body.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /*
  * Removes the permission to overlap from a launch, if the process must not overlap kernels. It is done here, just
@@ -51,12 +58,12 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 	static __attribute__((noinline, cold)) CUresult again_##name params                                            \
 	{                                                                                                              \
 		CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                            \
-		struct oom_retry room = {0};                                                                                \
+		struct room room = {0};                                                                                \
                                                                                                                        \
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && !submission_was_refused() &&                              \
-		       oom_retry_make_outside(&room, -1))                                                              \
+		       make_room_outside(&room, -1))                                                              \
 			result = track_##name args;                                                                    \
-		oom_retry_end(&room, result);                                                                               \
+		make_room_end(&room, result);                                                                               \
 		return result;                                                                                         \
 	}                                                                                                              \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -136,3 +143,481 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 	}
 #include "shim/driver/hooks.def"
 /* clang-format on */
+
+/* ---- hints: prefetches and discards of memory that the driver does not take for managed ---- */
+
+/*
+ * Advice, prefetches and queries about them for memory that the driver does not take for managed: heap blocks, which
+ * the library moves according to what launches name, and system memory on a device that cannot access pageable memory
+ * directly. A program that gives such hints takes the memory for managed, so its arguments are checked as the driver
+ * checks them. A valid hint is accepted and does nothing: launches say better what comes next, and a prefetch that
+ * moved memory at once would have to wait for work in other streams. So a range never has advice.
+ *
+ * Hints about system memory that the device can access go to the driver; if it refuses advice, the advice is
+ * accepted.
+ *
+ * Prefetches and discards in batches (CUDA 13), where the library takes hints about a part of the batch (entry.h). The
+ * driver would refuse the whole batch for one heap block among managed ones, so it gets its part in a separate call,
+ * by the function that the program called. A batch without heap memory is passed on unchanged. The whole batch is
+ * checked before any of it is done. A batch has no order, so the order in which its parts are done does not matter.
+ *
+ * A prefetch of heap memory does nothing, as with a single one. A discard takes effect in stream order, as CUDA
+ * defines it: it is a submission like any other, which gives the driver nothing; alive.c describes the rest. An
+ * earlier discard of the same block is then void. While a capture is open nothing is discarded: the graph would need
+ * the contents until it is launched.
+ *
+ * Assumed, not measured: the driver refuses the legacy default stream, which cuda.h forbids, with INVALID_VALUE.
+ */
+
+/*
+ * Returns true if the library, not the driver, takes hints about this memory. *ret_result: an error if the bytes are
+ * not within one live block.
+ */
+static bool is_for_us(CUdeviceptr address, size_t bytes, struct ledger_row *ret_row, CUresult *ret_result)
+{
+	bool heap = device_of(address) != NULL;
+
+	if (!heap && !ledger_find(LEDGER_SYSTEM, address, ret_row))
+		return false;
+	if (heap && !serve_find(address, ret_row))
+		*ret_result = CUDA_ERROR_INVALID_VALUE;
+	else
+		*ret_result = bytes && bytes <= ret_row->bytes - (address - ret_row->key) ? CUDA_SUCCESS
+											  : CUDA_ERROR_INVALID_VALUE;
+	return true;
+}
+
+/* Returns true if the driver may act on the hint, because the device can access pageable memory. */
+static bool is_reached(const struct ledger_row *row)
+{
+	const struct device *device = row->kind == LEDGER_SYSTEM ? device_get(row->device) : NULL;
+
+	return device && device->pageable;
+}
+
+static CUmemLocation location_of(CUdevice device)
+{
+	if (device == CU_DEVICE_CPU)
+		return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+}
+
+static CUresult check_location(const CUmemLocation *location)
+{
+	switch (location->type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		return device_get(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *location, CUresult *ret_result)
+{
+	struct ledger_row row;
+
+	if (!is_for_us(address, bytes, &row, ret_result))
+		return false;
+	if (*ret_result == CUDA_SUCCESS && location)
+		*ret_result = check_location(location);
+	/* The driver may know this memory: the call is submitted to it like any other. */
+	return *ret_result != CUDA_SUCCESS || !is_reached(&row);
+}
+
+/* ---- prefetch ---- */
+
+static bool entry_hint_prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CUmemLocation location,
+				unsigned flags)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope))
+		return false;
+	bool taken = hint_is_ours(address, bytes, &location, ret_result);
+	if (taken && flags)
+		*ret_result = CUDA_ERROR_INVALID_VALUE;
+	enter_leave(&scope, CUDA_SUCCESS);
+	return taken;
+}
+
+#define PREFETCH_OLD(name)                                                                                             \
+	bool hint_##name(CUresult *ret_result, CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) \
+	{                                                                                                              \
+		(void)hStream;                                                                                         \
+		return entry_hint_prefetch(ret_result, devPtr, count, location_of(dstDevice), 0);                      \
+	}
+#define PREFETCH_NEW(name)                                                                                             \
+	bool hint_##name(CUresult *ret_result, CUdeviceptr devPtr, size_t count, CUmemLocation location,               \
+			 unsigned int flags, CUstream hStream)                                                         \
+	{                                                                                                              \
+		(void)hStream;                                                                                         \
+		return entry_hint_prefetch(ret_result, devPtr, count, location, flags);                                \
+	}
+PREFETCH_OLD(cuMemPrefetchAsync)
+PREFETCH_OLD(cuMemPrefetchAsync_ptsz)
+PREFETCH_NEW(cuMemPrefetchAsync_v2)
+PREFETCH_NEW(cuMemPrefetchAsync_v2_ptsz)
+
+/* ---- advice ---- */
+
+static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
+{
+	switch (advice) {
+	case CU_MEM_ADVISE_SET_READ_MOSTLY:
+	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+		return CUDA_SUCCESS; /* the location is ignored */
+	case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+	case CU_MEM_ADVISE_SET_ACCESSED_BY:
+	case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+		return check_location(location);
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+#define ADVISE(name, type, argument, place)                                                                            \
+	static CUresult serve_##name(CUdeviceptr devPtr, size_t count, CUmem_advise advice, type argument)             \
+	{                                                                                                              \
+		struct ledger_row row;                                                                                 \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		if (!is_for_us(devPtr, count, &row, &result))                                                          \
+			return REAL(name)(devPtr, count, advice, argument);                                            \
+		CUmemLocation where = place;                                                                           \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = advise(&where, advice);                                                               \
+		if (result == CUDA_SUCCESS && is_reached(&row))                                                        \
+			REAL(name)(devPtr, count, advice, argument);                                                   \
+		return result;                                                                                         \
+	}
+ADVISE(cuMemAdvise, CUdevice, device, location_of(device))
+ADVISE(cuMemAdvise_v2, CUmemLocation, location, location)
+
+/* ---- attaching memory to a stream ---- */
+
+/*
+ * For system memory that stands in for managed memory, attaching has no effect: every stream may access it at any
+ * time. As with managed memory, it must be for a whole block.
+ */
+static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsigned flags)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	bool taken;
+
+	if (!enter_serve(&scope))
+		return false;
+	taken = ledger_find(LEDGER_SYSTEM, address, &row) && row.system.asked_managed;
+	enter_leave(&scope, CUDA_SUCCESS);
+	if (taken)
+		*ret_result = row.key == address && (!bytes || bytes == row.bytes) &&
+				      (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
+				       flags == CU_MEM_ATTACH_SINGLE)
+				  ? CUDA_SUCCESS
+				  : CUDA_ERROR_INVALID_VALUE;
+	return taken;
+}
+
+#define ATTACH(name)                                                                                                   \
+	static CUresult serve_##name(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)            \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		return attach(&result, dptr, length, flags) ? result : REAL(name)(hStream, dptr, length, flags);       \
+	}
+ATTACH(cuStreamAttachMemAsync)
+ATTACH(cuStreamAttachMemAsync_ptsz)
+
+/* ---- questions ---- */
+
+/* Answers as the driver does for managed memory that never had advice or a prefetch. */
+static CUresult answer(void *data, size_t bytes, CUmem_range_attribute attribute)
+{
+	const int invalid = CU_DEVICE_INVALID, none = CU_MEM_LOCATION_TYPE_INVALID, zero = 0;
+	const int *value = &invalid;
+
+	if (!data)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (attribute) {
+	case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
+		if (!bytes || bytes % sizeof(int))
+			return CUDA_ERROR_INVALID_VALUE;
+		for (size_t at = 0; at < bytes; at += sizeof(int))
+			memcpy((char *)data + at, &invalid, sizeof(int));
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
+		value = &zero;
+		break;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
+		value = &none;
+		break;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
+		break;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (bytes != sizeof(int))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(data, value, sizeof(int));
+	return CUDA_SUCCESS;
+}
+
+static CUresult serve_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
+					     CUdeviceptr devPtr, size_t count)
+{
+	struct ledger_row row;
+	CUresult result;
+
+	if (!is_for_us(devPtr, count, &row, &result))
+		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
+	return result == CUDA_SUCCESS ? answer(data, dataSize, attribute) : result;
+}
+
+static CUresult serve_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
+					      size_t numAttributes, CUdeviceptr devPtr, size_t count)
+{
+	struct ledger_row row;
+	CUresult result;
+
+	if (!is_for_us(devPtr, count, &row, &result))
+		return REAL(cuMemRangeGetAttributes)(data, dataSizes, attributes, numAttributes, devPtr, count);
+	if (!data || !dataSizes || !attributes || !numAttributes)
+		result = CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++)
+		result = answer(data[i], dataSizes[i], attributes[i]);
+	return result;
+}
+
+/* ---- prefetches and discards in batches ---- */
+
+/* The arguments of a batch; the arrays are the program's. */
+struct batch {
+	CUdeviceptr *addresses;
+	size_t *sizes, n;
+	CUmemLocation *locations; /* with first and n_locations: only for a batch that prefetches */
+	size_t *first, n_locations;
+	unsigned long long flags;
+	CUstream stream;
+	bool prefetches, discards, per_thread;
+};
+
+/* The driver's part of a batch, in one allocation, which starts at locations. */
+struct part {
+	CUmemLocation *locations;
+	CUdeviceptr *addresses;
+	size_t *sizes, *first, n;
+};
+
+static bool locations_are_right(const struct batch *batch)
+{
+	if (!batch->locations || !batch->first || !batch->n_locations || batch->n_locations > batch->n ||
+	    batch->first[0] != 0)
+		return false;
+	for (size_t i = 1; i < batch->n_locations; i++)
+		if (batch->first[i] <= batch->first[i - 1] || batch->first[i] >= batch->n)
+			return false;
+	return true;
+}
+
+static bool is_legacy(const struct batch *batch)
+{
+	return batch->stream == CU_STREAM_LEGACY || (!batch->stream && !batch->per_thread);
+}
+
+/* Returns the location of operation i. *at: index of the location of the operation before; 0 at first. */
+static const CUmemLocation *batch_location(const struct batch *batch, size_t i, size_t *at)
+{
+	if (!batch->prefetches)
+		return NULL;
+	while (*at + 1 < batch->n_locations && batch->first[*at + 1] <= i)
+		++*at;
+	return &batch->locations[*at];
+}
+
+static size_t count_ours(const struct batch *batch)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; batch->addresses && batch->sizes && i < batch->n; i++) {
+		CUresult result;
+
+		n += hint_is_ours(batch->addresses[i], batch->sizes[i], NULL, &result);
+	}
+	return n;
+}
+
+/* Returns an error if an argument of the batch, or an operation on our memory, is wrong. */
+static CUresult entry_batch_check(const struct batch *batch)
+{
+	size_t at = 0;
+
+	if (batch->flags || is_legacy(batch) || (batch->prefetches && !locations_are_right(batch)))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < batch->n; i++) {
+		CUresult result;
+
+		if (hint_is_ours(batch->addresses[i], batch->sizes[i], batch_location(batch, i, &at), &result) &&
+		    result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+/*
+ * Collects the operations that are the driver's, each with a separate location. Returns false if there is no memory.
+ * The caller frees part->locations.
+ */
+static bool entry_batch_split(const struct batch *batch, size_t n, struct part *part)
+{
+	size_t at = 0;
+
+	part->locations = malloc(n * (sizeof(*part->locations) + sizeof(*part->addresses) + 2 * sizeof(*part->sizes)));
+	if (!part->locations)
+		return false;
+	part->addresses = (CUdeviceptr *)(part->locations + n);
+	part->sizes = (size_t *)(part->addresses + n);
+	part->first = part->sizes + n;
+	part->n = 0;
+	for (size_t i = 0; i < batch->n && part->n < n; i++) {
+		const CUmemLocation *location = batch_location(batch, i, &at);
+		CUresult result;
+
+		if (hint_is_ours(batch->addresses[i], batch->sizes[i], NULL, &result))
+			continue;
+		part->addresses[part->n] = batch->addresses[i];
+		part->sizes[part->n] = batch->sizes[i];
+		part->first[part->n] = part->n;
+		if (location)
+			part->locations[part->n] = *location;
+		part->n++;
+	}
+	return true;
+}
+
+/*
+ * Must be called inside a submission that names all addresses. A discard up to the end of a block includes the rest
+ * of its last piece, which belongs to no block.
+ */
+static void entry_batch_discard(const struct batch *batch, bool held)
+{
+	for (size_t i = 0; i < batch->n; i++) {
+		CUdeviceptr address = batch->addresses[i];
+		struct ledger_row row;
+
+		if (!serve_find(address, &row) || batch->sizes[i] > row.bytes - (address - row.key))
+			continue;
+		bool to_end = batch->sizes[i] == row.bytes - (address - row.key);
+		spill_discard_behind(device_get(row.device), address, to_end ? UINT64_MAX : batch->sizes[i],
+				     batch->stream, batch->per_thread, held);
+	}
+}
+
+static void submit_discards(enum hook_id id, const struct batch *batch)
+{
+	struct submission_stripe *inside = submission_enter();
+	bool tracked = submission_is_tracking();
+
+	submission_leave(inside);
+	if (!tracked)
+		return;
+	struct submission *use = submission_open(id);
+	/* Without a submission the blocks would not be pinned. */
+	if (!use)
+		return;
+	if (batch->per_thread)
+		operands_cuMemDiscardBatchAsync_ptsz(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
+	else
+		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
+	inside = admit(use);
+	if (!capture_is_open())
+		entry_batch_discard(batch, submission_pins(use));
+	submission_close(use, inside);
+}
+
+/*
+ * Returns true if *ret_result is the answer to the program, apart from the driver's part. If there is such a part
+ * (part->locations is not NULL), the caller must submit it first. In every case where it returns true, the caller
+ * must call batch_done() at the end.
+ */
+static bool entry_batch_take(const struct batch *batch, struct part *part, CUresult *ret_result)
+{
+	struct enter_scope scope;
+
+	part->locations = NULL;
+	if (!enter_serve(&scope))
+		return false;
+	size_t n = count_ours(batch);
+	if (n) {
+		*ret_result = entry_batch_check(batch);
+		if (*ret_result == CUDA_SUCCESS && n < batch->n && !entry_batch_split(batch, batch->n - n, part))
+			*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	enter_leave(&scope, CUDA_SUCCESS);
+	return n != 0;
+}
+
+static void batch_done(enum hook_id id, const struct batch *batch, struct part *part, CUresult result)
+{
+	if (result == CUDA_SUCCESS && batch->discards)
+		submit_discards(id, batch);
+	free(part->locations);
+}
+
+/* The driver's part is submitted, and counted, as a separate call. */
+#define DISCARD(name, own)                                                                                             \
+	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
+			 unsigned long long flags, CUstream hStream)                                                   \
+	{                                                                                                              \
+		struct batch batch = {.addresses = dptrs,                                                              \
+				      .sizes = sizes,                                                                  \
+				      .n = count,                                                                      \
+				      .flags = flags,                                                                  \
+				      .stream = hStream,                                                               \
+				      .discards = true,                                                                \
+				      .per_thread = own};                                                              \
+		struct part part;                                                                                      \
+                                                                                                                       \
+		if (!entry_batch_take(&batch, &part, ret_result))                                                      \
+			return false;                                                                                  \
+		if (part.locations)                                                                                    \
+			*ret_result = submit_##name(part.addresses, part.sizes, part.n, flags, hStream);               \
+		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
+		return true;                                                                                           \
+	}
+#define PREFETCH(name, own, discards_too)                                                                              \
+	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
+			 CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs,                 \
+			 unsigned long long flags, CUstream hStream)                                                   \
+	{                                                                                                              \
+		struct batch batch = {                                                                                 \
+		    dptrs,   sizes, count,        prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags,               \
+		    hStream, true,  discards_too, own};                                                                \
+		struct part part;                                                                                      \
+                                                                                                                       \
+		if (!entry_batch_take(&batch, &part, ret_result))                                                      \
+			return false;                                                                                  \
+		if (part.locations)                                                                                    \
+			*ret_result = submit_##name(part.addresses, part.sizes, part.n, part.locations, part.first,    \
+						    part.n, flags, hStream);                                           \
+		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
+		return true;                                                                                           \
+	}
+DISCARD(cuMemDiscardBatchAsync, false)
+DISCARD(cuMemDiscardBatchAsync_ptsz, true)
+PREFETCH(cuMemPrefetchBatchAsync, false, false)
+PREFETCH(cuMemPrefetchBatchAsync_ptsz, true, false)
+PREFETCH(cuMemDiscardAndPrefetchBatchAsync, false, true)
+PREFETCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, true, true)
+
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_HINT
+#include "shim/driver/hooks.def"

@@ -18,10 +18,11 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/serve/ipc.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
-#include "shim/serve/oom_retry.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
@@ -33,9 +34,9 @@
 #include <string.h>
 
 /* Returns true if the heap of the handle's device has made room after the driver ran out of memory. */
-static bool has_room(struct oom_retry *room, const CUmemAllocationProp *prop, size_t size)
+static bool has_room(struct room *room, const CUmemAllocationProp *prop, size_t size)
 {
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && oom_retry_make(room, prop->location.id, size);
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && make_room_for_driver(room, prop->location.id, size);
 }
 
 static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop,
@@ -484,5 +485,6 @@ static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return result;
 }
 
-#define HOOKS_OF HOOKS_VMM
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_VMM
+#include "shim/driver/hooks.def"

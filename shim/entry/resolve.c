@@ -128,5 +128,6 @@ HOOK_INLINE CUresult serve_cuGetProcAddress(const char *symbol, void **pfn, int 
 			__builtin_return_address(0));
 }
 
-#define HOOKS_OF HOOKS_RESOLVE
-#include "shim/entry/shells.h"
+#define HOOK_BODY HOOK_SHELL
+#define HOOKS_OF  HOOKS_RESOLVE
+#include "shim/driver/hooks.def"

@@ -619,7 +619,8 @@ static enum sw_status block_build_one(struct block_store *store, uint32_t units,
 {
 	uint32_t unit;
 
-	if (!arena_take(&store->arena, units, &unit))
+	store->no_address = !arena_take(&store->arena, units, &unit);
+	if (store->no_address)
 		return SW_NO_MEMORY;
 	return block_build(store, unit, units, kind, from, ret_block);
 }

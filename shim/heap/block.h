@@ -199,6 +199,13 @@ void heap_leave(struct heap *heap);
  * processes. Locking: the caller holds HEAP.
  */
 void heap_trim_to_keep(struct heap *heap);
+/* Returns whether some memory will be free in a moment. */
+bool heap_has_soon(const struct heap *heap);
+/*
+ * Memory could not be had: says in the grant what was lacking, and gives back chunks that were collected before the
+ * failure. soon: what heap_has_soon() returned before the try. Locking: the caller holds HEAP.
+ */
+void heap_failed(struct heap *heap, enum heap_from from, bool soon, struct heap_grant *grant);
 /* Initialises the lock and how much free memory is kept. */
 void heap_lock_init(struct heap *heap, const struct heap_config *config);
 /*

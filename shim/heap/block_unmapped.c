@@ -77,6 +77,7 @@ static enum sw_status block_unmapped_make(struct heap *heap, size_t bytes, bool 
 	if (bytes / HEAP_UNIT > heap->store.arena.n_units)
 		return SW_NO_MEMORY;
 	heap_enter(heap);
+	bool soon = heap_has_soon(heap);
 	enum sw_status status =
 	    block_make_unmapped(&heap->store, (uint32_t)(bytes / HEAP_UNIT), whole, from, &grant.block);
 	if (status == SW_OK) {
@@ -85,7 +86,7 @@ static enum sw_status block_unmapped_make(struct heap *heap, size_t bytes, bool 
 		grant.bytes_lent = grant.block->bytes[CHUNK_PEER];
 		*ret_grant = grant;
 	} else {
-		heap_trim_to_keep(heap);
+		heap_failed(heap, from, soon, ret_grant);
 	}
 	heap_leave(heap);
 	return status;

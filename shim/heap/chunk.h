@@ -97,7 +97,7 @@ void chunk_store_fini(struct chunk_store *store);
  * alias. Their lengths are powers of two, so that they serve pieces of every length: host memory is pinned memory,
  * which takes 0.2 s a GiB to make, and a chunk of its own serves one length alone. It is mapped by one call for each
  * part. So they are made only where memory moves beside what runs, because what leaves there comes back before it has
- * been mapped, as a rule (deferred_map.h). If the mode changes, those that exist remain.
+ * been mapped, as a rule (migrate.c). If the mode changes, those that exist remain.
  *
  * A compound chunk belongs to a piece, or to a migration. It is never warm: chunk_put() puts its parts into the store.
  *

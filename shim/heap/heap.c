@@ -266,13 +266,13 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	enum sw_status status;
 
 	heap_enter(heap);
+	bool soon = heap_has_soon(heap);
 	if (bytes <= SMALL_MOST)
 		status = alloc_small(heap, bytes, kind, from == HEAP_STRIPE ? HEAP_DEVICE : from, &grant);
 	else
 		status = alloc_large(heap, bytes, kind, from, &grant);
-	/* Chunks that were collected before the failure. */
 	if (status != SW_OK)
-		heap_trim_to_keep(heap);
+		heap_failed(heap, from, soon, ret_grant);
 	heap_leave(heap);
 	if (status != SW_OK)
 		return status;

@@ -88,6 +88,14 @@ enum heap_from {
 	HEAP_STRIPE,       /* the device and its peers in turn; for fixed memory only */
 };
 
+/* What was lacking when there was no memory, bits: memory that may be on the host lacks the device's and the host's. */
+enum lack {
+	LACK_DEVICE = 1 << 0,
+	LACK_HOST = 1 << 1,
+	LACK_ADDRESS = 1 << 2, /* no free address space of the heap is that long */
+	LACK_DRIVER = 1 << 3,  /* device memory outside the heap; not the heap says so (serve/make_room.h) */
+};
+
 /* What heap_alloc() has given. The allocation was spilled, whole or in part, if bytes_away > 0. */
 struct heap_grant {
 	CUdeviceptr address;
@@ -96,6 +104,9 @@ struct heap_grant {
 	uint64_t bytes_away, bytes_on_device;
 	uint64_t bytes_lent; /* part of bytes_away that is on peers */
 	bool reused;         /* no driver call was needed */
+	/* after NO_MEMORY alone, for which nothing else is written */
+	unsigned lack; /* bits of enum lack */
+	bool soon; /* memory was about to become free: pieces of freed blocks move, or host memory is pinned ahead */
 };
 
 /*
@@ -232,20 +243,10 @@ bool heap_has_host(const struct heap *heap);
  */
 bool heap_has_given(const struct heap *heap);
 /*
- * Returns whether pieces are being copied: each has memory at both places, and one of them will be free in a moment.
- * Locking: none.
- */
-bool heap_is_copying(const struct heap *heap);
-/*
  * Returns whether other processes fill the device: in the last second the driver had no memory although the budget did.
  * Locking: none.
  */
 bool heap_is_full(const struct heap *heap);
-/*
- * Returns whether host memory is being pinned ahead of its use now (spare.c), which is charged and not yet free.
- * Locking: none.
- */
-bool heap_is_filling_host_reserve(const struct heap *heap);
 
 /* Returns whether the address is in the heap's address space. Locking: none. */
 bool heap_contains(const struct heap *heap, CUdeviceptr address);

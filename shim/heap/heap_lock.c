@@ -94,6 +94,25 @@ void heap_leave(struct heap *heap)
 	lock_drop(&heap->lock);
 }
 
+/*
+ * A piece that is being copied has memory at both places, and one of them will be free in a moment. What is pinned
+ * ahead is charged and not free yet. Asked before the try: it may be free a moment after that has failed.
+ */
+bool heap_has_soon(const struct heap *heap)
+{
+	return atomic_load(&heap->store.n_given) || atomic_load(&heap->taken_bytes) || atomic_load(&heap->n_stocking);
+}
+
+void heap_failed(struct heap *heap, enum heap_from from, bool soon, struct heap_grant *grant)
+{
+	grant->lack = heap->store.no_address ? LACK_ADDRESS
+					     : (from != HEAP_HOST ? LACK_DEVICE : 0) |
+						   (from == HEAP_HOST || from == HEAP_DEVICE_FIRST ? LACK_HOST : 0);
+	grant->soon = soon;
+	heap->store.no_address = false;
+	heap_trim_to_keep(heap);
+}
+
 /* ---- what is kept ---- */
 
 static uint64_t kept(const struct heap *heap, enum chunk_place place)

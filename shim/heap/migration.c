@@ -405,8 +405,3 @@ bool heap_has_given(const struct heap *heap)
 {
 	return atomic_load(&heap->store.n_given) != 0;
 }
-
-bool heap_is_copying(const struct heap *heap)
-{
-	return atomic_load(&heap->taken_bytes) != 0;
-}

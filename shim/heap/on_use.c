@@ -236,6 +236,7 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
 
 	(void)kind;
 	heap_enter(heap);
+	bool soon = heap_has_soon(heap);
 	/* A part that could neither be finished nor taken down is mapped where its memory is to be made again. */
 	block_retry_refused(&heap->store);
 	struct on_use *on_use = on_use_at(arena, ret_grant->address);
@@ -260,7 +261,7 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
 		}
 	}
 	if (status != SW_OK)
-		heap_trim_to_keep(heap);
+		heap_failed(heap, from, soon, ret_grant);
 	heap_leave(heap);
 	return status;
 }

@@ -339,11 +339,6 @@ static bool is_wanted(const struct heap *heap, uint64_t bytes)
 	       !quota_is_asked();
 }
 
-bool heap_is_filling_host_reserve(const struct heap *heap)
-{
-	return atomic_load(&heap->n_stocking) != 0;
-}
-
 static void take_census(struct heap *heap, struct census *census)
 {
 	heap_enter(heap);

@@ -117,6 +117,7 @@ struct block_store {
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;
+	bool no_address; /* the latest block found no address space */
 	uint64_t warm_bytes[CHUNK_PLACES];
 	uint64_t unused_bytes[CHUNK_PLACES]; /* of unused divided blocks */
 	atomic_uint n_given;                 /* freed blocks with moving pieces */

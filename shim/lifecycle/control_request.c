@@ -4,7 +4,7 @@
  *   suspend   ok BYTES             device bytes given back
  *   resume    ok BYTES             device bytes that will come back as they are used
  *   status    ok BYTES STATE       running, suspended, or waiting for its turn, and the bytes that were given back on request
- *   set KEY=VALUE                  changes a setting (settings.h)
+ *   set KEY=VALUE                  changes a setting (settings.c)
  *   anything  error TEXT           nothing has changed
  *
  * A request may carry its version (control.h): `status version=1`. An ok reply then carries it, too.
@@ -15,8 +15,7 @@
  */
 #include "shim/lifecycle/control_request.h"
 #include "shim/base/log.h"
-#include "shim/lifecycle/lifecycle_state.h"
-#include "shim/lifecycle/settings.h"
+#include "shim/lifecycle/types.h"
 #include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
 

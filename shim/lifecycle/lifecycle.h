@@ -4,11 +4,11 @@
 #ifndef SPILLWAY_LIFECYCLE_H
 #define SPILLWAY_LIFECYCLE_H
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 
 /*
  * Reads policy and environment and starts the modules, once. Returns the stage afterwards.
- * Locking: takes START; the caller must hold no lock (modules_bind()).
+ * Locking: takes START; the caller must hold no lock (it binds modules).
  */
 enum stage lifecycle_start(void);
 

@@ -3,13 +3,12 @@
  * changed first: from then on nothing more is taken above it. What is above it already is idle memory, which goes back
  * at once, and pieces in use, which the mover evicts in a gap.
  */
-#include "shim/lifecycle/settings.h"
+#include "shim/lifecycle/control_request.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
 #include "shim/lifecycle/follow.h"
 #include "shim/lifecycle/turn.h"
-#include "shim/lifecycle/turn_account.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/segments.h"

@@ -54,6 +54,8 @@ void turn_alone(const struct device *device);
 enum order_room turn_look_suspending(void *unused);
 /* The process is suspended on request: it does nothing in turns until it is resumed. */
 void turn_suspended(struct device *device);
+/* Returns whether the process takes turns if nothing is in the way just now. */
+bool turn_is_possible(void);
 /* Returns after how many ms to look again because of turns; 0: they do not matter now. */
 unsigned turn_look_ms(void);
 /*
@@ -64,5 +66,56 @@ static inline bool turn_is_away(const struct device *device)
 {
 	return spill_held_by(device) & RESIDENCE_TURN;
 }
+
+/* ---- what is read of the account, and published there ---- */
+
+/*
+ * Processes of one job are one member of turns: a *unit* is such a job, or a process that is none (plan/gpu_job.h).
+ */
+
+/*
+ * Makes the units of an account that was read. Reads those of the other devices, too, where there may be jobs. Returns
+ * the number of the unit of this process.
+ */
+uint32_t turn_account_units(struct device *device, const struct gpu_account_view *view,
+			    struct gpu_turn_view *ret_turns);
+/* Returns the number of a member that stands for the unit, for gpu_account_pass(). */
+uint32_t turn_account_member(uint32_t unit);
+/* Returns what this process may have if it may have so much more, `wanted`, as far as there is room in the account. */
+uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted);
+/*
+ * Returns whether all others that take turns have given up what they can. They are waited for so long (ns) from the
+ * beginning of a turn.
+ */
+bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t self);
+#define TURN_BEGIN 2000000000u
+/* Returns the bytes that this process may have in its turn. */
+uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self);
+/* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
+bool turn_account_publish(struct device *device, bool moving);
+/*
+ * While memory moves, which keeps the control thread from looking: says that the process is alive, in the accounts of
+ * all devices but that one (NULL: of all). Does it at most so often that it costs nothing.
+ */
+void turn_account_beat(const struct device *device);
+
+/* ---- turn_act.c: what was decided is done ---- */
+
+/*
+ * The process stops, its memory leaves and comes back, and it goes on; each is published in the account while the mover
+ * works. They wait for the device, for a bounded time, and for the copies. Locking: take SPILL and HEAP; the caller
+ * must hold no lock.
+ */
+
+/* Of the total: a process that waits does not give up less than this. */
+#define TURN_KEEP_PART 32
+
+/*
+ * After all devices were looked at: publishes phases that have changed, and moves the memory of those of which that was
+ * decided, at the same time.
+ */
+void turn_move(void);
+/* After that, and after the budget of the device was set: stops the process, or lets it go on. */
+void turn_act(struct device *device);
 
 #endif

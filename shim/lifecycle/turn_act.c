@@ -1,12 +1,10 @@
-/* Turns: what is done about them. See turn_act.h. */
-#include "shim/lifecycle/turn_act.h"
+/* Turns: what is done about them. See turn.h. */
+#include "shim/lifecycle/turn.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/lifecycle/lifecycle_state.h"
-#include "shim/lifecycle/turn.h"
-#include "shim/lifecycle/turn_account.h"
+#include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/channel.h"
@@ -111,12 +109,13 @@ static enum order_room look_while_coming(void *argument)
  * The heap is not asked, because the mover may be in the driver with its lock: what the process needs is as published
  * before.
  */
-void turn_act_suspending(struct device *device)
+static void move_suspending(struct device *device, void *unused)
 {
 	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
 	uint64_t used = atomic_load(&device->budget.used);
 	bool stopped = spill_residence(device) != RESIDENCE_RUNS;
 
+	(void)unused;
 	if (!atomic_load(&device->heap) || !state->member.pid)
 		return;
 	if (stopped) {
@@ -126,6 +125,13 @@ void turn_act_suspending(struct device *device)
 	}
 	if (turn_account_publish(device, true) && stopped && pass_once(device))
 		state->holds = false;
+}
+
+enum order_room turn_look_suspending(void *unused)
+{
+	if (turn_is_possible())
+		device_each(move_suspending, unused);
+	return ORDER_ROOM_IS_ALL;
 }
 
 /* ---- acting ---- */

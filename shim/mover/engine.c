@@ -1,12 +1,18 @@
 /*
  * Services of an engine for the mover's files: reading the submission log, orders from other threads, the device
- * budget, and declaring the engine dead.
+ * budget, and declaring the engine dead. Also defines what the room keeps for the process.
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/mover_internal.h"
-#include "shim/mover/mover_state.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
+
+struct mover_state mover_state = {
+    .alive.lock = LOCK_INIT(LOCK_MOVERS),
+    .discard.lock = LOCK_INIT(LOCK_DISCARD),
+    .quiescing.lock = LOCK_INIT(LOCK_QUIESCE),
+    .spill.lock = LOCK_INIT(LOCK_ENGINE_START),
+};
 
 /*
  * The context counts as dead after this many consecutive errors that span at least this long; errors may be

@@ -7,11 +7,11 @@
  * pass what is in transit. The report covers what was seen within RECENT_NS before the last pass in which all was well,
  * because the mover may have been busy for longer than that since, pinning memory.
  */
-#include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
+#include "shim/process/process.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 

@@ -2,10 +2,10 @@
  * The mover's input: from the heap, which pieces came and went; from the submission log, what was submitted. It turns
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/submission.h"
-#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 

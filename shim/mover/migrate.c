@@ -19,9 +19,169 @@
  * stays `unmapped` meanwhile, so that no submission that names it runs. After that moving ends, and no submission is
  * held back any more.
  */
+#include "shim/base/array.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
+#include "shim/stats/stats.h"
+
+/* ---- deferred maps ---- */
+
+/*
+ * Deferred maps: pieces on the host that are not mapped. Mapping host memory takes half as long as copying it
+ * (docs/facts.md, Host memory). Therefore an evicted piece is mapped when there is time for it or when a submission
+ * needs it, and in any case before a gap ends. In a gap, a piece that is about to be fetched may be unmapped before
+ * there is room for it.
+ */
+
+struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece)
+{
+	for (unsigned i = 0; i < engine->rests.n; i++)
+		if (engine->rests.at[i].transit.piece == piece)
+			return &engine->rests.at[i];
+	return NULL;
+}
+
+/*
+ * Adds a piece as the newest one. is_empty: nothing was copied into the memory that it has now. The caller must ensure
+ * that there is room for it.
+ */
+static void deferred_map_add(struct engine *engine, const struct migration *transit, bool is_empty)
+{
+	engine->rests.at[engine->rests.n++] =
+	    (struct deferred_map){.transit = *transit, .since = clock_now(), .is_empty = is_empty};
+}
+
+static void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
+{
+	unsigned i = (unsigned)(rest - engine->rests.at);
+
+	engine->rests.n--;
+	for (; i < engine->rests.n; i++)
+		engine->rests.at[i] = engine->rests.at[i + 1];
+}
+
+/* ---- mapping ---- */
+
+/* ns: how long the copy of one piece, and those that are queued before it, may take. */
+#define COPY_NS 1000000000
+
+/*
+ * The driver maps no host memory, for which it needs large page tables. Gives the piece memory of the device, filled,
+ * if there is some: the tables of that are small.
+ */
+static void fill_on_device(struct engine *engine, struct migration *transit)
+{
+	if (atomic_load(&engine->channel.dead) || !link_open(engine))
+		return;
+	enum sw_status status = migration_turn(engine->heap, false, transit);
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
+		status = migration_turn(engine->heap, false, transit);
+	if (status != SW_OK)
+		return;
+	link_let_go(engine, true);
+	CUresult result = link_fill(engine, transit);
+	if (!link_is_idle_by(engine->link.stream_in, clock_now() + COPY_NS))
+		migration_leave_spare(engine->heap, transit);
+	else if (result != CUDA_SUCCESS)
+		heap_give_spare(engine->heap, transit);
+}
+
+static void deferred_map_map_one(struct engine *engine, struct deferred_map *rest)
+{
+	struct migration transit = rest->transit;
+	uint64_t begun = clock_now();
+	bool is_new;
+
+	if (!piece_map_soon(engine, &transit, PIECE_OLD, &is_new)) {
+		fill_on_device(engine, &transit);
+		piece_map(engine, &transit, PIECE_EITHER, &is_new);
+	}
+	if (is_new) {
+		move_stats_whole(engine, &transit, begun, migration_bytes(&transit));
+		migration_exchange(engine->heap, &transit);
+	}
+	deferred_map_drop(engine, rest);
+	/* If nothing can be mapped, submissions are not held back for ever, as in migrate.c. */
+	piece_arrived(engine, &transit, is_new ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST, true);
+}
+
+bool deferred_map_map(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->rests.n; i++) {
+		if (engine->rests.at[i].comes)
+			continue;
+		deferred_map_map_one(engine, &engine->rests.at[i]);
+		return true;
+	}
+	return false;
+}
+
+/* Maps those whose blocks were freed, and those that a thread waits for, to pin them or to open them to a peer. */
+static bool map_awaited(struct engine *engine)
+{
+	struct deferred_maps *rests = &engine->rests;
+	bool any = false;
+
+	for (unsigned i = 0; i < rests->n;) {
+		i += migration_first_awaited(engine->heap, &rests->at[i].transit, sizeof(rests->at[i]), rests->n - i);
+		if (i == rests->n)
+			break;
+		deferred_map_map_one(engine, &rests->at[i]);
+		any = true;
+	}
+	return any;
+}
+
+bool deferred_map_serve(struct engine *engine)
+{
+	bool any = false;
+
+	while (atomic_load(&engine->channel.everything.waits) && deferred_map_map(engine))
+		any = true;
+	if (heap_has_given(engine->heap) || heap_is_awaited(engine->heap))
+		any |= map_awaited(engine);
+	return any;
+}
+
+void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
+{
+	for (unsigned i = 0; i < engine->rests.n;) {
+		const struct migration *transit = &engine->rests.at[i].transit;
+
+		if (transit->block_unit == block_unit && engine->by_piece.stamps[transit->piece] != but)
+			deferred_map_map_one(engine, &engine->rests.at[i]);
+		else
+			i++;
+	}
+}
+
+/* ---- unmapping early ---- */
+
+bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
+{
+	struct migration transit;
+
+	/* Slots must stay free for pieces that are evicted. */
+	if (engine->rests.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, &transit) != SW_OK)
+		return false;
+	if (migration_unmap(&transit) != CUDA_SUCCESS) {
+		migration_end(engine->heap, &transit);
+		return false;
+	}
+	piece_raise(engine, &transit);
+	deferred_map_add(engine, &transit, false);
+	engine->rests.at[engine->rests.n - 1].comes = true;
+	return true;
+}
+
+void deferred_map_give_up_early(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->rests.n; i++)
+		engine->rests.at[i].comes = false;
+}
+
+/* ---- migration of one piece ---- */
 
 bool migrate_any(const struct engine *engine)
 {
@@ -460,4 +620,149 @@ void migrate_abandon(struct engine *engine)
 		}
 		queue->bytes = 0;
 	}
+}
+
+/* ---- pieces without memory ---- */
+
+/*
+ * Pieces without memory. A piece in which nothing is alive would need host memory only to have an address that leads
+ * somewhere, and mapping that takes 8 us a MiB (docs/facts.md, Host memory), half as long as a copy. While the process
+ * is suspended no address is used. So its memory goes back to the driver, and it gets new memory when the process goes
+ * on, before the gate opens: from the device, where 128 MiB take 50 us (Mapping), or, if others have the device by
+ * then, from the host. The host budget is charged for it all the time, so that only the system itself can refuse that;
+ * then the process stays suspended.
+ *
+ * If the process ends meanwhile, such a piece gets memory only if the heap has idle host memory: pinning more takes 0.2
+ * s a GiB, others have the device, and the driver frees all of it next. A thread that goes on until then, and uses what
+ * its allocator has given to nobody, or only since, meets an illegal address (spillway-limits(7)).
+ *
+ * To the heap such a piece is moving: its block can be freed, and whoever wants to pin it waits.
+ */
+
+/* ---- taking ---- */
+
+/* Takes the memory of one piece away, unless something is alive in it, or the driver refuses. */
+static void take_one(struct engine *engine, uint32_t piece)
+{
+	struct live_range alive[ALIVE_RANGES];
+	uint64_t begun = clock_now();
+	struct migration transit;
+
+	if (migration_begin_unbacked(engine->heap, piece, &transit) != SW_OK)
+		return;
+	/* The second call counts what is not copied. */
+	if (!alive_is_none(engine, transit.block_unit, piece) || alive_ranges(engine, &transit, alive) != 0 ||
+	    migration_unmap(&transit) != CUDA_SUCCESS) {
+		migration_end(engine->heap, &transit);
+		return;
+	}
+	move_stats_whole(engine, &transit, begun, 0);
+	migration_exchange(engine->heap, &transit);
+	/* As for all pieces of a suspended process, no submission waits for it: the gate is closed. */
+	piece_set_where(engine, &transit, BLOCK_STATE_HOST);
+	plan_set(engine->plan, piece, transit.units, PLAN_MOVING);
+	engine->unbacked.at[engine->unbacked.n++] = transit;
+}
+
+void unbacked_take(struct engine *engine, uint32_t piece)
+{
+	/* What is dead is to be overwritten, which takes memory. */
+	if (!engine->poisons && ARRAY_ROOM(engine->unbacked.at, engine->unbacked.n, engine->unbacked.room, ARRAY_MOST))
+		take_one(engine, piece);
+}
+
+/* ---- giving ---- */
+
+static bool is_ending(void)
+{
+	return atomic_load(&mover_state.spill.ending);
+}
+
+static bool turn(struct engine *engine, struct migration *transit)
+{
+	enum sw_status status = migration_turn(engine->heap, true, transit);
+
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
+		status = migration_turn(engine->heap, true, transit);
+	return status == SW_OK;
+}
+
+static bool give_device(struct engine *engine, struct migration *transit)
+{
+	uint64_t begun = clock_now();
+
+	if (!turn(engine, transit))
+		return false;
+	if (migration_map(engine->heap, transit, true) != CUDA_SUCCESS) {
+		heap_give_spare(engine->heap, transit);
+		return false;
+	}
+	move_stats_whole(engine, transit, begun, 0);
+	stats_add(STAT_dead_bytes, migration_bytes(transit));
+	stats_add(STAT_dead_in_bytes, migration_bytes(transit));
+	migration_exchange(engine->heap, transit);
+	piece_arrived(engine, transit, BLOCK_STATE_DEVICE, false);
+	return true;
+}
+
+static bool give_host(struct engine *engine, struct migration *transit)
+{
+	if (migration_back(engine->heap, transit, !is_ending()) != SW_OK ||
+	    migration_map(engine->heap, transit, false) != CUDA_SUCCESS)
+		return false;
+	piece_arrived(engine, transit, BLOCK_STATE_HOST, false);
+	return true;
+}
+
+/* Ends the piece if its block was freed. */
+static bool give_up(struct engine *engine, struct migration *transit)
+{
+	if (!migration_is_given(engine->heap, transit))
+		return false;
+	migration_end(engine->heap, transit);
+	piece_tell_plan(engine, transit->piece);
+	return true;
+}
+
+static bool give_all(struct engine *engine, bool device, bool host)
+{
+	struct unbacked *list = &engine->unbacked;
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < list->n; i++) {
+		struct migration *transit = &list->at[i];
+
+		if (!give_up(engine, transit) && !(device && !is_ending() && give_device(engine, transit)) &&
+		    !(host && give_host(engine, transit)))
+			list->at[kept++] = *transit;
+	}
+	list->n = kept;
+	return !kept;
+}
+
+bool unbacked_give_one(struct engine *engine)
+{
+	struct unbacked *list = &engine->unbacked;
+
+	if (!list->n)
+		return false;
+	struct migration *last = &list->at[list->n - 1];
+	if (!give_up(engine, last) &&
+	    (heap_free_bytes(engine->heap, CHUNK_DEVICE) < migration_bytes(last) || !give_device(engine, last)))
+		return false;
+	list->n--;
+	return true;
+}
+
+bool unbacked_give(struct engine *engine)
+{
+	return give_all(engine, true, false) || give_all(engine, false, true) || is_ending();
+}
+
+void unbacked_serve(struct engine *engine)
+{
+	bool awaited = heap_is_awaited(engine->heap);
+
+	if (engine->unbacked.n && (awaited || heap_has_given(engine->heap)))
+		give_all(engine, false, awaited);
 }

@@ -3,10 +3,13 @@
  * may, where the piece is), what the plan knows of it, and the end of its moves, when it is mapped and may move again.
  * Nothing here decides or begins a move.
  */
-#include "shim/heap/chunk.h"
 #include "shim/base/array.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/base/call_site.h"
+#include "shim/heap/chunk.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/mover.h"
 #include "shim/mover/spill.h"
+#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 
@@ -246,7 +249,7 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 	switch (atomic_load(&engine->arena->states[piece].where)) {
 	case BLOCK_STATE_DEVICE:
 		plan_set(engine->plan, piece, units,
-			 (piece >= engine->brings && piece < engine->brings_end) ||
+			 (piece + units > engine->brings && piece < engine->brings_end) ||
 				 keep_piece(engine, piece, units, block)
 			     ? PLAN_PINNED
 			     : PLAN_DEVICE);
@@ -331,4 +334,199 @@ bool piece_map(struct engine *engine, const struct migration *transit, enum piec
 	while (engine->health.refused < REFUSED_MOST);
 	engine_die(engine, "memory cannot be mapped");
 	return false;
+}
+
+/* ---- which lines of the program a piece is counted for ---- */
+
+/*
+ * By births that the reader has seen, to the byte. Where everything was declared alive because submissions had not been
+ * followed before (live_map_restart), the map has ranges without a site; there the latest birth of each unit counts.
+ */
+
+/*
+ * Of the lines of the program the bytes of a piece that moves are counted for those at which the tensors in it were
+ * born, as far as an allocator reports them. The rest is counted for what asked for the block.
+ */
+#define MOVE_LINES 16    /* of a piece: PyTorch's smallest segment of large tensors has room for 20 */
+enum { SITES_MOST = 8 }; /* of a unit */
+
+/* By the number of the line's site. */
+struct by_line {
+	struct live_site lines[MOVE_LINES];
+	unsigned n;
+};
+
+static void line_add(struct by_line *by_line, uint16_t site, uint64_t bytes)
+{
+	unsigned i = 0;
+
+	while (i < by_line->n && by_line->lines[i].site != site)
+		i++;
+	if (i == MOVE_LINES)
+		return;
+	if (i == by_line->n)
+		by_line->lines[by_line->n++] = (struct live_site){.site = site};
+	by_line->lines[i].bytes += bytes;
+}
+
+static uint64_t bytes_alive(const struct live_map *map, uint64_t begin, uint64_t end)
+{
+	static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
+	struct live_range parts[SITES_MOST];
+	unsigned n = live_map_alive(map, begin, end, in_the_end, 0, parts, SITES_MOST);
+	uint64_t bytes = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		bytes += parts[i].end - parts[i].begin;
+	return bytes;
+}
+
+/* The map is not followed (contents: all), but births are reported. */
+static void unit_add_latest(const struct engine *engine, uint64_t address, struct by_line *by_line)
+{
+	unsigned latest = birth_lines_at(address);
+
+	if (latest && lifetimes_is_reported(engine->arena->lifetimes, address, HEAP_UNIT))
+		line_add(by_line, (uint16_t)latest, HEAP_UNIT);
+}
+
+static void unit_add(const struct engine *engine, const struct live_map *map, uint64_t begin, struct by_line *by_line)
+{
+	uint64_t alive, named = 0, end = begin + HEAP_UNIT;
+	struct live_site sites[SITES_MOST];
+	unsigned n, latest;
+
+	if (!live_map_is_reported(map, begin))
+		return;
+	n = live_map_sites(map, begin, end, sites, SITES_MOST);
+	for (unsigned i = 0; i < n; i++) {
+		line_add(by_line, sites[i].site, sites[i].bytes);
+		named += sites[i].bytes;
+	}
+	alive = named < HEAP_UNIT ? bytes_alive(map, begin, end) : 0;
+	latest = alive > named ? birth_lines_at(engine->arena->base + begin) : 0;
+	if (latest && lifetimes_is_reported(engine->arena->lifetimes, engine->arena->base + begin, HEAP_UNIT))
+		line_add(by_line, (uint16_t)latest, alive - named);
+}
+
+/*
+ * Stores the parts of `units` units from `piece` on in which tensors are alive, by site, each site once; `site` is that
+ * of their block. Returns how many.
+ */
+static unsigned move_lines(const struct engine *engine, uint32_t piece, uint32_t units, unsigned site,
+			   struct stats_part ret_parts[MOVE_LINES])
+{
+	struct by_line by_line = {.n = 0};
+
+	if (!engine->arena->lifetimes)
+		return 0;
+	for (uint32_t unit = piece; unit < piece + units; unit++)
+		if (engine->lifetimes)
+			unit_add(engine, lifetimes_map(engine->lifetimes), unit * HEAP_UNIT, &by_line);
+		else
+			unit_add_latest(engine, arena_address(engine->arena, unit), &by_line);
+	for (unsigned i = 0; i < by_line.n; i++)
+		ret_parts[i] = (struct stats_part){
+		    stats_site_of_tensors(site, call_site_numbered(by_line.lines[i].site)), by_line.lines[i].bytes};
+	return by_line.n;
+}
+
+/* ---- figures and trace events of moves ---- */
+
+/*
+ * Figures and trace events of moves. The link counts as busy while a move has begun and not ended.
+ */
+
+static void count_busy(struct engine *engine, uint64_t now)
+{
+	if (!engine->stats.n_told)
+		return;
+	uint64_t us = (now - engine->stats.busy_since) / 1000;
+	stats_add(STAT_link_us, us);
+	engine->stats.busy_since += us * 1000;
+}
+
+void move_stats_busy(struct engine *engine)
+{
+	count_busy(engine, clock_now());
+}
+
+void move_stats_begin(struct engine *engine, struct move *move)
+{
+	uint64_t now = clock_now();
+	const struct migration *transit = &move->transit;
+	bool out = transit->to != CHUNK_DEVICE;
+
+	/* Includes the remainder of less than a microsecond from last time. */
+	if (!engine->stats.n_told++)
+		engine->stats.busy_since = now - engine->stats.busy_rest;
+	move->number = 0;
+	if (!trace_is_on())
+		return;
+	move->number = atomic_fetch_add(&mover_state.n_moves_traced, 1) + 1;
+	uint64_t old = trace_device(migration_lender(engine->heap, transit, false));
+	uint64_t new = trace_device(migration_lender(engine->heap, transit, true));
+	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
+		       arena_address(engine->arena, transit->piece), migration_bytes(transit), out,
+		       out ? engine->stats.why_out : engine->stats.why_in, out ? new : old, out ? old : 0);
+}
+
+void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
+{
+	uint64_t now = clock_now();
+
+	count_busy(engine, now);
+	if (!--engine->stats.n_told)
+		engine->stats.busy_rest = now - engine->stats.busy_since;
+	if (move->number)
+		trace_event_at(moved, now, move->number, stayed,
+			       stayed ? 0 : migration_bytes(&move->transit) - move->copied);
+}
+
+/* Returns the site for which a move of the piece is counted: in a divided block, that of the first part in it. */
+static unsigned site_of(const struct engine *engine, const struct migration *transit)
+{
+	const struct arena *arena = engine->arena;
+	uint32_t units = (uint32_t)(migration_bytes(transit) / HEAP_UNIT), unit = transit->piece;
+
+	for (uint32_t i = 0; i < units; i++)
+		if (atomic_load_explicit(&arena->part[transit->piece + i], memory_order_relaxed)) {
+			unit = transit->piece + i;
+			break;
+		}
+	return arena_site(arena, transit->block_unit, unit);
+}
+
+/* A piece that is fetched sooner than this after its eviction was evicted in vain, or nearly so. */
+#define REFETCH_MS 10000
+
+void move_stats_moved(struct engine *engine, const struct move *move)
+{
+	const struct migration *transit = &move->transit;
+	bool in = transit->to == CHUNK_DEVICE;
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.left[transit->piece];
+	bool again = in && *left && now - *left < REFETCH_MS;
+
+	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += migration_bytes(transit);
+	CUdevice lender = migration_lender(engine->heap, transit, !in);
+	if (lender >= 0)
+		stats_moved_lent(engine->device->ordinal, lender, in, migration_bytes(transit));
+	if (!in && transit->from == CHUNK_PEER)
+		stats_add(STAT_peer_left_bytes, migration_bytes(transit));
+	unsigned site = site_of(engine, transit);
+	struct stats_part parts[MOVE_LINES];
+	unsigned n = move_lines(engine, transit->piece, (uint32_t)(migration_bytes(transit) / HEAP_UNIT), site, parts);
+
+	stats_moved(site, in, migration_bytes(transit), again, parts, n);
+	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
+	*left = in ? 0 : now ? now : 1;
+}
+
+void move_stats_whole(struct engine *engine, const struct migration *transit, uint64_t begun, uint64_t copied)
+{
+	struct move move = {.transit = *transit, .begun = begun, .copied = copied};
+
+	move_stats_begin(engine, &move);
+	move_stats_moved(engine, &move);
+	move_stats_end(engine, &move, false);
 }

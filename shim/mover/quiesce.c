@@ -13,16 +13,15 @@
  * the gate would do next. Then the gate opens, waiting submissions proceed with memory where it is, and the next
  * attempt comes later each time.
  */
-#include "shim/context/capture.h"
 #include "shim/base/lock.h"
-#include "shim/context/context.h"
 #include "shim/base/log.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/device/peer.h"
 #include "shim/driver/real.h"
-#include "shim/mover/mover_internal.h"
-#include "shim/mover/mover_state.h"
-#include "shim/submit/submission.h"
+#include "shim/mover/mover.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/submission.h"
 
 /*
  * ns: the pause after an attempt that was given up, which doubles each time, and the longest patience with the device.

@@ -4,10 +4,10 @@
  */
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
-#include "shim/submit/completion.h"
-#include "shim/mover/mover_internal.h"
-#include "shim/submit/submission.h"
+#include "shim/mover/mover.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/completion.h"
+#include "shim/submit/submission.h"
 
 _Static_assert(PLAN_UNIT == HEAP_UNIT, "the plan counts in units of the heap");
 

@@ -2,15 +2,13 @@
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
  * to its mover; ends of contexts and of the process; suspension; changes of spill.mode.
  */
-#include "shim/mover/spill.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/mover/mover_internal.h"
-#include "shim/mover/mover_state.h"
+#include "shim/mover/mover.h"
 #include "shim/plan/governor.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"

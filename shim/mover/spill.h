@@ -7,8 +7,27 @@
 #define SPILLWAY_SPILL_H
 
 #include "shim/device/device.h"
-#include "shim/mover/order_watch.h"
 #include "shim/plan/residence.h"
+
+/* What the mover may expect that fetches memory by order. */
+enum order_room {
+	ORDER_ROOM_IS_ALL, /* the budget will not grow: what has no room now stays where it is */
+	ORDER_ROOM_COMES,  /* the budget grows: what has no room yet is to be waited for */
+	ORDER_ROOM_LOST,   /* the order is to be given up */
+};
+
+/*
+ * What the thread that has given the mover an order does while that is carried out. Processes that take turns tell each
+ * other meanwhile how much memory has left, and how much may come (lifecycle/turn.c).
+ *
+ * look: called once a ms on the thread that waits for the order, without a lock. Returns what the mover
+ * may expect.
+ */
+struct order_watch {
+	enum order_room (*look)(void *argument);
+	void *argument;
+	enum order_room begins; /* what the mover may expect before the first look */
+};
 
 /*
  * Reports that part of the device's heap lies on the host. Starts the device's engine if the mode is `fast` or
@@ -98,7 +117,7 @@ bool spill_is_ending(void);
  * driver. Returns when that is done. Resume: submissions pass again, and memory is fetched as it is used. Both may be
  * called from any thread, and repeatedly.
  *
- * watch (may be NULL): called meanwhile (order_watch.h); what it returns has no effect. ret_bytes (may be NULL)
+ * watch (may be NULL): called meanwhile (spill.h); what it returns has no effect. ret_bytes (may be NULL)
  * receives the device bytes given back, or to be fetched again. Returns
  *
  *   SW_OK              done
@@ -119,7 +138,7 @@ enum sw_status spill_resume(uint64_t *ret_bytes);
  * RESIDENCE_AWAY with what may stay of the memory on the device, `keep`. spill_release() first fetches everything that
  * the device budget has room for; the process goes on when no device is held any more. Results as above.
  *
- * watch: called meanwhile (order_watch.h). That of spill_release() may raise the budget, and says whether to wait for
+ * watch: called meanwhile (spill.h). That of spill_release() may raise the budget, and says whether to wait for
  * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process is held on. NULL: the budget stays as it is.
  */
 enum sw_status spill_hold(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch,
@@ -134,7 +153,7 @@ bool spill_begin(struct device *device, enum residence to, uint64_t keep, const 
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch);
 /*
  * Changes spill.mode, from POLICY_SPILL_EXACT to POLICY_SPILL_FAST or back, for all devices and for those that are used
- * later. Waits for a moment at which all devices can be stopped, for 3 s for each. The results are those of mode.h;
+ * later. Waits for a moment at which all devices can be stopped, for 3 s for each. The results are those of orders.c;
  * SW_NOT_SUPPORTED also if the process is no running one. If it is not SW_OK the mode is as before, unless *ret_mixed:
  * then some devices are in the new mode and could not be brought back, which another call may mend; memory is as safe
  * as before. watch: called meanwhile; what it returns has no effect. *ret_bytes: the bytes that moved for it. The

@@ -37,7 +37,7 @@ uint64_t move_limits_not_soon(uint64_t period);
 
 /*
  * when the memory of a process should leave for the turn of another. What nothing is alive in leaves,
- * and comes back, without a copy (mover/unbacked.h). A training job has most alive in the middle of a step and least at
+ * and comes back, without a copy (mover/migrate.c). A training job has most alive in the middle of a step and least at
  * its end, so a switch at that moment copies a part of what others do: of a GPT of 14.4 GiB 3.6 (H200). How long a step
  * is need not be known: the least of the last seconds is, and is waited for within a bound. Pure: no clock.
  */

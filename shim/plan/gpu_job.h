@@ -36,7 +36,7 @@
 #define GPU_JOB_PAUSE UINT64_C(250000000)
 /*
  * ns: a process that has not been stopped after this time has failed. It is more than a try to stop one takes at most
- * (mover/quiesce_orders.c, 0.2 s without progress), for a GPU that does make some.
+ * (mover/orders.c, 0.2 s without progress), for a GPU that does make some.
  */
 #define GPU_JOB_STOP UINT64_C(1000000000)
 

@@ -34,10 +34,10 @@
  */
 #define FAST_PIECE ((uint64_t)48 << 20)
 
-/* More addresses that one submission names are ignored (mover/intake.h). */
+/* More addresses that one submission names are ignored (mover/intake.c). */
 #define INTAKE_NAMED_AT 1024
 
-/* The most parts of a piece that are copied apart (mover/alive.h). */
+/* The most parts of a piece that are copied apart (mover/alive.c). */
 #define ALIVE_RANGES 32
 /*
  * Dead bytes between two parts that are alive are copied along if there are fewer than this: a copy of its own costs

@@ -1,6 +1,6 @@
 /*
  * residence.h: whether the work of a process runs on a device, and where its movable memory is. Each device that it
- * uses has one. The mover carries it out (mover/quiesce_orders.c), the user and turns ask for it (mover/spill.h), and a
+ * uses has one. The mover carries it out (mover/orders.c), the user and turns ask for it (mover/spill.h), and a
  * process publishes it to the others of its job (gpu_job.h).
  *
  *           stop            leave            fetch            release

@@ -11,19 +11,18 @@
 #include "shim/faults/faults.h"
 #include "shim/base/log.h"
 #include "shim/serve/control.h"
+#include "shim/serve/make_room.h"
 #include "shim/process/process.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/segments.h"
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
-#include "shim/accounting/quota.h"
 #include "shim/mover/spill.h"
 #include "shim/submit/arguments.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /*
@@ -462,13 +461,6 @@ const struct backend backend_system = {
 
 /* ---- the heap ---- */
 
-/*
- * The backend of the heap. An allocation that finds no memory tries, in order, deferred frees, memory
- * that the mover is about to free, host memory kept by other heaps, unused host memory of other processes, and the
- * driver's pools. While the process is suspended, or it is not its turn, what it may have when it goes on is waited
- * for.
- */
-
 static void note_spill(const struct device *device, const struct heap_grant *grant)
 {
 	bool moves = process_settings()->spill >= POLICY_SPILL_EXACT;
@@ -490,128 +482,6 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 		       : "the GPU reaches it over the link, many times slower");
 }
 
-/* A request to the heap, for repeated tries. */
-struct want {
-	struct heap *heap;
-	struct device *device; /* the heap's device */
-	size_t bytes;
-	enum chunk_kind kind;
-	backend_heap_make make;
-};
-
-static enum sw_status backend_heap_ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
-{
-	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
-}
-
-/* How long an allocation that finds no memory at all waits for memory that the mover holds for a moment. */
-#define GIVEN_PATIENCE_MS 50
-
-/*
- * Before anything goes to the host, deferred frees are awaited, for a few milliseconds at most, since what they wait
- * for may need the calling thread.
- */
-static enum sw_status alloc_with_frees(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
-{
-	enum sw_status status = SW_NO_MEMORY;
-
-	if (deferred_free_any()) {
-		do
-			status = backend_heap_ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
-		while (status == SW_NO_MEMORY && deferred_free_wait(want->device->ordinal));
-	}
-	if (status != SW_NO_MEMORY)
-		return status;
-	/* Asked before trying: what the mover holds now may be free a moment after the try has failed. */
-	for (unsigned i = 0;; i++) {
-		bool in_hand = heap_has_given(want->heap) || heap_is_copying(want->heap) ||
-			       heap_is_filling_host_reserve(want->heap);
-
-		status = backend_heap_ask(want, from, ret_grant);
-		if (status != SW_NO_MEMORY)
-			return status;
-		/* What other heaps keep for their next blocks is host memory of the same budget. */
-		if (!in_hand || i == GIVEN_PATIENCE_MS)
-			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(want->device)
-				   ? backend_heap_ask(want, from, ret_grant)
-				   : status;
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-}
-
-/* Returns how much host memory a request needs that was refused. */
-static uint64_t host_bytes(const struct want *want, enum heap_from from)
-{
-	uint64_t here = from == HEAP_DEVICE_FIRST ? budget_left(&want->device->budget) : 0;
-
-	return want->bytes > here ? want->bytes - here : 0;
-}
-
-/* If other processes of the user have the host memory, they are asked for what they do not use. */
-static enum sw_status alloc_patiently(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
-{
-	unsigned tries = 0;
-
-	for (;;) {
-		uint64_t refusals = quota_refusals();
-		enum sw_status status = alloc_with_frees(want, from, ret_grant);
-
-		if (status != SW_NO_MEMORY || quota_refusals() == refusals ||
-		    !quota_wait(host_bytes(want, from), &tries))
-			return status;
-	}
-}
-
-/* Returns what a request may have at most, whoever uses the rest now. */
-static uint64_t most_ever(const struct device *device, const struct heap *heap, enum heap_from from)
-{
-	uint64_t used, left, shared = atomic_load(&device->shared_total);
-	uint64_t most = atomic_load(&device->follows) ? device->total : atomic_load(&device->own_limit);
-
-	if (from == HEAP_HOST)
-		most = 0;
-	else if (shared && shared < most)
-		most = shared;
-	if (from == HEAP_DEVICE_FIRST)
-		most += heap_lent(heap, &used, &left);
-	return most + (from != HEAP_DEVICE && heap_has_host(heap) ? atomic_load(&host_budget.limit) : 0);
-}
-
-/* A try counts if the process was not away at its beginning, nor at its end; or if so many were cut. */
-#define CUT_TRIES 20
-/*
- * For so long an allocation waits with an open gate until the process has left for another's turn, or others have for
- * its own. It gives up when it cannot be stopped (TURN_TRIES), which takes about two seconds.
- */
-#define TURN_PATIENCE_MS 10000
-
-/* What an allocation lacks now it may have later. */
-static bool is_away(const struct device *device)
-{
-	return spill_residence(device) != RESIDENCE_RUNS || atomic_load(&device->out_of_turn);
-}
-
-/*
- * What it lacks while it is away it may have in its turn, or when it is resumed, for which it waits as a submission
- * does. Locking: the caller must hold no lock.
- */
-static enum sw_status alloc_when_back(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
-{
-	enum sw_status status = SW_NO_MEMORY;
-	bool away = true;
-
-	control_start();
-	for (unsigned i = 0; status == SW_NO_MEMORY && away && i < CUT_TRIES; i++) {
-		bool in_time = gate_wait_while(&want->device->out_of_turn, TURN_PATIENCE_MS);
-		if (spill_is_ending())
-			break;
-		away = is_away(want->device);
-		status = alloc_patiently(want, from, ret_grant);
-		away = in_time && (away || is_away(want->device));
-	}
-	return status;
-}
-
 enum heap_from backend_heap_from(const struct policy_decision *decision)
 {
 	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
@@ -627,13 +497,14 @@ enum heap_from backend_heap_from(const struct policy_decision *decision)
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				 backend_heap_make make, struct heap_grant *ret_grant)
 {
-	admission_wait(device);
-	struct want want = {device_heap(device), device, bytes, kind, make};
-	struct heap_grant grant = *ret_grant;
+	struct room room = {.device = device, .bytes = bytes, .kind = kind, .from = from};
+	enum sw_status status;
 
-	if (!want.heap)
+	admission_wait(device);
+	struct heap *heap = device_heap(device);
+	if (!heap)
 		return SW_NOT_SUPPORTED;
-	if (from == HEAP_HOST && !heap_has_host(want.heap)) {
+	if (from == HEAP_HOST && !heap_has_host(heap)) {
 		log_once(
 		    "place: host needs host-backed VMM memory, which this driver or device does not have; the next "
 		    "choice is taken, at last the driver");
@@ -642,29 +513,19 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	pool_refresh(device);
 	if (from != HEAP_HOST)
 		device_take_back(device, heap_rounded(bytes));
-	enum sw_status status = SW_NO_MEMORY;
-	bool away = is_away(device);
-	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
+	make_room_begin(&room);
+	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
 		spill_room_for_new(device, bytes);
-		/* While suspended, the device is left to other processes, unless the host has nothing left. */
-		if (spill_residence(device) != RESIDENCE_RUNS)
-			status = alloc_patiently(&want, HEAP_HOST, &grant);
-	}
-	if (status == SW_NO_MEMORY)
-		status = alloc_patiently(&want, from, &grant);
-	while (status == SW_NO_MEMORY && segments_wait(device))
-		status = alloc_patiently(&want, from, &grant);
-	if (status == SW_NO_MEMORY && pool_give_back(device))
-		status = backend_heap_ask(&want, from, &grant);
-	away |= is_away(device);
-	if (status == SW_NO_MEMORY && away && bytes <= most_ever(device, want.heap, from))
-		status = alloc_when_back(&want, from, &grant);
+	do {
+		status = make(heap, bytes, kind, room.place, ret_grant);
+		room.lack = ret_grant->lack;
+		room.soon = ret_grant->soon;
+	} while (status == SW_NO_MEMORY && make_room(&room));
 	/* heap_on_use_take() keeps what it took before it failed. */
-	*ret_grant = grant;
-	if (grant.bytes_away) {
+	if (ret_grant->bytes_away) {
 		pdl_spilled();
 		if (from == HEAP_DEVICE_FIRST && spill_residence(device) == RESIDENCE_RUNS)
-			note_spill(device, &grant);
+			note_spill(device, ret_grant);
 		/* Memory that begins on the host is fetched when it is used. */
 		if (kind == CHUNK_MOVABLE)
 			spill_pressure(device);
@@ -672,7 +533,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	if (status != SW_OK)
 		return status;
 	control_start();
-	if (grant.reused)
+	if (ret_grant->reused)
 		stats_add(STAT_block_reuses, 1);
 	return SW_OK;
 }
@@ -683,7 +544,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
  */
 static bool may_reserve(const struct device *device, struct heap *heap, uint64_t bytes, enum heap_from from)
 {
-	return bytes <= device->total || bytes <= most_ever(device, heap, from);
+	return bytes <= device->total || bytes <= make_room_most(device, heap, from);
 }
 
 /* By address space alone; submissions take memory (serve/named.h). */

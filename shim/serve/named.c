@@ -11,9 +11,10 @@
 #include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
 #include "shim/mover/spill.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 

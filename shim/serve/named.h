@@ -24,7 +24,7 @@
 #ifndef SPILLWAY_NAMED_H
 #define SPILLWAY_NAMED_H
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/backend.h"
 
 #include <cuda.h>

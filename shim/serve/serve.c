@@ -13,8 +13,8 @@
 #include "shim/serve/account.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
-#include "shim/serve/oom_retry.h"
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
@@ -32,12 +32,12 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 				 size_t *ret_pitch)
 {
 	enum sw_status status;
-	struct oom_retry room = {0};
+	struct room room = {0};
 
 	do
 		status = backend_pass.alloc(device, request, row, ret_pitch);
-	while (status == SW_NO_MEMORY && oom_retry_make(&room, device->ordinal, request->bytes));
-	oom_retry_end(&room, status_result(status));
+	while (status == SW_NO_MEMORY && make_room_for_driver(&room, device->ordinal, request->bytes));
+	make_room_end(&room, status_result(status));
 	if (status == SW_OK) {
 		stats_add(STAT_passed, 1);
 		account_drivers(row);
@@ -312,13 +312,13 @@ static CUresult ask_driver_managed(CUdeviceptr *ret_address, size_t bytes, unsig
 				   const struct call_site *site)
 {
 	CUresult result;
-	struct oom_retry room = {0};
+	struct room room = {0};
 
 	/* It is not known where the memory will lie, and so how much of the device it needs. */
 	do
 		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
-	while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, 0));
-	oom_retry_end(&room, result);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room_for_driver(&room, -1, 0));
+	make_room_end(&room, result);
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)

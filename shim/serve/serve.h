@@ -1,6 +1,6 @@
 /*
  * serve.h: serves one allocation: decide, act, commit, count; and a free, in reverse order. Called by the entries
- * with the scope of enter.h open, that is with the policy read.
+ * with the scope of process.h open, that is with the policy read.
  */
 #ifndef SPILLWAY_SERVE_H
 #define SPILLWAY_SERVE_H

@@ -74,9 +74,9 @@ struct ipc_take_state {
 	struct taken *list; /* under the lock */
 };
 
-/* ---- oom_retry.c ---- */
+/* ---- make_room.c ---- */
 
-struct oom_retry_state {
+struct make_room_state {
 	_Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
 };
 
@@ -108,7 +108,7 @@ struct serve_state {
 	struct deferred_free_state deferred_free;
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
-	struct oom_retry_state oom_retry;
+	struct make_room_state make_room;
 	struct segments_state segments;
 	struct vmm_state vmm;
 };

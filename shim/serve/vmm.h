@@ -16,7 +16,7 @@
  * times.
  *
  * The functions that return bool return false if the address or handle is not ours; then the caller asks the driver
- * as ever. Called with the scope of enter.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must
+ * as ever. Called with the scope of process.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must
  * hold no lock.
  */
 #ifndef SPILLWAY_VMM_H

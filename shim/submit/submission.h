@@ -271,14 +271,14 @@ void submission_set_tracking(bool on, bool beside);
 /*
  * Says, while tracking is on, whether memory moves beside running work. On: submissions whose names were read before
  * this count as ones that may touch anything. Off: those that have a ticket keep it until they are closed. The caller
- * must be in a gap of the whole process (quiesce.h), and not run two calls at once.
+ * must be in a gap of the whole process (quiesce.c), and not run two calls at once.
  */
 void submission_set_beside(bool on);
 /* Returns whether memory of any device moves so, or tracking began with that. */
 bool submission_is_beside(void);
 /*
  * From now on, until tracking is switched off, every submission that enters the driver pins its blocks, so that the
- * caller can see what has been submitted (discard.c). Returns false if they did so already; returns true and changes
+ * caller can see what has been submitted (alive.c). Returns false if they did so already; returns true and changes
  * nothing if tracking is off.
  */
 bool submission_ask_to_pin(void);

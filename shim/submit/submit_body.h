@@ -8,7 +8,7 @@
 #define SPILLWAY_SUBMIT_BODY_H
 
 #include "shim/driver/real.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/operands.h"
 

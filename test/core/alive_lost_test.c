@@ -4,7 +4,7 @@
  * test reads the log itself.
  */
 #include "shim/lifetimes/types.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"

@@ -2,6 +2,7 @@
  * alloc_decide_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules
  * look at. Each in a process of its own.
  */
+#include "shim/stats/stats.h"
 #include "test/core/child_alloc.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
 
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/types.h"
 #include "shim/submit/operands.h"
 

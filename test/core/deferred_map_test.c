@@ -3,7 +3,7 @@
  * how they are fetched. There is no mover's thread: the test calls its parts itself.
  */
 #include "shim/heap/block.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "test/core/core.h"
 
 #include <pthread.h>

@@ -5,7 +5,7 @@
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"

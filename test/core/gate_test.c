@@ -6,7 +6,7 @@
 
 #include "shim/context/context.h"
 #include "shim/device/peer.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 
 enum { N = 2 };

@@ -2,6 +2,7 @@
  * heap_host_reserve_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and
  * when none is. Pieces of 4 MiB, but where a test says so.
  */
+#include "shim/heap/block.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
@@ -153,7 +154,7 @@ TEST(what_cannot_be_had_is_not_stocked)
 	struct heap_grant device = get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(heap_fill_host_reserve(own.heap, STOCK), SW_NO_MEMORY);
-	assert_false(heap_is_filling_host_reserve(own.heap));
+	assert_false(heap_has_soon(own.heap));
 	assert_int_equal(heap_idle_host(own.heap), 0);
 	/* Without an alias it is as good: that is made when it is taken. */
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -296,7 +297,7 @@ TEST(what_cannot_be_had_is_not_pinned_ahead)
 	struct heap_grant device = get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(heap_pin_ahead(own.heap, UINT64_MAX), SW_NO_MEMORY);
-	assert_false(heap_is_filling_host_reserve(own.heap));
+	assert_false(heap_has_soon(own.heap));
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 1);
 	give(&device);
 	core_heap_close(&own);

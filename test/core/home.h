@@ -11,7 +11,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"

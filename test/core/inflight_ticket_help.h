@@ -8,7 +8,7 @@
 #include "test/core/completion_help.h"
 #include "test/core/log_help.h"
 
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 
 extern CUcontext ticket_context;

@@ -2,7 +2,7 @@
  * intake_test.c: how often the mover looks while the program submits and when it does not, on a clock of the test's
  * own. There is no mover's thread: the test reads the log itself.
  */
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
 

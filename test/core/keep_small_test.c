@@ -5,7 +5,8 @@
 #include "test/core/core.h"
 
 #include "shim/device/device.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
+#include "test/unit/plan_check.h"
 
 #define BUDGET  (256 * MIB)
 #define N_SMALL 8 /* of one unit each: half of what may stay */

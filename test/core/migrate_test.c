@@ -3,7 +3,7 @@
  * calls its parts itself. Where copies of the simulated GPU pause, the test decides when they go on.
  */
 #include "shim/heap/block.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "test/core/core.h"
 
 #include <limits.h>

@@ -5,7 +5,7 @@
 #include "test/core/completion_help.h"
 
 #include "shim/heap/heap.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 
 #include <string.h>

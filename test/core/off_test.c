@@ -2,7 +2,7 @@
  * Switched off (SPILLWAY=0): once a thread has submitted something, what it submits goes to the driver by one look and
  * one jump; nothing is counted.
  */
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "test/core/core.h"
 

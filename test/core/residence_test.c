@@ -3,8 +3,8 @@
  * other: what shim/plan/residence.h has in its table.
  */
 #include "shim/heap/block.h"
-#include "shim/mover/mover_internal.h"
-#include "shim/mover/mover_state.h"
+#include "shim/mover/mover.h"
+#include "shim/mover/types.h"
 #include "shim/mover/spill.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"

@@ -10,7 +10,7 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/follow.h"
 #include "shim/mover/spill.h"
-#include "shim/serve/oom_retry.h"
+#include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
 
@@ -308,7 +308,7 @@ TEST(the_driver_gets_unused_segments_before_anything_is_moved)
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	CUstream stream = async_stream();
 	CUdeviceptr block, part;
-	struct oom_retry retry = {0};
+	struct room retry = {0};
 
 	segments_tick(); /* ticks run: unused segments stay for a while */
 	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
@@ -318,8 +318,8 @@ TEST(the_driver_gets_unused_segments_before_anything_is_moved)
 	heap_trim(heap, 0, 0);
 	unsigned long live = sim_live().handles;
 	uint64_t moves = stats_get(STAT_moves_out);
-	assert_true(oom_retry_make(&retry, 0, PART_BYTES));
-	oom_retry_end(&retry, CUDA_SUCCESS);
+	assert_true(make_room_for_driver(&retry, 0, PART_BYTES));
+	make_room_end(&retry, CUDA_SUCCESS);
 	assert_true(sim_live().handles < live);
 	assert_int_equal(stats_get(STAT_moves_out), moves);
 	assert_ok(cuMemFree_v2(block));

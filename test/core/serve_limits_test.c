@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 
 #include "shim/device/device.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 

@@ -10,7 +10,7 @@
 
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/serve/serve.h"

@@ -3,8 +3,8 @@
  * the mover is asked to stop, not by time.
  */
 #include "shim/heap/block.h"
-#include "shim/mover/mover_internal.h"
-#include "shim/mover/mover_state.h"
+#include "shim/mover/mover.h"
+#include "shim/mover/types.h"
 #include "shim/mover/spill.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"

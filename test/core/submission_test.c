@@ -7,7 +7,7 @@
 
 #include "shim/context/context.h"
 #include "shim/base/log.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/submit/operands.h"
 #include "shim/submit/submission.h"
 

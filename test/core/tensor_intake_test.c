@@ -3,7 +3,7 @@
  * which of them submissions name. There is no mover's thread: the test reads the log itself.
  */
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/plan/types.h"
 #include "shim/submit/submission.h"
 #include "test/core/core.h"

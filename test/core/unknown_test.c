@@ -5,7 +5,7 @@
 #include "test/core/completion_help.h"
 
 #include "shim/entry/entry.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 

@@ -1,6 +1,6 @@
 /*
  * Advice, prefetches and questions about them, as for managed memory, on memory that the program takes for managed and
- * that is a heap block (entry_hint.c); and that managed memory of the program itself still gets them.
+ * that is a heap block (entry_submit.c); and that managed memory of the program itself still gets them.
  */
 #include "test/preload/driver.h"
 #include "test/test.h"

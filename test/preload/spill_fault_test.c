@@ -162,7 +162,7 @@ TEST(a_call_that_fails_in_a_move_costs_nothing_but_speed)
 }
 
 /*
- * With the first piece that comes out it is measured how copies have to be made (pte_contention.c), by calls of its
+ * With the first piece that comes out it is measured how copies have to be made (link.c), by calls of its
  * own.
  */
 TEST(a_call_that_fails_with_the_first_move_costs_nothing_but_speed)

@@ -13,8 +13,8 @@ failed=0
 awk -f "$(dirname "$hooks")/../../scripts/driver_names.awk" "$hooks" | grep '^HOOK_' | grep -v '^HOOK_USE' |
 	sed 's/.*(//; s/,$//' >"$here/rows"
 echo dlsym >>"$here/rows"
-echo InitializeInjectionNvtx2 >>"$here/rows" # entry_nvtx.c
-echo _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE >>"$here/rows" # entry_torch.c
+echo InitializeInjectionNvtx2 >>"$here/rows" # entry_api.c
+echo _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE >>"$here/rows" # entry_api.c
 grep -oE '\bspillway_[a-z_]+\(' "$(dirname "$(dirname "$hooks")")/spillway.h" | tr -d '(' >>"$here/rows"
 sort -u "$here/rows" >"$here/wanted"
 nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"

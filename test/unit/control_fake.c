@@ -1,11 +1,13 @@
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/lifecycle/control_request.h"
-#include "shim/lifecycle/settings.h"
 #include "shim/lifecycle/turn.h"
+#include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "test/unit/control_help.h"
+
+struct lifecycle_state lifecycle_state;
 
 _Atomic int fake_calls, fake_ticks, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;

@@ -80,7 +80,7 @@ static uint64_t obey(char order, unsigned n)
 				 (all.turns[all.seats[all.self].device].holder == all.seats[all.self].slot)
 			   : 0;
 	case 'f':
-		shared_forked();
+		shared_forked(true);
 		if (fork() == 0) {
 			char word;
 

@@ -4,7 +4,7 @@
  */
 #include "shim/base/clock.h"
 #include "shim/driver/real.h"
-#include "shim/mover/mover_internal.h"
+#include "shim/mover/mover.h"
 #include "test/test.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "test/unit/quota_help.h"
 
-#include "shim/accounting/accounting_state.h"
+#include "shim/accounting/quota.h"
 #include "shim/stats/stats.h"
 
 #include <dlfcn.h>
@@ -80,9 +80,9 @@ long syscall(long number, ...)
 
 void arrange(uint64_t total, bool given)
 {
-	accounting_state.quota.want_lasts = AN_HOUR;
-	accounting_state.quota.patience = AN_HOUR;
-	accounting_state.quota.sweep_every = 0;
+	quota_state.want_lasts = AN_HOUR;
+	quota_state.patience = AN_HOUR;
+	quota_state.sweep_every = 0;
 	quota_arrange(&(struct quota_terms){.total = total, .given = given});
 }
 
@@ -115,10 +115,10 @@ static uint64_t obey(char order, unsigned n)
 	case 'n':
 		return atomic_load(&stats.share_ranks);
 	case 'p':
-		accounting_state.quota.patience = n * (uint64_t)1000000;
+		quota_state.patience = n * (uint64_t)1000000;
 		return 1;
 	case 'C':
-		return close(accounting_state.quota.seat.fd) == 0;
+		return close(quota_state.seat.fd) == 0;
 	case 'S':
 		stops_at_write = n ? STOPS_AFTER : STOPS_BEFORE;
 		return 1;

@@ -5,7 +5,7 @@
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include "shim/accounting/accounting_state.h"
+#include "shim/accounting/quota.h"
 #include "shim/base/log.h"
 
 #include <fcntl.h>
@@ -393,7 +393,7 @@ static void take_and_give(struct board *board, uint32_t seed)
 
 	arrange(ROOM, false);
 	/* Nobody dies here, and each one that is refused would look at 63 others in /proc, which takes it 1 ms. */
-	accounting_state.quota.sweep_every = 500 * (uint64_t)1000000;
+	quota_state.sweep_every = 500 * (uint64_t)1000000;
 	CHECK(quota_take(0));
 	atomic_fetch_add(&board->ready, 1);
 	while (!atomic_load(&board->go))

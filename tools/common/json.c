@@ -100,3 +100,15 @@ void json_text(struct json *json, const char *name, const char *value)
 	json_next(json, name);
 	json_quoted(value, json->script);
 }
+
+void json_numbers(struct json *json, const struct json_pair *pairs)
+{
+	for (; pairs->name; pairs++)
+		json_number_or_null(json, pairs->name, pairs->value, pairs->value != JSON_UNKNOWN);
+}
+
+void json_texts(struct json *json, const char *const pairs[][2])
+{
+	for (; (*pairs)[0]; pairs++)
+		json_text(json, (*pairs)[0], (*pairs)[1]);
+}

@@ -32,6 +32,18 @@ void json_truth(struct json *json, const char *name, bool value);
 /* A NULL value is written as null. */
 void json_text(struct json *json, const char *name, const char *value);
 
+/* Several members at once: JSON_NUMBERS(json, {"name", value}, ...); JSON_UNKNOWN is written as null. */
+#define JSON_UNKNOWN            UINT64_MAX
+#define JSON_NUMBERS(json, ...) json_numbers(json, (const struct json_pair[]){__VA_ARGS__, {0}})
+struct json_pair {
+	const char *name;
+	uint64_t value;
+};
+void json_numbers(struct json *json, const struct json_pair *pairs); /* the last one has no name */
+/* The same for texts. */
+#define JSON_TEXTS(json, ...) json_texts(json, (const char *const[][2]){__VA_ARGS__, {NULL}})
+void json_texts(struct json *json, const char *const pairs[][2]);
+
 /* Prints only the text: quoted and escaped; bytes that are not UTF-8 become U+FFFD. NULL is written as null. */
 void json_quoted(const char *text, bool script);
 

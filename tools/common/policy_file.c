@@ -103,9 +103,7 @@ void setting_put_all(struct json *json, const struct policy *policy)
 		if (!setting.file && !*setting.limit)
 			continue;
 		json_open(json, NULL, '{');
-		json_text(json, "key", setting.key);
-		json_text(json, "value", setting.value);
-		json_text(json, "file", setting.file);
+		JSON_TEXTS(json, {"key", setting.key}, {"value", setting.value}, {"file", setting.file});
 		json_number_or_null(json, "line", setting.line, setting.line != 0);
 		json_text(json, "limit", *setting.limit ? setting.limit : NULL);
 		json_text(json, "cut", *setting.cut ? setting.cut : NULL);

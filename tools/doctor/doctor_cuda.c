@@ -1,18 +1,17 @@
 /*
- * Queries the driver in a child. The child writes the whole struct doctor_cuda into a pipe at each stage; the parent
- * keeps the last complete one. A child that does not answer in time is killed; a child that is stuck in the kernel is
- * abandoned without waiting.
+ * Queries the driver in a child, which fills in a struct doctor_cuda that it shares with the parent. A child that does
+ * not answer in time is killed; a child that is stuck in the kernel is abandoned without waiting.
  */
 #include "tools/doctor/doctor.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,33 +21,16 @@
 /* ---- the child ---- */
 
 /* The functions that are asked for; those from cuDevicePrimaryCtxRetain on are what is measured with. */
+/* clang-format off */
 #define FUNCTIONS(ROW)                                                                                                 \
-	ROW(cuInit)                                                                                                    \
-	ROW(cuGetErrorName)                                                                                            \
-	ROW(cuDriverGetVersion)                                                                                        \
-	ROW(cuDeviceGetCount)                                                                                          \
-	ROW(cuDeviceGetAttribute)                                                                                      \
-	ROW(cuDeviceGetName)                                                                                           \
-	ROW(cuDeviceTotalMem)                                                                                          \
-	ROW(cuDeviceGetPCIBusId)                                                                                       \
-	ROW(cuDeviceCanAccessPeer)                                                                                     \
-	ROW(cuDeviceGetP2PAttribute)                                                                                   \
-	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
-	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
-	ROW(cuCtxSetCurrent)                                                                                           \
-	ROW(cuCtxEnablePeerAccess)                                                                                     \
-	ROW(cuCtxDisablePeerAccess)                                                                                    \
-	ROW(cuMemGetInfo)                                                                                              \
-	ROW(cuMemAlloc)                                                                                                \
-	ROW(cuMemFree)                                                                                                 \
-	ROW(cuMemHostAlloc)                                                                                            \
-	ROW(cuMemFreeHost)                                                                                             \
-	ROW(cuStreamCreate)                                                                                            \
-	ROW(cuStreamDestroy)                                                                                           \
-	ROW(cuStreamSynchronize)                                                                                       \
-	ROW(cuMemcpyHtoDAsync)                                                                                         \
-	ROW(cuMemcpyDtoHAsync)                                                                                         \
+	ROW(cuInit) ROW(cuGetErrorName) ROW(cuDriverGetVersion) ROW(cuDeviceGetCount) ROW(cuDeviceGetAttribute)        \
+	ROW(cuDeviceGetName) ROW(cuDeviceTotalMem) ROW(cuDeviceGetPCIBusId) ROW(cuDeviceCanAccessPeer)                 \
+	ROW(cuDeviceGetP2PAttribute) ROW(cuDevicePrimaryCtxRetain) ROW(cuDevicePrimaryCtxRelease)                      \
+	ROW(cuCtxSetCurrent) ROW(cuCtxEnablePeerAccess) ROW(cuCtxDisablePeerAccess) ROW(cuMemGetInfo)                  \
+	ROW(cuMemAlloc) ROW(cuMemFree) ROW(cuMemHostAlloc) ROW(cuMemFreeHost) ROW(cuStreamCreate)                      \
+	ROW(cuStreamDestroy) ROW(cuStreamSynchronize) ROW(cuMemcpyHtoDAsync) ROW(cuMemcpyDtoHAsync)                    \
 	ROW(cuMemcpyPeerAsync)
+/* clang-format on */
 
 /* cuMemAlloc and others are macros for their newest versions, here and where a member is called. */
 static struct {
@@ -385,128 +367,95 @@ static void *cuda_load(const char *root, struct doctor_cuda *cuda)
 	return library;
 }
 
-static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage stage)
-{
-	cuda->stage = stage;
-	for (size_t at = 0; at < sizeof(*cuda);) {
-		ssize_t n = write(pipe, (const char *)cuda + at, sizeof(*cuda) - at);
-
-		if (n < 0 && errno != EINTR)
-			_exit(1);
-		at += n > 0 ? (size_t)n : 0;
-	}
-}
-
-static void cuda_child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
+static void cuda_child(const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
 {
 	uint64_t start = clock_now();
 
 	/* If Spillway is preloaded here, it must not act: the driver itself is queried. */
 	setenv("SPILLWAY", "0", 1);
 	void *library = cuda_load(root, cuda);
-	if (!library) {
-		send_stage(pipe, cuda, DOCTOR_NOT_ASKED);
+	if (!library)
 		return;
-	}
 	const char *lacking = find_functions(library), *name = NULL;
 	cuda->has_vmm = dlsym(library, "cuMemCreate") && dlsym(library, "cuMemMap");
 	cuda->has_moves = dlsym(library, "cuCtxRecordEvent") && dlsym(library, "cuFuncGetParamInfo");
 	if (driver.cuDriverGetVersion && driver.cuDriverGetVersion(&cuda->version))
 		cuda->version = 0;
-	send_stage(pipe, cuda, DOCTOR_LOADED);
+	cuda->stage = DOCTOR_LOADED;
 
 	cuda->init = driver.cuInit ? (int)driver.cuInit(0) : CUDA_ERROR_NOT_FOUND;
 	if (cuda->init && driver.cuGetErrorName && !driver.cuGetErrorName((CUresult)cuda->init, &name) && name)
 		snprintf(cuda->init_name, sizeof(cuda->init_name), "%s", name);
 	else
 		snprintf(cuda->init_name, sizeof(cuda->init_name), "error %d", cuda->init);
-	send_stage(pipe, cuda, DOCTOR_STARTED);
+	cuda->stage = DOCTOR_STARTED;
 	if (cuda->init)
 		return;
 
-	if (!driver.cuDeviceGetCount || driver.cuDeviceGetCount(&cuda->n_devices) || cuda->n_devices < 0)
-		cuda->n_devices = 0;
-	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
+	int count = 0;
+	if (!driver.cuDeviceGetCount || driver.cuDeviceGetCount(&count) || count < 0)
+		count = 0;
+	int n = count < DOCTOR_DEVICES ? count : DOCTOR_DEVICES;
 
 	for (int i = 0; i < n; i++) {
 		look_at_device(i, &cuda->devices[i]);
 		look_at_links(i, n, &cuda->devices[i]);
 	}
-	send_stage(pipe, cuda, DOCTOR_LOOKED);
+	cuda->n_devices = count; /* the devices exist for the parent from here on */
+	cuda->stage = DOCTOR_LOOKED;
 	if (!measure || !cuda->n_devices)
 		return;
 	measure_devices(lacking, cuda);
-	send_stage(pipe, cuda, DOCTOR_MEASURED);
+	cuda->stage = DOCTOR_MEASURED;
 	/* A third of the patience is for the links, and a third is reserved for a slow copy. */
 	double third = patience_s / 3.0, left = 2 * third - (double)(clock_now() - start) / 1e9;
 	measure_links(left < third ? left : third, cuda);
-	send_stage(pipe, cuda, DOCTOR_ALL);
+	cuda->stage = DOCTOR_ALL;
 }
 
 /* ---- the parent ---- */
 
-/* Reads until the child closes its end. Returns false if the time was over. */
-static bool cuda_receive(int pipe, uint64_t until, struct doctor_cuda *ret_cuda)
-{
-	static struct doctor_cuda coming;
-	size_t at = 0;
-
-	while (clock_now() < until) {
-		struct pollfd ready = {.fd = pipe, .events = POLLIN};
-
-		progress_at(0);
-		if (poll(&ready, 1, 50) <= 0)
-			continue;
-		ssize_t n = read(pipe, (char *)&coming + at, sizeof(coming) - at);
-		if (n == 0)
-			return true;
-		at += n > 0 ? (size_t)n : 0;
-		if (at < sizeof(coming))
-			continue;
-		*ret_cuda = coming;
-		at = 0;
-	}
-	return false;
-}
-
-/* Determines how the child ended. A child that hangs is killed, and is not waited for if that has no effect. */
-static enum doctor_end cuda_reap(pid_t pid, bool in_time)
+/* Waits until the child has ended. One that hangs is killed, and is not waited for if that has no effect. */
+static enum doctor_end cuda_reap(pid_t pid, uint64_t until)
 {
 	int status = 0;
+	bool late = false;
 
-	if (in_time) {
-		while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-			;
-		return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? DOCTOR_ENDED : DOCTOR_CRASHED;
+	for (unsigned waits = 0; waits < 20; waits += late) {
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return late                                            ? DOCTOR_HUNG
+			       : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? DOCTOR_ENDED
+									       : DOCTOR_CRASHED;
+		late = clock_now() >= until;
+		if (late)
+			kill(pid, SIGKILL);
+		progress_at(0);
+		poll(NULL, 0, late ? 50 : 5);
 	}
-	kill(pid, SIGKILL);
-	for (int i = 0; i < 20 && waitpid(pid, &status, WNOHANG) == 0; i++)
-		poll(NULL, 0, 50);
 	return DOCTOR_HUNG;
 }
 
 void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct doctor_cuda *ret_cuda)
 {
-	static struct doctor_cuda cuda;
-	int ends[2];
+	struct doctor_cuda *shared =
+	    mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	memset(ret_cuda, 0, sizeof(*ret_cuda));
 	snprintf(ret_cuda->load_error, sizeof(ret_cuda->load_error), "no process could be made to ask it");
-	if (pipe(ends) != 0)
+	if (shared == MAP_FAILED)
 		return;
 	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0) {
-		close(ends[0]);
-		cuda_child(ends[1], root, measure, patience_s, &cuda);
+		cuda_child(root, measure, patience_s, shared);
 		_exit(0);
 	}
-	close(ends[1]);
 	if (pid > 0) {
 		progress_begin(measure ? "asking the driver, measuring the link" : "asking the driver", 0);
-		bool in_time = cuda_receive(ends[0], clock_now() + patience_s * UINT64_C(1000000000), ret_cuda);
-		ret_cuda->end = cuda_reap(pid, in_time);
+		enum doctor_end end = cuda_reap(pid, clock_now() + patience_s * UINT64_C(1000000000));
+		*ret_cuda = *shared;
+		ret_cuda->end = end;
 		progress_end();
 	}
-	close(ends[0]);
+	munmap(shared, sizeof(*shared));
 }

@@ -254,16 +254,14 @@ void replay_print_json(const struct replay_sweep *sweep)
 	json_number(json, "schema", 1);
 	json_text(json, "trace", request->path);
 	json_text(json, "kind", "trace");
-	json_number(json, "allocations", model->n_blocks);
-	json_number(json, "submissions", model->n_launches);
-	json_number(json, "births", model->n_births);
-	json_number_or_null(json, "submissions_a_step", sweep->steps.period, sweep->steps.period != 0);
-	json_text(json, "mode", policy_spill_name(request->mode));
-	json_text(json, "mode_recorded",
-		  model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL);
-	json_number(json, "peak", sweep->peak);
-	json_number(json, "peak_in_chunks", sweep->held);
-	json_number(json, "peak_outside_heap", sweep->outside);
+	JSON_NUMBERS(json, {"allocations", model->n_blocks}, {"submissions", model->n_launches},
+		     {"births", model->n_births},
+		     {"submissions_a_step", sweep->steps.period ? sweep->steps.period : JSON_UNKNOWN});
+	JSON_TEXTS(json, {"mode", policy_spill_name(request->mode)},
+		   {"mode_recorded",
+		    model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL});
+	JSON_NUMBERS(json, {"peak", sweep->peak}, {"peak_in_chunks", sweep->held},
+		     {"peak_outside_heap", sweep->outside});
 	put_real(json, "link_gb_per_s", request->link, true);
 	put_real(json, "full_speed_ms", sweep->full_ms, sweep->full_ms > 0);
 	json_truth(json, "full_speed_is_at_most", was_short(sweep));

@@ -346,16 +346,10 @@ static void put_rank(struct json *json, const struct job_rank *row)
 	json_text(json, "host", *row->host ? row->host : NULL);
 	json_truth(json, "complete", row->whole && !*row->problem);
 	json_truth(json, "ended", row->ended);
-	json_number(json, "run_ns", row->run_ns);
-	json_number_or_null(json, "step_ns", row->step_ns, row->step_ns != 0);
-	json_number(json, "steps", row->steps);
-	json_number(json, "lost_ns", row->lost_ns);
-	json_number(json, "need", row->need);
-	json_number(json, "on_device", row->on_device);
-	json_number(json, "spilled", row->away);
-	json_number(json, "bytes_in", row->bytes_in);
-	json_number(json, "bytes_out", row->bytes_out);
-	json_number(json, "refused", row->refused);
+	JSON_NUMBERS(json, {"run_ns", row->run_ns}, {"step_ns", row->step_ns ? row->step_ns : JSON_UNKNOWN},
+		     {"steps", row->steps}, {"lost_ns", row->lost_ns}, {"need", row->need},
+		     {"on_device", row->on_device}, {"spilled", row->away}, {"bytes_in", row->bytes_in},
+		     {"bytes_out", row->bytes_out}, {"refused", row->refused});
 	json_close(json, '}');
 }
 
@@ -371,9 +365,8 @@ void report_job_json(struct report_job *job)
 	json_open(json, NULL, '{');
 	json_number(json, "schema", 1);
 	json_text(json, "job", *job->rank[0].job ? job->rank[0].job : NULL);
-	json_number(json, "hosts", answer.n_hosts);
-	json_number(json, "spilling", answer.n_spill);
-	json_number_or_null(json, "slowest", slowest ? slowest->rank : 0, slowest != NULL);
+	JSON_NUMBERS(json, {"hosts", answer.n_hosts}, {"spilling", answer.n_spill},
+		     {"slowest", slowest ? slowest->rank : JSON_UNKNOWN});
 	json_real_or_null(json, "imbalance",
 			  answer.middle_step && slowest ? (double)slowest->step_ns / (double)answer.middle_step : 0, 3,
 			  answer.middle_step && slowest);

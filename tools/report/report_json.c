@@ -19,9 +19,7 @@ static void put_file(struct json *json, const struct trace *trace)
 {
 	json_open(json, "file", '{');
 	json_text(json, "path", trace->path);
-	json_number(json, "bytes", trace->bytes);
-	json_number(json, "events", trace->n_rows);
-	json_number(json, "lost_events", trace->n_lost);
+	JSON_NUMBERS(json, {"bytes", trace->bytes}, {"events", trace->n_rows}, {"lost_events", trace->n_lost});
 	json_truth(json, "ended", trace->ended);
 	json_truth(json, "cut", trace->cut);
 	json_truth(json, "damaged", trace->damaged);
@@ -67,12 +65,9 @@ static void put_answer(struct json *json, const struct digest *digest)
 		json_text(json, NULL, digest->advice[i]);
 	json_close(json, ']');
 	json_open(json, "time", '{');
-	json_number(json, "waiting_ns", digest->wait_ns);
-	json_number(json, "gaps_ns", digest->gap_ns);
-	json_number(json, "both_ns", digest->both_ns);
-	json_number(json, "suspended_ns", digest->suspended_ns);
-	json_number(json, "allocating_ns", digest->ask_ns);
-	json_number(json, "link_ns", digest->link_ns);
+	JSON_NUMBERS(json, {"waiting_ns", digest->wait_ns}, {"gaps_ns", digest->gap_ns}, {"both_ns", digest->both_ns},
+		     {"suspended_ns", digest->suspended_ns}, {"allocating_ns", digest->ask_ns},
+		     {"link_ns", digest->link_ns});
 	json_close(json, '}');
 }
 
@@ -85,10 +80,8 @@ static void put_faults(struct json *json, const struct digest_device *device)
 		return;
 	}
 	json_open(json, "faults", '{');
-	json_number(json, "gpu", device->faults_gpu);
-	json_number(json, "cpu", device->faults_cpu);
-	json_number(json, "bytes_in", device->fault_in);
-	json_number(json, "bytes_out", device->fault_out);
+	JSON_NUMBERS(json, {"gpu", device->faults_gpu}, {"cpu", device->faults_cpu}, {"bytes_in", device->fault_in},
+		     {"bytes_out", device->fault_out});
 	json_close(json, '}');
 }
 
@@ -99,10 +92,8 @@ static void put_step_times(struct json *json, const struct digest_device *device
 		return;
 	}
 	json_open(json, "step_time", '{');
-	json_number(json, "n", device->n_steps);
-	json_number(json, "median_ns", device->step_median);
-	json_number(json, "least_ns", device->step_least);
-	json_number(json, "most_ns", device->step_most);
+	JSON_NUMBERS(json, {"n", device->n_steps}, {"median_ns", device->step_median}, {"least_ns", device->step_least},
+		     {"most_ns", device->step_most});
 	json_close(json, '}');
 }
 
@@ -172,35 +163,24 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	json_number_or_null(json, "memory", device->total, device->total != 0);
 	json_number_or_null(json, "budget", device->budget, device->budget != 0);
 	json_open(json, "most", '{');
-	json_number(json, "on_device", device->device);
-	json_number(json, "on_host", device->host);
-	json_number(json, "managed", device->managed);
-	json_number(json, "system", device->system);
-	json_number(json, "driver", device->driver);
-	json_number(json, "together", device->need);
-	json_number_or_null(json, "on_host_alone", device->host_alone, tells_peers);
-	json_number_or_null(json, "on_peers", device->peers, tells_peers);
-	json_number_or_null(json, "lent", device->lent, tells_peers && device->sampled);
-	json_number_or_null(json, "cache", device->cache, device->tells_alive);
-	json_number_or_null(json, "cache_alive", device->cache_alive, device->tells_alive);
-	json_number_or_null(json, "cache_dead", device->cache_dead, device->tells_alive);
+	JSON_NUMBERS(json, {"on_device", device->device}, {"on_host", device->host}, {"managed", device->managed},
+		     {"system", device->system}, {"driver", device->driver}, {"together", device->need},
+		     {"on_host_alone", tells_peers ? device->host_alone : JSON_UNKNOWN},
+		     {"on_peers", tells_peers ? device->peers : JSON_UNKNOWN},
+		     {"lent", tells_peers && device->sampled ? device->lent : JSON_UNKNOWN},
+		     {"cache", device->tells_alive ? device->cache : JSON_UNKNOWN},
+		     {"cache_alive", device->tells_alive ? device->cache_alive : JSON_UNKNOWN},
+		     {"cache_dead", device->tells_alive ? device->cache_dead : JSON_UNKNOWN});
 	json_close(json, '}');
-	json_number(json, "on_host_ns", device->over_ns);
-	json_number(json, "moves_in", device->moves_in);
-	json_number(json, "moves_out", device->moves_out);
-	json_number(json, "bytes_in", device->bytes_in);
-	json_number(json, "bytes_out", device->bytes_out);
-	json_number_or_null(json, "peer_bytes_in", device->peer_in, tells_peers);
-	json_number_or_null(json, "peer_bytes_out", device->peer_out, tells_peers);
-	json_number_or_null(json, "uncopied_bytes_in", device->uncopied_in, digest->trace->tells_uncopied);
-	json_number_or_null(json, "uncopied_bytes_out", device->uncopied_out, digest->trace->tells_uncopied);
-	json_number(json, "gaps", device->gaps);
-	json_number(json, "gaps_given_up", device->gaps_given_up);
-	json_number(json, "gap_ns", device->gap_ns);
-	json_number(json, "waits", device->waits);
-	json_number(json, "wait_ns", device->wait_ns);
-	json_number(json, "waiting_ns", device->waiting_ns);
-	json_number(json, "lost_ns", device->lost_ns);
+	JSON_NUMBERS(json, {"on_host_ns", device->over_ns}, {"moves_in", device->moves_in},
+		     {"moves_out", device->moves_out}, {"bytes_in", device->bytes_in}, {"bytes_out", device->bytes_out},
+		     {"peer_bytes_in", tells_peers ? device->peer_in : JSON_UNKNOWN},
+		     {"peer_bytes_out", tells_peers ? device->peer_out : JSON_UNKNOWN},
+		     {"uncopied_bytes_in", digest->trace->tells_uncopied ? device->uncopied_in : JSON_UNKNOWN},
+		     {"uncopied_bytes_out", digest->trace->tells_uncopied ? device->uncopied_out : JSON_UNKNOWN},
+		     {"gaps", device->gaps}, {"gaps_given_up", device->gaps_given_up}, {"gap_ns", device->gap_ns},
+		     {"waits", device->waits}, {"wait_ns", device->wait_ns}, {"waiting_ns", device->waiting_ns},
+		     {"lost_ns", device->lost_ns});
 	put_faults(json, device);
 	put_step_times(json, device);
 	put_series(json, digest, device);
@@ -211,22 +191,12 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 
 static void put_sums(struct json *json, const struct digest_group *group)
 {
-	json_number(json, "allocations", group->allocations);
-	json_number(json, "refused", group->refused);
-	json_number(json, "bytes", group->bytes);
-	json_number(json, "peak", group->peak);
-	json_number(json, "live", group->live);
-	json_number(json, "on_host", group->on_host);
-	json_number(json, "moves_in", group->moves_in);
-	json_number(json, "moves_out", group->moves_out);
-	json_number(json, "bytes_in", group->bytes_in);
-	json_number(json, "bytes_out", group->bytes_out);
-	json_number(json, "refetches", group->refetches);
-	json_number(json, "submits", group->submits);
-	json_number(json, "faults", group->faults);
-	json_number(json, "wait_ns", group->wait_ns);
-	json_number(json, "tensors", group->tensors);
-	json_number(json, "tensor_bytes", group->tensor_bytes);
+	JSON_NUMBERS(json, {"allocations", group->allocations}, {"refused", group->refused}, {"bytes", group->bytes},
+		     {"peak", group->peak}, {"live", group->live}, {"on_host", group->on_host},
+		     {"moves_in", group->moves_in}, {"moves_out", group->moves_out}, {"bytes_in", group->bytes_in},
+		     {"bytes_out", group->bytes_out}, {"refetches", group->refetches}, {"submits", group->submits},
+		     {"faults", group->faults}, {"wait_ns", group->wait_ns}, {"tensors", group->tensors},
+		     {"tensor_bytes", group->tensor_bytes});
 }
 
 /* A chain of callers as a list; null if it is not known. */
@@ -274,9 +244,7 @@ static void put_allocation(struct json *json, const struct digest *digest, uint3
 	char made[64];
 
 	json_open(json, NULL, '{');
-	json_number(json, "id", block->id);
-	json_number(json, "device", block->device);
-	json_number(json, "bytes", block->bytes);
+	JSON_NUMBERS(json, {"id", block->id}, {"device", block->device}, {"bytes", block->bytes});
 	json_text(json, "backend", digest_backend_name(block->backend));
 	json_text(json, "rule",
 		  digest_group_name(digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made,
@@ -284,12 +252,10 @@ static void put_allocation(struct json *json, const struct digest *digest, uint3
 	json_text(json, "site",
 		  digest_group_name(digest, DIGEST_BY_SITE, digest_group_of(digest, DIGEST_BY_SITE, block), made,
 				    sizeof(made)));
-	json_number(json, "made_ns", block->made - digest->trace->first);
-	json_number_or_null(json, "freed_ns", block->freed - digest->trace->first, block->freed != UINT64_MAX);
-	json_number(json, "bytes_in", block->bytes_in);
-	json_number(json, "bytes_out", block->bytes_out);
-	json_number(json, "submits", block->submits);
-	json_number(json, "wait_ns", digest->block_wait_ns[which]);
+	JSON_NUMBERS(json, {"made_ns", block->made - digest->trace->first},
+		     {"freed_ns", block->freed != UINT64_MAX ? block->freed - digest->trace->first : JSON_UNKNOWN},
+		     {"bytes_in", block->bytes_in}, {"bytes_out", block->bytes_out}, {"submits", block->submits},
+		     {"wait_ns", digest->block_wait_ns[which]});
 	json_close(json, '}');
 }
 
@@ -308,19 +274,17 @@ static void put_lists(struct json *json, const struct digest *digest)
 
 		json_open(json, NULL, '{');
 		json_text(json, "name", trace_text(digest->trace, TRACE_FUNCTIONS, function->number));
-		json_number(json, "submits", function->submits);
-		json_number(json, "waits", function->waits);
-		json_number(json, "wait_ns", function->wait_ns);
+		JSON_NUMBERS(json, {"submits", function->submits}, {"waits", function->waits},
+			     {"wait_ns", function->wait_ns});
 		json_close(json, '}');
 	}
 	json_close(json, ']');
 	json_open(json, "steps", '[');
 	for (size_t i = 0; i < digest->n_steps; i += every) {
 		json_open(json, NULL, '{');
-		json_number(json, "device", digest->steps[i].device);
-		json_number(json, "time_ns", digest->steps[i].time);
-		json_number_or_null(json, "ns", digest->steps[i].ns, digest->steps[i].ns != 0);
-		json_number(json, "submits", digest->steps[i].submissions);
+		JSON_NUMBERS(json, {"device", digest->steps[i].device}, {"time_ns", digest->steps[i].time},
+			     {"ns", digest->steps[i].ns ? digest->steps[i].ns : JSON_UNKNOWN},
+			     {"submits", digest->steps[i].submissions});
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -341,9 +305,7 @@ static void put_reasons(struct json *json, const char *name, const uint64_t byte
 static void put_moves(struct json *json, const struct digest *digest)
 {
 	json_open(json, "moves", '{');
-	json_number(json, "n", digest->n_moves);
-	json_number(json, "stayed", digest->moves_stayed);
-	json_number(json, "open", digest->moves_open);
+	JSON_NUMBERS(json, {"n", digest->n_moves}, {"stayed", digest->moves_stayed}, {"open", digest->moves_open});
 	put_reasons(json, "in_by_reason", digest->move_why[0]);
 	put_reasons(json, "out_by_reason", digest->move_why[1]);
 	json_close(json, '}');
@@ -356,14 +318,10 @@ static void put_links(struct json *json, const struct digest *digest)
 		const struct digest_link *link = &digest->links[i];
 
 		json_open(json, NULL, '{');
-		json_number(json, "device", link->device);
-		json_number_or_null(json, "lender", link->lender, link->lender != DIGEST_HOST);
-		json_number(json, "moves_in", link->moves_in);
-		json_number(json, "moves_out", link->moves_out);
-		json_number(json, "bytes_in", link->bytes_in);
-		json_number(json, "bytes_out", link->bytes_out);
-		json_number(json, "in_ns", link->in_ns);
-		json_number(json, "out_ns", link->out_ns);
+		JSON_NUMBERS(json, {"device", link->device},
+			     {"lender", link->lender != DIGEST_HOST ? link->lender : JSON_UNKNOWN},
+			     {"moves_in", link->moves_in}, {"moves_out", link->moves_out}, {"bytes_in", link->bytes_in},
+			     {"bytes_out", link->bytes_out}, {"in_ns", link->in_ns}, {"out_ns", link->out_ns});
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -376,18 +334,14 @@ static void put_curve(struct json *json, const struct digest *digest)
 		return;
 	}
 	json_open(json, "what_if", '{');
-	json_number(json, "peak", digest->peak);
-	json_number(json, "submits", digest->curve_submits);
-	json_number(json, "ns", digest->curve_ns);
-	json_number_or_null(json, "steps", digest->curve_steps, digest->curve_steps != 0);
+	JSON_NUMBERS(json, {"peak", digest->peak}, {"submits", digest->curve_submits}, {"ns", digest->curve_ns},
+		     {"steps", digest->curve_steps ? digest->curve_steps : JSON_UNKNOWN});
 	json_open(json, "points", '[');
 	for (unsigned i = 0; i < digest->n_curve; i++) {
 		json_open(json, NULL, '{');
-		json_number(json, "percent", digest->curve[i].percent);
-		json_number(json, "budget", digest->curve[i].budget);
-		json_number(json, "bytes_in", digest->curve[i].bytes_in);
-		json_number(json, "bytes_out", digest->curve[i].bytes_out);
-		json_number(json, "over", digest->curve[i].over);
+		JSON_NUMBERS(json, {"percent", digest->curve[i].percent}, {"budget", digest->curve[i].budget},
+			     {"bytes_in", digest->curve[i].bytes_in}, {"bytes_out", digest->curve[i].bytes_out},
+			     {"over", digest->curve[i].over});
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -414,9 +368,8 @@ static void put_run(struct json *json, const struct digest *digest)
 	put_sums(json, &digest->total);
 	json_close(json, '}');
 	json_open(json, "rest", '{');
-	json_number(json, "bytes_in", digest->rest.bytes_in);
-	json_number(json, "bytes_out", digest->rest.bytes_out);
-	json_number(json, "wait_ns", digest->rest.wait_ns);
+	JSON_NUMBERS(json, {"bytes_in", digest->rest.bytes_in}, {"bytes_out", digest->rest.bytes_out},
+		     {"wait_ns", digest->rest.wait_ns});
 	json_close(json, '}');
 	for (int by = 0; by < DIGEST_TABLES; by++)
 		put_table(json, digest, tables[by], (enum digest_by)by);

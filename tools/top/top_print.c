@@ -81,21 +81,6 @@ static void print_links(FILE *out, const struct figures *figures)
 	fputc('\n', out);
 }
 
-/* The tables of the GPUs that are shared, with an empty line after each instead of before it. */
-static void print_shared(FILE *out)
-{
-	char *text = NULL;
-	size_t bytes;
-	FILE *tables = open_memstream(&text, &bytes);
-
-	if (!tables)
-		return;
-	unsigned lines = shared_print(tables);
-	if (fclose(tables) == 0 && lines)
-		fprintf(out, "%s\n", text + 1);
-	free(text);
-}
-
 /* ---- processes ---- */
 
 static void print_row(FILE *out, const struct figures_process *process)
@@ -145,13 +130,16 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 {
 	size_t n;
 	const struct figures_process **list = top_order(figures, view, &n);
+	char *shared = list ? shared_text() : NULL;
 
 	if (!list)
 		return;
 	print_head(out, figures, view, n);
 	print_devices(out, figures);
 	print_links(out, figures);
-	print_shared(out);
+	if (shared) /* an empty line stands after each table instead of before it */
+		fprintf(out, "%s\n", shared + 1);
+	free(shared);
 	if (n)
 		print_row(out, NULL);
 	for (size_t i = 0; i < n; i++)
@@ -583,9 +571,10 @@ static void put_place_in_program(struct json *json, const struct stats_page *cop
 	json_text(json, "caller", site->caller ? caller : NULL);
 	json_text(json, "text", *site->text ? site->text : NULL);
 	put_number(json, "device", site->device < STATS_DEVICES ? site->device : STATS_NA);
-	json_text(json, "backend",
-		  site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : NULL);
-	json_text(json, "rule", site->rule < STATS_RULES ? copy->rule[site->rule].name : NULL);
+	JSON_TEXTS(
+	    json,
+	    {"backend", site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : NULL},
+	    {"rule", site->rule < STATS_RULES ? copy->rule[site->rule].name : NULL});
 	put_number(json, "least_bytes", site->least_bytes);
 	json_truth(json, "tensors", !site->least_bytes);
 }
@@ -621,14 +610,9 @@ static void put_page(struct json *json, const struct figures_process *process)
 {
 	const struct stats_page *copy = process->page->copy;
 
-	json_text(json, "command", copy->command);
-	json_text(json, "policy", copy->policy);
-	json_text(json, "policy_hash", copy->policy_hash);
-	json_text(json, "mode", copy->mode);
-	json_text(json, "spillway", copy->spillway);
-	json_text(json, "rank", *copy->rank ? copy->rank : NULL);
-	json_text(json, "local_rank", *copy->local_rank ? copy->local_rank : NULL);
-	json_text(json, "job", *copy->job ? copy->job : NULL);
+	JSON_TEXTS(json, {"command", copy->command}, {"policy", copy->policy}, {"policy_hash", copy->policy_hash},
+		   {"mode", copy->mode}, {"spillway", copy->spillway}, {"rank", *copy->rank ? copy->rank : NULL},
+		   {"local_rank", *copy->local_rank ? copy->local_rank : NULL}, {"job", *copy->job ? copy->job : NULL});
 	put_number(json, "start_ns", copy->start_ns);
 	put_real(json, "seconds", (double)page_age(process->page) / 1e9);
 	json_text(json, "fault_source", *copy->fault_source ? copy->fault_source : NULL);
@@ -651,9 +635,7 @@ static void put_process(struct json *json, const struct figures_process *process
 	json_open(json, NULL, '{');
 	put_number(json, "pid", page->pid ? (uint64_t)page->pid : STATS_NA);
 	json_text(json, "id", page->identity ? identity_text(page->identity, identity) : NULL);
-	put_number(json, "own_pid", (uint64_t)page->own_pid);
-	put_number(json, "started", page->started);
-	put_number(json, "uid", page->owner);
+	JSON_NUMBERS(json, {"own_pid", (uint64_t)page->own_pid}, {"started", page->started}, {"uid", page->owner});
 	json_text(json, "state", page_state(page));
 	put_number(json, "version", page->version ? page->version : STATS_NA);
 	json_text(json, "problem", page->kind == PAGE_BROKEN ? page->problem : NULL);
@@ -670,9 +652,7 @@ static void put_device(struct json *json, const struct figures_device *device)
 	put_number(json, "number", device->number);
 	json_text(json, "name", device->name);
 	json_text(json, "uuid", figures_uuid(device->uuid, device->name, uuid));
-	put_number(json, "total", device->total);
-	put_number(json, "processes", device->n_processes);
-	put_number(json, "lent", device->lent);
+	JSON_NUMBERS(json, {"total", device->total}, {"processes", device->n_processes}, {"lent", device->lent});
 	json_open(json, "places", '{');
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		put_number(json, figures_places[i].name, device->live[i]);

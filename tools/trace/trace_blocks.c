@@ -2,9 +2,51 @@
  * Blocks: which was at an address at a time, and what became of each.
  */
 #include "tools/trace/trace_internal.h"
+#include "tools/common/grow.h"
+#include "tools/common/number_map.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- memory that lives as long as the trace ---- */
+
+enum { MEMORY_BLOCK = 1 << 20 };
+
+struct trace_memory {
+	struct trace_memory *next;
+	size_t used, room;
+	/* followed by `room` bytes */
+};
+
+void *trace_memory(struct trace *trace, size_t bytes)
+{
+	struct trace_memory *memory = trace->memory;
+
+	if (bytes > SIZE_MAX / 2)
+		return NULL;
+	bytes = (bytes + 15) & ~(size_t)15;
+	if (!memory || memory->room - memory->used < bytes) {
+		size_t room = bytes > MEMORY_BLOCK ? bytes : MEMORY_BLOCK;
+
+		memory = malloc(sizeof(*memory) + 16 + room);
+		if (!memory)
+			return NULL;
+		*memory = (struct trace_memory){trace->memory, 0, room};
+		trace->memory = memory;
+	}
+	uint8_t *first = (uint8_t *)(memory + 1);
+	first += -(uintptr_t)first & 15;
+	memory->used += bytes;
+	return first + memory->used - bytes;
+}
+
+void trace_memory_free(struct trace *trace)
+{
+	for (struct trace_memory *memory = trace->memory, *next; memory; memory = next) {
+		next = memory->next;
+		free(memory);
+	}
+}
 
 /*
  * Finds the block that was at an address at a time. All addresses where a block begins or ends, sorted, cut the
@@ -137,10 +179,7 @@ void trace_places_free(struct trace_places *places)
 {
 	if (!places)
 		return;
-	free(places->edges);
-	free(places->starts);
-	free(places->lists);
-	free(places);
+	FREE_ALL(places->edges, places->starts, places->lists, places);
 }
 
 /* Returns the last block of a node that was made by `time`, if it was still alive. */

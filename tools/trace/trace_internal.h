@@ -1,52 +1,13 @@
 /*
  * trace_internal.h: interfaces between the parts of the trace reader:
  *
- *   trace_read.c    reads the file and its head, unpacks it, and sorts the rows
- *   trace_reader.c  what they share: memory, texts, numbers
- *   trace_events.c  turns frames into rows
+ *   trace_read.c    reads the file, turns its frames into rows, and sorts these
  *   trace_blocks.c  turns rows into blocks with their history; finds the block at an address at a time
  */
 #ifndef TOOLS_TRACE_INTERNAL_H
 #define TOOLS_TRACE_INTERNAL_H
 
-#include "tools/common/number_map.h"
 #include "tools/trace/trace_read.h"
-
-/* A submission of the file; `which` is its number among the different ones. */
-struct submit {
-	uint64_t function, device, n;
-	const struct trace_named *named;
-	uint32_t which;
-};
-
-/* State while a trace is read. */
-struct reader {
-	struct trace *trace;
-	size_t bytes; /* size of the file */
-	struct trace_shape shape;
-	size_t rows_room;
-	size_t names_room[TRACE_LISTS];
-	struct submit *submits; /* by number in the file */
-	size_t n_submits, submits_room;
-	struct number_map by_hash; /* of the different ones: index in submits */
-	struct trace_named *named; /* scratch */
-	size_t named_room;
-	bool no_memory;
-};
-
-/* Only the first problem is kept. */
-__attribute__((format(printf, 2, 3))) void reader_problem(struct trace *trace, const char *format, ...);
-/* Makes room for one more element in an array. Returns false, and sets no_memory, if memory runs out. */
-bool reader_room(struct reader *reader, void **array, size_t n, size_t *room, size_t each);
-/* Returns a little-endian number of the file. */
-uint64_t reader_fixed(const uint8_t *at, unsigned bytes);
-/*
- * Returns a copy that lives as long as the trace, without characters that move a terminal's cursor; NULL if memory
- * runs out. lines: keep line ends.
- */
-char *reader_text(struct trace *trace, const void *text, size_t bytes, bool lines);
-/* Reads the frame at this offset of the file. Returns its length in bytes, or 0 if the reading must end here. */
-size_t reader_frame(struct reader *reader, size_t place);
 
 /* Returns memory that lives as long as the trace, aligned for any type and never moved; NULL if memory runs out. */
 void *trace_memory(struct trace *trace, size_t bytes);

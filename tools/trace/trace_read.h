@@ -52,14 +52,14 @@ struct trace {
 	uint32_t n_submits;        /* number of different submits */
 	char **names[TRACE_LISTS]; /* by number; NULL: never defined */
 	size_t n_names[TRACE_LISTS];
-	uint64_t n_lost;   /* lost events, as the file counts them */
-	uint64_t bytes;    /* size of the file, uncompressed */
-	bool tells_peers;  /* records lending between devices; older versions count it as the host's */
+	uint64_t n_lost;     /* lost events, as the file counts them */
+	uint64_t bytes;      /* size of the file, uncompressed */
+	bool tells_peers;    /* records lending between devices; older versions count it as the host's */
 	bool tells_uncopied; /* a move says what was not copied */
-	bool ended;        /* the process ended by itself */
-	bool cut;          /* the last frame is incomplete and was dropped, as expected of a killed process */
-	bool damaged;      /* the middle of the file is damaged: what follows was not read */
-	char problem[160]; /* why the file is damaged or unreadable, for people; "" if it is not */
+	bool ended;          /* the process ended by itself */
+	bool cut;            /* the last frame is incomplete and was dropped, as expected of a killed process */
+	bool damaged;        /* the middle of the file is damaged: what follows was not read */
+	char problem[160];   /* why the file is damaged or unreadable, for people; "" if it is not */
 	/* Internal. */
 	char *file; /* contents of the file: texts of events point into it */
 	struct trace_memory *memory;

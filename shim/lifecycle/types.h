@@ -1,8 +1,9 @@
 /*
- * lifecycle_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ * types.h: everything that this room keeps for the process, in one object (lifecycle.c). Only the files of the room use
+ * it.
  */
-#ifndef SPILLWAY_LIFECYCLE_STATE_H
-#define SPILLWAY_LIFECYCLE_STATE_H
+#ifndef SPILLWAY_LIFECYCLE_TYPES_H
+#define SPILLWAY_LIFECYCLE_TYPES_H
 
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/array.h"
@@ -52,7 +53,7 @@ struct shared_state {
 	struct gpu_share_member members[GPU_ACCOUNT_MOST];
 };
 
-/* ---- modules.c: what the control thread looks at ---- */
+/* ---- lifecycle.c: what the control thread looks at ---- */
 
 struct looks_state {
 	uint64_t follow_due; /* ns: when follow_look() is due. Only the control thread uses it. */
@@ -100,7 +101,7 @@ struct turn_state {
 
 /* Of all devices. Only the control thread uses it. */
 struct turn_common_state {
-	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* units (turn_account.h), as read last; large */
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST]; /* units (turn_account_units), as read last; large */
 	int weight;                                       /* as changed while the process runs; 0: the policy's */
 	uint64_t refuses_until;                           /* ns: it takes no part before this time */
 	uint64_t loss_since, lost; /* when the measurement of what spilling costs began, and what it had cost then */
@@ -108,7 +109,7 @@ struct turn_common_state {
 	uint64_t loss;             /* per mille, as measured last */
 };
 
-/* ---- turn_account.c ---- */
+/* ---- turn.c: what is read of accounts ---- */
 
 /* What was read of the accounts last, for one device. Only the control thread uses it. */
 struct jobs_state {
