@@ -648,6 +648,23 @@ static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64
 	quiesce_finish(engine);
 }
 
+/*
+ * From now on no piece of these units leaves; n 0: any may again. Among themselves the plan would let the one leave that
+ * was used the longest time ago, for another one of the same allocation.
+ */
+static void set_brings(struct engine *engine, uint32_t unit, uint32_t n)
+{
+	uint32_t first = n ? unit : engine->brings, end = n ? unit + n : engine->brings_end, piece, past;
+
+	engine->brings = first;
+	engine->brings_end = n ? end : 0;
+	for (uint32_t at = first; at < end; at = past) {
+		past = at + 1;
+		if (piece_at_unit(engine, at, &piece, &past))
+			piece_tell_plan(engine, piece);
+	}
+}
+
 enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 {
 	struct piece_list list = {0};
@@ -662,6 +679,7 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 		if (piece_at_unit(engine, at, &piece, &past) && !is_there(engine, piece))
 			listed &= piece_list_add(&list, piece);
 	}
+	set_brings(engine, unit, n);
 	fetch_all(engine, &list);
 	for (unsigned i = 0; i < list.n; i++)
 		bytes += piece_bytes(engine, list.at[i]);
@@ -669,6 +687,7 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 		clear_for(engine, unit, end, bytes);
 		fetch_all(engine, &list);
 	}
+	set_brings(engine, 0, 0);
 	quiesce_open(engine);
 	free(list.at);
 	return list.n || !listed ? SW_NO_MEMORY : SW_OK;

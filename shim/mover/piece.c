@@ -250,7 +250,10 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 	switch (atomic_load(&engine->arena->states[piece].where)) {
 	case BLOCK_STATE_DEVICE:
 		plan_set(engine->plan, piece, units,
-			 keep_piece(engine, piece, units, block) ? PLAN_PINNED : PLAN_DEVICE);
+			 (piece + units > engine->brings && piece < engine->brings_end) ||
+				 keep_piece(engine, piece, units, block)
+			     ? PLAN_PINNED
+			     : PLAN_DEVICE);
 		break;
 	case BLOCK_STATE_HOST:
 		keep_forget(engine, piece);

@@ -377,6 +377,8 @@ struct engine {
 	struct scheduler scheduler;
 	struct progress progress;
 	struct quiesce quiesce;
+	/* What an order brings (mode_bring()), by units: of these no piece leaves for another. End 0: nothing. */
+	uint32_t brings, brings_end;
 	struct unbacked unbacked;
 	struct recall recall;
 	struct tracking tracking;
