@@ -84,10 +84,10 @@ void lock_assert_held(enum lock_rank rank)
 		lock_wrong("called without the lock it needs", rank);
 }
 #else
-#define rank_taken(rank)   ((void)0)
-#define rank_tried(rank)   ((void)0)
-#define rank_dropped(rank) ((void)0)
-#define rank_waits(rank)   ((void)0)
+#define rank_taken(rank)   ((void)(rank))
+#define rank_tried(rank)   ((void)(rank))
+#define rank_dropped(rank) ((void)(rank))
+#define rank_waits(rank)   ((void)(rank))
 #endif
 
 void lock_init(struct lock *lock, enum lock_rank rank)

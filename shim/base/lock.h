@@ -89,7 +89,7 @@ int lock_wait(struct lock *lock, struct clock_cond *cond, const struct timespec 
 #ifdef SPILLWAY_DEBUG
 void lock_assert_held(enum lock_rank rank);
 #else
-#define lock_assert_held(rank) ((void)0)
+#define lock_assert_held(rank) ((void)(rank))
 #endif
 
 #endif

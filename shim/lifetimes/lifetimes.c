@@ -180,6 +180,12 @@ static inline __attribute__((always_inline)) void write_range(struct lifetimes *
 	lifetimes_end_write(lifetimes, record, at);
 }
 
+/* Returns whose block has this byte of the address space. */
+static enum its its_at(const struct lifetimes *lifetimes, uint64_t address)
+{
+	return atomic_load(&lifetimes->its[(address - lifetimes->base) / LIVE_MAP_UNIT]);
+}
+
 static const struct live_report no_report;
 
 /* Sets whose these units are. Returns how many of the bytes were the reporting allocator's. */
@@ -212,15 +218,6 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 				  set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
 	if (any)
 		write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
-}
-
-/* Returns whether a byte of the address space lies in a block that the library itself divides. */
-static bool is_ours(const struct lifetimes *lifetimes, uint64_t address)
-{
-	uint8_t its =
-	    atomic_load_explicit(&lifetimes->its[(address - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
-
-	return its == OURS || its == OURS_DISTRUSTED;
 }
 
 /* What a unit becomes that a graph names. */
@@ -264,7 +261,7 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 	 * A graph names a block once for each parameter. Whoever marks a unit is counted before, and until its event is
 	 * in the ring: who sees the mark and no count has the event before whatever it submits.
 	 */
-	uint8_t its = atomic_load(&lifetimes->its[(named - lifetimes->base) / LIVE_MAP_UNIT]);
+	uint8_t its = its_at(lifetimes, named);
 	if (its == named_by_graph[its] && !atomic_load(&lifetimes->n_marking))
 		return;
 	atomic_fetch_add(&lifetimes->n_marking, 1);
@@ -281,20 +278,23 @@ void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)
 	crossings_renew(lifetimes->crossings, address - lifetimes->base);
 }
 
-bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+/* Returns whether all units of the range are in this state. */
+static bool is_all(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum its its)
 {
-	uint64_t begin = address - lifetimes->base;
-
-	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
-		if (atomic_load_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], memory_order_relaxed) != ITS)
+	for (uint64_t at = 0; at < bytes; at += LIVE_MAP_UNIT)
+		if (its_at(lifetimes, address + at) != its)
 			return false;
 	return true;
 }
 
+bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
+{
+	return is_all(lifetimes, address, bytes, ITS);
+}
+
 bool lifetimes_is_declared(const struct lifetimes *lifetimes, uint64_t address)
 {
-	uint8_t its =
-	    atomic_load_explicit(&lifetimes->its[(address - lifetimes->base) / LIVE_MAP_UNIT], memory_order_relaxed);
+	enum its its = its_at(lifetimes, address);
 
 	return its == PROGRAMS || its == PROGRAMS_DISTRUSTED;
 }
@@ -446,6 +446,8 @@ static void compare_sums(struct lifetimes *lifetimes, const struct lifetimes_rep
 
 static void begin_to_report(void)
 {
+	if (my_number)
+		return;
 	my_number = atomic_fetch_add_explicit(&lifetimes_state.n_threads, 1, memory_order_relaxed) + 1;
 	my_stripe = stats_own_stripe();
 	if (!my_stripe)
@@ -455,21 +457,16 @@ static void begin_to_report(void)
 	atomic_store_explicit(&reporter->stripe, my_stripe, memory_order_release);
 }
 
-/* Returns how many submissions this thread has made, as far as it is known. */
-static uint64_t own_submissions(const struct lifetimes_report *report)
+/* empty: of a birth, as in live_map.h. ours: it is about memory that the library divides. */
+static void write_report(struct lifetimes *lifetimes, const struct lifetimes_report *report, bool empty, bool ours)
 {
-	return my_stripe ? stats_submissions(my_stripe) : report->own;
-}
+	unsigned site = report->born && !ours ? birth_lines_name(report->address, report->bytes) : 0;
+	/* How many submissions this thread has made, as far as it is known. */
+	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
 
-static unsigned site_of(const struct lifetimes_report *report)
-{
-	return report->born ? birth_lines_name(report->address, report->bytes) : 0;
-}
-
-/* empty: of a birth, as in live_map.h. own: of the thread. site: of the tensor; 0: not known. */
-static void write_report(struct lifetimes *lifetimes, const struct lifetimes_report *report, uint64_t own, bool empty,
-			 unsigned site)
-{
+	/* A death before the first submission: it need not be known that the thread has submitted anything since. */
+	if (ours && !report->born)
+		own = 0;
 	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,
 		    (struct live_report){report->number, own, my_number, empty, (uint16_t)site});
 	atomic_thread_fence(memory_order_release); /* see lifetimes_hear() */
@@ -486,8 +483,7 @@ void lifetimes_tell(const struct lifetimes_report *report)
 	compare_sums(lifetimes, report);
 	if (!lifetimes)
 		return;
-	if (!my_number)
-		begin_to_report();
+	begin_to_report();
 	if (!atomic_load_explicit(&lifetimes->any, memory_order_relaxed))
 		return;
 	if (report->block_bytes) {
@@ -498,17 +494,9 @@ void lifetimes_tell(const struct lifetimes_report *report)
 	 * What the program's allocator does inside an allocation of ours that it was given says nothing of who else
 	 * does.
 	 */
-	if (!is_ours(lifetimes, report->address))
-		write_report(lifetimes, report, own_submissions(report), false, site_of(report));
-}
-
-/* Returns whether all units of the block are in this state. */
-static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t bytes, enum its its)
-{
-	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT)
-		if (atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]) != its)
-			return false;
-	return true;
+	enum its its = its_at(lifetimes, report->address);
+	if (its != OURS && its != OURS_DISTRUSTED)
+		write_report(lifetimes, report, false, false);
 }
 
 /*
@@ -519,7 +507,7 @@ static bool is_all(const struct lifetimes *lifetimes, uint64_t begin, uint64_t b
 static void adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
 	uint64_t begin = block - lifetimes->base, end = begin + bytes, from = end;
-	uint8_t first = atomic_load(&lifetimes->its[begin / LIVE_MAP_UNIT]);
+	enum its first = its_at(lifetimes, block);
 	bool others = false;
 
 	if (first != PROGRAMS && (first != NOT_ITS || !born))
@@ -552,13 +540,12 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 		lifetimes_distrust(lifetimes, report->address, block, block_bytes);
 		return;
 	}
-	if (!my_number)
-		begin_to_report();
-	if (!is_all(lifetimes, block - lifetimes->base, block_bytes, PROGRAMS))
+	begin_to_report();
+	if (!is_all(lifetimes, block, block_bytes, PROGRAMS))
 		adopt(lifetimes, block, block_bytes, report->born);
 	/* Also if a graph has named it, whose event may come later. */
 	if (lifetimes_is_declared(lifetimes, block))
-		write_report(lifetimes, report, own_submissions(report), report->born, site_of(report));
+		write_report(lifetimes, report, report->born, false);
 }
 
 void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
@@ -571,10 +558,8 @@ void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes
 
 void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_report *report)
 {
-	if (!my_number)
-		begin_to_report();
-	/* A death before the first submission: it need not be known that the thread has submitted anything since. */
-	write_report(lifetimes, report, report->born ? own_submissions(report) : 0, report->born, 0);
+	begin_to_report();
+	write_report(lifetimes, report, report->born, true);
 }
 
 /* ---- the trace ---- */

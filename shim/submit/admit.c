@@ -39,7 +39,7 @@ static int by_block(const void *a, const void *b)
 {
 	const struct held *x = a, *y = b;
 
-	return x->block != y->block ? (x->block < y->block ? -1 : 1) : x->aside - y->aside;
+	return x->block != y->block ? (x->block < y->block ? -1 : 1) : !x->awaited - !y->awaited;
 }
 
 /*
@@ -100,8 +100,7 @@ static unsigned look(const struct submission *use)
 		const struct block_state *block = use->held[i].block;
 
 		unmapped |= atomic_load(&block->unmapped);
-		if (!use->held[i].aside)
-			away |= atomic_load_explicit(&block->away, memory_order_relaxed);
+		away |= atomic_load_explicit(&block->away, memory_order_relaxed) & use->held[i].awaited;
 		discarded |= atomic_load_explicit(&block->discarded, memory_order_relaxed);
 	}
 	for (unsigned i = 0; i < use->n_all; i++) {
@@ -186,7 +185,7 @@ static void tell_wait(const struct submission *use, bool ended, uint64_t *since,
 static void count_waits(const struct submission *use, uint32_t by)
 {
 	for (unsigned i = 0; i < n_blocks(use); i++)
-		if (i >= use->n_held || !use->held[i].aside)
+		if (i >= use->n_held || use->held[i].awaited)
 			atomic_fetch_add(&block_at(use, i)->waits, by);
 }
 
@@ -518,6 +517,17 @@ void submission_close(struct submission *use, struct submission_stripe *stripe)
  * bits are set without it.
  */
 
+/* Changes flags while any of `need` is set. Returns whether it was. */
+static bool change_if(uint32_t need, uint32_t off, uint32_t on)
+{
+	uint32_t state = atomic_load(&submission_state);
+
+	while (state & need)
+		if (atomic_compare_exchange_weak(&submission_state, &state, (state & ~off) | on))
+			return true;
+	return false;
+}
+
 static void wait_until_open(void)
 {
 	struct timespec until = clock_in(GATE_PATIENCE_MS * 1000000ull);
@@ -527,11 +537,9 @@ static void wait_until_open(void)
 		if (lock_wait(&submit_state.gate.lock, &submit_state.gate.opened, &until) == 0)
 			continue;
 		/* A gate that is being closed may be waiting for what this thread does next; so reopen it. */
-		uint32_t state = atomic_load(&submission_state);
-		if (state & SUBMISSION_CLOSED)
+		if (atomic_load(&submission_state) & SUBMISSION_CLOSED)
 			until.tv_sec += 1;
-		else if (state & SUBMISSION_DRAINING &&
-			 atomic_compare_exchange_strong(&submission_state, &state, state & ~SUBMISSION_DRAINING))
+		else if (change_if(SUBMISSION_DRAINING, SUBMISSION_DRAINING, 0))
 			clock_wake_all(&submit_state.gate.opened);
 	}
 	lock_drop(&submit_state.gate.lock);
@@ -585,17 +593,10 @@ static void count_beside(void)
 
 void submission_set_beside(bool on)
 {
-	uint32_t state = atomic_load(&submission_state);
-
-	if (!on) {
-		atomic_fetch_and(&submission_state, ~SUBMISSION_TICKETS);
-		return;
-	}
-	count_beside();
+	if (on)
+		count_beside();
 	/* Not if tracking has just ended. */
-	while (state & SUBMISSION_TRACKING &&
-	       !atomic_compare_exchange_weak(&submission_state, &state, state | SUBMISSION_TICKETS))
-		;
+	change_if(SUBMISSION_TRACKING, SUBMISSION_TICKETS, on ? SUBMISSION_TICKETS : 0);
 }
 
 bool submission_is_beside(void)
@@ -650,13 +651,7 @@ void gate_drain(void)
 
 bool gate_close(void)
 {
-	uint32_t state = atomic_load(&submission_state);
-
-	while (state & SUBMISSION_DRAINING)
-		if (atomic_compare_exchange_weak(&submission_state, &state,
-						 (state & ~SUBMISSION_DRAINING) | SUBMISSION_CLOSED))
-			return true;
-	return false;
+	return change_if(SUBMISSION_DRAINING, SUBMISSION_DRAINING, SUBMISSION_CLOSED);
 }
 
 void gate_open(void)

@@ -216,40 +216,88 @@ static uint64_t first_at(const struct submission_log *tape, size_t at)
 	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
 }
 
-static uint64_t submission_log_get(struct submission_log *tape, size_t at)
+static uint64_t word_at(const struct submission_log *tape, size_t at)
 {
-	uint64_t word = atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
+	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
+}
 
-	submission_log_put(tape, at, 0);
-	return word;
+/* Reads a name, and returns where the next one is. */
+static size_t name_at(const struct submission_log *tape, size_t at, struct named *ret)
+{
+	uint64_t address = word_at(tape, at++);
+
+	*ret = (struct named){address & ~HAS_BYTES, address & HAS_BYTES ? word_at(tape, at++) : 0};
+	return at;
+}
+
+/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
+static uint64_t first_before_end(const struct submission_log *tape, size_t at)
+{
+	return at == submission_log_end(tape) ? 0 : first_at(tape, at);
+}
+
+/* Reads the names of the record at *at, whose first word is this. Returns false if that is 0. */
+static bool read_names(const struct submission_log *tape, uint64_t first, size_t *at, struct named *ret_named,
+		       unsigned most, unsigned *ret_n)
+{
+	struct named name;
+
+	if (!first)
+		return false;
+	*ret_n = n_of(first);
+	*at += 2;
+	for (unsigned i = 0; i < *ret_n; i++) {
+		*at = name_at(tape, *at, &name);
+		if (i < most)
+			ret_named[i] = name;
+	}
+	return true;
+}
+
+bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
+			  unsigned *ret_n)
+{
+	return read_names(tape, first_before_end(tape, *at), at, ret_named, most, ret_n);
+}
+
+bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
+			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
+{
+	uint64_t first = first_before_end(tape, *at);
+	struct named name;
+
+	if (!first)
+		return false;
+	unsigned n = n_of(first);
+	*ret_ticket = ticket_of(first);
+	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
+	*at += 2;
+	for (unsigned i = 0; i < n; i++) {
+		*at = name_at(tape, *at, &name);
+		if (i < *ret_n)
+			ret_addresses[i] = name.address;
+	}
+	return true;
 }
 
 bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n)
 {
-	size_t at = atomic_load_explicit(&tape->tail, memory_order_relaxed);
-	uint64_t first = first_at(tape, at);
+	size_t begin = submission_log_begin(tape), end = begin;
 
-	if (!first)
+	if (!read_names(tape, first_at(tape, begin), &end, ret_named, most, ret_n))
 		return false;
-	unsigned n = n_of(first);
-	submission_log_put(tape, at++, 0);
-	*ret_function = submission_log_get(tape, at++);
-	*ret_n = n < most ? n : most;
-	for (unsigned i = 0; i < n; i++) {
-		uint64_t address = submission_log_get(tape, at++),
-			 bytes = address & HAS_BYTES ? submission_log_get(tape, at++) : 0;
-
-		if (i < most)
-			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
-	}
-	atomic_store_explicit(&tape->tail, at, memory_order_release);
+	*ret_function = word_at(tape, begin + 1);
+	*ret_n = *ret_n < most ? *ret_n : most;
+	while (begin != end)
+		submission_log_put(tape, begin++, 0);
+	atomic_store_explicit(&tape->tail, end, memory_order_release);
 	return true;
 }
 
 bool submission_log_is_there(const struct submission_log *tape)
 {
-	return first_at(tape, atomic_load_explicit(&tape->tail, memory_order_relaxed)) != 0;
+	return first_at(tape, submission_log_begin(tape)) != 0;
 }
 
 size_t submission_log_begin(const struct submission_log *tape)
@@ -260,54 +308,6 @@ size_t submission_log_begin(const struct submission_log *tape)
 size_t submission_log_end(const struct submission_log *tape)
 {
 	return atomic_load_explicit(&tape->head, memory_order_relaxed);
-}
-
-static uint64_t word_at(const struct submission_log *tape, size_t at)
-{
-	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
-}
-
-bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
-			  unsigned *ret_n)
-{
-	/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
-	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
-	size_t next = *at + 2;
-
-	if (!first)
-		return false;
-	*ret_n = n_of(first);
-	for (unsigned i = 0; i < *ret_n; i++) {
-		uint64_t address = word_at(tape, next++), bytes = address & HAS_BYTES ? word_at(tape, next++) : 0;
-
-		if (i < most)
-			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
-	}
-	*at = next;
-	return true;
-}
-
-bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
-			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
-{
-	/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
-	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
-
-	if (!first)
-		return false;
-	unsigned n = n_of(first);
-	size_t next = *at + 2;
-	*ret_ticket = ticket_of(first);
-	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
-	for (unsigned i = 0; i < n; i++) {
-		uint64_t address = word_at(tape, next);
-
-		if (i < *ret_n)
-			ret_addresses[i] = address & ~HAS_BYTES;
-		next += address & HAS_BYTES ? 2 : 1;
-	}
-	*at = next;
-	return true;
 }
 
 /* ---- tickets ---- */
@@ -380,15 +380,8 @@ struct inflight {
 	unsigned n_places; /* `places` are those with a ticket that is out */
 };
 
-static size_t bytes_of_blocks(const struct inflight *claims)
-{
-	return claims->arena->n_units * sizeof(*claims->blocks);
-}
-
-static size_t bytes_of_out(void)
-{
-	return (INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out);
-}
+#define BYTES_OF_BLOCKS(inflight) ((inflight)->arena->n_units * sizeof(*(inflight)->blocks))
+#define BYTES_OF_OUT              ((INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out))
 
 struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape)
 {
@@ -399,8 +392,8 @@ struct inflight *inflight_new(const struct arena *arena, const struct submission
 	claims->arena = arena;
 	claims->tape = tape;
 	claims->at = submission_log_begin(tape);
-	claims->blocks = lazy_memory_new(bytes_of_blocks(claims));
-	claims->out = lazy_memory_new(bytes_of_out());
+	claims->blocks = lazy_memory_new(BYTES_OF_BLOCKS(claims));
+	claims->out = lazy_memory_new(BYTES_OF_OUT);
 	if (claims->blocks && claims->out)
 		return claims;
 	inflight_free(claims);
@@ -411,8 +404,8 @@ void inflight_free(struct inflight *claims)
 {
 	if (!claims)
 		return;
-	lazy_memory_free(claims->blocks, bytes_of_blocks(claims));
-	lazy_memory_free(claims->out, bytes_of_out());
+	lazy_memory_free(claims->blocks, BYTES_OF_BLOCKS(claims));
+	lazy_memory_free(claims->out, BYTES_OF_OUT);
 	free(claims);
 }
 

@@ -596,7 +596,7 @@ static void name_all(struct submission *use, const struct graph_names *names)
 	}
 	for (size_t i = 0; i < n && atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed); i++)
 		if (!atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed))
-			pointer_arrays_each(use, names->at[i].address, name_pointer);
+			pointer_arrays_look(use, names->at[i].address, name_pointer);
 }
 
 void graph_operands(struct submission *use, CUgraphExec exec)

@@ -20,9 +20,12 @@
 
 #include <string.h>
 
-static uint64_t operands_number(enum hook_id id, uint64_t extent)
+/* Most parameters of a call do not concern memory. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+static void set_work(struct submission *use, enum hook_id id, uint64_t extent)
 {
-	return (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63;
+	submission_function(use, (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63);
 }
 
 /* Names an address with a known extent. Extent 0 touches nothing, but means "unknown" to submission_name(). */
@@ -66,23 +69,22 @@ static void name_kernel(struct submission *use, CUfunction function, void **para
 		kernel_params_get(function, &unused);
 }
 
-static inline void operands_launch(struct submission *use, CUfunction function, void **params, void **extra)
+static inline void launch(struct submission *use, enum hook_id id, CUfunction function, void **params, void **extra)
 {
 	submission_function(use, (uintptr_t)function);
 	name_kernel(use, function, params, extra);
 }
 
 /* The parameters were set earlier, by cuParamSet*, and are not known. */
-static void launch_old(struct submission *use, CUfunction function)
+static void launch_old(struct submission *use, enum hook_id id, CUfunction function)
 {
 	submission_function(use, (uintptr_t)function);
 	submission_unknown(use);
 }
 
 /* A cooperative launch: one kernel for each device, each on a separate stream. */
-static void launch_many(struct submission *use, const CUDA_LAUNCH_PARAMS *list, unsigned n)
+static void launch_many(struct submission *use, enum hook_id id, const CUDA_LAUNCH_PARAMS *list, unsigned n)
 {
-	submission_stream(use, list && n ? list[0].hStream : NULL, false);
 	for (unsigned i = 0; list && i < n; i++) {
 		if (!i)
 			submission_function(use, (uintptr_t)list[i].function);
@@ -152,41 +154,35 @@ static uint64_t operands_volume(const struct copy_extent *extent)
 	return extent->width * extent->height * extent->depth;
 }
 
-#define COPY_2D(id, args)                                                                                              \
+#define COPY_2D(use, id, args)                                                                                         \
 	do {                                                                                                           \
-		submission_function(                                                                                   \
-		    use, operands_number(id, (args) ? (uint64_t)((args)->WidthInBytes) * (args)->Height : 0));         \
+		set_work(use, id, (args) ? (uint64_t)(args)->WidthInBytes *(args)->Height : 0);                        \
 		if (args)                                                                                              \
 			copy_sides(use, SIDE_2D(args, dst), SIDE_2D(args, src),                                        \
 				   (struct copy_extent){(args)->WidthInBytes, (args)->Height, 1});                     \
 	} while (0)
 
 #define EXTENT_3D(args) ((struct copy_extent){(args)->WidthInBytes, (args)->Height, (args)->Depth})
-#define COPY_3D(id, args)                                                                                              \
+#define COPY_3D(use, id, args)                                                                                         \
 	do {                                                                                                           \
-		submission_function(use, operands_number(id, (args) ? operands_volume(&EXTENT_3D(args)) : 0));         \
+		set_work(use, id, (args) ? operands_volume(&EXTENT_3D(args)) : 0);                                     \
 		if (args)                                                                                              \
 			copy_sides(use, SIDE_3D(args, dst), SIDE_3D(args, src), EXTENT_3D(args));                      \
 	} while (0)
 
-static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static void copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	submission_function(use, operands_number(id, bytes));
+	set_work(use, id, bytes);
 	operands_name(use, dst, bytes);
 	operands_name(use, src, bytes);
 	pointer_arrays_copied(use, dst, src, bytes);
 }
 
 /* Names one address of known extent. */
-static void operands_one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
+static void one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
 {
-	submission_function(use, operands_number(id, bytes));
+	set_work(use, id, bytes);
 	operands_name(use, address, bytes);
-}
-
-static void operands_nothing(struct submission *use, enum hook_id id, size_t bytes)
-{
-	submission_function(use, operands_number(id, bytes));
 }
 
 /* A 2D set of one row may have pitch 0; with more rows the driver refuses it. */
@@ -205,10 +201,10 @@ static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size
  * A set that clears whole words of 32 bits tells nobody an address; with other values it may write one, half by half.
  * Libraries clear counters before their kernels, usually of 4 bytes.
  */
-static void operands_set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, unsigned value,
-			 size_t element, size_t width, size_t height)
+static void set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, unsigned value, size_t element,
+		size_t width, size_t height)
 {
-	submission_function(use, operands_number(id, element * width * height));
+	set_work(use, id, element * width * height);
 	if (!value && (dst | pitch | element * width) % 4 == 0)
 		submission_named_only(use);
 	name_set(use, dst, pitch, element, width, height);
@@ -227,11 +223,10 @@ static void copy_list(struct submission *use, enum hook_id id, const CUdeviceptr
 		pointer_arrays_copied(use, dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	submission_function(use, operands_number(id, sum));
+	set_work(use, id, sum);
 }
 
-static void operands_list(struct submission *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes,
-			  size_t n)
+static void list(struct submission *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes, size_t n)
 {
 	uint64_t sum = n;
 
@@ -239,7 +234,7 @@ static void operands_list(struct submission *use, enum hook_id id, const CUdevic
 		operands_name(use, addresses[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	submission_function(use, operands_number(id, sum));
+	set_work(use, id, sum);
 }
 
 /*
@@ -280,11 +275,11 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 			pointer_arrays_copied_box(use, &to, &from, &extent);
 		sum = sum * 31 + operands_volume(&extent);
 	}
-	submission_function(use, operands_number(id, sum));
+	set_work(use, id, sum);
 }
 
 /* dstNumBytes is only a hint, so the reach of the output is unknown. */
-static void operands_decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
+static void decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
 {
 	uint64_t sum = n;
 
@@ -294,19 +289,19 @@ static void operands_decompress(struct submission *use, enum hook_id id, const C
 		submission_name(use, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
 		sum = sum * 31 + params[i].srcNumBytes;
 	}
-	submission_function(use, operands_number(id, sum));
+	set_work(use, id, sum);
 }
 
 static void write_word(struct submission *use, enum hook_id id, CUdeviceptr address, uint64_t word)
 {
-	operands_one(use, id, address, sizeof(word));
+	one(use, id, address, sizeof(word));
 	pointer_arrays_written(use, address, word);
 }
 
 static void memory_operations(struct submission *use, enum hook_id id, const CUstreamBatchMemOpParams *params,
 			      unsigned n)
 {
-	submission_function(use, operands_number(id, n));
+	set_work(use, id, n);
 	for (unsigned i = 0; params && i < n; i++) {
 		CUdeviceptr address;
 		size_t bytes;
@@ -321,19 +316,21 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 	}
 }
 
+static void launch_graph(struct submission *use, enum hook_id id, CUgraphExec exec)
+{
+	graph_operands(use, exec);
+}
+
 /* ---- one line for each entry point ---- */
 
 /* clang-format off */
-/* Most parameters of a launch do not concern memory. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define ROW(call, stream_used, per_thread, params, ...)                                                                \
+/* what: the function that gets the submission, the id of the entry point, and what follows. */
+#define ROW(call, stream_used, per_thread, params, what, ...)                                                          \
 	void operands_##call(struct submission *use, OPERANDS_UNPACK params)                                           \
 	{                                                                                                              \
-		const enum hook_id id = HOOK_##call;                                                                   \
-		(void)id;                                                                                              \
 		submission_stream(use, stream_used, per_thread);                                                       \
-		__VA_ARGS__;                                                                                           \
+		what(use, HOOK_##call, __VA_ARGS__);                                                                   \
 	}
 /*
  * Synchronous entry points have no stream; asynchronous ones take it from their parameter `stream`. _OWN also defines
@@ -347,150 +344,122 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 /*
  * First versions of entry points have 32-bit device addresses: those are never in a heap, but their host side can be.
  */
-SYNC(cuMemcpyHtoD,   (CUdeviceptr_v1 dst, const void *src, unsigned n), operands_one(use, id, HOST(src), n))
-SYNC(cuMemcpyDtoH,   (void *dst, CUdeviceptr_v1 src, unsigned n), operands_one(use, id, HOST(dst), n))
-SYNC(cuMemcpyDtoD,   (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n), operands_nothing(use, id, n))
-SYNC(cuMemcpyDtoA,   (CUarray dst, unsigned at, CUdeviceptr_v1 src, unsigned n), operands_nothing(use, id, n))
-SYNC(cuMemcpyAtoD,   (CUdeviceptr_v1 dst, CUarray src, unsigned at, unsigned n), operands_nothing(use, id, n))
-SYNC(cuMemcpyHtoA,   (CUarray dst, unsigned at, const void *src, unsigned n), operands_one(use, id, HOST(src), n))
-SYNC(cuMemcpyAtoH,   (void *dst, CUarray src, unsigned at, unsigned n), operands_one(use, id, HOST(dst), n))
-SYNC(cuMemcpyAtoA,   (CUarray dst, unsigned to, CUarray src, unsigned from, unsigned n), operands_nothing(use, id, n))
-SYNC(cuMemcpy2D,     (const CUDA_MEMCPY2D_v1 *box), COPY_2D(id, box))
-SYNC(cuMemcpy2DUnaligned, (const CUDA_MEMCPY2D_v1 *box), COPY_2D(id, box))
-SYNC(cuMemcpy3D,     (const CUDA_MEMCPY3D_v1 *box), COPY_3D(id, box))
-ASYNC(cuMemcpyHtoDAsync, (CUdeviceptr_v1 dst, const void *src, unsigned n, CUstream stream), operands_one(use, id, HOST(src), n))
-ASYNC(cuMemcpyDtoHAsync, (void *dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), operands_one(use, id, HOST(dst), n))
-ASYNC(cuMemcpyDtoDAsync, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), operands_nothing(use, id, n))
-ASYNC(cuMemcpyHtoAAsync, (CUarray dst, unsigned at, const void *src, unsigned n, CUstream stream),
-      operands_one(use, id, HOST(src), n))
-ASYNC(cuMemcpyAtoHAsync, (void *dst, CUarray src, unsigned at, unsigned n, CUstream stream), operands_one(use, id, HOST(dst), n))
-ASYNC(cuMemcpy2DAsync, (const CUDA_MEMCPY2D_v1 *box, CUstream stream), COPY_2D(id, box))
-ASYNC(cuMemcpy3DAsync, (const CUDA_MEMCPY3D_v1 *box, CUstream stream), COPY_3D(id, box))
+SYNC(cuMemcpyHtoD, (CUdeviceptr_v1 dst, const void *src, unsigned n), one, HOST(src), n)
+SYNC(cuMemcpyDtoH, (void *dst, CUdeviceptr_v1 src, unsigned n), one, HOST(dst), n)
+SYNC(cuMemcpyDtoD, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n), set_work, n)
+SYNC(cuMemcpyDtoA, (CUarray dst, unsigned at, CUdeviceptr_v1 src, unsigned n), set_work, n)
+SYNC(cuMemcpyAtoD, (CUdeviceptr_v1 dst, CUarray src, unsigned at, unsigned n), set_work, n)
+SYNC(cuMemcpyHtoA, (CUarray dst, unsigned at, const void *src, unsigned n), one, HOST(src), n)
+SYNC(cuMemcpyAtoH, (void *dst, CUarray src, unsigned at, unsigned n), one, HOST(dst), n)
+SYNC(cuMemcpyAtoA, (CUarray dst, unsigned to, CUarray src, unsigned from, unsigned n), set_work, n)
+SYNC(cuMemcpy2D, (const CUDA_MEMCPY2D_v1 *box), COPY_2D, box)
+SYNC(cuMemcpy2DUnaligned, (const CUDA_MEMCPY2D_v1 *box), COPY_2D, box)
+SYNC(cuMemcpy3D, (const CUDA_MEMCPY3D_v1 *box), COPY_3D, box)
+ASYNC(cuMemcpyHtoDAsync, (CUdeviceptr_v1 dst, const void *src, unsigned n, CUstream stream), one, HOST(src), n)
+ASYNC(cuMemcpyDtoHAsync, (void *dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), one, HOST(dst), n)
+ASYNC(cuMemcpyDtoDAsync, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), set_work, n)
+ASYNC(cuMemcpyHtoAAsync, (CUarray dst, unsigned at, const void *src, unsigned n, CUstream stream), one, HOST(src), n)
+ASYNC(cuMemcpyAtoHAsync, (void *dst, CUarray src, unsigned at, unsigned n, CUstream stream), one, HOST(dst), n)
+ASYNC(cuMemcpy2DAsync, (const CUDA_MEMCPY2D_v1 *box, CUstream stream), COPY_2D, box)
+ASYNC(cuMemcpy3DAsync, (const CUDA_MEMCPY3D_v1 *box, CUstream stream), COPY_3D, box)
 
 /* Copies of one run of bytes. */
-SYNC_OWN(cuMemcpy,         (CUdeviceptr dst, CUdeviceptr src, size_t n), operands_copy(use, id, dst, src, n))
-SYNC_OWN(cuMemcpyHtoD_v2,  (CUdeviceptr dst, const void *src, size_t n), operands_copy(use, id, dst, HOST(src), n))
-SYNC_OWN(cuMemcpyDtoH_v2,  (void *dst, CUdeviceptr src, size_t n), operands_copy(use, id, HOST(dst), src, n))
-SYNC_OWN(cuMemcpyDtoD_v2,  (CUdeviceptr dst, CUdeviceptr src, size_t n), operands_copy(use, id, dst, src, n))
-SYNC_OWN(cuMemcpyDtoA_v2,  (CUarray dst, size_t at, CUdeviceptr src, size_t n), operands_one(use, id, src, n))
-SYNC_OWN(cuMemcpyAtoD_v2,  (CUdeviceptr dst, CUarray src, size_t at, size_t n), operands_one(use, id, dst, n))
-SYNC_OWN(cuMemcpyHtoA_v2,  (CUarray dst, size_t at, const void *src, size_t n), operands_one(use, id, HOST(src), n))
-SYNC_OWN(cuMemcpyAtoH_v2,  (void *dst, CUarray src, size_t at, size_t n), operands_one(use, id, HOST(dst), n))
-SYNC_OWN(cuMemcpyAtoA_v2,  (CUarray dst, size_t to, CUarray src, size_t from, size_t n), operands_nothing(use, id, n))
-SYNC_OWN(cuMemcpyPeer, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n),
-	 operands_copy(use, id, dst, src, n))
-ASYNC_OWN(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), operands_copy(use, id, dst, src, n))
-ASYNC_OWN(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream),
-	  operands_copy(use, id, dst, HOST(src), n))
-ASYNC_OWN(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream),
-	  operands_copy(use, id, HOST(dst), src, n))
-ASYNC_OWN(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream),
-	  operands_copy(use, id, dst, src, n))
-ASYNC_OWN(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream),
-	  operands_one(use, id, HOST(src), n))
-ASYNC_OWN(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream),
-	  operands_one(use, id, HOST(dst), n))
-ASYNC_OWN(cuMemcpyPeerAsync,
-	  (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
-	  operands_copy(use, id, dst, src, n))
+SYNC_OWN(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t n), copy, dst, src, n)
+SYNC_OWN(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t n), copy, dst, HOST(src), n)
+SYNC_OWN(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t n), copy, HOST(dst), src, n)
+SYNC_OWN(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n), copy, dst, src, n)
+SYNC_OWN(cuMemcpyDtoA_v2, (CUarray dst, size_t at, CUdeviceptr src, size_t n), one, src, n)
+SYNC_OWN(cuMemcpyAtoD_v2, (CUdeviceptr dst, CUarray src, size_t at, size_t n), one, dst, n)
+SYNC_OWN(cuMemcpyHtoA_v2, (CUarray dst, size_t at, const void *src, size_t n), one, HOST(src), n)
+SYNC_OWN(cuMemcpyAtoH_v2, (void *dst, CUarray src, size_t at, size_t n), one, HOST(dst), n)
+SYNC_OWN(cuMemcpyAtoA_v2, (CUarray dst, size_t to, CUarray src, size_t from, size_t n), set_work, n)
+SYNC_OWN(cuMemcpyPeer, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n), copy, dst, src, n)
+ASYNC_OWN(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), copy, dst, src, n)
+ASYNC_OWN(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream), copy, dst, HOST(src), n)
+ASYNC_OWN(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream), copy, HOST(dst), src, n)
+ASYNC_OWN(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), copy, dst, src, n)
+ASYNC_OWN(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream), one, HOST(src), n)
+ASYNC_OWN(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream), one, HOST(dst), n)
+ASYNC_OWN(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
+	  copy, dst, src, n)
 
 /* Copies in 2D and 3D, and lists of copies. */
-SYNC_OWN(cuMemcpy2D_v2,          (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
-SYNC_OWN(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
-SYNC_OWN(cuMemcpy3D_v2,          (const CUDA_MEMCPY3D *box), COPY_3D(id, box))
-SYNC_OWN(cuMemcpy3DPeer,         (const CUDA_MEMCPY3D_PEER *box), COPY_3D(id, box))
-ASYNC_OWN(cuMemcpy2DAsync_v2,  (const CUDA_MEMCPY2D *box, CUstream stream), COPY_2D(id, box))
-ASYNC_OWN(cuMemcpy3DAsync_v2,  (const CUDA_MEMCPY3D *box, CUstream stream), COPY_3D(id, box))
-ASYNC_OWN(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box, CUstream stream), COPY_3D(id, box))
-ASYNC_OWN(cuMemcpyBatchAsync,
-	  (CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes, size_t *first,
-	   size_t n_attributes, size_t *failed, CUstream stream),
-	  copy_list(use, id, dsts, srcs, sizes, n))
-ASYNC_OWN(cuMemcpyBatchAsync_v2,
-	  (CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes, size_t *first,
-	   size_t n_attributes, CUstream stream),
-	  copy_list(use, id, dsts, srcs, sizes, n))
+SYNC_OWN(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *box), COPY_2D, box)
+SYNC_OWN(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *box), COPY_2D, box)
+SYNC_OWN(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *box), COPY_3D, box)
+SYNC_OWN(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *box), COPY_3D, box)
+ASYNC_OWN(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *box, CUstream stream), COPY_2D, box)
+ASYNC_OWN(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *box, CUstream stream), COPY_3D, box)
+ASYNC_OWN(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box, CUstream stream), COPY_3D, box)
+#define COPIES     CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n
+#define ATTRIBUTES CUmemcpyAttributes *attributes, size_t *first, size_t n_attributes
+ASYNC_OWN(cuMemcpyBatchAsync, (COPIES, ATTRIBUTES, size_t *failed, CUstream stream), copy_list, dsts, srcs, sizes, n)
+ASYNC_OWN(cuMemcpyBatchAsync_v2, (COPIES, ATTRIBUTES, CUstream stream), copy_list, dsts, srcs, sizes, n)
 ASYNC_OWN(cuMemcpyWithAttributesAsync,
-	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream),
-	  operands_copy(use, id, dst, src, n))
+	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream), copy, dst, src, n)
 ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream stream),
-	  copy_list_3d(use, id, op, 1))
+	  copy_list_3d, op, 1)
 ASYNC_OWN(cuMemcpy3DBatchAsync,
 	  (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
-	  copy_list_3d(use, id, ops, n))
-ASYNC_OWN(cuMemcpy3DBatchAsync_v2,
-	  (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
-	  copy_list_3d(use, id, ops, n))
+	  copy_list_3d, ops, n)
+ASYNC_OWN(cuMemcpy3DBatchAsync_v2, (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
+	  copy_list_3d, ops, n)
 
 #define SETS(bits, bytes, type)                                                                                        \
-	SYNC(cuMemsetD##bits, (CUdeviceptr_v1 dst, type value, unsigned n), operands_nothing(use, id, n))                       \
+	SYNC(cuMemsetD##bits, (CUdeviceptr_v1 dst, type value, unsigned n), set_work, n)                                \
 	SYNC(cuMemsetD2D##bits, (CUdeviceptr_v1 dst, unsigned pitch, type value, unsigned width, unsigned height),     \
-	     operands_nothing(use, id, (size_t)width * height))                                                                 \
-	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), operands_set(use, id, dst, 0, value, bytes, n, 1))     \
+	     set_work, (size_t)width * height)                                                                          \
+	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), set, dst, 0, value, bytes, n, 1)       \
 	SYNC_OWN(cuMemsetD2D##bits##_v2, (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),     \
-		 operands_set(use, id, dst, pitch, value, bytes, width, height))                                                       \
+		 set, dst, pitch, value, bytes, width, height)                                                         \
 	ASYNC_OWN(cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t n, CUstream stream),                    \
-		  operands_set(use, id, dst, 0, value, bytes, n, 1))                                                                   \
+		  set, dst, 0, value, bytes, n, 1)                                                                     \
 	ASYNC_OWN(cuMemsetD2D##bits##Async,                                                                            \
 		  (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream),           \
-		  operands_set(use, id, dst, pitch, value, bytes, width, height))
+		  set, dst, pitch, value, bytes, width, height)
 SETS(8, 1, unsigned char)
 SETS(16, 2, unsigned short)
 SETS(32, 4, unsigned)
 
 /* Prefetches, discards, decompression. */
-ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), operands_one(use, id, address, n))
+#define RANGES CUdeviceptr *addresses, size_t *sizes, size_t n
+#define PLACES CUmemLocation *locations, size_t *first, size_t n_locations
+ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), one, address, n)
 ASYNC_OWN(cuMemPrefetchAsync_v2,
-	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream),
-	  operands_one(use, id, address, n))
-ASYNC_OWN(cuMemPrefetchBatchAsync,
-	  (CUdeviceptr *addresses, size_t *sizes, size_t n, CUmemLocation *locations, size_t *first, size_t n_locations,
-	   unsigned long long flags, CUstream stream),
-	  operands_list(use, id, addresses, sizes, n))
-ASYNC_OWN(cuMemDiscardBatchAsync,
-	  (CUdeviceptr *addresses, size_t *sizes, size_t n, unsigned long long flags, CUstream stream),
-	  operands_list(use, id, addresses, sizes, n))
-ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync,
-	  (CUdeviceptr *addresses, size_t *sizes, size_t n, CUmemLocation *locations, size_t *first, size_t n_locations,
-	   unsigned long long flags, CUstream stream),
-	  operands_list(use, id, addresses, sizes, n))
+	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream), one, address, n)
+ASYNC_OWN(cuMemPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
+ASYNC_OWN(cuMemDiscardBatchAsync, (RANGES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
+ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream),
+	  list, addresses, sizes, n)
 ASYNC_OWN(cuMemBatchDecompressAsync,
-	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream),
-	  operands_decompress(use, id, params, n))
+	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream), decompress, params, n)
 
 /* Memory operations of streams. */
 #define VALUES(call, type, ...)                                                                                        \
 	ASYNC_OWN(call, (CUstream stream, CUdeviceptr address, type value, unsigned flags), __VA_ARGS__)               \
 	ASYNC_OWN(call##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags), __VA_ARGS__)
-VALUES(cuStreamWaitValue32, cuuint32_t, operands_one(use, id, address, 4))
-VALUES(cuStreamWaitValue64, cuuint64_t, operands_one(use, id, address, 8))
-VALUES(cuStreamWriteValue32, cuuint32_t, operands_one(use, id, address, 4))
-VALUES(cuStreamWriteValue64, cuuint64_t, write_word(use, id, address, value))
-ASYNC_OWN(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags),
-	  memory_operations(use, id, params, n))
-ASYNC_OWN(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags),
-	  memory_operations(use, id, params, n))
+#define OPERATIONS (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags)
+VALUES(cuStreamWaitValue32, cuuint32_t, one, address, 4)
+VALUES(cuStreamWaitValue64, cuuint64_t, one, address, 8)
+VALUES(cuStreamWriteValue32, cuuint32_t, one, address, 4)
+VALUES(cuStreamWriteValue64, cuuint64_t, write_word, address, value)
+ASYNC_OWN(cuStreamBatchMemOp, OPERATIONS, memory_operations, params, n)
+ASYNC_OWN(cuStreamBatchMemOp_v2, OPERATIONS, memory_operations, params, n)
 
 /* Launches. */
 #define DIMS unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
 #define STREAM_OF(config) ((config) ? (config)->hStream : NULL)
+#define EX_PARAMS (const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 ASYNC_OWN(cuLaunchKernel, (CUfunction function, DIMS, CUstream stream, void **params, void **extra),
-	  operands_launch(use, function, params, extra))
+	  launch, function, params, extra)
 ASYNC_OWN(cuLaunchCooperativeKernel, (CUfunction function, DIMS, CUstream stream, void **params),
-	  operands_launch(use, function, params, NULL))
-ROW(cuLaunchKernelEx, STREAM_OF(config), false,
-    (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
-    operands_launch(use, function, params, extra))
-ROW(cuLaunchKernelEx_ptsz, STREAM_OF(config), true,
-    (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
-    operands_launch(use, function, params, extra))
-void operands_cuLaunchCooperativeKernelMultiDevice(struct submission *use, CUDA_LAUNCH_PARAMS *launches, unsigned n,
-						   unsigned flags)
-{
-	launch_many(use, launches, n);
-}
-SYNC(cuLaunch, (CUfunction function), launch_old(use, function))
-SYNC(cuLaunchGrid, (CUfunction function, int width, int height), launch_old(use, function))
-ASYNC(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream), launch_old(use, function))
-ASYNC_OWN(cuGraphLaunch, (CUgraphExec exec, CUstream stream), graph_operands(use, exec))
+	  launch, function, params, NULL)
+ROW(cuLaunchKernelEx, STREAM_OF(config), false, EX_PARAMS, launch, function, params, extra)
+ROW(cuLaunchKernelEx_ptsz, STREAM_OF(config), true, EX_PARAMS, launch, function, params, extra)
+ROW(cuLaunchCooperativeKernelMultiDevice, launches && n ? launches->hStream : NULL, false,
+    (CUDA_LAUNCH_PARAMS *launches, unsigned n, unsigned flags), launch_many, launches, n)
+SYNC(cuLaunch, (CUfunction function), launch_old, function)
+SYNC(cuLaunchGrid, (CUfunction function, int width, int height), launch_old, function)
+ASYNC(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream), launch_old, function)
+ASYNC_OWN(cuGraphLaunch, (CUgraphExec exec, CUstream stream), launch_graph, exec)
 /* clang-format on */

@@ -46,11 +46,13 @@ struct pointer_array {
 	CUdeviceptr at[];
 };
 
+static struct pointer_arrays_state *const arrays = &submit_tables.pointer_arrays;
+
 /* ---- lines ---- */
 
 static _Atomic uint64_t *set_of(uint64_t line)
 {
-	return submit_tables.pointer_arrays.lines[(line * UINT64_C(0x9e3779b97f4a7c15) >> 32) % POINTER_ARRAYS_SETS];
+	return arrays->lines[(line * UINT64_C(0x9e3779b97f4a7c15) >> 32) % POINTER_ARRAYS_SETS];
 }
 
 /* Returns the table of a line, or -1 if the line is not known. */
@@ -70,7 +72,7 @@ static int table_of(uint64_t line)
 static void set_line(uint64_t line, unsigned table)
 {
 	_Atomic uint64_t *set = set_of(line);
-	unsigned at = submit_tables.pointer_arrays.next_way++ % POINTER_ARRAYS_WAYS;
+	unsigned at = arrays->next_way++ % POINTER_ARRAYS_WAYS;
 
 	for (unsigned way = 0; way < POINTER_ARRAYS_WAYS; way++) {
 		uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
@@ -87,7 +89,7 @@ static void set_line(uint64_t line, unsigned table)
 
 static void pointer_arrays_forget(unsigned number)
 {
-	struct pointer_array *table = submit_tables.pointer_arrays.tables[number];
+	struct pointer_array *table = arrays->tables[number];
 
 	if (!table)
 		return;
@@ -100,7 +102,7 @@ static void pointer_arrays_forget(unsigned number)
 				atomic_store_explicit(&set[way], 0, memory_order_relaxed);
 	}
 	free(table);
-	submit_tables.pointer_arrays.tables[number] = NULL;
+	arrays->tables[number] = NULL;
 }
 
 /* ---- copies ---- */
@@ -126,13 +128,13 @@ static enum read read_by_call(CUdeviceptr from, void *ret_bytes, size_t n)
 {
 	struct iovec to = {ret_bytes, n}, at = {(void *)(uintptr_t)from, n};
 
-	if (atomic_load_explicit(&submit_tables.pointer_arrays.call_refused, memory_order_relaxed))
+	if (atomic_load_explicit(&arrays->call_refused, memory_order_relaxed))
 		return READ_REFUSED;
 	ssize_t got = process_vm_readv(getpid(), &to, 1, &at, 1, 0);
 	if (got >= 0 || errno == EFAULT)
 		return got == (ssize_t)n ? READ_DONE : READ_BAD;
 	if (errno == EPERM || errno == ENOSYS)
-		atomic_store_explicit(&submit_tables.pointer_arrays.call_refused, true, memory_order_relaxed);
+		atomic_store_explicit(&arrays->call_refused, true, memory_order_relaxed);
 	return READ_REFUSED;
 }
 
@@ -237,9 +239,8 @@ static struct pointer_array *find_addresses(CUdeviceptr dst, CUdeviceptr src, si
 	return table;
 }
 
-static struct pointer_array *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
-    __attribute__((noinline));
-static struct pointer_array *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static __attribute__((noinline)) struct pointer_array *find_with_small_room(CUdeviceptr dst, CUdeviceptr src,
+									    size_t bytes)
 {
 	CUdeviceptr words[READ_SMALL / sizeof(CUdeviceptr)];
 
@@ -249,12 +250,10 @@ static struct pointer_array *find_with_small_room(CUdeviceptr dst, CUdeviceptr s
 /* One thread at a time uses the large buffer; the others use a small one on their stacks. */
 static struct pointer_array *pointer_arrays_find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	if (bytes <= READ_SMALL ||
-	    atomic_flag_test_and_set_explicit(&submit_tables.pointer_arrays.taken, memory_order_acquire))
+	if (bytes <= READ_SMALL || atomic_flag_test_and_set_explicit(&arrays->taken, memory_order_acquire))
 		return find_with_small_room(dst, src, bytes);
-	struct pointer_array *table = find_addresses(dst, src, bytes, submit_tables.pointer_arrays.words,
-						     sizeof(submit_tables.pointer_arrays.words));
-	atomic_flag_clear_explicit(&submit_tables.pointer_arrays.taken, memory_order_release);
+	struct pointer_array *table = find_addresses(dst, src, bytes, arrays->words, sizeof(arrays->words));
+	atomic_flag_clear_explicit(&arrays->taken, memory_order_release);
 	return table;
 }
 
@@ -264,11 +263,11 @@ static void pointer_arrays_remember(struct pointer_array *table)
 	struct pointer_array *fits = realloc(table, sizeof(*table) + listed * sizeof(*table->at));
 
 	table = fits ? fits : table;
-	pointer_arrays_forget(submit_tables.pointer_arrays.next_table);
-	submit_tables.pointer_arrays.tables[submit_tables.pointer_arrays.next_table] = table;
+	pointer_arrays_forget(arrays->next_table);
+	arrays->tables[arrays->next_table] = table;
 	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
-		set_line(line, submit_tables.pointer_arrays.next_table);
-	submit_tables.pointer_arrays.next_table = (submit_tables.pointer_arrays.next_table + 1) % POINTER_ARRAYS_TABLES;
+		set_line(line, arrays->next_table);
+	arrays->next_table = (arrays->next_table + 1) % POINTER_ARRAYS_TABLES;
 	atomic_store(&pointer_arrays_any, true);
 }
 
@@ -293,9 +292,7 @@ void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr 
 		lock_take(&submit_state.pointer_arrays_lock);
 		/* The copy overwrites these arrays, or parts of them. */
 		for (unsigned i = 0; i < POINTER_ARRAYS_TABLES; i++)
-			if (submit_tables.pointer_arrays.tables[i] &&
-			    submit_tables.pointer_arrays.tables[i]->start < dst + bytes &&
-			    submit_tables.pointer_arrays.tables[i]->end > dst)
+			if (arrays->tables[i] && arrays->tables[i]->start < dst + bytes && arrays->tables[i]->end > dst)
 				pointer_arrays_forget(i);
 		if (table)
 			pointer_arrays_remember(table);
@@ -317,14 +314,14 @@ static bool has_address(const struct pointer_array *table, CUdeviceptr address)
 /* Adds an address to an array, which then has more than MANY if memory is short. */
 static void pointer_arrays_add(unsigned number, CUdeviceptr address)
 {
-	struct pointer_array *table = submit_tables.pointer_arrays.tables[number], *more = NULL;
+	struct pointer_array *table = arrays->tables[number], *more = NULL;
 
 	if (has_address(table, address))
 		return;
 	if (table->n < MANY)
 		more = realloc(table, sizeof(*table) + (table->n + 1) * sizeof(*table->at));
 	if (more) {
-		submit_tables.pointer_arrays.tables[number] = more;
+		arrays->tables[number] = more;
 		more->at[more->n++] = address;
 	} else {
 		table->n = MANY + 1;
@@ -335,15 +332,14 @@ static void pointer_arrays_add(unsigned number, CUdeviceptr address)
 static int array_near(CUdeviceptr dst)
 {
 	int number = table_of(dst >> LINE_SHIFT), before = table_of((dst - 1) >> LINE_SHIFT);
-	struct pointer_array **tables = submit_tables.pointer_arrays.tables;
 
-	if (number < 0 && before >= 0 && tables[before] && tables[before]->end == dst)
+	if (number < 0 && before >= 0 && arrays->tables[before] && arrays->tables[before]->end == dst)
 		number = before;
-	if (number < 0 || !tables[number])
+	if (number < 0 || !arrays->tables[number])
 		return -1;
 	CUdeviceptr start = dst >> LINE_SHIFT << LINE_SHIFT, end = dst + sizeof(dst);
-	start = start < tables[number]->start ? start : tables[number]->start;
-	end = end > tables[number]->end ? end : tables[number]->end;
+	start = start < arrays->tables[number]->start ? start : arrays->tables[number]->start;
+	end = end > arrays->tables[number]->end ? end : arrays->tables[number]->end;
 	return end - start <= BYTES_MOST ? number : -1;
 }
 
@@ -355,8 +351,7 @@ static void pointer_arrays_put(CUdeviceptr dst, CUdeviceptr address)
 {
 	CUdeviceptr start = dst >> LINE_SHIFT << LINE_SHIFT, end = dst + sizeof(address);
 	int number = array_near(dst);
-	struct pointer_array *table =
-	    number < 0 ? new_table(start, end - start, 1, 1) : submit_tables.pointer_arrays.tables[number];
+	struct pointer_array *table = number < 0 ? new_table(start, end - start, 1, 1) : arrays->tables[number];
 
 	if (!table)
 		return;
@@ -393,8 +388,7 @@ void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t wo
  * Fills in pitch and height where they are left out and rows and slices are packed. With an offset the packing is not
  * documented (arguments.c), so they stay 0.
  */
-static struct pointer_arrays_side pointer_arrays_packed(const struct pointer_arrays_side *side,
-							const struct copy_extent *extent)
+static struct pointer_arrays_side packed(const struct pointer_arrays_side *side, const struct copy_extent *extent)
 {
 	struct pointer_arrays_side known = *side;
 
@@ -429,7 +423,7 @@ static bool copied_run(struct submission *use, const struct pointer_arrays_side 
 void pointer_arrays_copied_box(struct submission *use, const struct pointer_arrays_side *dst,
 			       const struct pointer_arrays_side *src, const struct copy_extent *extent)
 {
-	struct pointer_arrays_side to = pointer_arrays_packed(dst, extent), from = pointer_arrays_packed(src, extent);
+	struct pointer_arrays_side to = packed(dst, extent), from = packed(src, extent);
 	size_t rows;
 
 	if (extent->width < sizeof(CUdeviceptr) || copied_run(use, &to, &from, extent) ||
@@ -450,7 +444,7 @@ void pointer_arrays_copied_box(struct submission *use, const struct pointer_arra
 
 /* ---- launches ---- */
 
-static bool pointer_arrays_follows(struct pointer_array *table, uint64_t function)
+static bool follows(struct pointer_array *table, uint64_t function)
 {
 	for (unsigned i = 0; i < table->n_functions; i++)
 		if (table->functions[i] == function)
@@ -461,37 +455,25 @@ static bool pointer_arrays_follows(struct pointer_array *table, uint64_t functio
 	return true;
 }
 
-static void name_in_array(struct submission *use, CUdeviceptr address)
-{
-	submission_name(use, address, 0);
-}
-
-static void look(struct submission *use, CUdeviceptr address, bool any_function,
-		 void (*name)(struct submission *use, CUdeviceptr address))
+void pointer_arrays_look(struct submission *use, CUdeviceptr address,
+			 void (*name)(struct submission *use, CUdeviceptr address))
 {
 	int number = table_of(address >> LINE_SHIFT);
 
 	if (number < 0)
 		return;
 	lock_take(&submit_state.pointer_arrays_lock);
-	struct pointer_array *table = submit_tables.pointer_arrays.tables[number];
+	struct pointer_array *table = arrays->tables[number];
 	if (table && address >= table->start && address < table->end &&
-	    (any_function || pointer_arrays_follows(table, submission_what(use)))) {
+	    (name || follows(table, submission_what(use)))) {
 		if (table->n > MANY)
 			submission_unknown(use);
-		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
-			name(use, table->at[i]);
+		for (unsigned i = 0; i < table->n && table->n <= MANY; i++) {
+			if (name)
+				name(use, table->at[i]);
+			else
+				submission_name(use, table->at[i], 0);
+		}
 	}
 	lock_drop(&submit_state.pointer_arrays_lock);
-}
-
-void pointer_arrays_look(struct submission *use, CUdeviceptr address)
-{
-	look(use, address, false, name_in_array);
-}
-
-void pointer_arrays_each(struct submission *use, CUdeviceptr address,
-			 void (*name)(struct submission *use, CUdeviceptr address))
-{
-	look(use, address, true, name);
 }

@@ -314,7 +314,7 @@ static bool is_listed(const struct submission *use, const struct block_state *bl
 	unsigned first = use->n_held > SUBMISSION_FEW ? use->n_held - SUBMISSION_FEW : 0;
 
 	for (unsigned i = use->n_held; i > first; i--)
-		if (use->held[i - 1].block == block && (aside || !use->held[i - 1].aside))
+		if (use->held[i - 1].block == block && (aside || use->held[i - 1].awaited))
 			return true;
 	return false;
 }
@@ -380,10 +380,10 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 
 /* Adds a name, and the block that begins at a unit, or the slab there. Inlined, because it is most of a name's cost. */
 static inline __attribute__((always_inline)) void name_block(struct submission *use, const struct submission_arena *in,
-							     uint32_t unit, CUdeviceptr address, size_t bytes)
+							     uint32_t unit, CUdeviceptr address, size_t bytes,
+							     bool aside)
 {
 	struct block_state *block = &in->arena->marks[unit];
-	bool aside = bytes == NAMED_ASIDE;
 
 	if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
 		use->reach = REACH_ALL;
@@ -391,7 +391,7 @@ static inline __attribute__((always_inline)) void name_block(struct submission *
 	}
 	use->named[use->n_named++] = (struct named){address, bytes};
 	if (!(use->state & SUBMISSION_PINNING) || !is_listed(use, block, aside))
-		use->held[use->n_held++] = (struct held){block, (uint32_t)(in - submit_state.submission.arenas), aside};
+		use->held[use->n_held++] = (struct held){block, in->number, aside ? 0 : UINT32_MAX};
 }
 
 /* ---- memory that the program has placed itself, in `fast`: a pointer may mean several blocks ---- */
@@ -434,7 +434,8 @@ static void name_range(struct submission *use, const struct submission_arena *in
 			    word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
 
 			if (!is_listed(use, &arena->marks[word - 1], aside))
-				name_block(use, in, word - 1, arena_address(arena, unit), aside ? NAMED_ASIDE : 1);
+				name_block(use, in, word - 1, arena_address(arena, unit), aside ? NAMED_ASIDE : 1,
+					   aside);
 			if (past > next)
 				next = past;
 		}
@@ -517,7 +518,7 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 			word = at ? arena_look(in->arena, at) : 0;
 		}
 		if (word)
-			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, at) : word - 1, at, bytes);
+			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, at) : word - 1, at, bytes, false);
 		if (atomic_load_explicit(&in->arena->any_unreported, memory_order_relaxed))
 			name_others(use, in, at ? at : address, bytes);
 		return;
@@ -547,9 +548,7 @@ bool submission_add_arena(const struct arena *arena, struct channel *channel)
 
 	if (n == DEVICE_MOST)
 		return false;
-	submit_state.submission.arenas[n].arena = arena;
-	submit_state.submission.arenas[n].channel = channel;
-	submit_state.submission.arenas[n].device = channel->device;
+	submit_state.submission.arenas[n] = (struct submission_arena){arena, channel, channel->device, n};
 	atomic_store_explicit(&submit_state.submission.n_arenas, n + 1, memory_order_release);
 	return true;
 }

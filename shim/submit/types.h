@@ -27,8 +27,8 @@
 /* A block that a submission names. */
 struct held {
 	struct block_state *block;
-	uint32_t arena; /* whose it is (struct submission_arena) */
-	bool aside;     /* it is not waited for while it is mapped (NAMED_ASIDE) */
+	uint32_t arena;   /* whose it is: its number */
+	uint32_t awaited; /* all bits, or none: it is not waited for while it is mapped (NAMED_ASIDE) */
 };
 
 /*
@@ -102,6 +102,7 @@ struct submission_arena {
 	const struct arena *arena;
 	struct channel *channel;
 	uint64_t device;
+	uint32_t number; /* its own, among the arenas */
 };
 
 /* ---- what the room keeps ---- */

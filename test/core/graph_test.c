@@ -442,7 +442,7 @@ static void copy_array(uint64_t function, CUdeviceptr dst, const CUdeviceptr *wo
 	if (words)
 		pointer_arrays_copied(&use, dst, (uintptr_t)words, bytes);
 	else
-		pointer_arrays_look(&use, dst);
+		pointer_arrays_look(&use, dst, NULL);
 }
 
 /* Kernels that were launched with it before take nothing away from the graph. */
