@@ -96,7 +96,7 @@ static uint32_t search(struct plan *plan, enum kind kind, uint32_t looked_at, ui
 				    .key = pieces_key(&plan->pieces, piece)};
 
 		if (it.key < least || !is_better(&it, &best) || (kind == OF_SIZE && !it.size) ||
-		    (kind == DEAD && !piece->dead) || (kind == ALIVE && piece->dead))
+		    (kind == DEAD && !pieces_is_dead(piece)) || (kind == ALIVE && pieces_is_dead(piece)))
 			continue;
 		if (kind == HOLLOW && !plan_room_suffices(plan, it.key, until)) {
 			least = it.key + 1; /* nor does it from what is sooner */
