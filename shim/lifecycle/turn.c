@@ -55,7 +55,7 @@ static void claim_job(const struct device *device, struct gpu_account_member *me
 		claim->wants = 0;
 	else if (!claim->wants)
 		claim->wants = now;
-	claim->rests = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
+	claim->refuses_until = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
 	claim->state = spill_residence(device);
 	member->job = *claim;
 	member->claim.away = turn_is_away(device) && claim->state == RESIDENCE_AWAY;
@@ -633,7 +633,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
 	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	uint64_t rests = gpu_job_rests(jobs);
+	uint64_t until = gpu_job_refuses_until(jobs);
 
 	state->seen = jobs->now;
 	state->idle = gpu_job_idle(jobs);
@@ -641,8 +641,8 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		log_once("share: this process takes turns together with the others of its job");
 	else if (state->many)
 		log_once("share: this process takes turns on all its GPUs together");
-	if (rests > lifecycle_state.turn_common.refuses_until)
-		lifecycle_state.turn_common.refuses_until = rests;
+	if (until > lifecycle_state.turn_common.refuses_until)
+		lifecycle_state.turn_common.refuses_until = until;
 	bool ends = look_at_turn(device, member, view, turns, self);
 	uint64_t before = state->claim.phase;
 	look_at_phase(device);

@@ -52,7 +52,7 @@ bool plan_room_forecast(struct plan *plan)
 		room->made = plan->pieces.now;
 		if (plan->tensors.trusted_walk)
 			forecast_make_from(&room->forecast, &plan->pieces, plan->at, future->until, room->needed,
-					   future->transition, future->n_transitions);
+					   future->transitions, future->n_transitions);
 		else
 			forecast_make(&room->forecast, &plan->pieces, plan->at, room->needed);
 	}
@@ -402,14 +402,14 @@ static void keys_of_tensors(struct plan *plan)
 	const struct tensor_future *future = &plan->tensors.future;
 
 	for (uint32_t i = 0; plan->tensors.trusted_walk && i < future->n_uses; i++) {
-		struct piece *piece = pieces_find(&plan->pieces, future->use[i].piece);
+		struct piece *piece = pieces_find(&plan->pieces, future->uses[i].piece);
 		uint64_t slot, key;
 
 		if (!piece || piece->walk_first != i || !plan_tensors_knows(plan, piece))
 			continue;
 		key = key_after(plan, piece, plan->at, &slot);
 		if (key != PREDICT_NONE)
-			pieces_put_key(&plan->pieces, piece, future->use[i].piece, key, slot);
+			pieces_put_key(&plan->pieces, piece, future->uses[i].piece, key, slot);
 	}
 }
 
