@@ -330,6 +330,9 @@ static bool take_order(struct engine *engine)
 	 */
 	if (left && !was_held && order.what == ORDER_RESIDE && (order.reason == RESIDENCE_USER || !left_away))
 		quiesce_resume(engine, false);
+	if (left && order.what == ORDER_BRING && status == SW_OK)
+		heap_pin_end(engine->heap, arena_address(engine->arena, (uint32_t)(order.bytes >> 32)),
+			     (uint32_t)order.bytes * HEAP_UNIT, PIN_OFF);
 	return order.what == ORDER_STOP;
 }
 

@@ -734,8 +734,13 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 		clear_for(engine, unit, end, bytes);
 		fetch_all(engine, &list);
 	}
+	enum sw_status status = list.n || !listed ? SW_NO_MEMORY : SW_OK;
+	/* Before anything can move again. */
+	if (status == SW_OK &&
+	    (!is_all_mapped(engine) || !heap_pin(engine->heap, arena_address(engine->arena, unit), n * HEAP_UNIT)))
+		status = SW_BUSY;
 	set_brings(engine, 0, 0);
 	quiesce_open(engine);
 	free(list.at);
-	return list.n || !listed ? SW_NO_MEMORY : SW_OK;
+	return status;
 }

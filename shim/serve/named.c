@@ -142,9 +142,6 @@ bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNode
 
 /* ---- on the device ---- */
 
-/* Attempts to fetch: others may evict it before it is pinned. */
-#define TRIES 3
-
 static bool is_on_host(const struct device *device, CUdeviceptr start, size_t bytes)
 {
 	uint64_t at[CHUNK_PLACES];
@@ -159,20 +156,19 @@ static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr star
 
 	if (!device)
 		return false;
-	for (unsigned tries = 0;; tries++) {
-		size_t before = hold->n;
-
+	size_t before = hold->n;
+	graph_pin_add(hold, start, bytes);
+	if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
+		return true;
+	/* What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once. */
+	unpin_last(hold);
+	hold->stays = !spill_bring(device, start, bytes);
+	stats_add(STAT_graph_fetches, !hold->stays);
+	if (hold->stays)
 		graph_pin_add(hold, start, bytes);
-		if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
-			return true;
-		if (tries < TRIES) {
-			unpin_last(hold);
-			hold->stays = !spill_bring(device, start, bytes);
-			stats_add(STAT_graph_fetches, !hold->stays);
-		} else {
-			hold->stays = true;
-		}
-	}
+	else
+		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
+	return true;
 }
 
 static bool pin_sides_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
