@@ -43,7 +43,7 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 /* Returns whether submissions may have named anything that is dead. */
 static bool is_any_unseen(const struct engine *engine)
 {
-	return engine->unseen.any || atomic_load(&engine->channel.tape.lost) != engine->unseen.lost;
+	return engine->unseen.any || atomic_load(&engine->channel.log.lost) != engine->unseen.lost;
 }
 
 /* Finds how far the log goes if submissions were not seen. What they may have named died before that. */
@@ -54,8 +54,8 @@ static void unseen_bound(struct engine *engine)
 	unseen->any = is_any_unseen(engine);
 	if (!unseen->any || unseen->bounded)
 		return;
-	unseen->lost_then = atomic_load(&engine->channel.tape.lost);
-	unseen->end = submission_log_end(&engine->channel.tape);
+	unseen->lost_then = atomic_load(&engine->channel.log.lost);
+	unseen->end = submission_log_end(&engine->channel.log);
 	unseen->bounded = true;
 }
 
@@ -243,7 +243,7 @@ static uint64_t named_from(const struct engine *engine, uint64_t at)
 /* Returns whether a submission that has not been read yet names what reaches into these bytes, or may do so. */
 static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 {
-	const struct submission_log *log = &engine->channel.tape;
+	const struct submission_log *log = &engine->channel.log;
 	size_t at = submission_log_begin(log), last = submission_log_end(log);
 	uint64_t from = named_from(engine, begin);
 	/* Up to where: whoever names a byte of a range means all of it. */

@@ -588,7 +588,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	pte_contention_init(&engine->turns);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
+		engine->claims = inflight_new(engine->arena, &engine->channel.log);
 	if (has_channel && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
 	    engine->by_piece.touched && engine->by_piece.left && engine->by_piece.ahead && engine->travels &&
 	    engine->plan && engine->intake.extents)
@@ -607,7 +607,7 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 		return;
 	engine->lifetimes = engine->arena->lifetimes;
 	engine->poisons = contents == POLICY_CONTENTS_POISON;
-	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
+	lifetimes_take_over(engine->lifetimes, &engine->channel.log.head);
 	if (!engine->exact)
 		heap_follow_reports(engine->heap, 0, UINT32_MAX);
 	alive_begin(engine, all_now);

@@ -661,7 +661,7 @@ enum sw_status mode_to_fast(struct engine *engine)
 		return SW_OK;
 	/* Before the first ticket; from then on it reads all records of the log. */
 	if (!engine->claims)
-		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
+		engine->claims = inflight_new(engine->arena, &engine->channel.log);
 	if (!engine->claims)
 		return SW_NO_HOST_MEMORY;
 	if (quiesce_is_held(engine))

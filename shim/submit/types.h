@@ -81,20 +81,20 @@ struct submission {
 };
 
 /* Drops the names of the graph. To be called when the submission ends. */
-void submission_drop_graph(struct submission *use);
+void submission_drop_graph(struct submission *submission);
 
 /* The part of submission_name() that is about memory in heaps. */
-void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
+void submission_name_in_heaps(struct submission *submission, CUdeviceptr address, size_t bytes);
 
 /*
  * Returns the devices (bits) of whose allocations that are backed on use a submission that may touch anything may touch
  * some. Locking: as completion_device().
  */
-uint64_t on_use_names_devices(const struct submission *use);
+uint64_t on_use_names_devices(const struct submission *submission);
 
-static inline bool submission_is_graph(const struct submission *use)
+static inline bool submission_is_graph(const struct submission *submission)
 {
-	return use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+	return submission->id == HOOK_cuGraphLaunch || submission->id == HOOK_cuGraphLaunch_ptsz;
 }
 
 /* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
@@ -110,13 +110,13 @@ struct submission_arena {
 /* ---- completion.c ---- */
 
 /* Streams with a row. Further streams share the last row, which only all contexts together prove complete. */
-#define TRACKERS (COMPLETION_STREAMS - 1)
+#define ROWS (COMPLETION_STREAMS - 1)
 /*
  * Events under way per stream; a program runs about a thousand launches ahead. When all are under way, no event is
  * recorded until some pass.
  */
 #define EVENTS 512
-struct tracker {
+struct row {
 	struct lock lock;
 	bool open;       /* new submissions may be counted here */
 	bool ending;     /* the context is about to end, so the events are not used */
@@ -155,13 +155,13 @@ struct completion_state {
 	pthread_key_t key;       /* closes the rows of a thread that ends */
 	bool has_key;
 	/* The last row, which is always open, is shared by all streams without a row. */
-	struct tracker trackers[TRACKERS + 1] __attribute__((aligned(64)));
+	struct row rows[ROWS + 1] __attribute__((aligned(64)));
 };
 
 struct rows_state {
-	struct row_event rings[TRACKERS + 1][EVENTS]; /* each under the lock of its row */
-	_Atomic uint64_t n_threads;                   /* threads with a serial number, ever */
-	atomic_uint n;                                /* rows that have ever been opened; written under table_lock */
+	struct row_event rings[ROWS + 1][EVENTS]; /* each under the lock of its row */
+	_Atomic uint64_t n_threads;               /* threads with a serial number, ever */
+	atomic_uint n;                            /* rows that have ever been opened; written under table_lock */
 };
 
 /* ---- completion.c: tails ---- */
