@@ -181,17 +181,18 @@ struct channel {
 	struct submission_log log;
 	/* Stands for all memory of the device; pinned by submissions that may touch anything. */
 	struct block_state everything;
-	_Atomic bool hungry; /* the mover needs completions: an event is recorded behind each submission */
-	_Atomic bool dead;   /* the mover has stopped moving memory, for good */
+	_Atomic bool
+	    hungry;        /* written by the mover: it needs completions: an event is recorded behind each submission */
+	_Atomic bool dead; /* written by the mover: it has stopped moving memory, for good */
 
 	struct lock lock;           /* SPILL; for the waiters */
 	struct clock_cond answered; /* signalled if a waiter, or an order to the mover, is answered */
-	struct waiter *waiters;
-	_Atomic unsigned n_waiters;
+	struct waiter *waiters;     /* guarded by SPILL */
+	_Atomic unsigned n_waiters; /* written under SPILL; raised before `asleep` is read */
 
 	struct lock wake_lock; /* WAKE; only for the mover's nap */
 	struct clock_cond wake;
-	_Atomic bool asleep; /* the mover naps */
+	_Atomic bool asleep; /* the mover naps: written by it under WAKE, before it reads n_waiters */
 };
 
 /* Initializes a channel whose memory is all zeros. device: the ordinal. Returns false if memory is short. */
