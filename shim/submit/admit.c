@@ -586,18 +586,13 @@ static void clear_gate(uint32_t bits)
 }
 
 /*
- * Must come before the bit is set: who was opened before sees another number then (admit.c). Also where it is set for
- * another device: the mover of this one may have read records before it heard tickets.
+ * n_besides must be counted before the bit is set: who was opened before sees another number then (is_late). Also where it
+ * is set for another device: the mover of this one may have read records before it heard tickets.
  */
-static void count_beside(void)
-{
-	atomic_fetch_add(&submit_state.submission.n_besides, 1);
-}
-
 void submission_set_beside(bool on)
 {
 	if (on)
-		count_beside();
+		atomic_fetch_add(&submit_state.submission.n_besides, 1);
 	/* Not if tracking has just ended. */
 	change_if(SUBMISSION_TRACKING, SUBMISSION_TICKETS, on ? SUBMISSION_TICKETS : 0);
 }
@@ -610,7 +605,7 @@ bool submission_is_beside(void)
 void submission_set_tracking(bool on, bool beside)
 {
 	if (on && beside)
-		count_beside();
+		atomic_fetch_add(&submit_state.submission.n_besides, 1);
 	if (on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACKING | (beside ? SUBMISSION_TICKETS : 0));
 	else

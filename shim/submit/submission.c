@@ -67,16 +67,6 @@ static bool find(CUdeviceptr address, struct heap **ret_heap, uint32_t *ret_firs
 	return arena_is_on_use(heap_arena(*ret_heap), address, ret_first);
 }
 
-/* Returns whether an address is in an allocation that is backed on use. */
-static bool on_use_names_is(CUdeviceptr address)
-{
-	struct heap *heap;
-	uint32_t first;
-
-	return atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE &&
-	       find(address, &heap, &first);
-}
-
 /*
  * Returns whether some of what a name means may have no memory. If all has, which stays so while the allocation lives,
  * its blocks are named now, and it need not be listed: what is listed counts for the mover as named twice.
@@ -338,14 +328,16 @@ static void name_traced(struct submission *submission, CUdeviceptr address, size
 
 bool submission_is_heap(CUdeviceptr address)
 {
-	uint32_t first;
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
+	struct heap *heap;
+	uint32_t first;
 
 	for (unsigned i = 0; i < n; i++)
-		if (arena_contains(submit_state.submission.arenas[i].arena, address))
-			return arena_look(submit_state.submission.arenas[i].arena, address) != 0 ||
-			       arena_is_on_use(submit_state.submission.arenas[i].arena, address, &first);
-	return on_use_names_is(address);
+		if (arena_contains(submit_state.submission.arenas[i].arena, address) &&
+		    arena_look(submit_state.submission.arenas[i].arena, address))
+			return true;
+	return atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE &&
+	       find(address, &heap, &first);
 }
 
 bool submission_means_heap(CUdeviceptr address)
