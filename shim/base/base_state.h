@@ -30,11 +30,7 @@ struct identity_state {
 
 struct log_state {
 	/* The file that standard error is; written under `once`. */
-	struct {
-		dev_t device, special;
-		ino_t inode;
-		mode_t type;
-	} standard_error;
+	struct stat standard_error;
 	pthread_once_t once;
 	atomic_bool is_open; /* standard error was open when the library was loaded */
 	_Atomic uint64_t

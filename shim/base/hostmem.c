@@ -24,7 +24,7 @@ enum {
 struct lines {
 	int fd;
 	size_t at, end, total;
-	char buffer[LINE_MOST + 1];
+	char buffer[LINE_MOST], line[LINE_MOST + 1];
 };
 
 static bool lines_open(struct lines *lines, const char *root, const char *path)
@@ -40,53 +40,40 @@ static bool lines_open(struct lines *lines, const char *root, const char *path)
 /* Returns false at the end of the file or if it cannot be read further. */
 static bool lines_fill(struct lines *lines)
 {
-	ssize_t n;
+	ssize_t n = 0;
 
-	memmove(lines->buffer, lines->buffer + lines->at, lines->end - lines->at);
-	lines->end -= lines->at;
+	if (lines->total < FILE_MOST)
+		do
+			n = read(lines->fd, lines->buffer, sizeof(lines->buffer));
+		while (n < 0 && errno == EINTR);
 	lines->at = 0;
-	if (lines->total >= FILE_MOST || lines->end == LINE_MOST)
-		return false;
-	do
-		n = read(lines->fd, lines->buffer + lines->end, LINE_MOST - lines->end);
-	while (n < 0 && errno == EINTR);
-	if (n <= 0)
-		return false;
-	lines->end += (size_t)n;
-	lines->total += (size_t)n;
-	return true;
+	lines->end = n > 0 ? (size_t)n : 0;
+	lines->total += lines->end;
+	return n > 0;
 }
 
 /*
- * Returns the next line without its newline, valid until the next call, or NULL at the end. Skips lines that are too
- * long.
+ * Returns the next line without its newline, which the last one may lack; valid until the next call; NULL at the end.
+ * Skips lines that are too long.
  */
 static char *lines_next(struct lines *lines)
 {
-	for (bool cut = false;;) {
-		char *line = lines->buffer + lines->at;
-		char *end = memchr(line, '\n', lines->end - lines->at);
+	for (size_t n = 0;;) {
+		bool is_end = lines->at == lines->end && !lines_fill(lines);
+		char c = is_end ? '\n' : lines->buffer[lines->at++];
 
-		if (end) {
-			*end = 0;
-			lines->at = (size_t)(end + 1 - lines->buffer);
-			if (!cut)
-				return line;
-			cut = false;
-			continue;
+		if (c != '\n') {
+			if (n < LINE_MOST)
+				lines->line[n] = c;
+			n++;
+		} else if (is_end && (!n || n > LINE_MOST)) {
+			return NULL;
+		} else if (n > LINE_MOST) {
+			n = 0;
+		} else {
+			lines->line[n] = 0;
+			return lines->line;
 		}
-		if (lines->end - lines->at == LINE_MOST) {
-			cut = true;
-			lines->at = lines->end;
-		}
-		if (lines_fill(lines))
-			continue;
-		/* The last one may lack its newline. */
-		line = lines->buffer;
-		line[lines->end] = 0;
-		bool is_line = lines->end && !cut;
-		lines->end = 0;
-		return is_line ? line : NULL;
 	}
 }
 

@@ -84,25 +84,10 @@ void lock_assert_held(enum lock_rank rank)
 		lock_wrong("called without the lock it needs", rank);
 }
 #else
-static void rank_taken(enum lock_rank rank)
-{
-	(void)rank;
-}
-
-static void rank_tried(enum lock_rank rank)
-{
-	(void)rank;
-}
-
-static void rank_dropped(enum lock_rank rank)
-{
-	(void)rank;
-}
-
-static void rank_waits(enum lock_rank rank)
-{
-	(void)rank;
-}
+#define rank_taken(rank)   ((void)(rank))
+#define rank_tried(rank)   ((void)(rank))
+#define rank_dropped(rank) ((void)(rank))
+#define rank_waits(rank)   ((void)(rank))
 
 void lock_assert_held(enum lock_rank rank)
 {

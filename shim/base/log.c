@@ -14,6 +14,7 @@
  */
 #include "shim/base/log.h"
 #include "shim/base/base_state.h"
+#include "shim/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,49 +36,41 @@
 #define NARROWEST  40   /* columns of a terminal for which lines are wrapped */
 #define WRAP_BYTES 512  /* that wrapping adds to a line at most */
 
+static struct log_state *const state = &base_state.log;
+
 /* ---- which file it is ---- */
 
 /*
  * Records the file. Inherited standard error is writable and has no FD_CLOEXEC; otherwise another constructor opened
  * the file before this one ran.
  */
-static void log_know(void)
+void log_begin(void)
 {
 	struct stat status;
 	int flags = fcntl(STDERR_FILENO, F_GETFL), own = fcntl(STDERR_FILENO, F_GETFD);
 	bool open = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && own >= 0 && !(own & FD_CLOEXEC) &&
 		    fstat(STDERR_FILENO, &status) == 0;
 
-	if (open) {
-		base_state.log.standard_error.device = status.st_dev;
-		base_state.log.standard_error.special = status.st_rdev;
-		base_state.log.standard_error.inode = status.st_ino;
-		base_state.log.standard_error.type = status.st_mode & S_IFMT;
-	}
-	atomic_store(&base_state.log.is_open, open);
-}
-
-void log_begin(void)
-{
-	log_know();
+	if (open)
+		state->standard_error = status;
+	atomic_store(&state->is_open, open);
 }
 
 __attribute__((constructor)) static void know_at_load(void)
 {
 	int saved = errno;
 
-	pthread_once(&base_state.log.once, log_know);
+	pthread_once(&state->once, log_begin);
 	errno = saved;
 }
 
 static bool is_standard_error(int fd)
 {
+	const struct stat *known = &state->standard_error;
 	struct stat status;
 
-	return fstat(fd, &status) == 0 && status.st_dev == base_state.log.standard_error.device &&
-	       status.st_rdev == base_state.log.standard_error.special &&
-	       status.st_ino == base_state.log.standard_error.inode &&
-	       (status.st_mode & S_IFMT) == base_state.log.standard_error.type;
+	return fstat(fd, &status) == 0 && status.st_dev == known->st_dev && status.st_rdev == known->st_rdev &&
+	       status.st_ino == known->st_ino && (status.st_mode & S_IFMT) == (known->st_mode & S_IFMT);
 }
 
 /* ---- writing ---- */
@@ -123,37 +116,27 @@ static enum written write_now(const char *text, size_t bytes)
 {
 	if (!is_standard_error(STDERR_FILENO))
 		return GONE;
-	if (base_state.log.standard_error.type == S_IFSOCK)
+	if ((state->standard_error.st_mode & S_IFMT) == S_IFSOCK)
 		return result_of(send(STDERR_FILENO, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL), bytes);
-	if (base_state.log.standard_error.type == S_IFIFO ||
-	    (base_state.log.standard_error.type == S_IFCHR && isatty(STDERR_FILENO)))
+	if ((state->standard_error.st_mode & S_IFMT) == S_IFIFO ||
+	    ((state->standard_error.st_mode & S_IFMT) == S_IFCHR && isatty(STDERR_FILENO)))
 		return write_reopened(text, bytes);
 	return result_of(write(STDERR_FILENO, text, bytes), bytes);
 }
 
 /* ---- limited waits at the end of the process ---- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 void log_patience(unsigned ms)
 {
-	atomic_store(&base_state.log.wait_until, now_ns() + ms * UINT64_C(1000000));
+	atomic_store(&state->wait_until, clock_now() + ms * UINT64_C(1000000));
 }
 
 static enum written write_patiently(const char *text, size_t bytes)
 {
-	const struct timespec step = {.tv_nsec = 2000000};
 	enum written written = write_now(text, bytes);
 
-	while (written == FULL && atomic_load(&base_state.log.wait_until) &&
-	       now_ns() < atomic_load(&base_state.log.wait_until)) {
-		nanosleep(&step, NULL);
+	while (written == FULL && atomic_load(&state->wait_until) && clock_now() < atomic_load(&state->wait_until)) {
+		clock_sleep(2000000);
 		written = write_now(text, bytes);
 	}
 	return written;
@@ -165,32 +148,32 @@ static bool log_put(const char *text, size_t bytes)
 {
 	enum written written = WRITTEN;
 
-	if (atomic_exchange(&base_state.log.was_cut, false))
+	if (atomic_exchange(&state->was_cut, false))
 		written = write_patiently("\n", 1);
 	if (written == FULL)
-		atomic_store(&base_state.log.was_cut, true);
+		atomic_store(&state->was_cut, true);
 	else
 		written = write_patiently(text, bytes);
 	if (written == CUT)
-		atomic_store(&base_state.log.was_cut, true);
+		atomic_store(&state->was_cut, true);
 	return written != FULL && written != CUT;
 }
 
 static void put_line(const char *line, size_t bytes)
 {
-	unsigned lost = atomic_exchange(&base_state.log.n_lost, 0);
+	unsigned lost = atomic_exchange(&state->n_lost, 0);
 	char text[128];
 
 	if (lost) {
 		int n = snprintf(text, sizeof(text), "spillway: %u line%s not written: nobody read standard error\n",
 				 lost, lost == 1 ? " was" : "s were");
 		if (!log_put(text, (size_t)n)) {
-			atomic_fetch_add(&base_state.log.n_lost, lost + 1);
+			atomic_fetch_add(&state->n_lost, lost + 1);
 			return;
 		}
 	}
 	if (!log_put(line, bytes))
-		atomic_fetch_add(&base_state.log.n_lost, 1);
+		atomic_fetch_add(&state->n_lost, 1);
 }
 
 /*
@@ -225,7 +208,7 @@ static unsigned terminal_width(void)
 {
 	struct winsize size;
 
-	if (base_state.log.standard_error.type != S_IFCHR || ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0)
+	if ((state->standard_error.st_mode & S_IFMT) != S_IFCHR || ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0)
 		return 0;
 	return size.ws_col < NARROWEST ? 0 : size.ws_col;
 }
@@ -264,8 +247,8 @@ void log_line(const char *format, ...)
 	va_list list;
 
 	/* Another library's constructor may come here before ours has run. */
-	pthread_once(&base_state.log.once, log_know);
-	if (!atomic_load(&base_state.log.is_open))
+	pthread_once(&state->once, log_begin);
+	if (!atomic_load(&state->is_open))
 		goto out;
 	memcpy(line, head, n_head);
 	va_start(list, format);

@@ -36,20 +36,28 @@ enum python_lines_kind {
 /* An offset that the version does not have. */
 #define PYTHON_NONE 0xffff
 
+#define PYTHON_OFFSETS 14
+
 /* Offsets in bytes. */
 struct python_layout {
 	enum python_lines_kind lines;
-	/* PyThreadState: its innermost frame, or the _PyCFrame that points to it; its thread (pthread_self). */
-	uint16_t thread_frame, cframe_frame, thread_id;
-	/*
-	 * A frame: the next outer one, its code object, what it executes, who owns it. What it executes is a pointer
-	 * into the code from 3.11 on, before an int: the index of a byte (3.9) or of a unit of two bytes (3.10).
-	 */
-	uint16_t frame_back, frame_code, frame_instruction, frame_owner;
-	/* PyCodeObject: path, name, first line, table of lines; the instructions (PYTHON_NONE before 3.11). */
-	uint16_t code_file, code_name, code_first_line, code_lines, code_instructions;
-	/* str: the head of a text that is ASCII only, behind which the characters are, and the head of any other. */
-	uint16_t text_ascii_head, text_other_head;
+	union {
+		struct {
+			/* PyThreadState: its innermost frame, or the _PyCFrame that points to it; pthread_self(). */
+			uint16_t thread_frame, cframe_frame, thread_id;
+			/*
+			 * A frame: the next outer one, its code object, what it executes, who owns it. What it executes
+			 * is a pointer into the code from 3.11 on, before an int: the index of a byte (3.9) or of a
+			 * unit of two bytes (3.10).
+			 */
+			uint16_t frame_back, frame_code, frame_instruction, frame_owner;
+			/* PyCodeObject: path, name, first line, table of lines; instructions (none before 3.11). */
+			uint16_t code_file, code_name, code_first_line, code_lines, code_instructions;
+			/* str: the head before the characters of a text that is ASCII only, and of any other. */
+			uint16_t text_ascii_head, text_other_head;
+		};
+		uint16_t offset[PYTHON_OFFSETS]; /* all of them, in this order */
+	};
 };
 
 /* Fixed in all of these versions: the type of an object; bytes objects; str objects. */

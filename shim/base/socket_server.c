@@ -19,6 +19,7 @@
  * fork starts as OVER or NONE, never in the parent's state.
  */
 #include "shim/base/socket_server.h"
+#include "shim/base/clock.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"
@@ -89,10 +90,7 @@ static bool is_over(struct socket_server *server)
 
 static long now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (long)(clock_now() / 1000000);
 }
 
 bool socket_server_wait(struct socket_server *server, int fd, int wait_ms)
@@ -255,9 +253,7 @@ static bool serve_next(struct socket_server *server)
 	/* The tick runs even if callers follow one another without a pause. */
 	if (is_over(server) || do_what_is_due(server) || is_over(server))
 		return true;
-	if (n == 0)
-		return true;
-	if (n < 0 && error == EINTR)
+	if (n == 0 || (n < 0 && error == EINTR))
 		return true;
 	if (n < 0 || socket_server_still(&server->listener) < 0)
 		return false;
@@ -300,7 +296,7 @@ static void go_on_without(struct socket_server *server)
 		int ms = until_due(server);
 
 		ms = ms < STOP_MS / 2 ? ms : STOP_MS / 2;
-		nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+		clock_sleep((uint64_t)ms * 1000000);
 	}
 }
 
@@ -323,7 +319,6 @@ static void *socket_server_serve(void *argument)
 static void make_name(struct socket_server *server)
 {
 	char identity[IDENTITY_TEXT];
-	struct timespec now;
 	unsigned random;
 
 	if (server->is_identified) {
@@ -331,10 +326,8 @@ static void make_name(struct socket_server *server)
 			 identity_text(identity_get(), identity), server->tail);
 		return;
 	}
-	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
-		clock_gettime(CLOCK_REALTIME, &now);
-		random = (unsigned)now.tv_nsec;
-	}
+	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
+		random = (unsigned)clock_wall();
 	snprintf(server->name, sizeof(server->name), "%d-%08x%s", (int)getpid(), random, server->tail);
 }
 
@@ -380,13 +373,12 @@ static void close_socket(struct socket_server *server)
  */
 static bool socket_server_join(struct socket_server *server)
 {
-	const struct timespec step = {.tv_nsec = 200000};
 	long end = now_ms() + STOP_MS;
 
 	while (pthread_tryjoin_np(server->thread, NULL) != 0) {
 		if (now_ms() >= end)
 			return false;
-		nanosleep(&step, NULL);
+		clock_sleep(200000);
 	}
 	return true;
 }

@@ -68,16 +68,17 @@ static int open_in(int parent, const char *name, bool make, struct user_dir *ret
 	return 0;
 }
 
-/* *ret_fit: XDG_RUNTIME_DIR is as its specification promises, so a failure is due to the folder inside it. */
+/*
+ * Opens the user's folder in the one that XDG_RUNTIME_DIR names. *ret_fit: that is as its specification promises, so a
+ * failure is due to the folder inside it.
+ */
 static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct user_dir *ret_folder)
 {
-	*ret_fit = false;
-	if (!xdg || xdg[0] != '/')
-		return -ENOENT;
-	int parent = open(xdg, FOLDER_FLAGS | O_NOFOLLOW);
+	int parent = xdg && xdg[0] == '/' ? open(xdg, FOLDER_FLAGS | O_NOFOLLOW) : -1;
+
+	*ret_fit = parent >= 0 && is_ours(parent, S_IRWXG | S_IRWXO);
 	if (parent < 0)
-		return -errno;
-	*ret_fit = is_ours(parent, S_IRWXG | S_IRWXO);
+		return xdg && xdg[0] == '/' ? -errno : -ENOENT;
 	int error = *ret_fit ? open_in(parent, "spillway", make, ret_folder) : -EPERM;
 	close(parent);
 	return error;
@@ -96,26 +97,24 @@ static int open_tmp(const char *tmp, bool make, struct user_dir *ret_folder)
 	return error;
 }
 
-static int user_dir_make_folder(const char *fallback, struct user_dir *ret_folder)
+static int make_folder(const char *fallback, struct user_dir *ret_folder)
 {
 	bool fit;
 	int error = open_xdg(secure_getenv("XDG_RUNTIME_DIR"), true, &fit, ret_folder);
 
-	if (error == 0 || (fit && error == -EPERM))
-		return error;
-	return open_tmp(fallback, true, ret_folder);
+	return error == 0 || (fit && error == -EPERM) ? error : open_tmp(fallback, true, ret_folder);
 }
 
 int user_dir_make(struct user_dir *ret_folder)
 {
-	return user_dir_make_folder(user_dir_fallback, ret_folder);
+	return make_folder(user_dir_fallback, ret_folder);
 }
 
 int user_dir_make_mapped(struct user_dir *ret_folder)
 {
-	int error = user_dir_make_folder(user_dir_memory, ret_folder);
+	int error = make_folder(user_dir_memory, ret_folder);
 
-	return error == 0 || error == -EPERM ? error : user_dir_make_folder(user_dir_fallback, ret_folder);
+	return error == 0 || error == -EPERM ? error : make_folder(user_dir_fallback, ret_folder);
 }
 
 int user_dir_open_xdg(const char *xdg, struct user_dir *ret_folder)
@@ -159,27 +158,14 @@ bool user_dir_name_place(enum user_dir_place place, char *room, size_t bytes)
 				(unsigned)geteuid()) < bytes;
 }
 
-bool user_dir_path(const struct user_dir *folder, char *room, size_t bytes)
+bool user_dir_path_of(const struct user_dir *folder, const char *name, char *room, size_t bytes)
 {
 	char link[32];
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", folder->fd);
 	ssize_t n = readlink(link, room, bytes);
-	if (n <= 0 || (size_t)n >= bytes)
-		return false;
-	room[n] = 0;
-	return true;
-}
-
-bool user_dir_path_of(const struct user_dir *folder, const char *name, char *room, size_t bytes)
-{
-	size_t name_length = strlen(name);
-
-	if (bytes < name_length + 2 || !user_dir_path(folder, room, bytes - name_length - 1))
-		return false;
-	size_t length = strlen(room);
-	snprintf(room + length, bytes - length, "/%s", name);
-	return true;
+	return n > 0 && (size_t)n < bytes &&
+	       (size_t)snprintf(room + n, bytes - (size_t)n, "/%s", name) < bytes - (size_t)n;
 }
 
 bool user_dir_leads_to(int folder, const char *name, dev_t device, ino_t inode)
@@ -276,8 +262,8 @@ static bool ends_so(const char *name, const char *tail)
 	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
 }
 
-static void user_dir_each_entry(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
-				void *argument)
+void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
+			void *argument)
 {
 	/*
 	 * Not readdir(), which allocates memory: at its first allocation the C library gives a thread a separate
@@ -299,17 +285,6 @@ static void user_dir_each_entry(const struct user_dir *folder, const char *tail,
 			visit(folder, entry->d_name, argument);
 		}
 	}
-}
-
-void user_dir_each(const struct user_dir *folder, unsigned most, user_dir_visit *visit, void *argument)
-{
-	user_dir_each_entry(folder, USER_DIR_SOCKET, most, visit, argument);
-}
-
-void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
-			void *argument)
-{
-	user_dir_each_entry(folder, tail, most, visit, argument);
 }
 
 /* Returns /proc/PID/stat from the third field on, or NULL if the process does not exist or is hidden. */
@@ -418,11 +393,11 @@ void user_dir_sweep_files(const struct user_dir *folder, const char *tail)
 {
 	struct sweep sweep = {.before = time(NULL) - KEPT_SECONDS};
 
-	user_dir_each_entry(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+	user_dir_each_file(folder, tail, MOST_SWEPT, sweep_file, &sweep);
 	if (sweep.n_left <= MOST_LEFT)
 		return;
 	sweep.before = time(NULL) - FRESH_SECONDS;
-	user_dir_each_entry(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+	user_dir_each_file(folder, tail, MOST_SWEPT, sweep_file, &sweep);
 }
 
 static bool is_old_socket(const struct user_dir *folder, const char *name)
@@ -454,7 +429,7 @@ static void sweep_one(const struct user_dir *folder, const char *name, void *arg
 
 void user_dir_sweep(const struct user_dir *folder, const char *tail)
 {
-	user_dir_each_entry(folder, tail, MOST_SWEPT, sweep_one, NULL);
+	user_dir_each_file(folder, tail, MOST_SWEPT, sweep_one, NULL);
 }
 
 /* ---- a number of the process ---- */

@@ -64,10 +64,7 @@ int user_dir_open_place(enum user_dir_place place, struct user_dir *ret_folder);
 /* Gives the path of a place, whether or not it exists. Returns false if it has none or if it does not fit. */
 bool user_dir_name_place(enum user_dir_place place, char *room, size_t bytes);
 
-/* Gives the path of the open folder. Returns false if it is not known or does not fit. */
-bool user_dir_path(const struct user_dir *folder, char *room, size_t bytes);
-
-/* Gives the path of a file in the open folder, likewise. */
+/* Gives the path of a file in the open folder. Returns false if it is not known or does not fit. */
 bool user_dir_path_of(const struct user_dir *folder, const char *name, char *room, size_t bytes);
 
 /*
@@ -99,11 +96,8 @@ int user_dir_listen(const struct user_dir *folder, const char *name, int backlog
  */
 int user_dir_connect(const struct user_dir *folder, const char *name, unsigned wait_ms);
 
-/* Calls visit() with the name of each control socket, at most `most` of them. Allocates no memory. */
+/* Calls visit() with each name that ends in tail, at most `most` of them. Allocates no memory. */
 typedef void user_dir_visit(const struct user_dir *folder, const char *name, void *argument);
-void user_dir_each(const struct user_dir *folder, unsigned most, user_dir_visit *visit, void *argument);
-
-/* Does the same for files whose names end in tail. */
 void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 			void *argument);
 

@@ -10,7 +10,6 @@
  * from then on. OVER is final: there is no source, and `line` says why.
  */
 #include "shim/faults/faults.h"
-#include "shim/accounting/ledger.h"
 #include "shim/base/array.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
@@ -23,7 +22,6 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -38,13 +36,6 @@ atomic_bool faults_queue_on;
 
 enum { NONE, STARTING, COUNTING, OVER };
 
-/* The devices that the process sees, by ordinal. */
-struct faults_devices {
-	int n;
-	unsigned char uuid[DEVICE_MOST][16];
-	bool known[DEVICE_MOST];
-};
-
 /*
  * The counters. Everything that is read is written before `state` becomes COUNTING, and is constant from then on,
  * except `lost`. No lock protects it.
@@ -52,26 +43,24 @@ struct faults_devices {
 struct faults_counters {
 	_Atomic int state; /* NONE, STARTING, COUNTING or OVER */
 	struct uvm uvm;
-	struct faults_devices devices;
+	/* The devices that the process sees, by ordinal. */
+	int n_devices;
+	unsigned char uuid[DEVICE_MOST][16];
+	bool knows_uuid[DEVICE_MOST];
 	struct uvm_counter all, device[DEVICE_MOST];
 	bool counts_device[DEVICE_MOST];
 	uint64_t major; /* major faults of the process at the start */
-	char line[FAULTS_LINE];
+	char line[STATS_LINE];
 	pid_t owner; /* the process of the pages: a child not made by fork() has them in its tables, not in memory */
 	_Atomic(const char *) lost; /* why counting has stopped */
 };
 
 struct faults_events {
-	struct lock lock; /* FAULTS, over the reading end of the queue, the tallies and the listener */
-	struct uvm *uvm;
+	struct lock lock; /* FAULTS, over the reading end of the queue and the listener */
 	struct uvm_queue queue;
-	struct faults_devices devices;
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
 	unsigned looks;                               /* how often that table was read */
-	struct faults_tally *tallies;                 /* of no rule, of the default, of each rule */
-	size_t n_tallies;
-	pid_t owner;       /* as above */
-	_Atomic bool over; /* the thread shall end */
+	_Atomic bool over;                            /* the thread shall end */
 	void (*visit)(const struct fault_event *event, void *argument);
 	void *argument;
 };
@@ -85,16 +74,15 @@ static struct faults_state {
 
 /*
  * The driver's queue of events. A thread of low priority drains it: it waits until the queue is half full, or for 50
- * ms, and reads everything. A thread that reads numbers, or is about to free a block, drains it first, so that events
- * are attributed to the allocation that was live when they happened. The driver reports migrations when they are done;
- * an event that comes too late is attributed to no allocation.
+ * ms, and reads everything. A thread that reads numbers, or is about to free a block, drains it first, so that whoever
+ * listens hears of events while the allocation is live in which they happened. The driver reports migrations when they
+ * are done, so some come too late.
  *
- * Locking: FAULTS, over the reading end of the queue and the tallies; LEDGER is taken under it.
+ * Locking: FAULTS, over the reading end of the queue.
  */
 
 enum {
 	ENTRIES = 1 << 15, /* 2 MiB; at a million faults a second, half of it lasts 16 ms */
-	PAGE = 4096,       /* the smallest page of any device */
 	WAIT_MS = 50,
 	STACK_BYTES = 1 << 18,
 	LOOKS_MOST = 8, /* how often the table of processors is read again when a number is new */
@@ -113,38 +101,10 @@ enum {
 	(1u << TYPE_CPU_FAULT | 1u << TYPE_MIGRATION | 1u << TYPE_GPU_FAULT | 1u << TYPE_READ_DUPLICATE |              \
 	 1u << TYPE_THRASHING | 1u << TYPE_EVICTION)
 
-const char *fault_kind_name(enum fault_kind kind)
-{
-	static const char *const names[FAULT_KINDS] = {
-	    [FAULT_OF_GPU] = "GPU fault",  [FAULT_OF_CPU] = "CPU fault",    [FAULT_MIGRATION] = "migration",
-	    [FAULT_EVICTION] = "eviction", [FAULT_THRASHING] = "thrashing", [FAULT_READ_DUPLICATE] = "read duplicate",
-	};
-
-	return (unsigned)kind < FAULT_KINDS ? names[kind] : "?";
-}
-
-const char *fault_cause_name(enum fault_cause cause)
-{
-	static const char *const names[FAULT_CAUSES] = {
-	    [FAULT_CAUSE_UNKNOWN] = "unknown",
-	    [FAULT_BY_READ] = "read",
-	    [FAULT_BY_WRITE] = "write",
-	    [FAULT_BY_ATOMIC] = "atomic",
-	    [FAULT_BY_PREFETCH] = "prefetch instruction",
-	    [FAULT_FOR_PROGRAM] = "asked for",
-	    [FAULT_FOR_ACCESS] = "touched",
-	    [FAULT_FOR_NEIGHBOUR] = "expected to be touched",
-	    [FAULT_FOR_ROOM] = "gave way",
-	    [FAULT_FOR_REMOTE_ACCESSES] = "touched often from afar",
-	};
-
-	return (unsigned)cause < FAULT_CAUSES ? names[cause] : "?";
-}
-
 /* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
-	return faults_attributes() && faults_state.events.owner == getpid();
+	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && faults_state.counters.owner == getpid();
 }
 
 /* ---- decoding entries ---- */
@@ -167,21 +127,22 @@ static bool is_nothing(const unsigned char *uuid)
 /* Returns the ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
 static int device_of_processor(unsigned number)
 {
-	struct faults_events *const s = &faults_state.events;
+	struct faults_events *const events = &faults_state.events;
+	struct faults_counters *const s = &faults_state.counters;
 
 	if (number == 0)
 		return FAULT_HOST;
-	if (s->devices.n == 1)
+	if (s->n_devices == 1)
 		return 0;
 	if (number >= UVM_PROCESSORS)
 		return FAULT_SOMEWHERE;
 	/* The driver knows a GPU only from its first context on. */
-	if (is_nothing(s->processors[number]) && s->looks < LOOKS_MOST) {
-		s->looks++;
-		uvm_processors(s->uvm, s->processors);
+	if (is_nothing(events->processors[number]) && events->looks < LOOKS_MOST) {
+		events->looks++;
+		uvm_processors(&s->uvm, events->processors);
 	}
-	for (int i = 0; i < s->devices.n; i++)
-		if (s->devices.known[i] && !memcmp(s->devices.uuid[i], s->processors[number], 16))
+	for (int i = 0; i < s->n_devices; i++)
+		if (s->knows_uuid[i] && !memcmp(s->uuid[i], events->processors[number], 16))
 			return i;
 	return FAULT_SOMEWHERE;
 }
@@ -215,7 +176,6 @@ static void faults_queue_moved(const unsigned char *entry, unsigned from, unsign
 static void faults_queue_region(const unsigned char *entry, enum fault_kind kind, struct fault_event *ret)
 {
 	ret->kind = kind;
-	ret->processors = long_at(entry, 8);
 	ret->address = long_at(entry, 16);
 	ret->bytes = long_at(entry, 24);
 	ret->time = long_at(entry, 32);
@@ -252,7 +212,6 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 		ret->kind = FAULT_EVICTION;
 		ret->cause = FAULT_FOR_ROOM;
 		faults_queue_moved(entry, 1, 2, 24, 32, ret);
-		ret->because = long_at(entry, 16);
 		return true;
 	case TYPE_THRASHING:
 		faults_queue_region(entry, FAULT_THRASHING, ret);
@@ -263,45 +222,6 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 	default:
 		return false;
 	}
-}
-
-/* ---- attribution ---- */
-
-static void faults_queue_attribute(struct fault_event *event)
-{
-	struct ledger_row row;
-
-	/* The driver reports the page of a fault; an allocation may begin further on in it. */
-	uint64_t bytes = event->bytes ? event->bytes : PAGE - event->address % PAGE;
-
-	event->rule = FAULT_NOBODY;
-	if (!ledger_find_any(LEDGER_MANAGED | LEDGER_SYSTEM, event->address, bytes, &row))
-		return;
-	event->rule = row.rule;
-	event->block = row.id;
-}
-
-static struct faults_tally *tally_of(int rule)
-{
-	size_t at = (size_t)(rule - FAULT_NOBODY);
-
-	return rule >= FAULT_NOBODY && at < faults_state.events.n_tallies ? &faults_state.events.tallies[at] : NULL;
-}
-
-static void faults_queue_tally(const struct fault_event *event)
-{
-	struct faults_tally *tally = tally_of(event->rule);
-
-	if (!tally)
-		tally = tally_of(FAULT_NOBODY);
-	tally->count[event->kind]++;
-	if (event->kind == FAULT_EVICTION)
-		tally->bytes_evicted += event->bytes;
-	/* As in the counters, a migration between two devices is neither. */
-	if (event->kind == FAULT_MIGRATION && event->from == FAULT_HOST)
-		tally->bytes_in += event->bytes;
-	if (event->kind == FAULT_MIGRATION && event->device == FAULT_HOST)
-		tally->bytes_out += event->bytes;
 }
 
 /*
@@ -318,8 +238,6 @@ static void faults_queue_drain(void)
 	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&s->queue, entry); i++) {
 		if (!read_entry(entry, &event))
 			continue;
-		faults_queue_attribute(&event);
-		faults_queue_tally(&event);
 		if (s->visit)
 			s->visit(&event, s->argument);
 	}
@@ -332,27 +250,12 @@ void faults_poll(void)
 		faults_queue_drain();
 }
 
-bool faults_of_rule(int rule, struct faults_tally *ret_tally)
-{
-	struct faults_tally *tally;
-
-	if (!is_open())
-		return false;
-	faults_queue_drain();
-	lock_take(&faults_state.events.lock);
-	tally = tally_of(rule);
-	if (tally)
-		*ret_tally = *tally;
-	lock_drop(&faults_state.events.lock);
-	return tally != NULL;
-}
-
 uint64_t faults_dropped(void)
 {
 	uint64_t n = 0;
 
 	if (!is_open())
-		return FAULTS_NA;
+		return STATS_NA;
 	for (int i = 0; i < UVM_EVENT_TYPES; i++)
 		n += __atomic_load_n(&faults_state.events.queue.dropped[i], __ATOMIC_RELAXED);
 	return n;
@@ -379,35 +282,18 @@ static void *faults_queue_run(void *argument)
 	prctl(PR_SET_NAME, "spillway-faults");
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
 	while (!atomic_load(&s->over)) {
-		uvm_queue_wait(s->uvm, &s->queue, WAIT_MS);
+		uvm_queue_wait(&faults_state.counters.uvm, &s->queue, WAIT_MS);
 		if (!atomic_load(&s->over))
 			faults_queue_drain();
 	}
 	return NULL;
 }
 
-/*
- * Opens the queue and starts its thread; must be called once. `uvm` must have its file and must stay valid. n_rules:
- * number of rules of the policy. Returns false if there is no queue; *ret_why says why.
- */
-static bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why)
+/* Opens the queue and starts its thread; must be called once. Returns false if there is no queue; *ret_why says why. */
+static bool faults_queue_start(char *ret_why)
 {
-	struct faults_events *const s = &faults_state.events;
-
-	s->owner = getpid();
-	s->uvm = uvm;
-	s->devices = *devices;
-	s->n_tallies = n_rules + 2;
-	s->tallies = calloc(s->n_tallies, sizeof(*s->tallies));
-	if (!s->tallies) {
-		snprintf(ret_why, UVM_WHY, "no memory");
+	if (!uvm_queue_open(&faults_state.counters.uvm, ENTRIES, TYPES, &faults_state.events.queue, ret_why))
 		return false;
-	}
-	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &s->queue, ret_why)) {
-		free(s->tallies);
-		s->tallies = NULL;
-		return false;
-	}
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
 	atomic_store(&faults_queue_on, true);
 	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);
@@ -467,7 +353,7 @@ uint64_t faults_major(void)
 	int state = atomic_load_explicit(&faults_state.counters.state, memory_order_acquire);
 
 	if ((state != COUNTING && state != OVER) || getrusage(RUSAGE_SELF, &usage))
-		return FAULTS_NA;
+		return STATS_NA;
 	return (uint64_t)usage.ru_majflt - faults_state.counters.major;
 }
 
@@ -489,18 +375,18 @@ char *faults_source(char *buffer, size_t room)
 
 /* ---- starting ---- */
 
-static void find_devices(struct faults_devices *devices)
+static void find_devices(struct faults_counters *s)
 {
 	CUuuid uuid;
 
-	if (REAL(cuDeviceGetCount)(&devices->n) != CUDA_SUCCESS || devices->n < 0)
-		devices->n = 0;
-	if (devices->n > DEVICE_MOST)
-		devices->n = DEVICE_MOST;
-	for (int i = 0; i < devices->n; i++) {
-		devices->known[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
-		if (devices->known[i])
-			memcpy(devices->uuid[i], uuid.bytes, sizeof(devices->uuid[i]));
+	if (REAL(cuDeviceGetCount)(&s->n_devices) != CUDA_SUCCESS || s->n_devices < 0)
+		s->n_devices = 0;
+	if (s->n_devices > DEVICE_MOST)
+		s->n_devices = DEVICE_MOST;
+	for (int i = 0; i < s->n_devices; i++) {
+		s->knows_uuid[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
+		if (s->knows_uuid[i])
+			memcpy(s->uuid[i], uuid.bytes, sizeof(s->uuid[i]));
 	}
 }
 
@@ -510,15 +396,14 @@ static void count_by_device(void)
 	char why[UVM_WHY] = "";
 	int n = 0;
 
-	if (s->devices.n < 2)
+	if (s->n_devices < 2)
 		return;
-	for (int i = 0; i < s->devices.n; i++) {
-		s->counts_device[i] =
-		    s->devices.known[i] && uvm_counter_open(&s->uvm, s->devices.uuid[i], &s->device[i], why);
+	for (int i = 0; i < s->n_devices; i++) {
+		s->counts_device[i] = s->knows_uuid[i] && uvm_counter_open(&s->uvm, s->uuid[i], &s->device[i], why);
 		n += s->counts_device[i];
 	}
-	if (n < s->devices.n)
-		say("; %d of %d devices have none of their own%s%s", s->devices.n - n, s->devices.n, *why ? ": " : "",
+	if (n < s->n_devices)
+		say("; %d of %d devices have none of their own%s%s", s->n_devices - n, s->n_devices, *why ? ": " : "",
 		    why);
 }
 
@@ -527,7 +412,7 @@ static bool faults_count(enum policy_faults how)
 	struct faults_counters *const s = &faults_state.counters;
 	char why[UVM_WHY] = "";
 
-	find_devices(&s->devices);
+	find_devices(s);
 	if (!uvm_open(find_seam(), &s->uvm, why) || !uvm_counter_open(&s->uvm, NULL, &s->all, why)) {
 		say("none: %s", why);
 		return false;
@@ -535,7 +420,7 @@ static bool faults_count(enum policy_faults how)
 	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, s->uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
-		if (faults_queue_start(&s->uvm, &s->devices, policy_n_rules(process_policy()), why)) {
+		if (faults_queue_start(why)) {
 			say(" and its events");
 			return true;
 		}
@@ -614,7 +499,7 @@ static bool tells_devices(void)
 	struct faults_counters *const s = &faults_state.counters;
 	bool any = faults_anything(&s->all);
 
-	for (int i = 0; i < s->devices.n; i++)
+	for (int i = 0; i < s->n_devices; i++)
 		any = any && !(s->counts_device[i] && faults_anything(&s->device[i]));
 	return !any;
 }
@@ -623,28 +508,28 @@ static const struct uvm_counter *counter_of(int device)
 {
 	struct faults_counters *const s = &faults_state.counters;
 
-	if (device == -1 || (device == 0 && s->devices.n == 1))
+	if (device == -1 || (device == 0 && s->n_devices == 1))
 		return &s->all;
-	if (device < 0 || device >= s->devices.n || !s->counts_device[device] || !tells_devices())
+	if (device < 0 || device >= s->n_devices || !s->counts_device[device] || !tells_devices())
 		return NULL;
 	return &s->device[device];
 }
 
-void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
+void faults_read(int device, uint64_t ret[FAULT_COUNT])
 {
 	int saved = errno;
 
-	for (int i = 0; i < FAULTS_NUMBERS; i++)
-		ret[i] = FAULTS_NA;
+	for (int i = 0; i < FAULT_COUNT; i++)
+		ret[i] = STATS_NA;
 	if (!is_counting() || atomic_load(&faults_state.counters.lost))
 		return;
 	const struct uvm_counter *counter = counter_of(device);
 	if (counter && is_sound(counter)) {
-		ret[FAULTS_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
-		ret[FAULTS_BYTES_IN] = uvm_counter_read(counter, UVM_BYTES_IN);
-		ret[FAULTS_BYTES_OUT] = uvm_counter_read(counter, UVM_BYTES_OUT);
+		ret[FAULT_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
+		ret[FAULT_IN_BYTES] = uvm_counter_read(counter, UVM_BYTES_IN);
+		ret[FAULT_OUT_BYTES] = uvm_counter_read(counter, UVM_BYTES_OUT);
 		if (counter == &faults_state.counters.all)
-			ret[FAULTS_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
+			ret[FAULT_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
 	}
 	errno = saved;
 }
@@ -680,7 +565,7 @@ void faults_child(void)
 	if (before == COUNTING) {
 		child_lets_go(&s->uvm.file);
 		child_lets_go(&s->all.held);
-		for (int i = 0; i < s->devices.n; i++)
+		for (int i = 0; i < s->n_devices; i++)
 			if (s->counts_device[i])
 				child_lets_go(&s->device[i].held);
 	}

@@ -3,7 +3,7 @@
  *
  * The policy's `faults` chooses the source: the driver's counters (faults_uvm.h), with its queue of events in addition.
  * If there is no source, nothing is counted, and the major faults that the kernel counts for the process are a hint.
- * What is not measured is FAULTS_NA, never 0. faults_source() describes in one line which source is used, or why none
+ * What is not measured is STATS_NA, never 0. faults_source() describes in one line which source is used, or why none
  * is.
  *
  * Nothing happens before the first managed or system memory: a process without any opens nothing. After that, reading
@@ -16,20 +16,12 @@
 #ifndef SPILLWAY_FAULTS_H
 #define SPILLWAY_FAULTS_H
 
+#include "shim/stats/stats_page.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define FAULTS_NA UINT64_MAX /* not measured */
-
-enum faults_number {
-	FAULTS_GPU,       /* faults of the GPU */
-	FAULTS_CPU,       /* faults of the CPU */
-	FAULTS_BYTES_IN,  /* migrated to the device */
-	FAULTS_BYTES_OUT, /* migrated to the host */
-	FAULTS_NUMBERS,   /* must be last */
-};
 
 /*
  * Must be called before managed or system memory is used. Starts counting once for a process; other calls return at
@@ -40,19 +32,18 @@ void faults_start(void);
 
 /*
  * Stores what was counted since the start, for one device, or for the process if device is -1. If the process sees
- * several devices, CPU faults belong to none of them and are FAULTS_NA for all but -1. Locking: none.
+ * several devices, CPU faults belong to none of them and are STATS_NA for all but -1. Locking: none.
  */
-void faults_read(int device, uint64_t ret[FAULTS_NUMBERS]);
+void faults_read(int device, uint64_t ret[FAULT_COUNT]);
 
 /*
  * Writes which source is used, or why none is, then with the hint of the kernel's major faults: one line without a
  * newline. Returns buffer.
  */
-#define FAULTS_LINE 512
 char *faults_source(char *buffer, size_t room);
 
 /*
- * Returns the major faults that the kernel has counted for the process since faults_start(), FAULTS_NA before. They
+ * Returns the major faults that the kernel has counted for the process since faults_start(), STATS_NA before. They
  * include reads from disks.
  */
 uint64_t faults_major(void);
@@ -69,7 +60,6 @@ enum fault_kind {
 	FAULT_READ_DUPLICATE, /* a copy on another processor, for reading */
 	FAULT_KINDS,          /* must be last */
 };
-const char *fault_kind_name(enum fault_kind kind);
 
 /* Traces contain these numbers, too. */
 enum fault_cause {
@@ -87,11 +77,9 @@ enum fault_cause {
 	FAULT_FOR_REMOTE_ACCESSES, /* accessed over the link too often */
 	FAULT_CAUSES,              /* must be last */
 };
-const char *fault_cause_name(enum fault_cause cause);
 
 #define FAULT_HOST      (-1)
 #define FAULT_SOMEWHERE (-2) /* an unknown device, or none */
-#define FAULT_NOBODY    (-2) /* as a rule: no known allocation has the address */
 
 struct fault_event {
 	enum fault_kind kind;
@@ -99,11 +87,7 @@ struct fault_event {
 	int device;              /* the device that faulted, or the destination; FAULT_HOST, FAULT_SOMEWHERE */
 	int from;                /* of migrations and evictions: the source; else equal to device */
 	uint64_t address, bytes; /* bytes 0: not reported by the driver (a fault) */
-	uint64_t because;        /* FAULT_EVICTION: the address that needed memory; else 0 */
-	uint64_t processors;     /* thrashing, duplicates: bits; bit 0 is the CPU, others as the driver numbers them */
 	uint64_t time;           /* ns, by the driver's clock */
-	uint64_t block;          /* id of the ledger's row; 0: none */
-	int rule;                /* the rule that placed the allocation, -1 the default, FAULT_NOBODY */
 };
 
 /*
@@ -113,16 +97,7 @@ struct fault_event {
  */
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument);
 
-/*
- * Stores the events of each kind for one rule: its index, -1 for the default, FAULT_NOBODY. Returns false if there are
- * no events, or no such rule. Locking: takes FAULTS.
- */
-struct faults_tally {
-	uint64_t count[FAULT_KINDS];
-	uint64_t bytes_in, bytes_out, bytes_evicted;
-};
-bool faults_of_rule(int rule, struct faults_tally *ret_tally);
-/* Returns the number of events for which the queue had no room; FAULTS_NA without a queue. */
+/* Returns the number of events for which the queue had no room; STATS_NA without a queue. */
 uint64_t faults_dropped(void);
 
 /* Reads the events that the queue has now; does nothing without a queue. Not for hot paths. Locking: takes FAULTS. */
@@ -132,20 +107,12 @@ void faults_poll(void);
 
 extern atomic_bool faults_queue_on;
 /*
- * Returns whether events are attributed to allocations. Memory that the program itself allocated must then be found by
- * every address, too. Locking: none.
- */
-static inline bool faults_attributes(void)
-{
-	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed);
-}
-/*
- * Must be called before an address goes out of use, so that its events are attributed first. Locking: takes FAULTS if
+ * Must be called before an address goes out of use, so that its events are heard of first. Locking: takes FAULTS if
  * there is a queue.
  */
 static inline void faults_before_free(void)
 {
-	if (__builtin_expect(faults_attributes(), 0))
+	if (__builtin_expect(atomic_load_explicit(&faults_queue_on, memory_order_relaxed), 0))
 		faults_poll();
 }
 

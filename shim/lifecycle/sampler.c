@@ -24,15 +24,10 @@
 
 #include <string.h>
 
-_Static_assert(FAULTS_NUMBERS == (int)FAULT_COUNT && FAULTS_NA == STATS_NA,
-	       "the page has what faults.h counts, in its order");
-_Static_assert(FAULTS_GPU == (int)FAULT_GPU && FAULTS_BYTES_OUT == (int)FAULT_OUT_BYTES, "in its order");
-_Static_assert(FAULTS_LINE == STATS_LINE, "and its line has room there");
-
 /* Returns true if a count has changed. */
 static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
 {
-	uint64_t now[FAULTS_NUMBERS];
+	uint64_t now[FAULT_COUNT];
 	bool changed = false;
 
 	faults_read(device, now);
@@ -47,8 +42,8 @@ static void tell_faults(unsigned i, uint64_t cpu)
 	const struct stats_device *device = &stats.device[i];
 
 	if (device->fault[FAULT_GPU] != STATS_NA)
-		trace_faults(i, device->fault[FAULT_GPU], cpu == STATS_NA ? 0 : cpu, device->fault[FAULT_IN_BYTES],
-			     device->fault[FAULT_OUT_BYTES]);
+		trace_event(faults, i, device->fault[FAULT_GPU], cpu == STATS_NA ? 0 : cpu,
+			    device->fault[FAULT_IN_BYTES], device->fault[FAULT_OUT_BYTES]);
 }
 
 static void put_all_faults(void)
@@ -83,7 +78,7 @@ void sampler_start(const struct policy *policy)
 
 void sampler_sample(void)
 {
-	char line[FAULTS_LINE];
+	char line[STATS_LINE];
 
 	/* A thread that holds the lock does the work; at exit no lock may be waited for. */
 	if (!lock_try(&lifecycle_state.sampler_lock))
@@ -144,18 +139,17 @@ static void pin_for(struct device *device, void *argument)
 
 unsigned pin_ahead_look(void)
 {
-	struct pin_ahead_state *const state = &lifecycle_state.pin_ahead;
 	struct step step = {.most = wanted(), .status = SW_INVALID};
 	uint64_t begin = clock_now();
 
-	if (!step.most || begin < state->not_before)
+	if (!step.most || begin < lifecycle_state.no_pin_before)
 		return 0;
 	device_each(pin_for, &step);
 	uint64_t end = clock_now();
 	if (step.status == SW_OK)
 		return (unsigned)((end - begin) / 1000000) + 1;
 	if (step.status != SW_INVALID || quota_is_asked())
-		state->not_before = end + REFUSED_NS;
+		lifecycle_state.no_pin_before = end + REFUSED_NS;
 	return 0;
 }
 

@@ -27,34 +27,34 @@
 #define NOT_SOON_PERIOD 8
 #define NOT_SOON_MOST   64
 
-static uint64_t move_limits_less(uint64_t a, uint64_t b)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-static uint64_t move_limits_more(uint64_t a, uint64_t b)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
 
 static uint64_t of_budget(uint64_t budget, uint64_t bytes)
 {
-	return move_limits_less(bytes, move_limits_more(budget / SHARE, SHARE_LEAST));
+	return smaller(bytes, larger(budget / SHARE, SHARE_LEAST));
 }
 
 uint64_t move_limits_reserve(uint64_t budget, uint64_t largest)
 {
-	return of_budget(budget, move_limits_more(RESERVE, PIECES * largest));
+	return of_budget(budget, larger(RESERVE, PIECES * largest));
 }
 
 uint64_t move_limits_under_way(uint64_t budget, uint64_t largest)
 {
-	return of_budget(budget, move_limits_more(UNDER_WAY, PIECES * largest));
+	return of_budget(budget, larger(UNDER_WAY, PIECES * largest));
 }
 
 uint64_t move_limits_ahead(uint64_t budget)
 {
-	return move_limits_less(AHEAD, budget / AHEAD_SHARE);
+	return smaller(AHEAD, budget / AHEAD_SHARE);
 }
 
 uint64_t move_limits_new(uint64_t budget)
@@ -64,7 +64,7 @@ uint64_t move_limits_new(uint64_t budget)
 
 uint64_t move_limits_not_soon(uint64_t period)
 {
-	return move_limits_less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
+	return smaller(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
 }
 
 /* ---- when memory leaves ---- */
@@ -184,32 +184,20 @@ static void governor_enter(struct governor *governor, enum governor_state state)
 		governor->still.n = 0;
 }
 
-static void wait_from(struct governor *governor, uint64_t first_ns, bool longer)
-{
-	governor->wait_ns = longer && governor->wait_ns ? governor->wait_ns * 2 : first_ns;
-	if (governor->wait_ns > WAIT_MOST_NS)
-		governor->wait_ns = WAIT_MOST_NS;
-	governor->next_ns = governor->now_ns + governor->wait_ns;
-}
-
 static void governor_pay(struct governor *governor)
 {
 	if (governor->lost_ns > 0)
 		governor->credit_ns -= governor->lost_ns;
 }
 
-static void governor_fail(struct governor *governor)
+/* Takes what was measured as the answer. The next question comes after `first_ns`, or twice the time before. */
+static void governor_settle(struct governor *governor, enum governor_state state, uint64_t first_ns, bool longer)
 {
 	governor_pay(governor);
-	governor_enter(governor, GOVERNOR_STAY);
-	wait_from(governor, WAIT_FIRST_NS, true);
-}
-
-static void governor_succeed(struct governor *governor)
-{
-	governor_pay(governor);
-	governor_enter(governor, GOVERNOR_MOVE);
-	wait_from(governor, CHECK_FIRST_NS, false);
+	governor_enter(governor, state);
+	governor->wait_ns = longer && governor->wait_ns ? governor->wait_ns * 2 : first_ns;
+	governor->wait_ns = smaller(governor->wait_ns, WAIT_MOST_NS);
+	governor->next_ns = governor->now_ns + governor->wait_ns;
 }
 
 /* ---- one call ---- */
@@ -252,16 +240,17 @@ static void governor_try(struct governor *governor, uint64_t ns, uint64_t work, 
 	count_loss(governor, ns, work);
 	bool complete = epoch_add(governor, ns, work, &governor->moving);
 	if (governor->lost_ns > governor->credit_ns) {
-		governor_fail(governor);
+		governor_settle(governor, GOVERNOR_STAY, WAIT_FIRST_NS, true);
 		return;
 	}
 	if (!complete || governor->moving.n < FIRST_EPOCHS)
 		return;
 	double moving = rate_of(&governor->moving);
 	if (moving > still * CLEAR || (known && moving * CLEAR > still))
-		governor_succeed(governor);
+		governor_settle(governor, GOVERNOR_MOVE, CHECK_FIRST_NS, false);
 	else if (governor->now_ns - governor->since_ns > TRY_MOST_NS)
-		governor_fail(governor); /* about equal: then the link is better left alone */
+		governor_settle(governor, GOVERNOR_STAY, WAIT_FIRST_NS,
+				true); /* about equal: then the link is better left alone */
 }
 
 static void governor_move(struct governor *governor, uint64_t ns, uint64_t work, uint64_t bytes, bool known)
@@ -293,13 +282,10 @@ static void governor_check(struct governor *governor, uint64_t ns, uint64_t work
 	double still = rate_of(&governor->still);
 	if (still * 2 > moving && governor->still.n < CHECK_EPOCHS)
 		return;
-	if (still <= moving) {
-		governor_enter(governor, GOVERNOR_MOVE);
-		wait_from(governor, CHECK_FIRST_NS, true);
-	} else {
-		governor_enter(governor, GOVERNOR_STAY);
-		wait_from(governor, WAIT_FIRST_NS, false);
-	}
+	if (still <= moving)
+		governor_settle(governor, GOVERNOR_MOVE, CHECK_FIRST_NS, true);
+	else
+		governor_settle(governor, GOVERNOR_STAY, WAIT_FIRST_NS, false);
 }
 
 void governor_init(struct governor *governor)
@@ -451,31 +437,15 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 		return true;
 	}
 	bool over = finished - trial->mark >= (trial->stretch ? trial->stretch : period);
-	switch (trial->state) {
-	case TRIAL_MOVE:
+	bool moves = trial_prefers_moving(trial);
+	if (trial->state == TRIAL_MOVE || trial->state == TRIAL_STAY) {
 		if (over)
-			trial_measure(trial, now_ns, finished, TRIAL_ASK_STAY);
-		break;
-	case TRIAL_STAY:
-		if (over)
-			trial_measure(trial, now_ns, finished, TRIAL_ASK_MOVE);
-		break;
-	case TRIAL_ASK_STAY:
-		if (over && elapsed < best - best * TRIAL_GAIN / 100) {
-			trial->best_ns = elapsed;
-			trial_settle(trial, TRIAL_STAY, WAIT_STAY, now_ns, finished);
-		} else if (over || elapsed > best) {
-			trial_settle(trial, TRIAL_MOVE, trial->wait * WAIT_GROWS, now_ns, finished);
-		}
-		break;
-	case TRIAL_ASK_MOVE:
-		if (over && elapsed < best - best * TRIAL_GAIN / 100) {
-			trial->best_ns = elapsed;
-			trial_settle(trial, TRIAL_MOVE, WAIT_FIRST, now_ns, finished);
-		} else if (over || elapsed > 2 * best) {
-			trial_settle(trial, TRIAL_STAY, trial->wait * WAIT_GROWS, now_ns, finished);
-		}
-		break;
+			trial_measure(trial, now_ns, finished, moves ? TRIAL_ASK_STAY : TRIAL_ASK_MOVE);
+	} else if (over && elapsed < best - best * TRIAL_GAIN / 100) {
+		trial->best_ns = elapsed;
+		trial_settle(trial, moves ? TRIAL_STAY : TRIAL_MOVE, moves ? WAIT_STAY : WAIT_FIRST, now_ns, finished);
+	} else if (over || elapsed > (moves ? best : 2 * best)) {
+		trial_settle(trial, moves ? TRIAL_MOVE : TRIAL_STAY, trial->wait * WAIT_GROWS, now_ns, finished);
 	}
 	return trial->state == TRIAL_MOVE || trial->state == TRIAL_ASK_MOVE;
 }

@@ -29,12 +29,12 @@
 #define STEPS     UINT64_C(1000000000)
 #define STEP_PART 8
 
-static uint64_t gpu_turn_smaller(uint64_t a, uint64_t b)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-static uint64_t gpu_turn_beyond(uint64_t a, uint64_t b)
+static uint64_t beyond(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
@@ -45,8 +45,8 @@ bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member)
 	uint64_t silent = GPU_TURN_SILENT;
 
 	if (claim->moving)
-		silent += (gpu_turn_smaller(view->members[member].needs, MOST) >> 20) * GPU_TURN_SILENT_MIB;
-	return claim->kind != GPU_TURN_OFF && gpu_turn_beyond(view->now, claim->beat) <= silent;
+		silent += (smaller(view->members[member].needs, MOST) >> 20) * GPU_TURN_SILENT_MIB;
+	return claim->kind != GPU_TURN_OFF && beyond(view->now, claim->beat) <= silent;
 }
 
 /* Returns the bytes that the member keeps while another has the turn. */
@@ -56,7 +56,7 @@ static uint64_t keeps(const struct gpu_turn_view *view, uint32_t i)
 	/* The holder's memory comes back before it says that it is not away any more. */
 	bool leaves = gpu_turn_takes_part(view, i) && (!member->claim.away || i == view->holder);
 
-	return gpu_turn_smaller(leaves ? member->stuck : member->may_have, MOST);
+	return smaller(leaves ? member->stuck : member->may_have, MOST);
 }
 
 uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member)
@@ -66,7 +66,7 @@ uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member)
 	for (uint32_t i = 0; i < view->n; i++)
 		if (i != member)
 			kept += keeps(view, i);
-	return gpu_turn_beyond(view->total, kept);
+	return beyond(view->total, kept);
 }
 
 uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member)
@@ -82,15 +82,15 @@ uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member)
 		}
 		parts++;
 		if (view->members[i].needs > most)
-			most = gpu_turn_smaller(view->members[i].needs, MOST);
+			most = smaller(view->members[i].needs, MOST);
 	}
-	uint64_t keep = gpu_turn_beyond(view->total, taken + most) / (parts ? parts : 1);
+	uint64_t keep = beyond(view->total, taken + most) / (parts ? parts : 1);
 	return keep < view->total / SLACK_PART ? 0 : keep / UNIT * UNIT;
 }
 
 uint64_t gpu_turn_leaves(const struct gpu_turn_view *view, uint32_t member)
 {
-	return gpu_turn_beyond(gpu_turn_smaller(view->members[member].needs, MOST), gpu_turn_keep(view, member));
+	return beyond(smaller(view->members[member].needs, MOST), gpu_turn_keep(view, member));
 }
 
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view)
@@ -102,7 +102,7 @@ uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view)
 		parts += gpu_turn_takes_part(view, i);
 	for (uint32_t i = 0; i < view->n && parts > 1 && !refused; i++)
 		refused = gpu_turn_takes_part(view, i) &&
-			  gpu_turn_room(view, i) < gpu_turn_smaller(view->members[i].needs, view->total) / 2;
+			  gpu_turn_room(view, i) < smaller(view->members[i].needs, view->total) / 2;
 	for (uint32_t i = 0; i < view->n && refused; i++)
 		if (worst == GPU_TURN_NOBODY || keeps(view, i) > keeps(view, worst))
 			worst = i;
@@ -124,8 +124,8 @@ bool gpu_turn_wanted(const struct gpu_turn_view *view)
 		}
 		parts++;
 		asked |= member->claim.kind == GPU_TURN_ON;
-		loss += gpu_turn_smaller(member->claim.loss, 1000);
-		sum += gpu_turn_smaller(member->needs, MOST);
+		loss += smaller(member->claim.loss, 1000);
+		sum += smaller(member->needs, MOST);
 	}
 	return parts > 1 && sum > view->total && (asked || loss >= (uint64_t)GPU_TURN_LOSS * parts) &&
 	       gpu_turn_in_the_way(view) == GPU_TURN_NOBODY;
@@ -140,7 +140,7 @@ static uint64_t cost_of_switch(const struct gpu_turn_view *view)
 	for (uint32_t i = 0; i < view->n; i++)
 		if (gpu_turn_takes_part(view, i) && view->members[i].claim.cost > cost)
 			cost = view->members[i].claim.cost;
-	return cost ? gpu_turn_smaller(cost, GPU_TURN_QUANTUM_MOST) : COST_UNKNOWN;
+	return cost ? smaller(cost, GPU_TURN_QUANTUM_MOST) : COST_UNKNOWN;
 }
 
 uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member)
@@ -156,20 +156,19 @@ uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member)
 		uint64_t weight = view->members[i].claim.weight;
 		parts++;
 		weights += weight;
-		lightest = gpu_turn_smaller(lightest, weight);
+		lightest = smaller(lightest, weight);
 		if (view->members[i].claim.patience)
-			patience = gpu_turn_smaller(patience, view->members[i].claim.patience);
+			patience = smaller(patience, view->members[i].claim.patience);
 	}
 	/*
 	 * While the lightest waits, each of the others has a turn, which is longer than a quantum by what it weighs
 	 * more, and there is a switch before each of them.
 	 */
 	if (weights > lightest && patience != UINT64_MAX)
-		quantum = gpu_turn_smaller(quantum,
-					   gpu_turn_beyond(patience, parts * cost) / (weights - lightest) * lightest);
+		quantum = smaller(quantum, beyond(patience, parts * cost) / (weights - lightest) * lightest);
 	if (quantum < GPU_TURN_QUANTUM_LEAST)
 		return GPU_TURN_QUANTUM_LEAST;
-	return gpu_turn_smaller(quantum, GPU_TURN_QUANTUM_MOST);
+	return smaller(quantum, GPU_TURN_QUANTUM_MOST);
 }
 
 /* ---- who is next ---- */
@@ -178,16 +177,7 @@ static bool is_overdue(const struct gpu_turn_view *view, uint32_t i)
 {
 	const struct gpu_turn_claim *claim = &view->members[i].claim;
 
-	return claim->patience && gpu_turn_beyond(view->now, claim->waits) >= claim->patience;
-}
-
-/*
- * Returns whether a holder is in its first turn and another had one before it: who has come by a switch knows what that
- * costs. The one that ran when turns began is no newcomer.
- */
-static bool is_new(const struct gpu_turn_claim *claim)
-{
-	return claim->n <= 1 && claim->cost;
+	return claim->patience && beyond(view->now, claim->waits) >= claim->patience;
 }
 
 /*
@@ -204,7 +194,12 @@ static bool is_short(const struct gpu_turn_view *view, uint32_t i)
 	if (view->holder == GPU_TURN_NOBODY)
 		return true;
 	holder = &view->members[view->holder].claim;
-	return claim->served <= holder->served && (claim->n || !is_new(holder));
+	/*
+	 * The holder is new if it is in its first turn and another had one before it: who has come by a switch knows
+	 * what that costs. The one that ran when turns began is no newcomer.
+	 */
+	bool new = holder->n <= 1 && holder->cost;
+	return claim->served <= holder->served && (claim->n || !new);
 }
 
 /* Returns whether a is to go before b; both wait. */
@@ -240,7 +235,7 @@ static bool is_idle(const struct gpu_turn_view *view)
 {
 	const struct gpu_turn_claim *claim = &view->members[view->holder].claim;
 
-	return claim->idle && gpu_turn_beyond(view->now, claim->idle) >= GPU_TURN_IDLE;
+	return claim->idle && beyond(view->now, claim->idle) >= GPU_TURN_IDLE;
 }
 
 uint32_t gpu_turn_next(const struct gpu_turn_view *view)
@@ -254,11 +249,10 @@ uint32_t gpu_turn_next(const struct gpu_turn_view *view)
 		return holder;
 	if (is_idle(view))
 		return first;
-	uint64_t ran = gpu_turn_beyond(view->now, view->since), quantum = gpu_turn_quantum(view, holder);
-	uint64_t cost = cost_of_switch(view), least = gpu_turn_smaller(quantum, GPU_TURN_QUANTUM_LEAST);
-	if (is_overdue(view, first) && ran >= least && ran >= gpu_turn_smaller(FIRST_AFTER * cost, quantum))
-		return first;
-	if (is_short(view, first) && ran >= gpu_turn_smaller(FIRST_AFTER * cost, quantum))
+	uint64_t ran = beyond(view->now, view->since), quantum = gpu_turn_quantum(view, holder);
+	uint64_t cost = cost_of_switch(view), least = smaller(quantum, GPU_TURN_QUANTUM_LEAST);
+	if (ran >= smaller(FIRST_AFTER * cost, quantum) &&
+	    ((is_overdue(view, first) && ran >= least) || is_short(view, first)))
 		return first;
 	/* Its own time counts now; the others have had theirs. */
 	return ran >= quantum && view->members[first].claim.served <= claim->served ? first : holder;
@@ -271,7 +265,7 @@ uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view)
 	if (first == GPU_TURN_NOBODY || view->holder == GPU_TURN_NOBODY || is_idle(view))
 		return 0;
 	bool hurries = is_overdue(view, first) || is_short(view, first);
-	return gpu_turn_smaller(hurries ? STEP : STEPS, gpu_turn_quantum(view, view->holder) / STEP_PART);
+	return smaller(hurries ? STEP : STEPS, gpu_turn_quantum(view, view->holder) / STEP_PART);
 }
 
 uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns)
@@ -290,14 +284,14 @@ uint64_t gpu_turn_enter(const struct gpu_turn_view *view, uint32_t member)
 		if (i == member || !gpu_turn_takes_part(view, i) ||
 		    !(i == view->holder || view->members[i].claim.waits))
 			continue;
-		least = gpu_turn_smaller(least, served);
+		least = smaller(least, served);
 		most = served > most ? served : most;
 	}
 	if (least == UINT64_MAX)
 		return claim->served;
 	uint64_t part = gpu_turn_serve(0, claim->weight, gpu_turn_quantum(view, member));
-	uint64_t low = gpu_turn_beyond(least, part), high = most + gpu_turn_smaller(BEHIND * part, UINT64_MAX - most);
-	return claim->served < low ? low : gpu_turn_smaller(claim->served, high);
+	uint64_t low = beyond(least, part), high = most + smaller(BEHIND * part, UINT64_MAX - most);
+	return claim->served < low ? low : smaller(claim->served, high);
 }
 
 uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle)
@@ -310,22 +304,17 @@ uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle)
 uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns)
 {
 	if (!cost)
-		return gpu_turn_smaller(ns, COST_UNKNOWN);
-	return cost - cost / 4 + gpu_turn_smaller(ns, 4 * cost) / 4;
+		return smaller(ns, COST_UNKNOWN);
+	return cost - cost / 4 + smaller(ns, 4 * cost) / 4;
 }
 
 /* ---- shares ---- */
 
 #define NEWCOMER 8 /* a newcomer needs this part of an equal part at least */
 
-static uint64_t gpu_share_smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static uint64_t needs_of(const struct gpu_share_member *member, uint64_t least)
 {
-	uint64_t needs = gpu_share_smaller(member->needs, MOST);
+	uint64_t needs = smaller(member->needs, MOST);
 
 	return needs > least ? needs : least;
 }
@@ -333,8 +322,8 @@ static uint64_t needs_of(const struct gpu_share_member *member, uint64_t least)
 /* Returns what the member gets where nobody gets more than `level`, but for what cannot leave. */
 static uint64_t at_level(const struct gpu_share_member *member, uint64_t least, uint64_t level)
 {
-	uint64_t gets = gpu_share_smaller(needs_of(member, least), level);
-	uint64_t stuck = gpu_share_smaller(member->stuck, MOST);
+	uint64_t gets = smaller(needs_of(member, least), level);
+	uint64_t stuck = smaller(member->stuck, MOST);
 
 	return gets > stuck ? gets : stuck;
 }
@@ -371,7 +360,7 @@ bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, un
 	uint64_t sum = 0, most = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		uint64_t needs = gpu_share_smaller(members[i].needs, MOST);
+		uint64_t needs = smaller(members[i].needs, MOST);
 
 		sum += needs;
 		most = needs > most ? needs : most;
@@ -380,7 +369,7 @@ bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, un
 	uint64_t stays = total - total / 32, beside = stays > most ? stays - most : 0;
 
 	sum += most;
-	return sum <= total || sum - gpu_share_smaller(sum, beside) <= host;
+	return sum <= total || sum - smaller(sum, beside) <= host;
 }
 
 /* ---- by what is free ---- */
@@ -401,11 +390,6 @@ bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, un
  */
 #define NEAR_STEP (NEW_PROCESS / 6)
 
-static uint64_t live_budget_beyond(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* Returns a number below `below`. */
 static uint64_t jitter(struct live_budget *budget, uint64_t below)
 {
@@ -415,7 +399,7 @@ static uint64_t jitter(struct live_budget *budget, uint64_t below)
 
 static uint64_t held_by_others(const struct live_budget_figures *figures)
 {
-	return live_budget_beyond(figures->total, figures->free + figures->used);
+	return beyond(figures->total, figures->free + figures->used);
 }
 
 void live_budget_begin(struct live_budget *budget, const struct live_budget_figures *figures, uint64_t seed)
@@ -423,7 +407,7 @@ void live_budget_begin(struct live_budget *budget, const struct live_budget_figu
 	uint64_t others = held_by_others(figures);
 
 	*budget = (struct live_budget){
-	    .limit = (figures->used + live_budget_beyond(figures->free, figures->reserve)) / UNIT * UNIT,
+	    .limit = (figures->used + beyond(figures->free, figures->reserve)) / UNIT * UNIT,
 	    .others = {others, others},
 	    .random = seed,
 	};
@@ -447,11 +431,10 @@ static uint64_t reserve_now(struct live_budget *budget, const struct live_budget
 static uint64_t growth_step(const struct live_budget_figures *figures, uint64_t reserve)
 {
 	uint64_t margin = figures->reserve / MARGIN_PART;
-	uint64_t far = live_budget_beyond(figures->free, 2 * figures->reserve + margin) / GROW_PART;
-	uint64_t near = live_budget_beyond(figures->free, reserve + margin) / GROW_PART;
+	uint64_t far = beyond(figures->free, 2 * figures->reserve + margin) / GROW_PART;
+	uint64_t near = beyond(figures->free, reserve + margin) / GROW_PART;
 
-	if (near > NEAR_STEP)
-		near = NEAR_STEP;
+	near = smaller(near, NEAR_STEP);
 	/* A smaller step would be of no use to the heap. */
 	if (near < figures->piece && figures->free >= reserve + margin + 2 * figures->piece)
 		near = figures->piece;
@@ -461,7 +444,7 @@ static uint64_t growth_step(const struct live_budget_figures *figures, uint64_t 
 enum live_budget_change live_budget_look(struct live_budget *budget, const struct live_budget_figures *figures)
 {
 	uint64_t reserve = reserve_now(budget, figures), free = figures->free, used = figures->used;
-	uint64_t most = live_budget_beyond(used + free, reserve) / UNIT * UNIT;
+	uint64_t most = beyond(used + free, reserve) / UNIT * UNIT;
 
 	if (budget->limit > most) {
 		/*

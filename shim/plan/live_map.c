@@ -124,24 +124,14 @@ void live_map_free(struct live_map *map)
 
 /* ---- which buckets have ranges ---- */
 
-static void bits_set(struct live_map *map, size_t bucket)
+/* any: whether the bucket has ranges now. */
+static void bits_set(struct live_map *map, size_t bucket, bool any)
 {
 	for (unsigned level = 0; level < LEVELS; level++, bucket /= 64) {
-		uint64_t *word = &map->bits[level][bucket / 64], before = *word;
+		uint64_t *word = &map->bits[level][bucket / 64], before = *word, bit = UINT64_C(1) << bucket % 64;
 
-		*word |= UINT64_C(1) << bucket % 64;
-		if (before)
-			return;
-	}
-}
-
-static void bits_clear(struct live_map *map, size_t bucket)
-{
-	for (unsigned level = 0; level < LEVELS; level++, bucket /= 64) {
-		uint64_t *word = &map->bits[level][bucket / 64];
-
-		*word &= ~(UINT64_C(1) << bucket % 64);
-		if (*word)
+		*word = any ? before | bit : before & ~bit;
+		if (any ? before : *word)
 			return;
 	}
 }
@@ -171,8 +161,8 @@ static size_t bucket_before(const struct live_map *map, size_t bucket)
 	return SIZE_MAX;
 }
 
-/* Returns the first bucket after this one that has ranges; SIZE_MAX: none. */
-static size_t bucket_after(const struct live_map *map, size_t bucket)
+/* Returns the first node of the buckets after this one; NONE: none. */
+static uint32_t node_past(const struct live_map *map, size_t bucket)
 {
 	size_t at = bucket;
 
@@ -180,9 +170,9 @@ static size_t bucket_after(const struct live_map *map, size_t bucket)
 		uint64_t word = at % 64 == 63 ? 0 : map->bits[level][at / 64] >> (at % 64 + 1) << (at % 64 + 1);
 
 		if (word)
-			return bits_down(map, level, at / 64 * 64 + (size_t)__builtin_ctzll(word), false);
+			return map->bucket[bits_down(map, level, at / 64 * 64 + (size_t)__builtin_ctzll(word), false)];
 	}
-	return SIZE_MAX;
+	return NONE;
 }
 
 /* ---- nodes ---- */
@@ -213,8 +203,7 @@ static uint32_t live_node_after(const struct live_map *map, uint32_t node)
 {
 	if (map->nodes[node].next)
 		return map->nodes[node].next;
-	size_t bucket = bucket_after(map, bucket_of(map->nodes[node].begin));
-	return bucket == SIZE_MAX ? NONE : map->bucket[bucket];
+	return node_past(map, bucket_of(map->nodes[node].begin));
 }
 
 /* Returns the first node that ends after this byte; NONE: none. */
@@ -228,8 +217,7 @@ static uint32_t live_node_from(const struct live_map *map, uint64_t at)
 		return live_node_after(map, node);
 	if (map->bucket[bucket_of(at)]) /* its nodes begin after the byte */
 		return map->bucket[bucket_of(at)];
-	size_t bucket = bucket_after(map, bucket_of(at));
-	return bucket == SIZE_MAX ? NONE : map->bucket[bucket];
+	return node_past(map, bucket_of(at));
 }
 
 /* Adds (sign 1) or takes away (sign -1) the bytes of a range to the sum that its state belongs to. */
@@ -253,7 +241,7 @@ static bool live_node_add(struct live_map *map, uint64_t begin, uint64_t end, st
 		return false;
 	uint32_t *link = &map->bucket[bucket_of(begin)];
 	if (!*link)
-		bits_set(map, bucket_of(begin));
+		bits_set(map, bucket_of(begin), true);
 	while (*link && map->nodes[*link].begin < begin)
 		link = &map->nodes[*link].next;
 	like.begin = begin;
@@ -275,7 +263,7 @@ static void node_remove(struct live_map *map, uint32_t node)
 		link = &map->nodes[*link].next;
 	*link = map->nodes[node].next;
 	if (!map->bucket[bucket])
-		bits_clear(map, bucket);
+		bits_set(map, bucket, false);
 	map->nodes[node].next = map->unused;
 	map->unused = node;
 }

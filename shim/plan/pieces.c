@@ -199,8 +199,9 @@ void pieces_sort(struct pieces *pieces)
 
 /* ---- the parked ---- */
 
-static void pieces_park_one(struct pieces *pieces, struct piece *piece, uint32_t id)
+void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
+	pieces_leave(pieces, piece, id);
 	piece->parked = true;
 	piece->prev = pieces->newest;
 	piece->next = PIECES_NONE;
@@ -238,24 +239,14 @@ void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	pieces_leave(pieces, piece, id);
 	if (!heap_add(pieces, id))
-		pieces_park_one(pieces, piece, id); /* pieces_unpark() finds it there later */
-}
-
-void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
-{
-	pieces_leave(pieces, piece, id);
-	pieces_park_one(pieces, piece, id);
-}
-
-static bool is_busy(const struct pieces *pieces, const struct piece *piece, uint32_t id, plan_busy_function *busy,
-		    void *argument)
-{
-	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
+		pieces_park(pieces, piece, id); /* pieces_unpark() finds it there later */
 }
 
 bool pieces_is_busy(const struct pieces *pieces, uint32_t id, plan_busy_function *busy, void *argument)
 {
-	return is_busy(pieces, pieces_find(pieces, id), id, busy, argument);
+	const struct piece *piece = pieces_find(pieces, id);
+
+	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
 }
 
 void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *busy, void *argument)
@@ -263,18 +254,16 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
 	uint32_t id;
 
 	while ((id = pieces->oldest) != PIECES_NONE) {
-		struct piece *piece = pieces_find(pieces, id);
-
-		if (is_busy(pieces, piece, id, busy, argument) || !heap_add(pieces, id))
+		if (pieces_is_busy(pieces, id, busy, argument) || !heap_add(pieces, id))
 			break;
-		pieces_unpark_one(pieces, piece, id);
+		pieces_unpark_one(pieces, pieces_find(pieces, id), id);
 	}
 	for (; probes && pieces->oldest != PIECES_NONE; probes--) {
 		id = pieces->probe != PIECES_NONE ? pieces->probe : pieces->oldest;
 		struct piece *piece = pieces_find(pieces, id);
 
 		pieces->probe = piece->next;
-		if (!is_busy(pieces, piece, id, busy, argument) && heap_add(pieces, id))
+		if (!pieces_is_busy(pieces, id, busy, argument) && heap_add(pieces, id))
 			pieces_unpark_one(pieces, piece, id);
 	}
 }
@@ -289,65 +278,6 @@ uint32_t pieces_top(struct pieces *pieces, plan_busy_function *busy, void *argum
 		pieces_park(pieces, pieces_find(pieces, id), id);
 	}
 	return PIECES_NONE;
-}
-
-/* ---- checking ---- */
-
-static bool heap_is_valid(const struct pieces *pieces)
-{
-	for (uint32_t i = 0; i < pieces->n_heap; i++) {
-		const struct piece *piece = pieces_find(pieces, pieces->heap[i]);
-
-		if (piece->index != i || piece->parked || piece->place != PLAN_DEVICE)
-			return false;
-		if (i && heap_key(pieces, (i - 1) / 2) < heap_key(pieces, i))
-			return false;
-	}
-	return true;
-}
-
-/* Returns whether each piece with a key is in the list of that key, and no other piece is in any list. */
-static bool due_is_valid(const struct pieces *pieces)
-{
-	uint32_t n_keys = 0, n_listed = 0;
-	uint64_t units = 0;
-
-	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
-		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
-			if (pieces_has_key(pieces, &pieces->leaf[leaf][i])) {
-				n_keys++;
-				units += pieces->leaf[leaf][i].units;
-			}
-	for (uint64_t key = 0; key < PIECES_DUE; key++) {
-		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
-
-		for (; id != PIECES_NONE; prev = id, id = pieces_due_after(pieces, id)) {
-			const struct piece *piece = pieces_find(pieces, id);
-
-			if (!pieces_has_key(pieces, piece) || piece->key % PIECES_DUE != key || piece->due_prev != prev)
-				return false;
-			n_listed++;
-		}
-	}
-	return n_keys == n_listed && units == pieces->due_units;
-}
-
-bool pieces_is_valid(const struct pieces *pieces)
-{
-	uint32_t prev = PIECES_NONE, n_device = 0, n_parked = 0;
-
-	for (uint32_t id = pieces->oldest; id != PIECES_NONE;
-	     prev = id, id = pieces_find(pieces, id)->next, n_parked++) {
-		const struct piece *piece = pieces_find(pieces, id);
-
-		if (!piece->parked || piece->prev != prev || piece->index != PIECES_NONE || piece->place != PLAN_DEVICE)
-			return false;
-	}
-	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
-		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
-			n_device += pieces->leaf[leaf][i].place == PLAN_DEVICE;
-	return prev == pieces->newest && n_device == n_parked + pieces->n_heap && heap_is_valid(pieces) &&
-	       due_is_valid(pieces);
 }
 
 /* ---- forecast ---- */
@@ -410,14 +340,6 @@ static void walk_due(struct forecast_walk *walk, uint64_t position)
 	}
 }
 
-static void walk_transition(struct forecast_walk *walk, const struct transition *transition)
-{
-	struct piece *piece = pieces_find(walk->pieces, transition->piece);
-
-	if (piece && piece->place != PLAN_GONE)
-		walk_set(walk, piece, !transition->dead);
-}
-
 /* Returns the number of the first transition after `at`; forecast->n: none, or the earliest of them were forgotten. */
 static uint64_t first_after(const struct forecast *forecast, uint64_t at)
 {
@@ -451,17 +373,24 @@ static void walk_transitions(struct forecast_walk *walk, uint64_t position)
 	for (; walk->next < walk->n; walk->next++) {
 		const struct transition *transition = &walk->transitions[walk->next & walk->mask];
 
+		struct piece *piece = pieces_find(walk->pieces, transition->piece);
+
 		if (transition->position > position)
 			return;
-		walk_transition(walk, transition);
+		if (piece && piece->place != PLAN_GONE)
+			walk_set(walk, piece, !transition->dead);
 	}
 }
 
-static void forecast_walk(struct forecast_walk *walk)
+/* Makes the forecast of what follows `at` up to `until`. */
+static void forecast_walk(struct forecast_walk *walk, uint64_t at, uint64_t until)
 {
 	struct forecast *forecast = walk->forecast;
 	unsigned step = 0;
 
+	forecast->from = at;
+	forecast->until = until;
+	forecast->round++;
 	forecast->most[0] = walk->needed;
 	for (uint64_t position = forecast->from + 1; position <= forecast->until; position++) {
 		for (; step < step_of(forecast, position); step++)
@@ -475,14 +404,6 @@ static void forecast_walk(struct forecast_walk *walk)
 		forecast->most[step + 1] = walk->needed;
 }
 
-/* Begins a forecast of what follows `at` up to `until`. */
-static void forecast_begin(struct forecast *forecast, uint64_t at, uint64_t until)
-{
-	forecast->from = at;
-	forecast->until = until;
-	forecast->round++;
-}
-
 void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t needed)
 {
 	uint64_t next = first_after(forecast, at);
@@ -490,9 +411,9 @@ void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint6
 	forecast_drop(forecast);
 	if (next == forecast->n || at >= pieces->now)
 		return;
-	forecast_begin(forecast, at, pieces->now);
 	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, forecast->ring, next, forecast->n,
-					      FORECAST_MOST - 1});
+					      FORECAST_MOST - 1},
+		      at, pieces->now);
 }
 
 void forecast_make_from(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t until,
@@ -505,8 +426,8 @@ void forecast_make_from(struct forecast *forecast, const struct pieces *pieces, 
 		return;
 	while (next < n && transitions[next].position <= at)
 		next++;
-	forecast_begin(forecast, at, until);
-	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, transitions, next, n, UINT64_MAX});
+	forecast_walk(&(struct forecast_walk){forecast, pieces, (int64_t)needed, transitions, next, n, UINT64_MAX}, at,
+		      until);
 }
 
 /* ---- queries ---- */

@@ -140,9 +140,6 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
  */
 uint32_t pieces_top(struct pieces *pieces, plan_busy_function *busy, void *argument);
 
-/* For tests: returns whether the heap and the lists are consistent and each piece is exactly where it should be. */
-bool pieces_is_valid(const struct pieces *pieces);
-
 /* ---- forecast ---- */
 
 /*

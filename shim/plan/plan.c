@@ -50,13 +50,6 @@ static void plan_room_set_dead(struct plan *plan, struct piece *piece, uint32_t 
 	forecast_note(&plan->room.forecast, plan->pieces.now, id, dead);
 }
 
-/* Ends the forecast, because the program is at another place. */
-static void plan_room_jump(struct plan *plan)
-{
-	forecast_drop(&plan->room.forecast);
-	plan->room.made = 0;
-}
-
 bool plan_room_forecast(struct plan *plan)
 {
 	struct plan_room *room = &plan->room;
@@ -127,20 +120,6 @@ bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until)
 #define CREDIT_LEAST 16384
 #define CREDIT_MOST  131072
 
-/* The place has changed: what was foreseen is dropped. */
-static void plan_tensors_jump(struct plan *plan)
-{
-	tensor_future_drop(&plan->tensors.future);
-	plan->tensors.trusted_walk = false;
-	plan->tensors.jumped = true;
-}
-
-/* Takes from the credit for foreseeing tensors: this many things were looked at. */
-static void plan_tensors_charge(struct plan *plan, uint64_t things)
-{
-	plan->tensors.credit -= (int64_t)things;
-}
-
 /* Returns whether the next uses of the piece follow from where tensors will lie. */
 static bool plan_tensors_knows(const struct plan *plan, const struct piece *piece)
 {
@@ -177,7 +156,7 @@ static void plan_tensors_walk(struct plan *plan)
 	enum tensor_future_result result =
 	    tensor_future_make(&tensors->future, &plan->pieces, plan->at, plan->pieces.now, CREDIT_MOST, &steps);
 
-	plan_tensors_charge(plan, steps);
+	tensors->credit -= (int64_t)steps;
 	tensors->jumped = false;
 	tensors->walked = plan->pieces.now;
 	tensors->reach = tensors->future.until ? tensors->future.until - plan->at : 0;
@@ -239,7 +218,7 @@ void plan_birth(struct plan *plan, uint64_t begin, uint64_t end)
 
 void plan_death(struct plan *plan, uint64_t begin, uint64_t end)
 {
-	tensor_future_death(&plan->tensors.future, plan->pieces.now, begin, end);
+	tensor_log_death(&plan->tensors.future.log, plan->pieces.now, begin, end);
 }
 
 void plan_name(struct plan *plan, const uint64_t *addresses, unsigned n)
@@ -331,17 +310,6 @@ static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, ui
 		plan->ahead_units += units;
 }
 
-/* Handles a piece that was named. */
-static void use_ahead(struct plan *plan, struct piece *piece)
-{
-	uint64_t paid = (uint64_t)piece->units * OWED_SHARE / OWED_PAID;
-
-	if (!piece->ahead)
-		return;
-	plan->owed -= plan->owed < paid ? plan->owed : paid;
-	set_ahead(plan, piece, 0, piece->units);
-}
-
 /* ---- keys ---- */
 
 /* Moves the cursor back if the piece may be the next to be fetched. */
@@ -427,7 +395,7 @@ static void keys_walk(struct plan *plan, bool for_tensors)
 		predict_walk_begin(plan->predict, plan->at, past < WALK_MOST ? past : WALK_MOST, &walk);
 	}
 	if (for_tensors)
-		plan_tensors_charge(plan, (walk.end - walk.slot) / SLOTS_THING);
+		plan->tensors.credit -= (int64_t)((walk.end - walk.slot) / SLOTS_THING);
 	else
 		plan->credit -= walk.end - walk.slot;
 	while (predict_walk_next(plan->predict, &walk)) {
@@ -459,7 +427,8 @@ static void keys_of_tensors(struct plan *plan)
 static void keys_remake(struct plan *plan, bool for_tensors)
 {
 	pieces_unset_keys(&plan->pieces);
-	plan_room_jump(plan);
+	forecast_drop(&plan->room.forecast);
+	plan->room.made = 0;
 	if (plan->at != PREDICT_NONE) {
 		keys_of_tensors(plan);
 		keys_walk(plan, for_tensors);
@@ -474,7 +443,9 @@ static void plan_jump(struct plan *plan, uint64_t at)
 	plan->round++;
 	plan->ahead_units = 0;
 	plan->at = at;
-	plan_tensors_jump(plan);
+	tensor_future_drop(&plan->tensors.future);
+	plan->tensors.trusted_walk = false;
+	plan->tensors.jumped = true;
 	keys_remake(plan, false);
 }
 
@@ -539,28 +510,6 @@ void plan_free(struct plan *plan)
 	free(plan);
 }
 
-bool plan_is_valid(const struct plan *plan)
-{
-	uint64_t ahead = 0, needed = 0, arriving = 0, units[PLAN_PLACES] = {0};
-
-	for (uint32_t id = 0; id < PLAN_PIECES; id++) {
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-
-		if (!piece)
-			id |= PIECES_LEAF - 1; /* no piece of this leaf exists */
-		else
-			units[piece->place] += piece->units;
-		if (piece && is_ahead(plan, piece))
-			ahead += piece->units;
-		if (piece && forecast_needs(piece))
-			needed += piece->units;
-		if (piece && piece->arriving)
-			arriving += piece->units;
-	}
-	return ahead == plan->ahead_units && needed == plan->room.needed && arriving == plan->room.arriving &&
-	       !memcmp(units, plan->units, sizeof(units)) && pieces_is_valid(&plan->pieces);
-}
-
 void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place place)
 {
 	struct piece *piece = pieces_make(&plan->pieces, id);
@@ -616,17 +565,6 @@ void plan_set_dead(struct plan *plan, uint32_t id, unsigned share)
 }
 
 /*
- * The latest submission names this piece. Its next use follows from where tensors will lie; what has none there is used
- * later.
- */
-static void foretell_by_tensors(struct plan *plan, struct piece *piece, uint32_t id)
-{
-	uint64_t slot, key = key_after(plan, piece, plan->at, &slot);
-
-	plan_foretell(plan, piece, id, key != PREDICT_NONE ? key : plan->pieces.now, slot);
-}
-
-/*
  * Foretells when the latest submission's pieces will be used again: when their twins were. A piece whose twin was not
  * used again up to now is expected to be used as long from now as that is.
  */
@@ -643,15 +581,20 @@ static void foretell_latest(struct plan *plan)
 		for (unsigned i = 0; i < n; i++) {
 			const struct predict_name *name = &names[i];
 			struct piece *piece = pieces_find(&plan->pieces, name->piece);
+			uint64_t slot, key;
 
 			if (!piece)
 				continue;
-			if (plan_tensors_knows(plan, piece))
-				foretell_by_tensors(plan, piece, name->piece);
-			else if (name->again != PREDICT_NONE)
+			if (plan_tensors_knows(plan, piece)) {
+				/* What has no use where tensors will lie is used later. */
+				key = key_after(plan, piece, plan->at, &slot);
+				plan_foretell(plan, piece, name->piece, key != PREDICT_NONE ? key : plan->pieces.now,
+					      slot);
+			} else if (name->again != PREDICT_NONE) {
 				plan_foretell(plan, piece, name->piece, name->again, name->again_slot);
-			else if (name->has_twin || !pieces_has_key(&plan->pieces, piece))
+			} else if (name->has_twin || !pieces_has_key(&plan->pieces, piece)) {
 				plan_foretell(plan, piece, name->piece, plan->pieces.now, name->slot);
+			}
 		}
 		from += n;
 	} while (n == NAMES);
@@ -670,7 +613,12 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 			continue;
 		piece->last_use = plan->pieces.now;
 		piece->foretold = false;
-		use_ahead(plan, piece);
+		if (piece->ahead) {
+			uint64_t paid = (uint64_t)piece->units * OWED_SHARE / OWED_PAID;
+
+			plan->owed -= plan->owed < paid ? plan->owed : paid;
+			set_ahead(plan, piece, 0, piece->units);
+		}
 		if (piece->place == PLAN_DEVICE)
 			pieces_park(&plan->pieces, piece, pieces[i]);
 	}

@@ -48,8 +48,6 @@ struct plan *plan_new(enum plan_way way);
 void plan_free(struct plan *plan);
 /* Memory moves in another way from now on. */
 void plan_set_way(struct plan *plan, enum plan_way way);
-/* For tests: returns whether the plan's structures are consistent. */
-bool plan_is_valid(const struct plan *plan);
 
 /* Records that the piece is `units` long and is at `place` now. */
 void plan_set(struct plan *plan, uint32_t piece, uint32_t units, enum plan_place place);

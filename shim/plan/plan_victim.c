@@ -38,75 +38,8 @@ static const struct {
 #define DEAD_SOONER    2
 #define DEAD_LOOKED_AT 128
 
-/* Returns the least key that stands for a submission after `when`. */
-static uint64_t key_after(const struct plan *plan, uint64_t when)
-{
-	uint64_t past = plan->pieces.now - plan->at;
-
-	if (plan->at == PREDICT_NONE)
-		return PIECES_UNFORESEEN;
-	if (when < past)
-		return 0;
-	return when - past < PIECES_UNFORESEEN ? when - past + 1 : PIECES_UNFORESEEN;
-}
-
 /*
- * Returns a piece of the wanted size that is about as far away as the top and has at least this key; if there is none,
- * the top.
- */
-static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t units, plan_busy_function *busy,
-			void *argument)
-{
-	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top));
-	uint64_t least =
-	    far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / equals[plan->way].sooner;
-
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < equals[plan->way].looked_at; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t its = pieces_key(&plan->pieces, piece);
-
-		if (piece->units == units && its >= least && its >= key &&
-		    !pieces_is_busy(&plan->pieces, id, busy, argument))
-			return id;
-	}
-	return top;
-}
-
-/*
- * Returns a dead piece that may be needed sooner than the top, or was used later, but not much: its copies are saved.
- * PIECES_NONE: none.
- */
-static uint32_t plan_victim_dead(struct plan *plan, uint32_t top, uint64_t key, uint32_t units,
-				 plan_busy_function *busy, void *argument)
-{
-	const struct piece *first = pieces_find(&plan->pieces, top);
-	uint64_t far = pieces_key(&plan->pieces, first), best_key = 0, least = plan->at;
-	uint32_t best = PIECES_NONE;
-	bool best_size = false;
-
-	if (plan->at == PREDICT_NONE) /* by recency */
-		least = far - (plan->pieces.now - first->last_use) / DEAD_SOONER;
-	else if (far < PIECES_UNFORESEEN)
-		least = far - (far - plan->at) / DEAD_SOONER;
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < DEAD_LOOKED_AT; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t its = pieces_key(&plan->pieces, piece);
-		bool size = piece->units == units;
-
-		if (!piece->dead || its < least || its < key || (best_size && !size) ||
-		    (its <= best_key && best_size == size) || pieces_is_busy(&plan->pieces, id, busy, argument))
-			continue;
-		best = id;
-		best_key = its;
-		best_size = size;
-	}
-	return best;
-}
-
-/*
- * Pieces that are dead in part, or as a whole and needed sooner than plan_victim_dead() takes them. Evicting one makes
+ * Pieces that are dead in part, or as a whole and needed sooner than dead ones are taken. Evicting one makes
  * room for a whole piece, and copies only what is alive in it. LEAST: a piece of which less is dead, in parts of
  * 1/PLAN_DEAD, is as any other. SOON: one that is needed within this many submissions would be waited for. LOOKED_AT:
  * as above.
@@ -121,43 +54,115 @@ static uint32_t plan_victim_dead(struct plan *plan, uint32_t top, uint64_t key, 
 #define SHARE_SOON      8
 #define SHARE_LOOKED_AT 512
 
-/*
- * Returns the piece of which the most is dead, among those that are as good as the top: memory suffices from their next
- * use, or birth, until the next use of the top, so they can stay then. PIECES_NONE: none.
- */
-static uint32_t plan_victim_by_share(struct plan *plan, uint32_t top, uint64_t key, uint32_t units,
-				     plan_busy_function *busy, void *argument)
+/* ---- the search ---- */
+
+enum kind {
+	OF_SIZE, /* the first one of the wanted size */
+	DEAD,    /* one that is dead as a whole */
+	HOLLOW,  /* the one of which the most is dead */
+	ALIVE,   /* one that is not dead as a whole */
+};
+
+/* A piece that may be chosen. */
+struct choice {
+	uint32_t id;
+	unsigned share; /* how much of it is dead, where that counts */
+	bool size;      /* it has the wanted size */
+	uint64_t key;
+};
+
+static bool is_better(const struct choice *a, const struct choice *b)
 {
-	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top)), best_key = 0;
-	uint64_t too_soon = plan->at + SHARE_SOON;
-	uint32_t best = PIECES_NONE;
-	unsigned best_share = SHARE_LEAST;
-	bool best_size = false;
+	if (a->share != b->share)
+		return a->share > b->share;
+	return a->size != b->size ? a->size : a->key > b->key;
+}
 
-	if (plan->way != PLAN_BESIDE_KERNELS || far >= PIECES_UNFORESEEN || !plan_room_forecast(plan))
-		return PIECES_NONE;
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < SHARE_LOOKED_AT; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t its = pieces_key(&plan->pieces, piece);
-		bool size = piece->units == units;
+/*
+ * Returns the best piece of this kind that is not busy and has at least this key, among the first of the heap: of
+ * HOLLOW ones that with the largest dead share; then one of `units` units; then the one used last. PIECES_NONE: none.
+ * until: of HOLLOW ones, those may be chosen from whose next use on memory suffices until this key.
+ */
+static uint32_t search(struct plan *plan, enum kind kind, uint32_t looked_at, uint64_t least, uint64_t until,
+		       uint32_t units, plan_busy_function *busy, void *argument)
+{
+	struct choice best = {.id = PIECES_NONE, .share = kind == HOLLOW ? SHARE_LEAST : 0};
 
-		if (its < key || its <= too_soon || piece->dead_share < best_share)
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < looked_at; i++) {
+		const struct piece *piece = pieces_find(&plan->pieces, plan->pieces.heap[i]);
+		struct choice it = {.id = plan->pieces.heap[i],
+				    .share = kind == HOLLOW ? piece->dead_share : 0,
+				    .size = piece->units == units,
+				    .key = pieces_key(&plan->pieces, piece)};
+
+		if (it.key < least || !is_better(&it, &best) || (kind == OF_SIZE && !it.size) ||
+		    (kind == DEAD && !piece->dead) || (kind == ALIVE && piece->dead))
 			continue;
-		if (piece->dead_share == best_share && (best_size > size || (best_size == size && its <= best_key)))
-			continue;
-		if (!plan_room_suffices(plan, its, far)) {
-			too_soon = its; /* nor does it from what is sooner */
+		if (kind == HOLLOW && !plan_room_suffices(plan, it.key, until)) {
+			least = it.key + 1; /* nor does it from what is sooner */
 			continue;
 		}
-		if (pieces_is_busy(&plan->pieces, id, busy, argument))
+		if (pieces_is_busy(&plan->pieces, it.id, busy, argument))
 			continue;
-		best = id;
-		best_key = its;
-		best_share = piece->dead_share;
-		best_size = size;
+		best = it;
+		if (kind == OF_SIZE)
+			break;
 	}
-	return best;
+	return best.id;
+}
+
+/* Returns the least key that stands for a submission after `when`. */
+static uint64_t key_after(const struct plan *plan, uint64_t when)
+{
+	uint64_t past = plan->pieces.now - plan->at;
+
+	if (plan->at == PREDICT_NONE)
+		return PIECES_UNFORESEEN;
+	if (when < past)
+		return 0;
+	return when - past < PIECES_UNFORESEEN ? when - past + 1 : PIECES_UNFORESEEN;
+}
+
+/* ---- victims ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/*
+ * Returns a victim from the heap; PIECES_NONE: no piece there has at least this key. That is, in this order:
+ *  - a dead piece that may be needed sooner than the top, or was used later, but not much: its copies are saved;
+ *  - the piece of which the most is dead, among those that are as good as the top: memory suffices from their next use,
+ *    or birth, until the next use of the top, so they can stay then;
+ *  - a piece of the wanted size that is about as far away as the top;
+ *  - the top.
+ */
+static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy,
+				void *argument)
+{
+	uint32_t top = pieces_top(&plan->pieces, busy, argument), found;
+	const struct piece *first = top != PIECES_NONE ? pieces_find(&plan->pieces, top) : NULL;
+	uint64_t far = first ? pieces_key(&plan->pieces, first) : 0, least = plan->at;
+
+	if (!first || far < key)
+		return PIECES_NONE;
+	if (plan->at == PREDICT_NONE) /* by recency */
+		least = far - (plan->pieces.now - first->last_use) / DEAD_SOONER;
+	else if (far < PIECES_UNFORESEEN)
+		least = far - (far - plan->at) / DEAD_SOONER;
+	found = search(plan, DEAD, DEAD_LOOKED_AT, larger(least, key), 0, order_units, busy, argument);
+	if (found == PIECES_NONE && plan->way == PLAN_BESIDE_KERNELS && far < PIECES_UNFORESEEN &&
+	    plan_room_forecast(plan))
+		found = search(plan, HOLLOW, SHARE_LOOKED_AT, larger(key, plan->at + SHARE_SOON + 1), far, order_units,
+			       busy, argument);
+	if (found == PIECES_NONE && order_units && first->units != order_units) {
+		least =
+		    far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / equals[plan->way].sooner;
+		found = search(plan, OF_SIZE, equals[plan->way].looked_at, larger(least, key), 0, order_units, busy,
+			       argument);
+	}
+	return found != PIECES_NONE ? found : top;
 }
 
 /*
@@ -189,24 +194,6 @@ static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
 	return false;
 }
 
-/* Returns a victim from the heap; PIECES_NONE: no piece there has at least this key. */
-static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy,
-				void *argument)
-{
-	uint32_t top = pieces_top(&plan->pieces, busy, argument);
-	const struct piece *piece = top != PIECES_NONE ? pieces_find(&plan->pieces, top) : NULL;
-
-	if (!piece || pieces_key(&plan->pieces, piece) < key)
-		return PIECES_NONE;
-	uint32_t dead = plan_victim_dead(plan, top, key, order_units, busy, argument);
-	if (dead != PIECES_NONE)
-		return dead;
-	uint32_t hollow = plan_victim_by_share(plan, top, key, order_units, busy, argument);
-	if (hollow != PIECES_NONE)
-		return hollow;
-	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
-}
-
 /* ---- before memory is wanted ---- */
 
 /*
@@ -224,34 +211,12 @@ static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_
 #define EARLY_LEAST     128
 #define EARLY_LOOKED_AT 512
 
-/*
- * Returns the piece among the first of the heap that is alive and not busy, and is used last; PIECES_NONE: none, or it
- * is used soon.
- */
-static uint32_t farthest_alive(struct plan *plan, plan_busy_function *busy, void *argument)
-{
-	uint64_t farthest = plan->at + EARLY_LEAST;
-	uint32_t found = PIECES_NONE;
-
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < EARLY_LOOKED_AT; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t key = pieces_key(&plan->pieces, piece);
-
-		if (piece->dead || key <= farthest || pieces_is_busy(&plan->pieces, id, busy, argument))
-			continue;
-		found = id;
-		farthest = key;
-	}
-	return found;
-}
-
 bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece)
 {
 	if (!plan_room_forecast(plan) || plan_room_fits(plan, plan->pieces.now, 0))
 		return false;
 	pieces_unpark(&plan->pieces, PROBES, busy, argument);
-	*ret_piece = farthest_alive(plan, busy, argument);
+	*ret_piece = search(plan, ALIVE, EARLY_LOOKED_AT, plan->at + EARLY_LEAST + 1, 0, 0, busy, argument);
 	if (*ret_piece == PIECES_NONE)
 		return false;
 	uint64_t key = pieces_key(&plan->pieces, pieces_find(&plan->pieces, *ret_piece));

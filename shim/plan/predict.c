@@ -1,5 +1,6 @@
 /* The predictor: the history of submissions, and what follows from the place in it that the program is at. */
 #include "shim/plan/types.h"
+#include "shim/base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,6 @@
 #define FIRST_SLOTS   16384u
 #define MOST_SLOTS    (1u << 21)
 #define MOST_NAMED    16384u
-#define BUCKETS       (1u << 15)
 #define GRAM_FACTOR   UINT64_C(0x9e3779b97f4a7c15)
 
 static const unsigned gram_length[GRAMS] = {[BY_TOKEN] = GRAM_TOKENS, [BY_FUNCTION] = GRAM_FUNCTIONS};
@@ -30,26 +30,6 @@ static uint64_t history_mix(uint64_t x)
 }
 
 /* ---- memory ---- */
-
-static void history_init(struct predict *predict)
-{
-	predict->oldest = 1;
-	for (int gram = 0; gram < GRAMS; gram++) {
-		predict->power[gram] = 1;
-		for (unsigned i = 0; i < gram_length[gram]; i++)
-			predict->power[gram] *= GRAM_FACTOR;
-	}
-}
-
-static void history_fini(struct predict *predict)
-{
-	for (unsigned i = 0; i < PREDICT_LEAVES; i++)
-		free(predict->last[i]);
-	for (int gram = 0; gram < GRAMS; gram++)
-		free(predict->bucket[gram]);
-	free(predict->entries);
-	free(predict->slots);
-}
 
 /*
  * Doubles an array whose elements are at index & (n - 1). Must be called only before anything was dropped: all indices
@@ -68,25 +48,12 @@ static void *history_doubled(void *old, uint32_t *n, uint32_t first, uint32_t mo
 	return new;
 }
 
-static bool index_ready(struct predict *predict)
-{
-	for (int gram = 0; gram < GRAMS; gram++)
-		if (!predict->bucket[gram]) {
-			predict->bucket[gram] = calloc(BUCKETS, sizeof(uint32_t));
-			if (!predict->bucket[gram])
-				return false;
-		}
-	return true;
-}
-
 /*
  * Makes room for an entry of n slots: grows the arrays, then drops the oldest entries. One entry is kept free, because
  * it holds the end of the latest.
  */
 static bool make_room(struct predict *predict, unsigned n)
 {
-	if (!index_ready(predict))
-		return false;
 	while (!predict->entries_full && predict->now + 3 > predict->n_entries)
 		predict->entries = history_doubled(predict->entries, &predict->n_entries, FIRST_ENTRIES, PREDICT_MOST,
 						   sizeof(struct entry), &predict->entries_full);
@@ -106,15 +73,6 @@ static bool make_room(struct predict *predict, unsigned n)
 	return true;
 }
 
-static struct last *last_of(struct predict *predict, uint32_t piece)
-{
-	struct last **leaf = &predict->last[piece / PREDICT_LEAF % PREDICT_LEAVES];
-
-	if (!*leaf)
-		*leaf = calloc(PREDICT_LEAF, sizeof(**leaf));
-	return *leaf ? &(*leaf)[piece % PREDICT_LEAF] : NULL;
-}
-
 /* ---- remembering ---- */
 
 /* The order of pieces does not matter, so their hashes are added. */
@@ -131,11 +89,9 @@ static void add_slots(struct predict *predict, uint64_t position, const uint32_t
 {
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t slot = predict->next_slot++;
-		struct last *last = last_of(predict, pieces[i]);
+		struct last *last = &predict->last[pieces[i] % PLAN_PIECES];
 
 		*predict_slot(predict, slot) = (struct slot){.piece = pieces[i]};
-		if (!last)
-			continue;
 		if (last->position >= predict->oldest) {
 			predict_slot(predict, slot)->before = (uint32_t)last->position;
 			predict_slot(predict, last->slot)->again = (uint32_t)position;
@@ -151,7 +107,7 @@ static void add_gram(struct predict *predict, enum gram gram, struct entry *entr
 
 	predict->gram[gram] = predict->gram[gram] * GRAM_FACTOR + in - *out * predict->power[gram];
 	*out = in;
-	uint32_t *bucket = &predict->bucket[gram][history_mix(predict->gram[gram]) % BUCKETS];
+	uint32_t *bucket = &predict->bucket[gram][history_mix(predict->gram[gram]) % PREDICT_BUCKETS];
 	entry->older[gram] = *bucket;
 	*bucket = (uint32_t)predict->now;
 }
@@ -176,26 +132,12 @@ static bool history_add(struct predict *predict, uint64_t function, const uint32
 	return true;
 }
 
-/* Leaves out a submission that could not be remembered: all before it is dropped. */
-static void history_skip(struct predict *predict)
-{
-	predict->now++;
-	predict->oldest = predict->now + 1;
-	predict->entries_full = predict->n_entries != 0;
-	predict->slots_full = predict->n_slots != 0;
-}
-
 /* ---- reading ---- */
 
 void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to)
 {
 	*ret_from = predict_entry(predict, position)->slot;
 	*ret_to = predict_entry(predict, position + 1)->slot;
-}
-
-uint32_t predict_piece(const struct predict *predict, uint64_t slot)
-{
-	return predict_slot(predict, slot)->piece;
 }
 
 uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
@@ -259,8 +201,19 @@ struct predict *predict_new(void)
 
 	if (!predict)
 		return NULL;
-	history_init(predict);
-	predict_match_init(predict);
+	predict->last = lazy_memory_new(PLAN_PIECES * sizeof(*predict->last));
+	if (!predict->last) {
+		free(predict);
+		return NULL;
+	}
+	predict->oldest = 1;
+	predict->at = PREDICT_NONE;
+	predict->credit = PREDICT_CREDIT_MOST;
+	for (int gram = 0; gram < GRAMS; gram++) {
+		predict->power[gram] = 1;
+		for (unsigned i = 0; i < gram_length[gram]; i++)
+			predict->power[gram] *= GRAM_FACTOR;
+	}
 	return predict;
 }
 
@@ -268,7 +221,9 @@ void predict_free(struct predict *predict)
 {
 	if (!predict)
 		return;
-	history_fini(predict);
+	free(predict->entries);
+	free(predict->slots);
+	lazy_memory_free(predict->last, PLAN_PIECES * sizeof(*predict->last));
 	free(predict);
 }
 
@@ -279,7 +234,10 @@ void predict_note(struct predict *predict, uint64_t function, const uint32_t *pi
 		return;
 	}
 	/* This submission is missing from the ring, and nothing before it may be continued across the hole. */
-	history_skip(predict);
+	predict->now++;
+	predict->oldest = predict->now + 1;
+	predict->entries_full = predict->n_entries != 0;
+	predict->slots_full = predict->n_slots != 0;
 	predict->at = PREDICT_NONE;
 }
 

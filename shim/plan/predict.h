@@ -41,8 +41,6 @@ uint64_t predict_now(const struct predict *predict);
 uint64_t predict_at(const struct predict *predict);
 /* Returns what the submission at a remembered position named: slots *ret_from to *ret_to - 1. */
 void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to);
-/* Returns the piece that was named in this slot. */
-uint32_t predict_piece(const struct predict *predict, uint64_t slot);
 /*
  * Returns the next position at which this slot's piece was named again, and the slot there; PREDICT_NONE: it was not.
  */

@@ -134,36 +134,23 @@ static uint64_t predict_score_told(const struct predict *predict, uint64_t place
 	return sum;
 }
 
-/* Returns the weight of what an unrelated place foretells, where all that is foretold is chance. */
-static uint64_t by_chance(const struct predict *predict, uint64_t place, const struct latest *latest)
-{
-	unsigned n;
-
-	return place < predict->oldest + ELSEWHERE ? 0 : predict_score_told(predict, place - ELSEWHERE, latest, &n);
-}
-
-static void predict_score_add_one(struct predict *predict, uint64_t place, uint64_t position, bool chance,
-				  struct predict_score *share)
+/*
+ * Adds to the score what the submission at `position` names, and the part of it that the one at `place` foretells
+ * (PREDICT_NONE: none). chance: adds what an unrelated place foretells, too, where all that is foretold is chance.
+ */
+static void predict_score_add(struct predict *predict, uint64_t place, uint64_t position, bool chance,
+			      struct predict_score *share)
 {
 	const struct latest *latest = predict_score_latest(predict, position);
-	unsigned n;
+	unsigned n, unused;
 
 	share->named += latest->named;
 	if (place == PREDICT_NONE)
 		return;
 	share->foreseen += predict_score_told(predict, place, latest, &n);
 	share->n += (uint64_t)n * SCORE_NAME;
-	if (chance)
-		share->chance += by_chance(predict, place, latest);
-}
-
-/*
- * Adds to the score what the submission at `latest` names, and the part of it that the one at `place` foretells
- * (PREDICT_NONE: none).
- */
-static void predict_score_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_score *share)
-{
-	predict_score_add_one(predict, place, latest, true, share);
+	if (chance && place >= predict->oldest + ELSEWHERE)
+		share->chance += predict_score_told(predict, place - ELSEWHERE, latest, &unused);
 }
 
 /* ---- scores of many pairs ---- */
@@ -217,7 +204,7 @@ static struct predict_score predict_score_of(struct predict *predict, const stru
 	struct predict_score share = {0};
 
 	for (unsigned i = 0; i < pairs->n; i++)
-		predict_score_add_one(predict, pairs->place[i], pairs->latest[i], chance, &share);
+		predict_score_add(predict, pairs->place[i], pairs->latest[i], chance, &share);
 	return share;
 }
 
@@ -364,20 +351,13 @@ static unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_
 #define LATELY       32   /* submissions over which the score fades */
 #define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* a new place must be better than the present one by this */
 #define CREDIT_EACH  64                                    /* credit for comparisons that each submission adds */
-#define CREDIT_MOST  32768
-#define SEARCH_LEAST 2560 /* credit that a search requires */
-#define HOME_NEAR    64   /* submissions by which steps may differ in length */
-#define PLACES       14   /* places that are compared by what they would have foretold */
-#define COMPARE_COST 176  /* credit that each comparison costs */
+#define SEARCH_LEAST 2560                                  /* credit that a search requires */
+#define HOME_NEAR    64                                    /* submissions by which steps may differ in length */
+#define PLACES       14  /* places that are compared by what they would have foretold */
+#define COMPARE_COST 176 /* credit that each comparison costs */
 #define SOFT_FIRST   16
 #define SOFT_DOUBT   64 /* steps between searches for a better place while the present one is not believed */
 #define SOFT_MOST    1024
-
-void predict_match_init(struct predict *predict)
-{
-	predict->at = PREDICT_NONE;
-	predict->credit = CREDIT_MOST;
-}
 
 static bool is_there(const struct predict *predict, uint64_t position)
 {
@@ -385,11 +365,6 @@ static bool is_there(const struct predict *predict, uint64_t position)
 }
 
 /* ---- belief ---- */
-
-static void predict_match_believe(struct predict *predict)
-{
-	predict->believed = predict_score_is_good(&predict->share, predict->believed);
-}
 
 static void note_home(struct predict *predict)
 {
@@ -400,14 +375,14 @@ static void note_home(struct predict *predict)
 /* Adds what was foreseen of the latest submission to the score, which covers about the last LATELY submissions. */
 static void predict_match_judge(struct predict *predict, uint64_t place)
 {
-	struct predict_score share = {0};
+	struct predict_score *share = &predict->share, added = {0};
 
-	predict_score_add(predict, place, predict->now, &share);
-	predict->share.named += share.named - predict->share.named / LATELY;
-	predict->share.foreseen += share.foreseen - predict->share.foreseen / LATELY;
-	predict->share.chance += share.chance - predict->share.chance / LATELY;
-	predict->share.n += share.n - predict->share.n / LATELY;
-	predict_match_believe(predict);
+	predict_score_add(predict, place, predict->now, true, &added);
+	share->named += added.named - share->named / LATELY;
+	share->foreseen += added.foreseen - share->foreseen / LATELY;
+	share->chance += added.chance - share->chance / LATELY;
+	share->n += added.n - share->n / LATELY;
+	predict->believed = predict_score_is_good(share, predict->believed);
 	note_home(predict);
 }
 
@@ -420,7 +395,7 @@ static void judge_exact(struct predict *predict)
 		share->foreseen += (share->named - share->foreseen + LATELY - 1) / LATELY;
 	share->n += share->n < SCORE_NAMES * SCORE_NAME ? SCORE_NAME : 0;
 	if (!predict->believed)
-		predict_match_believe(predict);
+		predict->believed = predict_score_is_good(share, predict->believed);
 	note_home(predict);
 }
 
@@ -666,7 +641,7 @@ static void predict_match_reconsider(struct predict *predict)
 	bool patient = predict->believed || predict->soft_limit < SOFT_DOUBT;
 	bool due = ++predict->soft >= (patient ? predict->soft_limit : SOFT_DOUBT);
 
-	if ((!due && !seen_before(predict)) || predict->credit < CREDIT_MOST / 2)
+	if ((!due && !seen_before(predict)) || predict->credit < PREDICT_CREDIT_MOST / 2)
 		return;
 	if (due && predict->soft_limit < SOFT_MOST)
 		predict->soft_limit *= 2;
@@ -692,8 +667,8 @@ static uint64_t soft_place(struct predict *predict)
 	if (!predict->held)
 		return PREDICT_NONE;
 	if (is_insert && is_other) {
-		predict_score_add(predict, insert, predict->now, &of_insert);
-		predict_score_add(predict, other, predict->now, &of_other);
+		predict_score_add(predict, insert, predict->now, true, &of_insert);
+		predict_score_add(predict, other, predict->now, true, &of_other);
 		return of_insert.foreseen > of_other.foreseen ? insert : other;
 	}
 	if (is_insert || is_other)
@@ -742,7 +717,8 @@ static void predict_match_search(struct predict *predict)
 			predict_match_reconsider(predict);
 			return;
 		}
-		if (++predict->held < GRAM_TOKENS && !(seen_before(predict) && predict->credit >= CREDIT_MOST / 2))
+		if (++predict->held < GRAM_TOKENS &&
+		    !(seen_before(predict) && predict->credit >= PREDICT_CREDIT_MOST / 2))
 			return;
 	}
 	if (predict->credit >= SEARCH_LEAST || seen_before(predict))
@@ -758,8 +734,8 @@ void predict_match_follow(struct predict *predict)
 	struct entry *latest = predict_entry(predict, predict->now), *next;
 
 	predict->credit += CREDIT_EACH;
-	if (predict->credit > CREDIT_MOST)
-		predict->credit = CREDIT_MOST;
+	if (predict->credit > PREDICT_CREDIT_MOST)
+		predict->credit = PREDICT_CREDIT_MOST;
 	if (predict->at != PREDICT_NONE && predict->at < predict->oldest)
 		predict->at = PREDICT_NONE; /* the ring has dropped it */
 	if (predict->at == PREDICT_NONE || predict->held) {

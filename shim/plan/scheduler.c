@@ -1,8 +1,26 @@
 /* The scheduler. See scheduler.h. */
 #include "shim/plan/scheduler.h"
-#include "shim/plan/governor.h"
 
 #include <stddef.h>
+
+static struct scheduler_view scheduler_look(const struct scheduler *scheduler)
+{
+	struct scheduler_view view;
+
+	scheduler->ops->look(scheduler->hand, &view);
+	return view;
+}
+
+static uint32_t units_of(const struct scheduler *scheduler, uint32_t piece)
+{
+	return scheduler->ops->units(scheduler->hand, piece);
+}
+
+/* Returns the device memory that is free or about to be. */
+static uint64_t room_of(const struct scheduler_view *view)
+{
+	return view->free + view->out.bytes;
+}
 
 /* ---- exchanges ---- */
 
@@ -43,6 +61,8 @@
  * patience (PATIENCE_NS), after which nothing would move before the GPU makes progress.
  */
 #define BUSY_MOST 40000000
+/* The most missing pieces that nothing is found for in a round; each look walks through all that is named. */
+#define EXCHANGE_LOOKS 16
 /* The most pieces that leave for one piece. */
 #define LEAVING 64
 
@@ -59,11 +79,6 @@ struct leaving {
 static bool is_clearly_more(uint64_t coming, uint64_t leaving)
 {
 	return 2 * coming >= 3 * leaving;
-}
-
-static uint32_t exchange_units(const struct scheduler *scheduler, uint32_t piece)
-{
-	return scheduler->ops->units(scheduler->hand, piece);
 }
 
 /* Returns whether the piece is on the host and is wanted. In a gap, only what is wished for is. */
@@ -83,7 +98,7 @@ static uint64_t worth(const struct scheduler *scheduler, const struct scheduler_
 	uint64_t sum = 0;
 
 	for (unsigned i = from; i < named->n && room; i++) {
-		uint32_t units = exchange_units(scheduler, named->pieces[i]);
+		uint32_t units = units_of(scheduler, named->pieces[i]);
 
 		if (units > room || !is_missing(scheduler, named->pieces[i], gap))
 			continue;
@@ -102,7 +117,7 @@ static bool choose(const struct scheduler *scheduler, const struct scheduler_nam
 	for (unsigned i = named->n; i-- > missing && ret->units < wanted && ret->n < LEAVING;) {
 		if (plan_where(scheduler->plan, named->pieces[i]) != PLAN_DEVICE)
 			continue;
-		uint32_t units = exchange_units(scheduler, named->pieces[i]);
+		uint32_t units = units_of(scheduler, named->pieces[i]);
 		ret->at[ret->n++] = named->pieces[i];
 		ret->units += units;
 		ret->uses += (uint64_t)units * named->uses[i];
@@ -127,19 +142,12 @@ static bool exchange_pays(const struct scheduler *scheduler, const struct schedu
 	       (coming - leaving->uses) * (alone ? PAYS_WITHIN : 1) >= COST * leaving->units;
 }
 
-static uint64_t exchange_room(const struct scheduler_view *view)
+/* Returns whether there is anything to exchange for a wish, whose piece has the index `missing`. */
+static bool is_exchange_worth(const struct scheduler *scheduler, const struct scheduler_named *named, unsigned missing)
 {
-	return (view->free + view->out.bytes) / PLAN_UNIT;
-}
-
-bool scheduler_exchange_is_worth(const struct scheduler *scheduler, const struct scheduler_named *named,
-				 unsigned missing)
-{
-	struct scheduler_view view;
+	struct scheduler_view view = scheduler_look(scheduler);
 	struct leaving leaving;
-
-	scheduler->ops->look(scheduler->hand, &view);
-	uint64_t room = exchange_room(&view), needed = exchange_units(scheduler, named->pieces[missing]);
+	uint64_t room = room_of(&view) / PLAN_UNIT, needed = units_of(scheduler, named->pieces[missing]);
 	return !scheduler->exchanged.pause && room < needed &&
 	       choose(scheduler, named, missing, needed - room, &leaving) &&
 	       exchange_pays(scheduler, named, missing, room, &leaving, true);
@@ -150,6 +158,12 @@ static bool may_begin(const struct scheduler_view *view, bool gap)
 	return gap ? view->out.n < MOVES_AT_ONCE : scheduler_may_begin(view, &view->out);
 }
 
+/* What was to come is refused: for some time nothing is exchanged, or it would be exchanged again and again. */
+static void exchange_refused(struct scheduler *scheduler)
+{
+	scheduler->exchanged.pause = PAUSE;
+}
+
 /*
  * A piece cannot leave. If waiting does not help, nothing is exchanged for some time: what has left for the same piece
  * comes back, and would leave again; and each gap in vain stops the device.
@@ -157,29 +171,33 @@ static bool may_begin(const struct scheduler_view *view, bool gap)
 static enum plan_answer exchange_not_begun(struct scheduler *scheduler, const struct scheduler_named *named,
 					   enum migrate_answer answer, bool gap)
 {
-	struct scheduler_view view;
+	struct scheduler_view view = scheduler_look(scheduler);
 
-	scheduler->ops->look(scheduler->hand, &view);
 	if (answer == MIGRATE_BUSY && !gap && named->age < BUSY_MOST)
 		return PLAN_BUSY;
 	if (!view.out.n && (gap || answer != MIGRATE_BUSY || scheduler->exchanged.n))
-		scheduler_exchange_refused(scheduler);
+		exchange_refused(scheduler);
 	return view.out.n && answer != MIGRATE_BUSY ? PLAN_FOUND : PLAN_NONE;
 }
 
-enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
-					unsigned missing, uint64_t needed, bool gap)
+/*
+ * Begins to evict pieces that the submission uses little for one that it uses more and that is missing. needed: the
+ * units that must be free for it. from: index of the most used piece that is missing and that nothing has been begun
+ * for. Returns PLAN_FOUND if evictions are in flight, PLAN_BUSY if a piece may be evicted later, PLAN_NONE if nothing is
+ * exchanged.
+ */
+static enum plan_answer exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
+				     unsigned missing, uint64_t needed, bool gap)
 {
 	const struct scheduler_ops *ops = scheduler->ops;
 	struct scheduler_exchanged *last = &scheduler->exchanged;
-	struct scheduler_view view;
+	struct scheduler_view view = scheduler_look(scheduler);
+	uint64_t room = room_of(&view) / PLAN_UNIT;
 	struct leaving leaving;
 
-	ops->look(scheduler->hand, &view);
-	uint64_t room = exchange_room(&view);
 	/* There is room, and yet the piece does not come; or it is exchanged again and again for another reason. */
 	if ((room >= needed && !view.out.n && last->n) || last->n > named->n)
-		scheduler_exchange_refused(scheduler);
+		exchange_refused(scheduler);
 	if (last->pause)
 		return PLAN_NONE;
 	if (room >= needed)
@@ -198,13 +216,17 @@ enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struc
 		last->n++;
 		last->others = 0;
 		last->who = named->who;
-		ops->look(scheduler->hand, &view);
+		view = scheduler_look(scheduler);
 	}
 	return PLAN_FOUND;
 }
 
-enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct scheduler_named *named, unsigned missing,
-				    unsigned *looks)
+/*
+ * The same for all that is missing, first for the piece with the index `missing`, for which nothing else can be
+ * evicted. *looks must be 0 at the beginning of a round.
+ */
+static enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct scheduler_named *named,
+					   unsigned missing, unsigned *looks)
 {
 	enum plan_answer answer = PLAN_FOUND;
 	struct scheduler_view view;
@@ -214,23 +236,18 @@ enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct sc
 		return PLAN_NONE;
 	/* Not only for the first one: the link has the next to do while that comes. */
 	for (unsigned i = missing; i < named->n && answer == PLAN_FOUND; i++) {
-		scheduler->ops->look(scheduler->hand, &view);
+		view = scheduler_look(scheduler);
 		if (!scheduler_may_begin(&view, &view.out))
 			break;
 		if (!is_missing(scheduler, named->pieces[i], false))
 			continue;
-		needed += exchange_units(scheduler, named->pieces[i]);
-		if (needed > exchange_room(&view) || i == missing)
-			answer = scheduler_exchange_one(scheduler, named, missing, i, needed, false);
+		needed += units_of(scheduler, named->pieces[i]);
+		if (needed > room_of(&view) / PLAN_UNIT || i == missing)
+			answer = exchange_one(scheduler, named, missing, i, needed, false);
 	}
-	scheduler->ops->look(scheduler->hand, &view);
+	view = scheduler_look(scheduler);
 	*looks += answer == PLAN_NONE;
 	return view.out.n ? PLAN_FOUND : answer;
-}
-
-void scheduler_exchange_refused(struct scheduler *scheduler)
-{
-	scheduler->exchanged.pause = PAUSE;
 }
 
 void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_named *named)
@@ -279,14 +296,6 @@ void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_
 
 /* ---- limits ---- */
 
-static struct scheduler_view scheduler_look(const struct scheduler *scheduler)
-{
-	struct scheduler_view view;
-
-	scheduler->ops->look(scheduler->hand, &view);
-	return view;
-}
-
 static uint64_t scheduler_reserve(const struct scheduler_view *view)
 {
 	return move_limits_reserve(view->budget, view->largest);
@@ -315,7 +324,7 @@ static bool lane_is_open(const struct scheduler *scheduler, enum plan_place to, 
 /* Tells the plan how much device memory is free, or about to be, beyond the reserve. */
 static void tell_free(struct scheduler *scheduler, const struct scheduler_view *view)
 {
-	uint64_t bytes = view->free + view->out.bytes, reserve = scheduler_reserve(view);
+	uint64_t bytes = room_of(view), reserve = scheduler_reserve(view);
 
 	plan_set_free(scheduler->plan, bytes > reserve ? (bytes - reserve) / PLAN_UNIT : 0);
 }
@@ -352,7 +361,7 @@ static enum plan_answer make_room(struct scheduler *scheduler, uint64_t when, un
 	uint64_t wanted = scheduler_reserve(&view) + bytes;
 	enum plan_answer answer = PLAN_FOUND;
 
-	while (answer == PLAN_FOUND && scheduler_may_begin(&view, &view.out) && view.free + view.out.bytes < wanted) {
+	while (answer == PLAN_FOUND && scheduler_may_begin(&view, &view.out) && room_of(&view) < wanted) {
 		tell_free(scheduler, &view);
 		answer = send_out(scheduler, when, units);
 		view = scheduler_look(scheduler);
@@ -368,7 +377,7 @@ static enum plan_answer make_room(struct scheduler *scheduler, uint64_t when, un
 static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece, uint64_t when, bool ahead,
 				    enum plan_answer *ret_room)
 {
-	unsigned units = scheduler->ops->units(scheduler->hand, piece);
+	unsigned units = units_of(scheduler, piece);
 	enum migrate_answer answer = scheduler->ops->fetch(scheduler->hand, piece, ahead, false);
 
 	if (answer == MIGRATE_NO_ROOM)
@@ -437,7 +446,7 @@ static bool is_out_of_patience(const struct scheduler *scheduler, const struct s
 	if (view.quiet_ns > PATIENCE_NS)
 		return true;
 	for (unsigned i = 0; i < named->n; i++)
-		units += scheduler->ops->units(scheduler->hand, named->pieces[i]);
+		units += units_of(scheduler, named->pieces[i]);
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (view.in.unit_ns + view.out.unit_ns);
 }
 
@@ -451,7 +460,7 @@ static bool demand_used(struct scheduler *scheduler, const struct scheduler_name
 	bool refused, comes = scheduler_demand(scheduler, named->pieces[i], &refused);
 
 	if (refused)
-		scheduler_exchange_refused(scheduler);
+		exchange_refused(scheduler);
 	if (refused || (comes && (!scheduler->starving ||
 				  plan_victim(scheduler->plan, plan_now(scheduler->plan), 0, scheduler->ops->is_busy,
 					      scheduler->hand, &victim) != PLAN_NONE)))
@@ -554,33 +563,12 @@ void scheduler_ahead(struct scheduler *scheduler)
  * made for the next wishes meanwhile.
  */
 
-static struct scheduler_view gap_look(const struct scheduler *scheduler)
-{
-	struct scheduler_view view;
-
-	scheduler->ops->look(scheduler->hand, &view);
-	return view;
-}
-
-/* Returns the device memory that is free or about to be. */
-static uint64_t gap_room(const struct scheduler *scheduler)
-{
-	struct scheduler_view view = gap_look(scheduler);
-
-	return view.free + view.out.bytes;
-}
-
-static uint32_t gap_units(const struct scheduler *scheduler, uint32_t piece)
-{
-	return scheduler->ops->units(scheduler->hand, piece);
-}
-
 /* ---- wishes ---- */
 
 void scheduler_wish(struct scheduler *scheduler, uint32_t piece, uint64_t when)
 {
 	struct wishes *wishes = &scheduler->wishes;
-	uint32_t units = gap_units(scheduler, piece);
+	uint32_t units = units_of(scheduler, piece);
 
 	if (wishes->n == WISHES)
 		return;
@@ -606,7 +594,7 @@ void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_na
 
 void scheduler_wish_ahead(struct scheduler *scheduler)
 {
-	struct scheduler_view view = gap_look(scheduler);
+	struct scheduler_view view = scheduler_look(scheduler);
 	uint64_t when, ahead = scheduler_ahead_units(&view);
 	uint32_t piece;
 
@@ -643,9 +631,9 @@ static bool gap_send_out(struct scheduler *scheduler, uint64_t when, unsigned un
 			return false;
 		if (ops->evict(scheduler->hand, victim, true) == MIGRATE_BEGUN)
 			return true;
-		if (gap_look(scheduler).out.n)
+		if (scheduler_look(scheduler).out.n)
 			return true; /* no host memory for it before other pieces have been fetched */
-		plan_set(scheduler->plan, victim, gap_units(scheduler, victim), PLAN_PINNED);
+		plan_set(scheduler->plan, victim, units_of(scheduler, victim), PLAN_PINNED);
 		if (scheduler->n_refused == sizeof(scheduler->refused) / sizeof(scheduler->refused[0]))
 			return false;
 		scheduler->refused[scheduler->n_refused++] = victim;
@@ -667,10 +655,10 @@ static bool make_room_for(struct scheduler *scheduler, const struct wish *wish, 
 {
 	const struct wish *first = &scheduler->wishes.at[scheduler->wishes.next];
 
-	if (gap_send_out(scheduler, wish->when, gap_units(scheduler, wish->piece)))
+	if (gap_send_out(scheduler, wish->when, units_of(scheduler, wish->piece)))
 		return true;
-	return wish->named && scheduler_exchange_one(scheduler, &scheduler->named, first->named - 1, wish->named - 1,
-						     wanted / PLAN_UNIT, true) == PLAN_FOUND;
+	return wish->named && exchange_one(scheduler, &scheduler->named, first->named - 1, wish->named - 1,
+					   wanted / PLAN_UNIT, true) == PLAN_FOUND;
 }
 
 /*
@@ -679,21 +667,21 @@ static bool make_room_for(struct scheduler *scheduler, const struct wish *wish, 
  */
 static bool gap_grant(struct scheduler *scheduler, const struct wish *wish)
 {
-	uint64_t bytes = gap_units(scheduler, wish->piece) * PLAN_UNIT;
+	uint64_t bytes = units_of(scheduler, wish->piece) * PLAN_UNIT;
 
-	if (gap_look(scheduler).in.n >= MOVES_AT_ONCE)
+	if (scheduler_look(scheduler).in.n >= MOVES_AT_ONCE)
 		return false;
 	enum migrate_answer answer =
 	    scheduler->ops->fetch(scheduler->hand, wish->piece, wish->when > plan_now(scheduler->plan), true);
 	if (answer == MIGRATE_NO_ROOM) {
-		struct scheduler_view view = gap_look(scheduler);
+		struct scheduler_view view = scheduler_look(scheduler);
 
-		if (view.out.n >= MOVES_AT_ONCE || (view.out.n && view.free + view.out.bytes >= bytes) ||
-		    make_room_for(scheduler, wish, bytes) || gap_look(scheduler).out.n)
+		if (view.out.n >= MOVES_AT_ONCE || (view.out.n && room_of(&view) >= bytes) ||
+		    make_room_for(scheduler, wish, bytes) || scheduler_look(scheduler).out.n)
 			return false;
 	}
 	if (answer == MIGRATE_FAILED && wish->named)
-		scheduler_exchange_refused(scheduler);
+		exchange_refused(scheduler);
 	if (answer != MIGRATE_BEGUN)
 		scheduler->ops->tell_plan(scheduler->hand, wish->piece);
 	return true;
@@ -705,11 +693,16 @@ static void go_ahead(struct scheduler *scheduler)
 	struct wishes *wishes = &scheduler->wishes;
 	uint64_t wanted = 0;
 
-	for (unsigned i = wishes->next; i < wishes->n && gap_look(scheduler).out.n < MOVES_AT_ONCE; i++) {
-		wanted += gap_units(scheduler, wishes->at[i].piece) * PLAN_UNIT;
-		if (wanted > gap_room(scheduler) && !make_room_for(scheduler, &wishes->at[i], wanted))
+	for (unsigned i = wishes->next; i < wishes->n; i++) {
+		struct scheduler_view view = scheduler_look(scheduler);
+
+		if (view.out.n >= MOVES_AT_ONCE)
 			return;
-		if (wanted <= gap_room(scheduler))
+		wanted += units_of(scheduler, wishes->at[i].piece) * PLAN_UNIT;
+		if (wanted > room_of(&view) && !make_room_for(scheduler, &wishes->at[i], wanted))
+			return;
+		view = scheduler_look(scheduler);
+		if (wanted <= room_of(&view))
 			wishes->roomed = i + 1;
 	}
 }
@@ -726,30 +719,23 @@ bool scheduler_gap_early(struct scheduler *scheduler, uint32_t *ret_piece)
 	return true;
 }
 
-/*
- * Returns whether an exchange is worth it for one of the first wishes. It may be for a small piece only.
- */
-static bool any_exchange_pays(const struct scheduler *scheduler)
-{
-	const struct wishes *wishes = &scheduler->wishes;
-
-	for (unsigned i = 0; i < wishes->n && i < EXCHANGE_LOOKS && wishes->at[i].named; i++)
-		if (scheduler_exchange_is_worth(scheduler, &scheduler->named, wishes->at[i].named - 1))
-			return true;
-	return false;
-}
-
 bool scheduler_gap_pays(struct scheduler *scheduler)
 {
-	const struct wish *first = &scheduler->wishes.at[0];
+	const struct wishes *wishes = &scheduler->wishes;
+	const struct wish *first = &wishes->at[0];
 	uint32_t victim;
 
-	if (!scheduler->wishes.n)
+	if (!wishes->n)
 		return false;
-	return gap_look(scheduler).free >= gap_units(scheduler, first->piece) * PLAN_UNIT ||
-	       plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
-		   PLAN_FOUND ||
-	       any_exchange_pays(scheduler);
+	if (scheduler_look(scheduler).free >= units_of(scheduler, first->piece) * PLAN_UNIT ||
+	    plan_victim(scheduler->plan, first->when, 0, scheduler->ops->is_in_use, scheduler->hand, &victim) ==
+		PLAN_FOUND)
+		return true;
+	/* An exchange may be worth it for a small piece only. */
+	for (unsigned i = 0; i < wishes->n && i < EXCHANGE_LOOKS && wishes->at[i].named; i++)
+		if (is_exchange_worth(scheduler, &scheduler->named, wishes->at[i].named - 1))
+			return true;
+	return false;
 }
 
 void scheduler_gap_round(struct scheduler *scheduler)
@@ -772,15 +758,15 @@ bool scheduler_gap_pays_for_new(struct scheduler *scheduler)
 
 bool scheduler_gap_round_for_new(struct scheduler *scheduler, uint64_t bytes, bool *can)
 {
-	struct scheduler_view view = gap_look(scheduler);
+	struct scheduler_view view = scheduler_look(scheduler);
 	uint64_t now = plan_now(scheduler->plan), later = now + move_limits_not_soon(plan_period(scheduler->plan));
 	uint64_t more = scheduler_ahead_units(&view) * PLAN_UNIT;
 
-	while (*can && view.free + view.out.bytes < bytes + more && view.out.n < MOVES_AT_ONCE) {
+	while (*can && room_of(&view) < bytes + more && view.out.n < MOVES_AT_ONCE) {
 		unsigned before = view.out.n;
-		bool found = gap_send_out(scheduler, view.free + view.out.bytes < bytes ? now : later, 0);
+		bool found = gap_send_out(scheduler, room_of(&view) < bytes ? now : later, 0);
 
-		view = gap_look(scheduler);
+		view = scheduler_look(scheduler);
 		*can = found && view.out.n > before;
 	}
 	return view.out.n != 0;

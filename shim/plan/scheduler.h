@@ -169,27 +169,6 @@ void scheduler_ahead(struct scheduler *scheduler);
 
 /* ---- exchanges; only if named->uses is there ---- */
 
-/* The most missing pieces that nothing is found for in a round; each look walks through all that is named. */
-#define EXCHANGE_LOOKS 16
-/*
- * Begins to evict pieces that the submission uses little for pieces that it uses more and that are missing: first for
- * the one with the index `missing`, for which nothing else can be evicted. Returns PLAN_FOUND if evictions are in
- * flight, PLAN_BUSY if a piece may be evicted later, PLAN_NONE if nothing is exchanged. *looks must be 0 at the
- * beginning of a round.
- */
-enum plan_answer scheduler_exchange(struct scheduler *scheduler, const struct scheduler_named *named, unsigned missing,
-				    unsigned *looks);
-/*
- * The same for one missing piece. needed: the units that must be free for it. from: index of the most used piece that
- * is missing and that nothing has been begun for.
- */
-enum plan_answer scheduler_exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
-					unsigned missing, uint64_t needed, bool gap);
-/* Returns whether there is anything to exchange for a wish. */
-bool scheduler_exchange_is_worth(const struct scheduler *scheduler, const struct scheduler_named *named,
-				 unsigned missing);
-/* What was to come is refused: for some time nothing is exchanged, or it would be exchanged again and again. */
-void scheduler_exchange_refused(struct scheduler *scheduler);
 /* To be called once when the submission waits no longer; in a gap, scheduler_forget_wishes() does it. */
 void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_named *named);
 

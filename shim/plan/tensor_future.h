@@ -23,6 +23,19 @@
 #define TENSOR_FUTURE_AHEAD 2048u /* the most submissions that a walk foresees */
 #define TENSOR_USE_NONE     UINT32_MAX
 
+/*
+ * How the tensors of a remembered position correspond to those of now: by their order. If n events have happened since
+ * that position, the event that came n before another one corresponds to it. Sizes may differ, as with sequences of
+ * another length: those that depend on it by one ratio, which shows in the latest births; others are the same.
+ */
+struct tensor_match {
+	uint64_t next;      /* number of the event of then that corresponds to the next one */
+	uint64_t shift;     /* from an event of then to the one of now */
+	uint64_t now, then; /* sizes that vary are now / then times as large; equal: none has varied */
+	/* By size then, as `begin`: what has become of it lately, as `value`; 0: nothing likely. */
+	struct tensor_table sizes;
+};
+
 /* The submission at this position will name the piece. */
 struct tensor_use {
 	uint64_t position;
@@ -66,7 +79,6 @@ void tensor_future_fini(struct tensor_future *future);
 void tensor_future_report(struct tensor_future *future, uint64_t begin, uint64_t end);
 void tensor_future_forget(struct tensor_future *future, uint64_t begin, uint64_t end);
 void tensor_future_birth(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end);
-void tensor_future_death(struct tensor_future *future, uint64_t position, uint64_t begin, uint64_t end);
 
 /* What tensor_future_make() has done. */
 enum tensor_future_result {

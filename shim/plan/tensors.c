@@ -4,10 +4,25 @@
 #include "shim/plan/plan.h"
 #include "shim/plan/predict.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+uint32_t ranges_after(const void *ranges, uint32_t n, size_t size, uint64_t address)
+{
+	uint32_t low = 0, high = n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		uint64_t begin;
+
+		memcpy(&begin, (const char *)ranges + middle * size, sizeof(begin));
+		if (begin > address)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
 
 /* ---- tensors by address ---- */
 
@@ -119,17 +134,9 @@ static bool log_ready(struct tensor_log *log)
 /* Returns the index of the first tensor that ends after this byte. */
 static uint32_t alive_from(const struct tensor_log *log, uint64_t address)
 {
-	uint32_t low = 0, high = log->n_alive;
+	uint32_t past = ranges_after(log->alive, log->n_alive, sizeof(*log->alive), address);
 
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (log->alive[middle].begin + log->alive[middle].bytes > address)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
+	return past && log->alive[past - 1].begin + log->alive[past - 1].bytes > address ? past - 1 : past;
 }
 
 const struct tensor *tensor_log_at(const struct tensor_log *log, uint64_t address)
@@ -250,27 +257,6 @@ void best_fit_fini(struct best_fit *fit)
 	*fit = (struct best_fit){0};
 }
 
-void best_fit_clear(struct best_fit *fit)
-{
-	fit->n = 0;
-}
-
-/* Returns the index of the first range that begins after this byte. */
-static uint32_t first_after(const struct best_fit *fit, uint64_t at)
-{
-	uint32_t low = 0, high = fit->n;
-
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-
-		if (fit->range[middle].begin > at)
-			high = middle;
-		else
-			low = middle + 1;
-	}
-	return low;
-}
-
 static void best_fit_remove(struct best_fit *fit, uint32_t index)
 {
 	fit->n--;
@@ -279,7 +265,7 @@ static void best_fit_remove(struct best_fit *fit, uint32_t index)
 
 bool best_fit_give(struct best_fit *fit, uint64_t begin, uint64_t end, uint32_t block)
 {
-	uint32_t index = first_after(fit, begin);
+	uint32_t index = ranges_after(fit->range, fit->n, sizeof(*fit->range), begin);
 	struct best_fit_range *before = index ? &fit->range[index - 1] : NULL;
 	struct best_fit_range *after = index < fit->n ? &fit->range[index] : NULL;
 	bool joins_after = after && after->block == block && after->begin == end;
@@ -328,228 +314,16 @@ bool best_fit_take(struct best_fit *fit, uint64_t bytes, struct best_fit_range *
 	return true;
 }
 
-/* ---- then and now ---- */
-
-/*
- * The position says roughly which event of then corresponds to the next one; of those near it, the one is taken behind
- * which the past is most alike.
- */
-
-#define COMPARED   64   /* events by which the past is compared */
-#define APART      16   /* events by which the position may be wrong */
-#define BETTER_BY  2    /* an event farther from the position must have this many more alike */
-#define LATEST     48   /* births that show the ratio */
-#define RATIOS     8    /* different ones among them */
-#define LOOK_BACK  4096 /* events that show which sizes are the same */
-#define NEIGHBOURS 8    /* events that are looked at where a tensor's own does not fit */
-
-void tensor_match_fini(struct tensor_match *match)
-{
-	tensor_table_fini(&match->sizes);
-}
-
-/* ---- which event ---- */
-
-/*
- * Returns whether two pairs of sizes have the same ratio. Sizes are below 2^41, but their products may need more bits.
- */
-static bool is_ratio(uint64_t now, uint64_t then, uint64_t other_now, uint64_t other_then)
-{
-	return (unsigned __int128)now * other_then == (unsigned __int128)other_now * then;
-}
-
-/* Returns how many of the latest events look like those before event number `next`, allowing for one ratio. */
-static unsigned count_alike(const struct tensor_log *log, uint64_t next)
-{
-	const struct tensor_event *ratio_now = NULL, *ratio_then = NULL;
-	unsigned alike = 0;
-
-	for (uint64_t i = 1; i <= COMPARED && i <= next && tensor_log_has(log, next - i); i++) {
-		const struct tensor_event *now = tensor_log_event(log, log->n_events - i);
-		const struct tensor_event *then = tensor_log_event(log, next - i);
-
-		if (now->born != then->born)
-			continue;
-		if (!ratio_now && now->bytes != then->bytes) {
-			ratio_now = now;
-			ratio_then = then;
-		}
-		alike +=
-		    now->bytes == then->bytes || is_ratio(now->bytes, then->bytes, ratio_now->bytes, ratio_then->bytes);
-	}
-	return alike;
-}
-
-/* Returns the number of an event for n = 0, 1, 2, ...: `about`, the one after it, the one before it, and so on. */
-static uint64_t near_event(uint64_t about, unsigned n)
-{
-	return n % 2 ? about + (n + 1) / 2 : about - n / 2;
-}
-
-static uint64_t find_next(const struct tensor_log *log, uint64_t about)
-{
-	unsigned most = count_alike(log, about);
-	uint64_t best = about;
-
-	for (unsigned n = 1; n <= 2 * APART && most < COMPARED; n++) {
-		uint64_t at = near_event(about, n);
-		unsigned alike = at < log->n_events ? count_alike(log, at) : 0;
-
-		if (alike > most + BETTER_BY) {
-			most = alike;
-			best = at;
-		}
-	}
-	return best;
-}
-
-/* ---- sizes ---- */
-
-struct ratio {
-	uint64_t now, then;
-	unsigned n;
-};
-
-/* Sets the ratio of the sizes to that of most of the latest births that differ, if there are enough. */
-static void find_ratio(struct tensor_match *match, const struct tensor_log *log)
-{
-	struct ratio ratios[RATIOS] = {{0}}, *most = &ratios[0];
-	unsigned pairs = 0;
-
-	match->now = match->then = 1;
-	for (uint64_t i = 1; i <= match->next && pairs < LATEST && tensor_log_has(log, match->next - i); i++) {
-		const struct tensor_event *now = tensor_log_event(log, log->n_events - i);
-		const struct tensor_event *then = tensor_log_event(log, match->next - i);
-
-		if (!now->born || !then->born)
-			continue;
-		pairs++;
-		for (unsigned k = 0; now->bytes != then->bytes && k < RATIOS; k++) {
-			if (!ratios[k].n)
-				ratios[k] = (struct ratio){now->bytes, then->bytes, 0};
-			if (!is_ratio(now->bytes, then->bytes, ratios[k].now, ratios[k].then))
-				continue;
-			ratios[k].n++;
-			break;
-		}
-	}
-	for (unsigned k = 1; k < RATIOS; k++)
-		most = ratios[k].n > most->n ? &ratios[k] : most;
-	if (4 * most->n <= pairs)
-		return;
-	match->now = most->now;
-	match->then = most->then;
-}
-
-/* Returns a size times the ratio; 0 if the result is no size. */
-static uint64_t times_ratio(const struct tensor_match *match, uint64_t then)
-{
-	unsigned __int128 product = (unsigned __int128)then * match->now;
-	uint64_t bytes = (uint64_t)(product / match->then);
-
-	return product % match->then || bytes % TENSOR_GRAIN ? 0 : bytes;
-}
-
-/* Returns whether two sizes may be the same if one is not what the allocator was asked for, but what it gave. */
-static bool is_near(uint64_t then, uint64_t now)
-{
-	return (then > now ? then - now : now - then) <= BEST_FIT_SPLIT;
-}
-
-/*
- * Returns whether a size may have become another one: because of the ratio, or because it is the same.
- */
-static bool is_likely(const struct tensor_match *match, uint64_t then, uint64_t now)
-{
-	return times_ratio(match, then) == now || is_near(then, now);
-}
-
-/* Finds what has become of each size, as its latest birth shows. */
-static bool find_sizes(struct tensor_match *match, const struct tensor_log *log)
-{
-	for (uint64_t i = 1; i <= LOOK_BACK && i <= match->next && tensor_log_has(log, match->next - i); i++) {
-		const struct tensor_event *now = tensor_log_event(log, log->n_events - i);
-		const struct tensor_event *then = tensor_log_event(log, match->next - i);
-
-		if (!now->born || !then->born || tensor_table_find(&match->sizes, then->bytes))
-			continue;
-		uint64_t bytes = is_likely(match, then->bytes, now->bytes) ? now->bytes : 0;
-		if (!tensor_table_put(&match->sizes, (struct tensor){then->bytes, 1, bytes}))
-			return false;
-	}
-	return true;
-}
-
-bool tensor_match_make(struct tensor_match *match, const struct tensor_log *log, uint64_t position)
-{
-	uint64_t about = tensor_log_from(log, position);
-
-	tensor_table_clear(&match->sizes);
-	/* The one before shows that none is missing that came after the position. */
-	if (log->failed || about >= log->n_events || (about && !tensor_log_has(log, about - 1)))
-		return false;
-	match->next = find_next(log, about);
-	match->shift = log->n_events - match->next;
-	find_ratio(match, log);
-	return find_sizes(match, log);
-}
-
-uint64_t tensor_match_bytes(const struct tensor_match *match, const struct tensor_event *then)
-{
-	const struct tensor *size =
-	    then->size != TENSOR_SIZE_VARIES ? tensor_table_find(&match->sizes, then->bytes) : NULL;
-	uint64_t bytes = size ? size->value : 0;
-
-	if (then->size == TENSOR_SIZE_FIXED)
-		return bytes && is_near(then->bytes, bytes) ? bytes : then->bytes;
-	bytes = bytes ? bytes : times_ratio(match, then->bytes);
-	return bytes ? bytes : then->bytes;
-}
-
-uint8_t tensor_match_size(const struct tensor_match *match, const struct tensor_event *then, uint64_t bytes)
-{
-	if (match->now == match->then)
-		return then->size;
-	if (then->bytes == bytes)
-		return TENSOR_SIZE_FIXED;
-	if (times_ratio(match, then->bytes) == bytes)
-		return TENSOR_SIZE_VARIES;
-	return is_near(then->bytes, bytes) ? TENSOR_SIZE_FIXED : TENSOR_SIZE_UNKNOWN;
-}
-
-/* ---- tensors ---- */
-
-uint64_t tensor_match_begin(const struct tensor_match *match, const struct tensor_log *log, const struct tensor *tensor)
-{
-	uint64_t birth = tensor->value - match->shift;
-	uint64_t bytes =
-	    tensor_log_has(log, tensor->value) ? tensor_log_event(log, tensor->value)->bytes : tensor->bytes;
-
-	if (tensor->value < match->next) /* it was alive then, too */
-		return tensor->begin;
-	for (unsigned n = 0; n <= 2 * NEIGHBOURS; n++) {
-		uint64_t number = near_event(birth, n);
-		const struct tensor_event *event = tensor_log_has(log, number) ? tensor_log_event(log, number) : NULL;
-
-		if (event && event->born && (!n || event->bytes == bytes || tensor_match_bytes(match, event) == bytes))
-			return event->begin;
-	}
-	return TENSOR_MATCH_NONE;
-}
-
 /* ---- where tensors end ---- */
 
 /*
- * Tensor extents: one slot for each unit, in leaves that are made when a block there is first named. A slot has the
- * least and the greatest start in the unit, of this age and of the one before. A bit for each unit says whether it may
- * have a start, and a second level of bits says whether a word of those has any, so that the next start after an offset
- * is found within a few words even in a block of 100 GiB. A search clears what it finds to be too old.
+ * One slot for each unit has the least and the greatest start in it, of this age and of the one before. A bit for each
+ * unit says whether it may have a start, and a second level of bits says whether a word of those has any, so that the
+ * next start after an offset is found within a few words even in a block of 100 GiB. A search clears what it finds to
+ * be too old.
  */
-
 #define UNIT_SHIFT 21
 #define UNIT       ((uint64_t)1 << UNIT_SHIFT)
-#define LEAF       4096u /* 64 words of bits, so one word of the second level */
-#define LEAVES     (PLAN_PIECES / LEAF)
 #define EMPTY      UINT32_MAX
 
 /*
@@ -562,21 +336,18 @@ struct start {
 	uint32_t was_first, was_last; /* was_first EMPTY: none */
 };
 
-struct leaf {
-	uint64_t any, bits[LEAF / 64];
-	uint32_t length[LEAF]; /* at the first unit of a block: the block's length in units; otherwise 0 */
-	struct start starts[LEAF];
-};
-
+/* Arrays by unit. Only what is used becomes memory (array.h). */
 struct tensor_extents {
 	uint32_t age;
 	uint64_t submitted; /* submissions in this age */
-	struct leaf *leaf[LEAVES];
+	uint64_t any[PLAN_PIECES / 64 / 64], bits[PLAN_PIECES / 64];
+	uint32_t length[PLAN_PIECES]; /* at the first unit of a block: the block's length in units; otherwise 0 */
+	struct start starts[PLAN_PIECES];
 };
 
 struct tensor_extents *tensor_extents_new(void)
 {
-	struct tensor_extents *extents = calloc(1, sizeof(*extents));
+	struct tensor_extents *extents = lazy_memory_new(sizeof(*extents));
 
 	if (extents)
 		extents->age = 1;
@@ -585,49 +356,22 @@ struct tensor_extents *tensor_extents_new(void)
 
 void tensor_extents_free(struct tensor_extents *extents)
 {
-	for (unsigned i = 0; extents && i < LEAVES; i++)
-		free(extents->leaf[i]);
-	free(extents);
-}
-
-static struct leaf *leaf_of(const struct tensor_extents *extents, uint64_t unit)
-{
-	return extents->leaf[unit / LEAF % LEAVES];
-}
-
-static struct leaf *leaf_make(struct tensor_extents *extents, uint64_t unit)
-{
-	struct leaf **leaf = &extents->leaf[unit / LEAF % LEAVES];
-
-	if (!*leaf)
-		*leaf = calloc(1, sizeof(**leaf));
-	return *leaf;
-}
-
-static uint32_t length_of(const struct tensor_extents *extents, uint32_t block)
-{
-	const struct leaf *leaf = leaf_of(extents, block);
-
-	return leaf ? leaf->length[block % LEAF] : 0;
+	lazy_memory_free(extents, sizeof(*extents));
 }
 
 void tensor_extents_note(struct tensor_extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset)
 {
-	uint64_t unit = block + (offset >> UNIT_SHIFT);
+	uint64_t unit = block + (offset >> UNIT_SHIFT), length = (block_bytes + UNIT - 1) >> UNIT_SHIFT;
 	uint32_t within = (uint32_t)(offset & (UNIT - 1));
 
-	if (offset >= block_bytes)
+	if (offset >= block_bytes || block + length > PLAN_PIECES)
 		return;
-	struct leaf *home = leaf_make(extents, block), *leaf = leaf_make(extents, unit);
-	if (!home || !leaf)
-		return;
-	home->length[block % LEAF] = (uint32_t)((block_bytes + UNIT - 1) >> UNIT_SHIFT);
-	unsigned index = unit % LEAF;
-	uint64_t bit = UINT64_C(1) << index % 64;
-	struct start *start = &leaf->starts[index];
-	bool known = leaf->bits[index / 64] & bit;
-	leaf->bits[index / 64] |= bit;
-	leaf->any |= UINT64_C(1) << index / 64;
+	extents->length[block] = (uint32_t)length;
+	struct start *start = &extents->starts[unit];
+	uint64_t bit = UINT64_C(1) << unit % 64;
+	bool known = extents->bits[unit / 64] & bit;
+	extents->bits[unit / 64] |= bit;
+	extents->any[unit / 64 / 64] |= UINT64_C(1) << unit / 64 % 64;
 	if (known && start->age == extents->age) {
 		if (within < start->first)
 			start->first = within;
@@ -664,19 +408,22 @@ uint64_t tensor_extents_whole(uint64_t budget)
 						   : share;
 }
 
-/* Returns the first unit of this leaf that is not below `index` and may have a start; EMPTY: none. */
-static uint32_t next_in_leaf(const struct leaf *leaf, unsigned index)
+/* Returns the first unit that is not below this one and may have a start; `end` or more: none before that. */
+static uint64_t unit_from(const struct tensor_extents *extents, uint64_t unit, uint64_t end)
 {
-	uint64_t word = leaf->bits[index / 64] >> index % 64;
-	unsigned at = index / 64;
+	uint64_t word = extents->bits[unit / 64] >> unit % 64, at = unit / 64 + 1;
 
 	if (word)
-		return index + (unsigned)__builtin_ctzll(word);
-	uint64_t words = at == 63 ? 0 : leaf->any >> (at + 1) << (at + 1);
-	if (!words)
-		return EMPTY;
-	at = (unsigned)__builtin_ctzll(words);
-	return at * 64 + (unsigned)__builtin_ctzll(leaf->bits[at]);
+		return unit + (unsigned)__builtin_ctzll(word);
+	for (; at * 64 < end; at = (at / 64 + 1) * 64) {
+		uint64_t words = extents->any[at / 64] >> at % 64;
+
+		if (words) {
+			at += (unsigned)__builtin_ctzll(words);
+			return at * 64 + (unsigned)__builtin_ctzll(extents->bits[at]);
+		}
+	}
+	return end;
 }
 
 /* Returns the least start in this unit that is not below `least` (an offset in the unit); EMPTY: none, or too old. */
@@ -696,54 +443,38 @@ static uint32_t start_from(const struct tensor_extents *extents, const struct st
 	return found;
 }
 
-static void tensor_extents_clear(struct leaf *leaf, unsigned index)
+static void clear_unit(struct tensor_extents *extents, uint64_t unit)
 {
-	leaf->bits[index / 64] &= ~(UINT64_C(1) << index % 64);
-	if (!leaf->bits[index / 64])
-		leaf->any &= ~(UINT64_C(1) << index / 64);
+	extents->bits[unit / 64] &= ~(UINT64_C(1) << unit % 64);
+	if (!extents->bits[unit / 64])
+		extents->any[unit / 64 / 64] &= ~(UINT64_C(1) << unit / 64 % 64);
 }
 
 uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint64_t offset)
 {
-	uint64_t length = length_of(extents, block), least = offset + TENSOR_EXTENTS_VIEW;
-	uint64_t unit = block + (least >> UNIT_SHIFT), end = block + length;
-	uint32_t within = (uint32_t)(least & (UNIT - 1));
+	uint64_t length = extents->length[block], end = block + length, least = offset + TENSOR_EXTENTS_VIEW;
+	uint64_t first = block + (least >> UNIT_SHIFT);
 
-	while (unit < end) {
-		struct leaf *leaf = leaf_of(extents, unit);
-		uint32_t found = leaf ? next_in_leaf(leaf, unit % LEAF) : EMPTY;
-
-		if (found == EMPTY) {
-			unit = (unit / LEAF + 1) * LEAF;
-			within = 0;
-			continue;
-		}
-		within = found == unit % LEAF ? within : 0;
-		unit = unit / LEAF * LEAF + found;
+	for (uint64_t unit = first; unit < end; unit++) {
+		unit = unit_from(extents, unit, end);
 		if (unit >= end)
 			break;
-		uint32_t start = start_from(extents, &leaf->starts[found], within);
+		uint32_t start =
+		    start_from(extents, &extents->starts[unit], unit == first ? (uint32_t)(least & (UNIT - 1)) : 0);
 		if (start != EMPTY)
 			return ((unit - block) << UNIT_SHIFT) + start;
-		if (leaf->starts[found].age + 1 < extents->age)
-			tensor_extents_clear(leaf, found);
-		unit++;
-		within = 0;
+		if (extents->starts[unit].age + 1 < extents->age)
+			clear_unit(extents, unit);
 	}
 	return length << UNIT_SHIFT > offset ? length << UNIT_SHIFT : offset + 1;
 }
 
 void tensor_extents_forget(struct tensor_extents *extents, uint32_t block)
 {
-	uint64_t end = block + (uint64_t)length_of(extents, block);
+	uint64_t end = block + (uint64_t)extents->length[block];
 
 	for (uint64_t unit = block; unit < end; unit++) {
-		struct leaf *leaf = leaf_of(extents, unit);
-		unsigned index = unit % LEAF;
-
-		if (!leaf)
-			continue;
-		leaf->length[index] = 0;
-		tensor_extents_clear(leaf, index);
+		extents->length[unit] = 0;
+		clear_unit(extents, unit);
 	}
 }

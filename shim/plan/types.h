@@ -11,16 +11,14 @@
 
 /* ---- the predictor ---- */
 
-#define PREDICT_LEAF   1024u
-#define PREDICT_LEAVES (PLAN_PIECES / PREDICT_LEAF)
-
 #define PREDICT_NAMES 32 /* names of one submission that are compared */
 #define PREDICT_LANE  4  /* names compared at once */
 typedef uint32_t predict_lane __attribute__((vector_size(PREDICT_LANE * sizeof(uint32_t))));
 
 /* Lengths of grams: number of consecutive tokens, and of functions, that are hashed (predict.c). */
-#define GRAM_TOKENS    8
-#define GRAM_FUNCTIONS 16
+#define GRAM_TOKENS     8
+#define GRAM_FUNCTIONS  16
+#define PREDICT_BUCKETS (1u << 15)
 
 /* The kinds of grams. */
 enum gram {
@@ -28,6 +26,8 @@ enum gram {
 	BY_FUNCTION,
 	GRAMS, /* must be last */
 };
+
+#define PREDICT_CREDIT_MOST 32768u
 
 /* A submission in the ring. */
 struct entry {
@@ -82,8 +82,8 @@ struct predict {
 	uint64_t now, oldest; /* positions oldest to now are remembered; none if oldest > now */
 	uint64_t next_slot;
 
-	struct last *last[PREDICT_LEAVES]; /* by piece */
-	uint32_t *bucket[GRAMS];
+	struct last *last; /* by piece; only what is used becomes memory (array.h) */
+	uint32_t bucket[GRAMS][PREDICT_BUCKETS];
 	uint64_t gram[GRAMS];                   /* rolling hashes of the latest submissions */
 	uint64_t power[GRAMS];                  /* weight in the hash of the value that drops out */
 	uint64_t recent[GRAMS][GRAM_FUNCTIONS]; /* ring of the values in the hash */
@@ -138,7 +138,6 @@ static inline unsigned predict_find_name(const struct predict *predict, uint64_t
 
 /* ---- predict_match.c ---- */
 
-void predict_match_init(struct predict *predict);
 /* Advances the place; must be called when a submission has been added. */
 void predict_match_follow(struct predict *predict);
 

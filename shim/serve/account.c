@@ -205,8 +205,6 @@ void account_note_claimed(enum ledger_kind kind, uint64_t key, size_t bytes, int
 	if (kind == LEDGER_ASYNC)
 		row->async.pool_id = claim->pool;
 	row->context = context_of_memory();
-	if (kind == LEDGER_MANAGED && faults_attributes())
-		row->managed.quiet = ledger_span(row);
 	/* A device is known, to other processes and to the trace, from its first memory on. */
 	struct device *its = kind & (LEDGER_ASYNC | LEDGER_MANAGED) ? device_get(row->device) : NULL;
 	if (kind == LEDGER_ASYNC && its)

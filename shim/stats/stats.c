@@ -13,6 +13,7 @@
 
 struct stats_page stats = {.bytes = sizeof(struct stats_page), .version = STATS_VERSION, .magic = STATS_MAGIC};
 struct stats_stripe stats_stripes[STATS_STRIPES];
+struct stats_file stats_file;
 #define N_UNKNOWN     8
 #define UNKNOWN_BYTES 64
 

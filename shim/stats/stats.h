@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 struct call_site;
 
@@ -30,6 +31,17 @@ struct stats_stripe {
 extern struct stats_page stats;
 extern struct stats_stripe stats_stripes[STATS_STRIPES];
 extern __thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec"))); /* stripe + 1; 0 = none yet */
+
+/* The file of the page, for stats_file.c. Used by one thread at a time: under START at first, then by the thread that looks once a second, and at the end. */
+extern struct stats_file {
+	bool is_there;
+	pid_t owner;
+	char name[64];
+	char path[300];  /* path of the file at its creation; empty: not known */
+	char leave[200]; /* SPILLWAY_FIGURES: where a copy is left at the end; empty: nowhere */
+	dev_t device;
+	ino_t inode;
+} stats_file;
 
 unsigned stats_take_stripe(void);
 

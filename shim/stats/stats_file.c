@@ -25,17 +25,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Used by one thread at a time: under START at first, then by the thread that looks once a second, and at the end. */
-static struct {
-	bool is_there;
-	pid_t owner;
-	char name[64];
-	char path[300];  /* path of the file at its creation; empty: not known */
-	char leave[200]; /* SPILLWAY_FIGURES: where a copy is left at the end; empty: nowhere */
-	dev_t device;
-	ino_t inode;
-} file_state;
-
 static void read_command(char *room, size_t bytes)
 {
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -146,7 +135,7 @@ static int put_in_place(int fd, char *from)
 	if (error)
 		return error;
 	/* Maps the old file's memory at a second address; the first time there is no old file. */
-	void *before = file_state.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
+	void *before = stats_file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
 	void *at = map_over_page(fd);
 	if (before != MAP_FAILED) {
 		if (at != MAP_FAILED)
@@ -156,9 +145,9 @@ static int put_in_place(int fd, char *from)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-static void name_file(char room[sizeof(file_state.name)])
+static void name_file(char room[sizeof(stats_file.name)])
 {
-	snprintf(room, sizeof(file_state.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
+	snprintf(room, sizeof(stats_file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
 		 (unsigned long long)stats.started);
 }
 
@@ -171,13 +160,13 @@ static void know_place(int fd, const struct user_dir *folder)
 {
 	struct stat status;
 
-	file_state.path[0] = 0;
+	stats_file.path[0] = 0;
 	if (fstat(fd, &status) != 0)
 		return;
-	file_state.device = status.st_dev;
-	file_state.inode = status.st_ino;
-	if (!user_dir_path_of(folder, file_state.name, file_state.path, sizeof(file_state.path)))
-		file_state.path[0] = 0;
+	stats_file.device = status.st_dev;
+	stats_file.inode = status.st_ino;
+	if (!user_dir_path_of(folder, stats_file.name, stats_file.path, sizeof(stats_file.path)))
+		stats_file.path[0] = 0;
 }
 
 static int make_file(void)
@@ -188,25 +177,25 @@ static int make_file(void)
 	if (error)
 		return error;
 	user_dir_sweep_files(&folder, STATS_TAIL);
-	name_file(file_state.name);
-	int fd = open_new(&folder, file_state.name);
+	name_file(stats_file.name);
+	int fd = open_new(&folder, stats_file.name);
 	if (fd < 0 && errno == EEXIST) {
 		/*
 		 * The file is this process's own from before an exec(), or that of a process in another PID
 		 * namespace, which is held and stays.
 		 */
-		user_dir_remove_left(&folder, file_state.name);
-		fd = open_new(&folder, file_state.name);
+		user_dir_remove_left(&folder, stats_file.name);
+		fd = open_new(&folder, stats_file.name);
 	}
 	if (fd < 0 && errno == EEXIST) {
 		/*
 		 * Example: in two containers that share the folder, both processes are PID 1, started in the same
 		 * tick.
 		 */
-		snprintf(file_state.name, sizeof(file_state.name), "%llu-%llu-%016llx" STATS_TAIL,
+		snprintf(stats_file.name, sizeof(stats_file.name), "%llu-%llu-%016llx" STATS_TAIL,
 			 (unsigned long long)stats.pid, (unsigned long long)stats.started,
 			 (unsigned long long)stats.identity);
-		fd = open_new(&folder, file_state.name);
+		fd = open_new(&folder, stats_file.name);
 	}
 	if (fd < 0) {
 		error = -errno;
@@ -220,13 +209,13 @@ static int make_file(void)
 		if (!error && fchmod(fd, S_IRUSR) != 0)
 			error = -errno;
 		if (error)
-			unlinkat(folder.fd, file_state.name, 0);
+			unlinkat(folder.fd, stats_file.name, 0);
 		else
 			know_place(fd, &folder);
 		close(fd);
 	}
-	file_state.is_there = !error;
-	file_state.owner = getpid();
+	stats_file.is_there = !error;
+	stats_file.owner = getpid();
 	user_dir_close(&folder, false);
 	return error;
 }
@@ -263,8 +252,8 @@ void stats_open(const struct stats_about *about, bool visible)
 
 	say_who(about);
 	/* Kept now: the program may change its environment, or its folder. */
-	if (leave && *leave == '/' && strlen(leave) < sizeof(file_state.leave))
-		strcpy(file_state.leave, leave);
+	if (leave && *leave == '/' && strlen(leave) < sizeof(stats_file.leave))
+		strcpy(stats_file.leave, leave);
 	int error = visible ? make_file() : 0;
 	if (error)
 		say_unseen(-error);
@@ -374,8 +363,8 @@ void stats_find_again(void)
 {
 	int saved = errno;
 
-	if (!file_state.is_there || file_state.owner != getpid() || !file_state.path[0] ||
-	    user_dir_leads_to(AT_FDCWD, file_state.path, file_state.device, file_state.inode))
+	if (!stats_file.is_there || stats_file.owner != getpid() || !stats_file.path[0] ||
+	    user_dir_leads_to(AT_FDCWD, stats_file.path, stats_file.device, stats_file.inode))
 		return;
 	int error = make_file();
 	if (error)
@@ -392,9 +381,9 @@ void stats_find_again(void)
 static void leave_figures(void)
 {
 	struct user_dir folder;
-	char name[sizeof(file_state.name)];
+	char name[sizeof(stats_file.name)];
 
-	if (!*file_state.leave || stats.pid != (uint64_t)getpid() || user_dir_open_xdg(file_state.leave, &folder) != 0)
+	if (!*stats_file.leave || stats.pid != (uint64_t)getpid() || user_dir_open_xdg(stats_file.leave, &folder) != 0)
 		return;
 	name_file(name);
 	int fd = open_new(&folder, name);
@@ -414,18 +403,18 @@ uint64_t stats_close(void)
 
 	atomic_store(&stats.state, STATS_ENDED);
 	atomic_store(&stats.end_clock, now);
-	if (file_state.is_there && file_state.owner == getpid())
-		user_dir_remove_own(file_state.name, file_state.device, file_state.inode);
+	if (stats_file.is_there && stats_file.owner == getpid())
+		user_dir_remove_own(stats_file.name, stats_file.device, stats_file.inode);
 	leave_figures();
-	file_state.is_there = false;
+	stats_file.is_there = false;
 	return stats.start_clock ? now - stats.start_clock : 0;
 }
 
 void stats_child(void)
 {
-	if (!file_state.is_there)
+	if (!stats_file.is_there)
 		return;
 	/* A child of a fork may do little, so only map new memory. Its counts start at 0 and are in no file. */
-	file_state.is_there = false;
+	stats_file.is_there = false;
 	mmap(&stats, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
 }

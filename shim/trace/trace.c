@@ -254,7 +254,9 @@ void trace_start(const struct policy *read, const struct trace_sources *from)
 	call_site_callers();
 	trace_state.start.policy = read;
 	trace_state.rings.has_key = pthread_key_create(&trace_state.rings.at_end, trace_leave) == 0;
-	state_begin(from);
+	trace_state.start.sources = from;
+	atomic_store(&trace_on, true);
+	from->submissions(true);
 }
 
 void trace_end(void)

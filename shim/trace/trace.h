@@ -107,10 +107,4 @@ static inline uint64_t trace_device(int device)
 	return device < 0 ? 0 : (uint64_t)device + 1;
 }
 
-/* Records page fault figures since the process began; the sampler calls it once a second. None may be STATS_NA. */
-static inline void trace_faults(uint64_t device, uint64_t gpu, uint64_t cpu, uint64_t bytes_in, uint64_t bytes_out)
-{
-	trace_event(faults, device, gpu, cpu, bytes_in, bytes_out);
-}
-
 #endif

@@ -3,8 +3,7 @@
  * written only once the buffer has space for all of it, so that a lack of memory leaves no partial event.
  *
  * Earlier submissions are found by a hash of 128 bits of the function, the device and all addresses; the addresses
- * themselves are not kept. The table is limited: once it is full, a new entry replaces the oldest of a few
- * neighbours. A submission that was replaced is written in full when it is repeated, which costs only bytes.
+ * themselves are not kept. The table has a fixed size: a new entry replaces the oldest of a few neighbours. A submission that was replaced is written in full when it is repeated, which costs only bytes.
  */
 #include "shim/trace/trace_code.h"
 
@@ -15,39 +14,15 @@
 #define FRAME_HEAD   24 /* bytes; see trace_code.h */
 #define VARINT_MOST  10
 #define FRAME_MOST   (1u << 30)
-#define TABLE_FIRST  1024
-#define TABLE_MOST   (1u << 19) /* 12 MiB; a training step has a few thousand different submissions */
+#define TABLE_MOST   (1u << 19) /* 12 MiB, of which only touched pages use memory */
 #define NEIGHBOURS   8
 #define FILE_MAGIC_N 8
 
-static const struct {
-	const char *name, *text, *fields;
-	unsigned n;
-} kinds[TRACE_KINDS] = {
+const struct trace_kind_row trace_kinds[TRACE_KINDS] = {
 #define EVENT(kind, text, ...)                                                                                         \
 	[TRACE_##kind] = {#kind, text, #__VA_ARGS__, sizeof(((struct trace_event *)0)->kind) / sizeof(uint64_t)},
 #include "shim/trace/trace.def"
 };
-
-const char *trace_kind_name(unsigned kind)
-{
-	return kind < TRACE_KINDS ? kinds[kind].name : "?";
-}
-
-const char *trace_kind_text(unsigned kind)
-{
-	return kind < TRACE_KINDS ? kinds[kind].text : "?";
-}
-
-const char *trace_kind_fields(unsigned kind)
-{
-	return kind < TRACE_KINDS ? kinds[kind].fields : "";
-}
-
-unsigned trace_n_fields(unsigned kind)
-{
-	return kind < TRACE_KINDS ? kinds[kind].n : 0;
-}
 
 uint32_t trace_check(const void *bytes, size_t n)
 {
@@ -116,31 +91,19 @@ struct trace_writer {
 	size_t bytes, room;
 	uint32_t thread;
 	uint64_t begun, before; /* time of the frame and of its last event */
-	struct known *table;
-	size_t n_slots, n_known; /* n_slots is a power of two */
-	uint64_t n_submits;      /* `submit` events written so far */
+	uint64_t n_submits;     /* `submit` events written so far */
+	struct known table[TABLE_MOST];
 };
 
 struct trace_writer *trace_writer_new(void)
 {
-	struct trace_writer *writer = calloc(1, sizeof(*writer));
-
-	if (!writer)
-		return NULL;
-	writer->table = calloc(TABLE_FIRST, sizeof(*writer->table));
-	writer->n_slots = TABLE_FIRST;
-	if (writer->table)
-		return writer;
-	free(writer);
-	return NULL;
+	return calloc(1, sizeof(struct trace_writer));
 }
 
 void trace_writer_free(struct trace_writer *writer)
 {
-	if (!writer)
-		return;
-	free(writer->table);
-	free(writer->frame);
+	if (writer)
+		free(writer->frame);
 	free(writer);
 }
 
@@ -192,19 +155,14 @@ static struct known key_of(const struct trace_event *event)
 	return key;
 }
 
-static struct known *slot_at(const struct trace_writer *writer, const struct known *key, unsigned i)
-{
-	return &writer->table[(key->b + i) & (writer->n_slots - 1)];
-}
-
 /* Returns the slot with the key, or else the slot to store it in: a free one, or the oldest neighbour. */
-static struct known *look_up(const struct trace_writer *writer, const struct known *key, bool *ret_found)
+static struct known *look_up(struct trace_writer *writer, const struct known *key, bool *ret_found)
 {
-	struct known *oldest = slot_at(writer, key, 0);
+	struct known *oldest = &writer->table[key->b % TABLE_MOST];
 
 	*ret_found = false;
 	for (unsigned i = 0; i < NEIGHBOURS; i++) {
-		struct known *slot = slot_at(writer, key, i);
+		struct known *slot = &writer->table[(key->b + i) % TABLE_MOST];
 
 		*ret_found = slot->a == key->a && slot->b == key->b;
 		if (*ret_found || !slot->a)
@@ -215,36 +173,17 @@ static struct known *look_up(const struct trace_writer *writer, const struct kno
 	return oldest;
 }
 
-/* Doubles the table if memory and the limit allow it; otherwise new entries replace old ones. */
-static void grow_table(struct trace_writer *writer)
-{
-	struct trace_writer next = {.n_slots = 2 * writer->n_slots};
-	bool found;
-
-	if (writer->n_slots >= TABLE_MOST || !(next.table = calloc(next.n_slots, sizeof(*next.table))))
-		return;
-	for (size_t i = 0; i < writer->n_slots; i++)
-		if (writer->table[i].a)
-			*look_up(&next, &writer->table[i], &found) = writer->table[i];
-	free(writer->table);
-	writer->table = next.table;
-	writer->n_slots = next.n_slots;
-}
-
 /* Returns true, and the number of the earlier submission, if it is known. Otherwise adds it to the table. */
 static bool is_known(struct trace_writer *writer, const struct trace_event *event, uint64_t *ret_number)
 {
 	struct known key = key_of(event);
 	bool found;
 
-	if (2 * writer->n_known >= writer->n_slots)
-		grow_table(writer);
 	struct known *slot = look_up(writer, &key, &found);
 	if (found) {
 		*ret_number = slot->number;
 		return true;
 	}
-	writer->n_known += !slot->a;
 	key.number = writer->n_submits++;
 	*slot = key;
 	return false;
@@ -290,7 +229,7 @@ bool trace_frame_add(struct trace_writer *writer, const struct trace_event *even
 	uint8_t *at = writer->frame + writer->bytes;
 	*at++ = (uint8_t)event->kind;
 	at = trace_code_put(at, trace_code_zigzag(time - writer->before));
-	for (unsigned i = 0; i < kinds[event->kind].n; i++)
+	for (unsigned i = 0; i < trace_kinds[event->kind].n; i++)
 		at = trace_code_put(at, event->field[i]);
 	if (event->kind == TRACE_submit)
 		at = put_named(at, event->named, event->submit.n);
@@ -327,7 +266,7 @@ static size_t fields_line(char *room, size_t bytes)
 	size_t n = 0;
 
 	for (unsigned kind = 0; kind < TRACE_KINDS && n < bytes; kind++)
-		n += (size_t)snprintf(room + n, bytes - n, "%s%u", kind ? "," : "fields=", kinds[kind].n);
+		n += (size_t)snprintf(room + n, bytes - n, "%s%u", kind ? "," : "fields=", trace_kinds[kind].n);
 	if (n < bytes)
 		n += (size_t)snprintf(room + n, bytes - n, "\n");
 	return n;
@@ -354,7 +293,7 @@ void trace_shape_own(struct trace_shape *ret_shape)
 {
 	*ret_shape = (struct trace_shape){.n = TRACE_KINDS};
 	for (unsigned kind = 0; kind < TRACE_KINDS; kind++)
-		ret_shape->fields[kind] = (uint8_t)kinds[kind].n;
+		ret_shape->fields[kind] = (uint8_t)trace_kinds[kind].n;
 }
 
 bool trace_shape_read(const char *value, struct trace_shape *ret_shape)
@@ -400,8 +339,8 @@ static const uint8_t *get_named(const uint8_t *at, const uint8_t *end, struct tr
 	return at;
 }
 
-bool trace_event_read_as(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at,
-			 uint64_t *before, struct trace_named *named, size_t most, struct trace_event *ret_event)
+bool trace_event_read(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before,
+		      struct trace_named *named, size_t most, struct trace_event *ret_event)
 {
 	const uint8_t *now = frame + *at, *end = frame + bytes;
 	struct trace_event event = {.named = named};
@@ -435,13 +374,4 @@ bool trace_event_read_as(const struct trace_shape *shape, const uint8_t *frame, 
 	*before = event.time;
 	*ret_event = event;
 	return true;
-}
-
-bool trace_event_read(const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before, struct trace_named *named,
-		      size_t most, struct trace_event *ret_event)
-{
-	struct trace_shape own;
-
-	trace_shape_own(&own);
-	return trace_event_read_as(&own, frame, bytes, at, before, named, most, ret_event);
 }

@@ -83,11 +83,11 @@ struct trace_event {
 	size_t text_bytes;
 };
 
-/* Return the name and the text of a kind's row, its fields ("id, address, bytes"), and their number. */
-const char *trace_kind_name(unsigned kind);
-const char *trace_kind_text(unsigned kind);
-const char *trace_kind_fields(unsigned kind);
-unsigned trace_n_fields(unsigned kind);
+/* The rows of trace.def: kind and text, fields ("id, address, bytes"), and their number. */
+extern const struct trace_kind_row {
+	const char *name, *text, *fields;
+	unsigned n;
+} trace_kinds[TRACE_KINDS];
 
 /*
  * The writer of one file; one thread uses it. It remembers earlier submissions, so that a repeated one is written as a
@@ -112,14 +112,6 @@ const void *trace_frame_end(struct trace_writer *writer, size_t *ret_bytes);
 size_t trace_head(const char *text, void *room, size_t bytes);
 
 /*
- * Reads the event of a frame at *at and advances *at. *before is the time of the previous event, at first that of the
- * frame. `again` events are returned as they are; the caller must keep the submits. named: room for `most` addresses,
- * to which ret_event->named points; submit.n is the number in the file, even if it is larger. Returns false at the
- * end of the frame; if *at is not at the end then, the frame is damaged.
- */
-bool trace_event_read(const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before, struct trace_named *named,
-		      size_t most, struct trace_event *ret_event);
-/*
  * The shape of a file: the number of fields of each kind, as `fields` in its head says; it may differ from that of this
  * version. Events of unknown kinds are returned with the numbers they have. A kind never changes its place.
  */
@@ -134,9 +126,14 @@ void trace_shape_own(struct trace_shape *ret_shape);
  * malformed.
  */
 bool trace_shape_read(const char *value, struct trace_shape *ret_shape);
-/* Does the same as trace_event_read() for a file of this shape. */
-bool trace_event_read_as(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at,
-			 uint64_t *before, struct trace_named *named, size_t most, struct trace_event *ret_event);
+/*
+ * Reads the event of a frame of a file of this shape at *at and advances *at. *before is the time of the previous event, at first that of the
+ * frame. `again` events are returned as they are; the caller must keep the submits. named: room for `most` addresses,
+ * to which ret_event->named points; submit.n is the number in the file, even if it is larger. Returns false at the
+ * end of the frame; if *at is not at the end then, the frame is damaged.
+ */
+bool trace_event_read(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before,
+		      struct trace_named *named, size_t most, struct trace_event *ret_event);
 /* Returns the FNV-1a hash of n bytes. */
 uint32_t trace_check(const void *bytes, size_t n);
 

@@ -48,13 +48,6 @@ struct trace_state trace_state = {
 };
 struct trace_tables trace_tables;
 
-void state_begin(const struct trace_sources *sources)
-{
-	trace_state.start.sources = sources;
-	atomic_store(&trace_on, true);
-	sources->submissions(true);
-}
-
 void state_stop(void)
 {
 	trace_state.start.sources->submissions(false);

@@ -65,8 +65,7 @@ struct ring {
 #define RECORD_ID(head)         ((uint32_t)((head) >> 8 & 0xffffff))
 #define RECORD_WORDS(head)      ((head) >> 32)
 
-/* Start and stop the trace, with that of submissions. */
-void state_begin(const struct trace_sources *sources);
+/* Stops the trace, with that of submissions. */
 void state_stop(void);
 /* Stops it because of an error, which is logged once. */
 void trace_fail(const char *why);

@@ -114,16 +114,16 @@ void faults_help_mix(CUdeviceptr at, size_t bytes, unsigned steps, struct seed *
 static void check_numbers(int device)
 {
 	struct sim_managed model = sim_managed();
-	uint64_t seen[FAULTS_NUMBERS];
+	uint64_t seen[FAULT_COUNT];
 
 	faults_read(device, seen);
-	if (seen[FAULTS_GPU] != model.gpu_faults || seen[FAULTS_CPU] != model.cpu_faults ||
-	    seen[FAULTS_BYTES_IN] != model.bytes_in || seen[FAULTS_BYTES_OUT] != model.bytes_out)
-		printf("read %ld %ld %ld %ld, the model has %ld %ld %ld %ld\n", (long)seen[FAULTS_GPU],
-		       (long)seen[FAULTS_CPU], (long)seen[FAULTS_BYTES_IN], (long)seen[FAULTS_BYTES_OUT],
+	if (seen[FAULT_GPU] != model.gpu_faults || seen[FAULT_CPU] != model.cpu_faults ||
+	    seen[FAULT_IN_BYTES] != model.bytes_in || seen[FAULT_OUT_BYTES] != model.bytes_out)
+		printf("read %ld %ld %ld %ld, the model has %ld %ld %ld %ld\n", (long)seen[FAULT_GPU],
+		       (long)seen[FAULT_CPU], (long)seen[FAULT_IN_BYTES], (long)seen[FAULT_OUT_BYTES],
 		       (long)model.gpu_faults, (long)model.cpu_faults, (long)model.bytes_in, (long)model.bytes_out);
-	CHECK(seen[FAULTS_GPU] == model.gpu_faults && seen[FAULTS_CPU] == model.cpu_faults);
-	CHECK(seen[FAULTS_BYTES_IN] == model.bytes_in && seen[FAULTS_BYTES_OUT] == model.bytes_out);
+	CHECK(seen[FAULT_GPU] == model.gpu_faults && seen[FAULT_CPU] == model.cpu_faults);
+	CHECK(seen[FAULT_IN_BYTES] == model.bytes_in && seen[FAULT_OUT_BYTES] == model.bytes_out);
 }
 
 void faults_help_check_equal(void)
@@ -138,18 +138,18 @@ void faults_help_check_equal(void)
 
 void faults_help_check_none(void)
 {
-	uint64_t seen[FAULTS_NUMBERS];
+	uint64_t seen[FAULT_COUNT];
 
 	for (int device = -2; device < 4; device++) {
 		faults_read(device, seen);
-		for (int i = 0; i < FAULTS_NUMBERS; i++)
-			CHECK(seen[i] == FAULTS_NA);
+		for (int i = 0; i < FAULT_COUNT; i++)
+			CHECK(seen[i] == STATS_NA);
 	}
 }
 
 bool faults_help_source_has(const char *part)
 {
-	char line[FAULTS_LINE];
+	char line[STATS_LINE];
 
 	faults_source(line, sizeof(line));
 	CHECK(!strchr(line, '\n'));

@@ -104,7 +104,7 @@ static bool find(const struct user_dir *folder, bool mine, char ret_name[NAME_MA
 
 	if (mine)
 		snprintf(search.prefix, sizeof(search.prefix), "%d-", (int)getpid());
-	user_dir_each(folder, 1000, look, &search);
+	user_dir_each_file(folder, USER_DIR_SOCKET, 1000, look, &search);
 	return search.found;
 }
 

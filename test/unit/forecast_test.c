@@ -6,6 +6,7 @@
 
 #include "shim/plan/pieces.h"
 #include "test/test.h"
+#include "test/unit/plan_check.h"
 #include "test/unit/seed.h"
 
 /* ---- against a naive walk ---- */

@@ -9,6 +9,7 @@
 #include "shim/plan/types.h"
 #include "test/test.h"
 #include "test/unit/even_pieces.h"
+#include "test/unit/plan_check.h"
 
 #define POOL    512u  /* units: the allocator's block */
 #define WEIGHTS 1024u /* units: where the weights begin, each a piece */

@@ -5,6 +5,7 @@
 
 #include "shim/plan/plan.h"
 #include "test/test.h"
+#include "test/unit/plan_check.h"
 #include "test/unit/seed.h"
 
 #define PIECES  300

@@ -6,6 +6,7 @@
 #include "test/test.h"
 #include "test/unit/even_pieces.h"
 #include "test/unit/length_job.h"
+#include "test/unit/plan_check.h"
 #include "test/unit/seed.h"
 
 #define MIB    ((uint64_t)1 << 20)

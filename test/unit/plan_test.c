@@ -9,6 +9,7 @@
 
 #include "shim/plan/plan.h"
 #include "test/unit/seed.h"
+#include "test/unit/plan_check.h"
 
 /* ---- by example: a step names pieces 10, 20, ... 400, one after the other ---- */
 

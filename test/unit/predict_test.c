@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "shim/plan/predict.h"
+#include "shim/plan/types.h"
 #include "test/unit/seed.h"
 
 #define LAYERS 12
@@ -55,7 +55,7 @@ static bool foretold(const struct predict *predict)
 	if (to - from != new_to - new_from)
 		return false;
 	for (; from < to; from++, new_from++)
-		if (predict_piece(predict, from) != predict_piece(predict, new_from))
+		if (predict_slot(predict, from)->piece != predict_slot(predict, new_from)->piece)
 			return false;
 	return true;
 }
@@ -143,7 +143,7 @@ static unsigned sized_step(struct predict *predict, unsigned size, unsigned *rig
 		if (at == PREDICT_NONE)
 			continue;
 		predict_slots(predict, at, &from, &to);
-		*right += predict_piece(predict, from) == pieces[0] && predict_now(predict) - at > LAYER * LAYERS / 2;
+		*right += predict_slot(predict, from)->piece == pieces[0] && predict_now(predict) - at > LAYER * LAYERS / 2;
 	}
 	return n;
 }
@@ -304,7 +304,7 @@ TEST(the_record_is_right_while_it_forgets)
 		predict_slots(predict, position, &from, &to);
 		assert_int_equal(to - from, 4);
 		unsigned k = (unsigned)seed_below(&seed, 4);
-		assert_int_equal(predict_piece(predict, from + k), record[position][k]);
+		assert_int_equal(predict_slot(predict, from + k)->piece, record[position][k]);
 		uint64_t slot, again = predict_again(predict, from + k, &slot), expected = position;
 		bool later = false; /* named again further on in the same submission */
 		for (unsigned j = k + 1; j < 4; j++)
@@ -349,7 +349,7 @@ TEST(huge_submissions_shorten_the_record)
 		predict_note(predict, i % 10, pieces, 100000);
 		predict_slots(predict, predict_now(predict), &from, &to);
 		assert_int_equal(to - from, 16384);
-		assert_int_equal(predict_piece(predict, to - 1), 16383);
+		assert_int_equal(predict_slot(predict, to - 1)->piece, 16383);
 	}
 	assert_int_equal(predict_now(predict) - predict_at(predict), 10);
 	free(pieces);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "test/test.h"
+#include "test/unit/plan_check.h"
 #include "test/unit/scheduler_exchange_help.h"
 
 struct scheduler scheduler;

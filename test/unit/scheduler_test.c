@@ -7,6 +7,7 @@
 #include "shim/plan/governor.h"
 #include "shim/plan/scheduler.h"
 #include "test/test.h"
+#include "test/unit/plan_check.h"
 
 #define MIB    UINT64_C(1048576)
 #define UNITS  8 /* of each piece: 16 MiB */

@@ -41,7 +41,7 @@ static void hear_birth(uint64_t begin, uint64_t end)
 
 static void hear_death(uint64_t begin, uint64_t end)
 {
-	tensor_future_death(future, now, begin, end);
+	tensor_log_death(&future->log, now, begin, end);
 }
 
 /* Makes a walk from the position `steps` steps ago. */
@@ -278,7 +278,7 @@ TEST(what_is_forgotten_is_not_foreseen)
 	at = now - 3 * LENGTH_LAUNCHES;
 	for (uint64_t i = 0; i < TENSOR_LOG_EVENTS / 2; i++) {
 		tensor_future_birth(future, now, 0, 2 * MIB);
-		tensor_future_death(future, now, 0, 2 * MIB);
+		tensor_log_death(&future->log, now, 0, 2 * MIB);
 	}
 	assert_int_equal(tensor_future_make(future, &pieces, at, now, UINT64_MAX, &did), TENSOR_FUTURE_FAILED);
 }

@@ -47,7 +47,7 @@ static void make(struct seed *seed, uint32_t kind, struct made *made)
 	memset(made, 0, sizeof(*made));
 	made->event.kind = kind;
 	made->event.time = any(seed);
-	for (unsigned i = 0; i < trace_n_fields(kind); i++)
+	for (unsigned i = 0; i < trace_kinds[kind].n; i++)
 		made->event.field[i] = any(seed);
 	if (kind == TRACE_submit) {
 		made->event.submit.n = seed_below(seed, MOST + 1);
@@ -62,6 +62,16 @@ static void make(struct seed *seed, uint32_t kind, struct made *made)
 		for (unsigned i = 0; i < made->event.text_bytes; i++)
 			made->text[i] = (char)seed_next(seed);
 	}
+}
+
+/* Reads an event of a file of this version. */
+static bool read_event(const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before, struct trace_named *named,
+		       size_t most, struct trace_event *ret_event)
+{
+	struct trace_shape own;
+
+	trace_shape_own(&own);
+	return trace_event_read(&own, frame, bytes, at, before, named, most, ret_event);
 }
 
 static void check_same(const struct trace_event *got, const struct trace_event *want)
@@ -124,12 +134,12 @@ TEST_WITH(every_kind_is_read_as_it_was_written, setup, teardown)
 		struct trace_named named[MOST];
 		struct trace_event got;
 
-		assert_true(trace_event_read(events, bytes, &at, &before, named, MOST, &got));
+		assert_true(read_event(events, bytes, &at, &before, named, MOST, &got));
 		check_same(&got, &made[i].event);
 	}
 	struct trace_event none;
 	assert_true(at == bytes);
-	assert_false(trace_event_read(events, bytes, &at, &before, NULL, 0, &none));
+	assert_false(read_event(events, bytes, &at, &before, NULL, 0, &none));
 	free(events);
 }
 
@@ -154,7 +164,7 @@ static void check_submits(const uint32_t *want, unsigned n)
 		struct trace_named named[2];
 		struct trace_event event;
 
-		assert_true(trace_event_read(events, bytes, &at, &before, named, 2, &event));
+		assert_true(read_event(events, bytes, &at, &before, named, 2, &event));
 		assert_int_equal(event.kind, want[i] == IS_NEW ? TRACE_submit : TRACE_again);
 		if (want[i] != IS_NEW)
 			assert_int_equal(event.again.earlier, want[i]);
@@ -203,7 +213,7 @@ TEST_WITH(a_full_table_forgets_and_never_confuses, setup, teardown)
 		trace_frame_begin(writer, 0, 0);
 		assert_true(add_submit(function, 0, &named, 1));
 		const uint8_t *frame = trace_frame_end(writer, &bytes);
-		assert_true(trace_event_read(frame, bytes, &at, &before, &got, 1, &event));
+		assert_true(read_event(frame, bytes, &at, &before, &got, 1, &event));
 		if (event.kind == TRACE_submit) {
 			assert_true(event.submit.function == function);
 			functions[n_submits++] = function;
@@ -244,7 +254,7 @@ TEST_WITH(a_frame_cut_at_any_byte_gives_the_events_before, setup, teardown)
 
 		assert_non_null(copy);
 		memcpy(copy, events, cut);
-		for (; trace_event_read(copy, cut, &at, &before, named, MOST, &got); n++)
+		for (; read_event(copy, cut, &at, &before, named, MOST, &got); n++)
 			check_same(&got, &made[n].event);
 		/* Where it stopped is the end of the last whole one. */
 		assert_true(at == (n ? ends[n - 1] : 0));
@@ -268,7 +278,7 @@ TEST(garbage_is_refused_or_read_within_its_bounds)
 		assert_non_null(copy);
 		for (size_t i = 0; i < bytes; i++)
 			copy[i] = (uint8_t)(seed_below(&seed, 3) ? seed_below(&seed, TRACE_KINDS) : seed_next(&seed));
-		while (trace_event_read(copy, bytes, &at, &before, named, 4, &got)) {
+		while (read_event(copy, bytes, &at, &before, named, 4, &got)) {
 			assert_true(at > last && at <= bytes);
 			last = at;
 			if (got.kind == TRACE_name)
@@ -300,7 +310,7 @@ TEST(numbers_too_long_and_counts_too_large_are_damage)
 		uint64_t before = 5;
 		size_t at = 0;
 
-		assert_false(trace_event_read(wrong[i].bytes, wrong[i].n, &at, &before, named, 4, &got));
+		assert_false(read_event(wrong[i].bytes, wrong[i].n, &at, &before, named, 4, &got));
 		assert_true(at == 0 && before == 5);
 	}
 }
@@ -316,10 +326,10 @@ TEST_WITH(names_beyond_the_room_are_counted_and_skipped, setup, teardown)
 	assert_true(add_submit(3, 0, named, 5));
 	assert_true(add_submit(4, 0, named, 1));
 	uint8_t *events = take_events(0, 0, &bytes);
-	assert_true(trace_event_read(events, bytes, &at, &before, got, 2, &event));
+	assert_true(read_event(events, bytes, &at, &before, got, 2, &event));
 	assert_int_equal(event.submit.n, 5);
 	assert_true(got[1].address == 1024 && got[1].bytes == 7 && !got[2].address);
-	assert_true(trace_event_read(events, bytes, &at, &before, got, 2, &event));
+	assert_true(read_event(events, bytes, &at, &before, got, 2, &event));
 	assert_true(event.submit.function == 4 && at == bytes);
 	free(events);
 }
@@ -391,34 +401,32 @@ TEST(events_of_a_newer_version_are_read_and_skipped)
 	trace_shape_own(&shape);
 	shape.fields[TRACE_freed] = 2;
 	shape.fields[shape.n++] = 2;
-	assert_true(trace_event_read_as(&shape, events, sizeof(events), &at, &before, NULL, 0, &event));
+	assert_true(trace_event_read(&shape, events, sizeof(events), &at, &before, NULL, 0, &event));
 	assert_true(event.kind == TRACE_freed && event.freed.id == 9 && event.time == 1);
-	assert_true(trace_event_read_as(&shape, events, sizeof(events), &at, &before, NULL, 0, &event));
+	assert_true(trace_event_read(&shape, events, sizeof(events), &at, &before, NULL, 0, &event));
 	assert_true(event.kind == TRACE_KINDS && event.field[1] == 2);
-	assert_true(trace_event_read_as(&shape, events, sizeof(events), &at, &before, NULL, 0, &event));
+	assert_true(trace_event_read(&shape, events, sizeof(events), &at, &before, NULL, 0, &event));
 	assert_true(event.kind == TRACE_freed && event.freed.id == 10 && event.time == 3);
 	assert_true(at == sizeof(events));
 	/* An older one: what it lacks is 0. */
 	at = before = 0;
 	shape.fields[TRACE_freed] = 0;
-	assert_true(trace_event_read_as(&shape, events, 2, &at, &before, NULL, 0, &event));
+	assert_true(trace_event_read(&shape, events, 2, &at, &before, NULL, 0, &event));
 	assert_true(event.freed.id == 0);
 }
 
 TEST(every_kind_says_what_it_is)
 {
-	assert_string_equal(trace_kind_name(TRACE_made), "made");
-	assert_string_equal(trace_kind_fields(TRACE_ask), "bytes, api, device, site");
-	assert_int_equal(trace_n_fields(TRACE_made), 9);
+	assert_string_equal(trace_kinds[TRACE_made].name, "made");
+	assert_string_equal(trace_kinds[TRACE_ask].fields, "bytes, api, device, site");
+	assert_int_equal(trace_kinds[TRACE_made].n, 9);
 	for (unsigned kind = 0; kind < TRACE_KINDS; kind++) {
 		unsigned commas = 0;
 
-		for (const char *at = trace_kind_fields(kind); *at; at++)
+		for (const char *at = trace_kinds[kind].fields; *at; at++)
 			commas += *at == ',';
-		assert_int_equal(commas + 1, trace_n_fields(kind));
-		assert_true(trace_n_fields(kind) <= TRACE_FIELDS);
-		assert_true(*trace_kind_text(kind));
+		assert_int_equal(commas + 1, trace_kinds[kind].n);
+		assert_true(trace_kinds[kind].n <= TRACE_FIELDS);
+		assert_true(*trace_kinds[kind].text);
 	}
-	assert_string_equal(trace_kind_name(TRACE_KINDS), "?");
-	assert_int_equal(trace_n_fields(TRACE_KINDS), 0);
 }

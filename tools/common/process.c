@@ -85,14 +85,14 @@ static void search_folder(int error, struct user_dir *folder, const struct searc
 {
 	if (error)
 		return;
-	user_dir_each(folder, MOST_SOCKETS, process_look, (void *)search);
+	user_dir_each_file(folder, USER_DIR_SOCKET, MOST_SOCKETS, process_look, (void *)search);
 	user_dir_close(folder, false);
 }
 
 static void search_usual(const struct user_dir *folder, uid_t owner, void *argument)
 {
 	(void)owner;
-	user_dir_each(folder, MOST_SOCKETS, process_look, argument);
+	user_dir_each_file(folder, USER_DIR_SOCKET, MOST_SOCKETS, process_look, argument);
 }
 
 static void search_theirs(pid_t pid, const struct search *search)

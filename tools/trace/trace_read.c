@@ -240,8 +240,7 @@ static bool read_events(struct reader *reader, const uint8_t *events, size_t byt
 	size_t at = 0, first = 0;
 	uint64_t before = time;
 
-	while (
-	    trace_event_read_as(&reader->shape, events, bytes, &at, &time, reader->named, reader->named_room, &event)) {
+	while (trace_event_read(&reader->shape, events, bytes, &at, &time, reader->named, reader->named_room, &event)) {
 		event.thread = thread;
 		if (event.kind == TRACE_submit && event.submit.n > reader->named_room) {
 			if (!make_named_room(reader, event.submit.n))
@@ -589,9 +588,9 @@ static int read_head(struct reader *reader)
 	trace->clock = number_of(trace, "clock");
 	int error = read_shape(reader);
 	trace->tells_peers =
-	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_n_fields(TRACE_move);
+	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_kinds[TRACE_move].n;
 	trace->tells_uncopied =
-	    !error && reader->shape.n > TRACE_moved && reader->shape.fields[TRACE_moved] >= trace_n_fields(TRACE_moved);
+	    !error && reader->shape.n > TRACE_moved && reader->shape.fields[TRACE_moved] >= trace_kinds[TRACE_moved].n;
 	return error;
 }
 
@@ -690,10 +689,7 @@ void trace_free(struct trace *trace)
 	for (unsigned list = 0; list < TRACE_LISTS; list++)
 		free(trace->names[list]);
 	trace_places_free(trace->places);
-	free(trace->rows);
-	free(trace->blocks);
-	free(trace->file);
-	free(trace->path);
+	FREE_ALL(trace->rows, trace->blocks, trace->file, trace->path);
 	*trace = (struct trace){0};
 }
 
