@@ -562,7 +562,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	pte_contention_init(&engine->contention);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+		engine->inflight = inflight_new(engine->arena, &engine->channel.log);
 	if (has_channel && (exact || engine->inflight) && engine->by_piece.at && engine->travels && engine->plan &&
 	    engine->intake.extents)
 		return engine;
@@ -580,7 +580,7 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 		return;
 	engine->lifetimes = engine->arena->lifetimes;
 	engine->poisons = contents == POLICY_CONTENTS_POISON;
-	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
+	lifetimes_take_over(engine->lifetimes, &engine->channel.log.head);
 	if (!engine->exact)
 		heap_follow_reports(engine->heap, 0, UINT32_MAX);
 	alive_begin(engine, all_now);

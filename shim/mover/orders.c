@@ -598,7 +598,7 @@ enum sw_status mode_change(struct engine *engine, bool exact)
 		return SW_OK;
 	/* Before the first ticket; from then on it reads all records of the log. */
 	if (!exact && !engine->inflight)
-		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+		engine->inflight = inflight_new(engine->arena, &engine->channel.log);
 	if (!exact && !engine->inflight)
 		return SW_NO_HOST_MEMORY;
 	if (quiesce_is_held(engine)) {
