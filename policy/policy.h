@@ -115,8 +115,8 @@ struct policy_turns {
 #define POLICY_WAIT_ALWAYS UINT64_MAX
 
 /*
- * Programmatic dependent launch (shim/submit/arguments.h): whether a kernel may start before its predecessor in the stream
- * has ended.
+ * Programmatic dependent launch (shim/submit/arguments.h): whether a kernel may start before its predecessor in the
+ * stream has ended.
  */
 enum policy_pdl {
 	POLICY_PDL_AUTO,  /* as the program asks, until something has spilled */

@@ -11,7 +11,7 @@
  *  - The ranks together never take more than T, however many take at the same time. (A total that is lowered while
  *    they run takes nothing away; nothing more is given until the sum is below it.)
  *  - The exception: in the second after the file was lost a rank may be given what another holds that has not come back
- *    yet. Removed, as by a log-out: if that one is in another PID namespace (a container that shares the folder), or its
+ *    yet. Removed, as by a log-out: if that is in another PID namespace (a container that shares the folder), or its
  *    descriptors cannot be read in /proc. Truncated or overwritten: any. From then on nothing is given until the sum is
  *    below T. Who is stopped, or has `control: no`, comes back when it next takes, instead of within a second; while it
  *    holds its place in a truncated file nobody takes anything.

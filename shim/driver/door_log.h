@@ -8,7 +8,7 @@
  *
  *   PID start EXECUTABLE                             the library was loaded
  *   PID look DOOR RESULT NAME OBJECT                 OBJECT asked for NAME by DOOR: "dlsym" or "cuGetProcAddress"
- *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   of each loaded object, at the first request and at exit
+ *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   of each loaded object, at the first request and exit
  *   PID mapped PATH                                  then, too: code of a library that is in a namespace of its own
  *   PID end                                          the process has ended by exit()
  *

@@ -18,8 +18,8 @@
  * driver first; then live memory of the heap is evicted. The eviction belongs to the request: each has its own, of the
  * size that it needs, and one request at a time has the turn to make memory free on a device. The turn lasts until the
  * request has retried, so that another does not take what it freed. Requests that come meanwhile wait for their turn,
- * and retry with what is left before they evict. Devices do not wait for each other. A request that cannot succeed ends:
- * it has an eviction or two, and waits for others for a bounded time.
+ * and retry with what is left before they evict. Devices do not wait for each other. A request that cannot succeed
+ * ends: it has an eviction or two, and waits for others for a bounded time.
  */
 #ifndef SPILLWAY_MAKE_ROOM_H
 #define SPILLWAY_MAKE_ROOM_H

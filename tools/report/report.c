@@ -99,7 +99,8 @@ static bool report_fits(const struct wish *wish, int n)
 	else if (n > 2 && wish->output == OUTPUT_HTML)
 		tool_say("%d traces are too many for a page, which shows one, or two side by side", n);
 	else if (n > 1 && wish->output == OUTPUT_PERFETTO)
-		tool_say("several traces can be compared as text, with --json and two with --html; --perfetto takes one");
+		tool_say("several traces can be compared as text, with --json and two with --html; --perfetto takes "
+			 "one");
 	else if (!wish->file && isatty(STDOUT_FILENO) &&
 		 (wish->output == OUTPUT_HTML || wish->output == OUTPUT_PERFETTO))
 		tool_say("this is not for a terminal; add --output FILE");
