@@ -85,11 +85,6 @@ uint64_t budget_over(const struct budget *budget)
 
 /* ---- lending ---- */
 
-static uint64_t lender_smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static bool is_before(const _Atomic uint64_t *until)
 {
 	uint64_t ns = atomic_load_explicit(until, memory_order_relaxed);
@@ -114,7 +109,7 @@ uint64_t lender_left(const struct lender *lender)
 	uint64_t beyond = budget_left(&lender->beyond), own = budget_left(lender->own);
 	uint64_t both = beyond + own < beyond ? UINT64_MAX : beyond + own;
 
-	return lender_smaller(budget_left(&lender->lent), both);
+	return budget_smaller(budget_left(&lender->lent), both);
 }
 
 /* Takes up to that many bytes. Returns how many. */
@@ -122,7 +117,7 @@ static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
 {
 	uint64_t part;
 
-	while ((part = lender_smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
+	while ((part = budget_smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
 		;
 	return part;
 }
@@ -147,7 +142,7 @@ static uint64_t lender_subtract(_Atomic uint64_t *number, uint64_t bytes)
 	uint64_t before = atomic_load(number), part;
 
 	do
-		part = lender_smaller(bytes, before);
+		part = budget_smaller(bytes, before);
 	while (!atomic_compare_exchange_weak(number, &before, before - part));
 	return part;
 }
@@ -179,5 +174,5 @@ void lender_want(struct lender *lender, uint64_t bytes)
 
 uint64_t lender_wanted(const struct lender *lender)
 {
-	return is_wanted(lender) ? lender_smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
+	return is_wanted(lender) ? budget_smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
 }

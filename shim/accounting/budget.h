@@ -36,10 +36,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+static inline uint64_t budget_smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * Any thread takes and gives: it writes `used`, then reads `limit`. The control thread, and a look at what the device
+ * has, write `limit`, then read `used`. All of that is in one order (seq_cst), which budget_take() relies on.
+ */
 struct budget {
-	_Atomic uint64_t limit, used, peak;
-	_Atomic uint64_t refusals; /* takes for which the total of the user's processes had no room */
-	_Atomic bool shared;
+	_Atomic uint64_t limit, used;
+	_Atomic uint64_t peak;     /* only grows; no order */
+	_Atomic uint64_t refusals; /* takes for which the total of the user's processes had no room; no order */
+	_Atomic bool shared;       /* set before the first take */
 };
 
 /*
@@ -58,6 +68,7 @@ uint64_t budget_over(const struct budget *budget);
 
 /* ---- lending ---- */
 
+/* Any thread reads and writes the atomics; each is a figure of its own, and no two are ordered. */
 struct lender {
 	CUdevice device;
 	struct budget *own;

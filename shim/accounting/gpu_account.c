@@ -50,15 +50,6 @@ struct walk {
 	struct account_slot read[SLOTS_READ];
 };
 
-static void walk_begin(struct walk *walk, int fd, unsigned own)
-{
-	walk->fd = fd;
-	walk->own = own;
-	walk->next = 0;
-	walk->now = clock_now();
-	walk->failed = false;
-}
-
 /* Cost: a system call for each member; some ten for one that has not published anything for some 0.1 s. */
 static enum slot_state state_of(const struct walk *walk, unsigned slot, const struct gpu_account_member *member)
 {
@@ -104,12 +95,11 @@ static struct gpu_account_member left_by(const struct gpu_account_member *member
 
 bool gpu_account_read(int fd, struct account_page *ret_page, bool ret_ended[GPU_ACCOUNT_MOST])
 {
+	struct walk walk = {.fd = fd, .own = GPU_ACCOUNT_MOST, .now = clock_now()};
 	const struct gpu_account_member *member;
-	struct walk walk;
 
 	if (!shared_read_head(fd, &kind, &ret_page->head))
 		return false;
-	walk_begin(&walk, fd, GPU_ACCOUNT_MOST);
 	for (unsigned i = 0; (member = walk_on(&walk)); i++) {
 		ret_ended[i] = walk.state == SLOT_ENDED;
 		ret_page->slot[i].member = ret_ended[i] ? left_by(member) : *member;
@@ -221,15 +211,14 @@ static bool read_view(int fd, unsigned own, struct gpu_account_view *ret_view)
 {
 	const struct gpu_account_member *member;
 	struct gpu_job_claim dead = {0};
+	struct walk walk = {.fd = fd, .own = own, .now = clock_now()};
 	struct account_head head;
-	struct walk walk;
 
 	if (!shared_read_head(fd, &kind, &head))
 		return false;
 	ret_view->total = head.file.total;
 	ret_view->turn = (struct gpu_account_turn){
 	    .number = head.turn.number, .on = head.turn.on, .holder = GPU_TURN_NOBODY, .since = head.turn.since};
-	walk_begin(&walk, fd, own);
 	for (unsigned i = 0; (member = walk_on(&walk)); i++) {
 		bool lives = walk.state == SLOT_LIVES, holds = head.turn.holder == i + 1;
 
@@ -271,11 +260,10 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
 /* Stores what all others may have, and what this process has published. Returns false if the file cannot be read. */
 static bool read_others(const struct shared_file *file, uint64_t *ret_sum, struct gpu_account_member *ret_own)
 {
+	struct walk walk = {.fd = file->fd, .own = file->slot, .now = clock_now()};
 	const struct gpu_account_member *member;
-	struct walk walk;
 
 	*ret_sum = 0;
-	walk_begin(&walk, file->fd, file->slot);
 	for (unsigned i = 0; (member = walk_on(&walk)); i++)
 		if (i == file->slot)
 			*ret_own = *member;
@@ -500,13 +488,12 @@ static void add_account(int fd, uint32_t device, struct gpu_job_view *view)
 {
 	const struct gpu_account_member *member;
 	struct gpu_job_claim dead = {0}; /* the process that has the turn, and has died */
+	struct walk walk = {.fd = fd, .own = GPU_ACCOUNT_MOST, .now = clock_now()};
 	struct account_head head;
-	struct walk walk;
 	uint32_t first = view->n;
 
 	if (!shared_read_head(fd, &kind, &head))
 		return;
-	walk_begin(&walk, fd, GPU_ACCOUNT_MOST);
 	for (unsigned i = 0; (member = walk_on(&walk)); i++) {
 		if (walk.state != SLOT_LIVES && head.turn.holder == i + 1)
 			dead = member->job;
@@ -553,40 +540,26 @@ bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu
 
 /* ---- looking for a process ---- */
 
-/* Visits the living members of an account; argument as it was given to each_file(). */
-static void each_living(const struct user_dir *folder, const char *name,
-			void (*visit)(const struct gpu_account_member *member, void *argument), void *argument)
-{
-	const struct gpu_account_member *member;
-	struct account_head head;
-	struct stat status;
-	struct walk walk;
-	int fd = shared_open_used(&kind, folder, name, &status);
-
-	if (fd < 0)
-		return;
-	bool ours = shared_read_head(fd, &kind, &head);
-	for (walk_begin(&walk, fd, GPU_ACCOUNT_MOST); ours && (member = walk_on(&walk));)
-		if (walk.state == SLOT_LIVES)
-			visit(member, argument);
-	close(fd);
-}
-
 struct job_search {
 	uint64_t name;
 	bool found;
 };
 
-static void look_at_job(const struct gpu_account_member *member, void *argument)
-{
-	struct job_search *search = argument;
-
-	search->found |= member->job.name == search->name;
-}
-
 static void look_for_job(const struct user_dir *folder, const char *name, void *argument)
 {
-	each_living(folder, name, look_at_job, argument);
+	const struct gpu_account_member *member;
+	struct job_search *search = argument;
+	struct account_head head;
+	struct stat status;
+	struct walk walk = {.own = GPU_ACCOUNT_MOST, .now = clock_now()};
+
+	walk.fd = shared_open_used(&kind, folder, name, &status);
+	if (walk.fd < 0)
+		return;
+	bool ours = shared_read_head(walk.fd, &kind, &head);
+	while (ours && (member = walk_on(&walk)))
+		search->found |= walk.state == SLOT_LIVES && member->job.name == search->name;
+	close(walk.fd);
 }
 
 bool gpu_account_has_job(uint64_t name)

@@ -24,7 +24,7 @@ struct ledger_bounds {
 };
 
 static struct {
-	struct lock lock; /* LEDGER, over all that follows but the atomics */
+	struct lock lock; /* LEDGER. Guards all that follows but the atomics. */
 	size_t n_rows;
 	struct ledger_row *idle_rows; /* rows that wait for reuse */
 	size_t n_idle;
@@ -35,8 +35,8 @@ static struct {
 	struct ledger_row **table;
 	size_t n_buckets;
 	struct ledger_row **spans; /* committed ones, by key, never overlapping */
-	struct ledger_bounds all;  /* of all that ever spanned */
-	atomic_uint n_sync_memops;
+	struct ledger_bounds all;  /* of all that ever spanned: written under the lock, read without it first */
+	atomic_uint n_sync_memops; /* written under the lock, read without it by synchronous copies */
 } ledger = {
     .lock = LOCK_INIT(LOCK_LEDGER),
     .table = ledger.first_table,
@@ -47,7 +47,7 @@ static struct {
 
 static struct {
 	struct lock lock;        /* VA_RANGES */
-	struct va_range *spaces; /* under the lock */
+	struct va_range *spaces; /* Guarded by `lock`. */
 } va_ranges = {.lock = LOCK_INIT(LOCK_VA_RANGES)};
 
 _Atomic bool va_ranges_any;
@@ -335,7 +335,7 @@ unsigned ledger_n_sync_memops(void)
 	return atomic_load_explicit(&ledger.n_sync_memops, memory_order_relaxed);
 }
 
-static bool add_ref(uint64_t handle, unsigned maps)
+bool ledger_handle_ref(uint64_t handle, bool maps)
 {
 	lock_take(&ledger.lock);
 	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
@@ -347,7 +347,7 @@ static bool add_ref(uint64_t handle, unsigned maps)
 	return row != NULL;
 }
 
-static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gone)
+bool ledger_handle_unref(uint64_t handle, bool maps, struct ledger_row **ret_gone)
 {
 	*ret_gone = NULL;
 	lock_take(&ledger.lock);
@@ -362,16 +362,6 @@ static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gon
 	return has;
 }
 
-bool ledger_handle_ref(uint64_t handle)
-{
-	return add_ref(handle, 0);
-}
-
-bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
-{
-	return drop_ref(handle, 0, ret_gone);
-}
-
 bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 {
 	lock_take(&ledger.lock);
@@ -383,16 +373,6 @@ bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 	}
 	lock_drop(&ledger.lock);
 	return ours;
-}
-
-bool ledger_handle_map(uint64_t handle)
-{
-	return add_ref(handle, 1);
-}
-
-bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone)
-{
-	return drop_ref(handle, 1, ret_gone);
 }
 
 size_t ledger_n_rows(void)

@@ -169,19 +169,17 @@ size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes);
 /* Returns how many rows have sync_memops set at this moment. Read on the path of synchronous copies. */
 unsigned ledger_n_sync_memops(void);
 /*
- * Add or remove one reference of a handle: _ref and _unref for a release to come, _map and _unmap for a mapping.
- * Return false if the handle is not known, or has no reference of that sort. When the last reference of both sorts
- * goes, the row is taken out and given to the caller in *ret_gone, which is NULL otherwise.
+ * Add or remove one reference of a handle: for a release to come, or of a mapping (maps). Return false if the handle is
+ * not known, or has no reference of that sort. When the last reference of both sorts goes, the row is taken out and
+ * given to the caller in *ret_gone, which is NULL otherwise.
  */
-bool ledger_handle_ref(uint64_t handle);
-bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone);
+bool ledger_handle_ref(uint64_t handle, bool maps);
+bool ledger_handle_unref(uint64_t handle, bool maps, struct ledger_row **ret_gone);
 /*
  * From now on the memory of our handle is the driver's handle `drivers`. Returns false if it is unknown, or was so
  * already.
  */
 bool ledger_handle_become(uint64_t handle, uint64_t drivers);
-bool ledger_handle_map(uint64_t handle);
-bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone);
 
 size_t ledger_n_rows(void);
 /* For tests: checks that table, spans and counts agree. */

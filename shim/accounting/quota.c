@@ -6,6 +6,7 @@
  * The process itself keeps what its slot says (`mine`). When its file is lost it enters the next one with that.
  */
 #include "shim/accounting/quota.h"
+#include "shim/accounting/budget.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
@@ -47,11 +48,6 @@ struct quota_state quota_state = {
     .sweep_every = 5000000,
     .patience = 2000000000,
 };
-
-static uint64_t quota_smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 static bool is_seated(void)
 {
@@ -109,7 +105,7 @@ static bool publish(uint64_t *number, uint64_t more, uint64_t less)
 {
 	lock_take(&quota_state.publishing);
 	*number += more;
-	*number -= quota_smaller(less, *number);
+	*number -= budget_smaller(less, *number);
 	bool written = shared_publish(&quota_state.seat, &quota_state.mine);
 	lock_drop(&quota_state.publishing);
 	return written;
@@ -151,14 +147,14 @@ static enum looked add_slot(struct view *view, const struct quota_slot *slot, bo
 	if (slot->owner.leaving)
 		view->ending += slot->used;
 	else if (!own)
-		view->spare += quota_smaller(slot->spare, slot->used);
+		view->spare += budget_smaller(slot->spare, slot->used);
 	return GOOD;
 }
 
 /* Others are owed what they were refused lately, if their part would serve it. view->part must be set. */
 static void add_want(struct view *view, const struct quota_slot *slot, uint64_t now)
 {
-	uint64_t until = slot->wanted_until, most = quota_smaller(slot->wanted, view->total);
+	uint64_t until = slot->wanted_until, most = budget_smaller(slot->wanted, view->total);
 
 	/* A time that lies too far ahead was not given by this clock. */
 	if (!slot->owner.pid || until <= now || until > now + quota_state.want_lasts)
@@ -223,14 +219,14 @@ static bool fits(const struct view *view, uint64_t bytes)
 {
 	uint64_t room = room_of(view);
 
-	return bytes <= room && (is_part(view, bytes) || bytes <= room - quota_smaller(room, view->owed));
+	return bytes <= room && (is_part(view, bytes) || bytes <= room - budget_smaller(room, view->owed));
 }
 
 /* ---- joining ---- */
 
 static uint64_t own_total(void)
 {
-	uint64_t total = quota_smaller(quota_state.terms.total, SHARED_MOST);
+	uint64_t total = budget_smaller(quota_state.terms.total, SHARED_MOST);
 
 	return total ? total : 1;
 }
@@ -254,7 +250,7 @@ static void quota_tell(const struct view *view, uint64_t more)
 {
 	if (view->total != own_total())
 		say_total(view);
-	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
+	stats_set_share(view->total, budget_smaller(view->used + more, view->total), view->ranks);
 	quota_state.terms.total = view->total;
 	if (quota_state.terms.limit)
 		atomic_store(quota_state.terms.limit, view->total);
@@ -483,8 +479,8 @@ uint64_t quota_left(void)
 	if (!is_seated() || look(&view) != GOOD)
 		return UINT64_MAX;
 	uint64_t room = room_of(&view), own = view.part > view.mine ? view.part - view.mine : 0;
-	uint64_t beyond = room - quota_smaller(room, view.owed);
-	return beyond > own ? beyond : quota_smaller(room, own);
+	uint64_t beyond = room - budget_smaller(room, view.owed);
+	return beyond > own ? beyond : budget_smaller(room, own);
 }
 
 uint64_t quota_enough(uint64_t bytes)
@@ -493,10 +489,10 @@ uint64_t quota_enough(uint64_t bytes)
 
 	if (!is_seated() || look(&view) != GOOD || fits(&view, bytes))
 		return 0;
-	bytes = quota_smaller(bytes, SHARED_MOST);
+	bytes = budget_smaller(bytes, SHARED_MOST);
 	uint64_t gone = view.used, part = view.ranks * (view.mine + bytes);
 	/* It fits with all that others want, or is our part of it. */
-	return gone + bytes + (part > gone + bytes ? quota_smaller(view.wanted, part - gone - bytes) : 0);
+	return gone + bytes + (part > gone + bytes ? budget_smaller(view.wanted, part - gone - bytes) : 0);
 }
 
 /* ---- the spare ---- */
@@ -546,7 +542,7 @@ uint64_t quota_owed(void)
 		return 0;
 	/* All ranks that have spare give some of it, in proportion. */
 	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * mine / (mine + view.spare);
-	return quota_smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
+	return budget_smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
 }
 
 void quota_returned(uint64_t bytes)
@@ -567,7 +563,7 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 	 */
 	const struct quota_slot mine = mine_now();
 	if (waits || mine.wanted_until)
-		quota_want(view.mine - quota_smaller(mine.spare, view.mine) + quota_smaller(bytes, SHARED_MOST));
+		quota_want(view.mine - budget_smaller(mine.spare, view.mine) + budget_smaller(bytes, SHARED_MOST));
 	if (!waits)
 		return false;
 	if (!(*tries)++)

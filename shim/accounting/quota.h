@@ -137,16 +137,18 @@ void quota_child(void);
 /* ---- for quota.c and its tests ---- */
 
 struct quota_state {
-	_Atomic int state;        /* enum state of quota.c */
-	struct quota_terms terms; /* set once, before state; the total in it is written under `taking` */
+	/* enum state of quota.c. Written under `taking`, and by the end of the process; any thread reads it. */
+	_Atomic int state;
+	/* Set once, before state. `total` and `limit` in it: guarded by `taking` from then on. */
+	struct quota_terms terms;
 	/* QUOTA_TAKE. Held while joining, and for one take at a time. Taken by threads that take host memory. */
 	struct lock taking;
 	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */
 	struct lock publishing;
-	struct shared_file seat; /* replaced under both locks */
-	/* What this process has taken, wants and does not use, whatever happens to the file. Under `publishing`. */
+	struct shared_file seat; /* Guarded by `publishing`; replaced under both locks. */
+	/* What this process has taken, wants and does not use, whatever happens to the file. Guarded by `publishing`. */
 	struct quota_slot mine;
-	uint64_t last_sweep; /* clock_now() of the last sweep_if_due() that was due; under `taking` */
+	uint64_t last_sweep; /* clock_now() of the last sweep_if_due() that was due. Guarded by `taking`. */
 	/* Times in ns, constant but in tests, which change them. */
 	uint64_t want_lasts;  /* how long a refusal is known to others; a process that still wants asks again */
 	uint64_t sweep_every; /* how often a refused process looks for the dead */

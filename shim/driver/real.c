@@ -52,7 +52,7 @@ _Static_assert(sizeof(rows) / sizeof(rows[0]) == REAL_COUNT, "one row for each s
 /* Has no lock: each field is only ever written with the same value, by atomic stores. */
 static struct {
 	_Atomic(real_dlsym_function *) c_dlsym; /* what real_dlsym() has found */
-	atomic_bool bound;                      /* all addresses have been looked up */
+	atomic_bool bound;                      /* all addresses have been looked up; released after them */
 	void *exempt_address[EXEMPT_COUNT]; /* of the exempt functions, in the order of hooks.def; NULL: not there */
 } binding;
 

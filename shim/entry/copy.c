@@ -242,22 +242,6 @@ static CUresult go_away_now(const struct job *job, CUcontext away)
 }
 
 /*
- * Makes the program's stream wait for `after`. Enters the home context, because a default stream is that of the
- * current context.
- */
-static CUresult go_on_behind(const struct job *job, CUcontext home, CUevent after)
-{
-	bool pushed;
-	CUresult result = context_enter(home, &pushed);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream, after, 0);
-	context_leave(pushed);
-	return result;
-}
-
-/*
  * Makes the copy on a new stream, which waits for `before`, an event of the home context. The current context must be
  * the one to copy in.
  */
@@ -276,7 +260,7 @@ static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
 	if (result == CUDA_SUCCESS) {
 		result = context_record_stream(aside, false, &after, &context);
 		if (result == CUDA_SUCCESS)
-			result = go_on_behind(job, home, after);
+			result = copy_go_on_behind(job, home, after);
 		/* The copy has been submitted, so nothing may overtake it: wait. */
 		if (result != CUDA_SUCCESS)
 			result = context_wait_stream(aside, false);

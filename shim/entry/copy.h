@@ -44,7 +44,14 @@ enum way { WAY_AS_IT_IS, WAY_PEER, WAY_STAGED, WAY_AWAY, WAY_NONE };
  */
 enum way copy_find_way(struct job *job, CUcontext *ret_away);
 
-/* copy_staged.c. Makes a copy between the contexts of job->box through memory on both GPUs that is not the heap's. */
+/* ---- copy_staged.c ---- */
+
+/*
+ * Makes the program's stream wait for `after`. Enters the home context, because a default stream is that of the
+ * current context.
+ */
+CUresult copy_go_on_behind(const struct job *job, CUcontext home, CUevent after);
+/* Makes a copy between the contexts of job->box through memory on both GPUs that is not the heap's. */
 CUresult copy_staged(const struct job *job);
 
 static inline CUDA_MEMCPY3D copy_without_contexts(const CUDA_MEMCPY3D_PEER *box)

@@ -224,16 +224,14 @@ static CUresult stage_wait(const struct staging *stage)
 	return stage->stream ? context_wait_stream(stage->stream, false) : CUDA_SUCCESS;
 }
 
-static CUresult let_stream_follow(const struct staged *staged)
+CUresult copy_go_on_behind(const struct job *job, CUcontext home, CUevent after)
 {
-	const struct job *job = staged->job;
 	bool pushed;
-	CUresult result = context_enter(staged->home, &pushed);
+	CUresult result = context_enter(home, &pushed);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream,
-											    staged->to.reached, 0);
+	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream, after, 0);
 	context_leave(pushed);
 	return result;
 }
@@ -247,7 +245,7 @@ static CUresult go_on(const struct staged *staged, CUresult result)
 	const struct job *job = staged->job;
 
 	if (result == CUDA_SUCCESS && !job->sync && !job->during_call) {
-		result = let_stream_follow(staged);
+		result = copy_go_on_behind(job, staged->home, staged->to.reached);
 		if (result == CUDA_SUCCESS)
 			return CUDA_SUCCESS;
 	}

@@ -33,12 +33,6 @@
 void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name, const void *caller);
 
 /*
- * Returns the address to hand out for what the real resolver returned. name: for counting names that the list
- * does not have.
- */
-void *resolve_substitute(const char *name, void *address);
-
-/*
  * unknown.c: functions of the driver that no row knows: a newer driver has them, and their parameters are not known.
  * The program gets a body of ours in place of each that it asks for. A call of it counts as a submission that may
  * touch anything, on a stream and a context that are not known; arguments and result are the driver's.
@@ -74,6 +68,14 @@ bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *locati
 #define HOOK_HINT(name, params, args) bool hint_##name(CUresult *ret_result, ENTRY_UNPACK params);
 #include "shim/driver/hooks.def"
 /* clang-format on */
+
+/* Returns the heap that the address is in, or NULL. */
+static inline struct heap *entry_heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
 
 /*
  * The exported functions, around the bodies of one file: static functions serve_NAME() with the parameters of the row

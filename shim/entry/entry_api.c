@@ -256,22 +256,23 @@ static int begin_with_block(struct enter_scope *scope, const void *address, stru
 	return !result && is_on_use(ret_row) ? entry_memory_leave(scope, -ENOTSUP) : result;
 }
 
-int spillway_pin(const void *address)
+static int ask_heap(const void *address, enum sw_status (*ask)(struct heap *heap, CUdeviceptr address))
 {
 	struct enter_scope scope;
 	struct ledger_row row;
 	int result = begin_with_block(&scope, address, &row);
 
-	return result ? result : entry_memory_leave(&scope, status_errno(heap_pin_asked(heap_of(&row), row.key)));
+	return result ? result : entry_memory_leave(&scope, status_errno(ask(heap_of(&row), row.key)));
+}
+
+int spillway_pin(const void *address)
+{
+	return ask_heap(address, heap_pin_asked);
 }
 
 int spillway_unpin(const void *address)
 {
-	struct enter_scope scope;
-	struct ledger_row row;
-	int result = begin_with_block(&scope, address, &row);
-
-	return result ? result : entry_memory_leave(&scope, status_errno(heap_unpin_asked(heap_of(&row), row.key)));
+	return ask_heap(address, heap_unpin_asked);
 }
 
 int spillway_prefer_host(const void *address)

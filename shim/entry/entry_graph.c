@@ -315,13 +315,6 @@ ADD_NODE(cuGraphAddNode_v3)
  * block stays pinned for as long as it lives, also if the map or the texture ends before it.
  */
 
-static struct heap *heap_of(CUdeviceptr address)
-{
-	struct device *device = device_of(address);
-
-	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
-}
-
 /* Called after the driver has taken the address: no launch can use it yet. */
 static void stay_in_fast(CUdeviceptr address)
 {
@@ -329,7 +322,7 @@ static void stay_in_fast(CUdeviceptr address)
 
 	if (!enter_serve(&scope))
 		return;
-	struct heap *heap = heap_of(address);
+	struct heap *heap = entry_heap_of(address);
 	CUdeviceptr begin = address;
 	uint64_t bytes = 1;
 	if (heap)

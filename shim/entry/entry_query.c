@@ -19,11 +19,6 @@
 
 /* ---- capacity ---- */
 
-static uint64_t entry_query_smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /*
  * The free and total memory that the program sees (report.capacity). Free memory is what may still be allocated, and
  * at most total minus what the program holds: so it changes with every allocation, and total - free is what is in
@@ -44,13 +39,12 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
-	uint64_t device_left = entry_query_smaller(budget_left(&device->budget), driver_free) + idle -
-			       entry_query_smaller(idle, budget_over(&device->budget));
+	uint64_t device_left = budget_smaller(budget_left(&device->budget), driver_free) + idle -
+			       budget_smaller(idle, budget_over(&device->budget));
 	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
-			  entry_query_smaller(idle, atomic_load(&device->budget.used)) +
-			  atomic_load(&host_budget.used) -
-			  entry_query_smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
+			  budget_smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
+			  budget_smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
 
 	switch (process_settings()->capacity) {
@@ -76,7 +70,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 		break;
 	}
 	*ret_total = total;
-	*ret_free = entry_query_smaller(left, total > in_use ? total - in_use : 0);
+	*ret_free = budget_smaller(left, total > in_use ? total - in_use : 0);
 	return true;
 }
 
@@ -105,9 +99,9 @@ static CUresult serve_cuMemGetInfo(unsigned int *free, unsigned int *total)
 	if (!device || !entry_query_capacity(device, &is_free, &is_total))
 		return REAL(cuMemGetInfo)(free, total);
 	if (free)
-		*free = (unsigned)entry_query_smaller(is_free, UINT32_MAX);
+		*free = (unsigned)budget_smaller(is_free, UINT32_MAX);
 	if (total)
-		*total = (unsigned)entry_query_smaller(is_total, UINT32_MAX);
+		*total = (unsigned)budget_smaller(is_total, UINT32_MAX);
 	return CUDA_SUCCESS;
 }
 
@@ -150,7 +144,7 @@ static CUresult serve_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
-		*bytes = (unsigned)entry_query_smaller(total, UINT32_MAX);
+		*bytes = (unsigned)budget_smaller(total, UINT32_MAX);
 	return result;
 }
 

@@ -529,18 +529,19 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 	submission_leave(inside);
 	if (!tracked)
 		return;
-	struct submission *use = submission_open(id);
+	struct submission *submission = submission_open(id);
 	/* Without a submission the blocks would not be pinned. */
-	if (!use)
+	if (!submission)
 		return;
 	if (batch->per_thread)
-		operands_cuMemDiscardBatchAsync_ptsz(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
+		operands_cuMemDiscardBatchAsync_ptsz(submission, batch->addresses, batch->sizes, batch->n, 0,
+						     batch->stream);
 	else
-		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
-	inside = admit(use);
+		operands_cuMemDiscardBatchAsync(submission, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
+	inside = admit(submission);
 	if (!capture_is_open())
-		entry_batch_discard(batch, submission_pins(use));
-	submission_close(use, inside);
+		entry_batch_discard(batch, submission_pins(submission));
+	submission_close(submission, inside);
 }
 
 /*

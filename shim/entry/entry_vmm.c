@@ -144,7 +144,7 @@ static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 		return vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	/* The reference is dropped from the ledger before the driver may give the handle to another thread. */
 	struct ledger_row *row;
-	bool known = ledger_handle_unref(handle, &row);
+	bool known = ledger_handle_unref(handle, false, &row);
 	CUresult result = CUDA_SUCCESS;
 	if (!vmm_is_handle(handle))
 		result = REAL(cuMemRelease)(handle);
@@ -156,7 +156,7 @@ static CUresult serve_cuMemRelease(CUmemGenericAllocationHandle handle)
 		row->handle.refs = 1;
 		ledger_commit(row);
 	} else if (known) {
-		ledger_handle_ref(handle);
+		ledger_handle_ref(handle, false);
 	}
 	return enter_leave(&scope, result);
 }
@@ -170,7 +170,8 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 {
 	CUmemAllocationProp prop;
 
-	if (ledger_handle_ref(handle) || REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
+	if (ledger_handle_ref(handle, false) ||
+	    REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
 	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		return;
 	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
@@ -231,7 +232,7 @@ static CUresult serve_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *
 		return CUDA_ERROR_INVALID_VALUE;
 	result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
-		ledger_handle_ref(*handle);
+		ledger_handle_ref(*handle, false);
 	return result;
 }
 
@@ -249,7 +250,7 @@ HOOK_INLINE CUresult serve_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 		return CUDA_ERROR_INVALID_VALUE;
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
 	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
-	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
+	if (row && result == CUDA_SUCCESS && ledger_handle_ref(handle, true)) {
 		row->key = ptr;
 		row->bytes = size;
 		row->mapping.handle = handle;
@@ -375,13 +376,6 @@ MAP_ARRAYS(cuMemMapArrayAsync_ptsz)
  * memory. Pinned in every mode, for as long as the block lives, and the memory is never reused.
  */
 
-static struct heap *heap_of(CUdeviceptr address)
-{
-	struct device *device = device_of(address);
-
-	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
-}
-
 /*
  * Called before the driver looks at what is mapped there. Memory of an allocation with place: on-use is taken first:
  * what is taken later would be in no pin. If the driver then refuses the call, the memory may move again.
@@ -407,7 +401,7 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
 						    CUmemRangeHandleType handleType, unsigned long long flags)
 {
-	struct heap *heap = heap_of(dptr);
+	struct heap *heap = entry_heap_of(dptr);
 	if (!heap)
 		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
 	CUresult result = entry_pin_begin(heap, dptr, size);
@@ -420,7 +414,7 @@ static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dp
 #define BIND_ADDR(name, params, args, memptr)                                                                          \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct heap *heap = heap_of(memptr);                                                                   \
+		struct heap *heap = entry_heap_of(memptr);                                                             \
 		if (!heap)                                                                                             \
 			return REAL(name) args;                                                                        \
 		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \

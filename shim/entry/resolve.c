@@ -62,7 +62,8 @@ static void *substitute_unknown(const char *name, void *address)
 	return body ? body : address;
 }
 
-void *resolve_substitute(const char *name, void *address)
+/* Returns the address to hand out for what the real resolver returned. name: for counting names that are not known. */
+static void *resolve_substitute(const char *name, void *address)
 {
 	if (!address || process_is_off() || process_stage() == STAGE_FORKED || !real_bind())
 		return address;

@@ -31,12 +31,13 @@
 	x0, x1, x2, x3, x4, x5, EXTRA d0, d1, d2, d3, d4, d5, d6, d7,                                                  \
 	s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
 
-static _Atomic(void *) unknown_functions[UNKNOWN_MOST]; /* functions that no row knows, from the first on */
+/* Functions that no row knows, from the first on. Each is set once, by compare and exchange, by any thread. */
+static _Atomic(void *) unknown_functions[UNKNOWN_MOST];
 
 typedef uint64_t unknown_function(TYPES);
 
 struct call {
-	struct submission *use;
+	struct submission *submission;
 	struct submission_stripe *inside; /* NULL: nothing is counted */
 };
 
@@ -54,15 +55,15 @@ static __attribute__((noinline)) CUresult unknown_begin(unsigned i, struct call 
 	call.inside = submission_enter();
 	if (submission_is_watched()) {
 		submission_leave(call.inside);
-		call.use = submission_open(REAL_COUNT);
-		if (call.use) {
-			submission_function(call.use, UINT64_C(1) << 63 | i);
-			submission_stream(call.use, COMPLETION_ANY_STREAM, false);
-			submission_unknown(call.use);
+		call.submission = submission_open(REAL_COUNT);
+		if (call.submission) {
+			submission_function(call.submission, UINT64_C(1) << 63 | i);
+			submission_stream(call.submission, COMPLETION_ANY_STREAM, false);
+			submission_unknown(call.submission);
 		}
-		result = submission_back(call.use);
+		result = submission_back(call.submission);
 		if (result == CUDA_SUCCESS)
-			call.inside = admit(call.use);
+			call.inside = admit(call.submission);
 	}
 	errno = saved;
 	*ret_call = call;
@@ -78,7 +79,7 @@ static __attribute__((noinline)) void unknown_end(struct call call, CUresult res
 	if (call.inside && process_counts())
 		context_device(context_current(), &device);
 	if (call.inside)
-		submission_close(call.use, call.inside);
+		submission_close(call.submission, call.inside);
 	if (result == CUDA_ERROR_ILLEGAL_ADDRESS)
 		submission_faulted();
 	errno = saved;

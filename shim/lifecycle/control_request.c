@@ -87,7 +87,7 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 /* On the control thread, which looks seldom while the process is suspended: it may not be its turn. */
 static enum sw_status resume_and_look(uint64_t *ret_bytes)
 {
-	lifecycle_state.looks.follow_due = 0;
+	lifecycle_state.follow_due = 0;
 	return control_resume(ret_bytes);
 }
 

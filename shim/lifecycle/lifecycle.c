@@ -1,5 +1,5 @@
 /*
- * Start, fork and exit of the process: what each module does then, and in which order. Two tables give the order.
+ * Start, fork and exit of the process: what each module does then, and in which order.
  *
  * Start: nothing happens when the library is loaded. The first lookup of a name that begins "cu" checks for SPILLWAY=0;
  * the first request that needs the policy reads it, under START. A process that never gets there writes no line, leaves
@@ -105,27 +105,6 @@ static const struct trace_sources sources = {
     .submissions = submission_set_trace,
 };
 
-/* ---- adapters for functions of modules ---- */
-
-static void bind_driver(void)
-{
-	real_bind();
-}
-
-static void start_stats(struct policy *read)
-{
-	const struct stats_about about = {
-	    .policy = policy_name(read),
-	    .policy_hash = policy_hash(read),
-	    .mode = policy_spill_name(policy_settings(read)->spill),
-	    .spillway = SPILLWAY_VERSION,
-	};
-
-	stats_open(&about, true);
-	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
-		stats_know_rule(rule, policy_rule_name(read, rule));
-}
-
 #define MS_NS   1000000u
 #define LOOK_MS 1000 /* between two looks where nothing asks for another time */
 
@@ -135,194 +114,108 @@ static void start_stats(struct policy *read)
  */
 static unsigned look(void)
 {
-	struct looks_state *const state = &lifecycle_state.looks;
+	uint64_t *due = &lifecycle_state.follow_due;
 
-	if (clock_now() + MS_NS > state->follow_due) {
+	if (clock_now() + MS_NS > *due) {
 		unsigned ms = follow_look();
 
-		state->follow_due = clock_now() + (uint64_t)(ms ? ms : LOOK_MS) * MS_NS;
+		*due = clock_now() + (uint64_t)(ms ? ms : LOOK_MS) * MS_NS;
 	}
 	unsigned pin_ms = pin_ahead_look();
 	uint64_t now = clock_now();
-	unsigned follow_ms = now < state->follow_due ? (unsigned)((state->follow_due - now) / MS_NS) + 1 : 1;
+	unsigned follow_ms = now < *due ? (unsigned)((*due - now) / MS_NS) + 1 : 1;
 
 	return pin_ms && pin_ms < follow_ms ? pin_ms : follow_ms;
 }
 
-static void start_control(struct policy *policy)
+/* ---- what the modules do at start, fork and exit ---- */
+
+/* Before the start; may run several times. Locking: the caller must hold no lock: the loader's may be needed. */
+static void bind_modules(void)
 {
-	(void)policy;
+	real_bind();
+	alloc_decide_bind();
+	door_log_scan();
+}
+
+static void start_modules(struct policy *read)
+{
+	const struct stats_about about = {
+	    .policy = policy_name(read),
+	    .policy_hash = policy_hash(read),
+	    .mode = policy_spill_name(policy_settings(read)->spill),
+	    .spillway = SPILLWAY_VERSION,
+	};
+
+	alloc_decide_start(read);
+	/* The figures before every module that counts. */
+	stats_open(&about, true);
+	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
+		stats_know_rule(rule, policy_rule_name(read, rule));
 	control_give(control_request, sampler_tick, look, control_cut_off);
-}
-
-static void start_trace(struct policy *policy)
-{
-	trace_start(policy, &sources);
-}
-
-static void start_sampler(struct policy *policy)
-{
-	sampler_start(policy);
-}
-
-static void start_pdl(struct policy *policy)
-{
-	pdl_start(policy_pdl(policy));
-}
-
-static void end_stats(void)
-{
-	stats_close();
-}
-
-static void start_on_use(struct policy *policy)
-{
-	(void)policy;
+	/* The trace before the sampler, which gives it the faults. */
+	trace_start(read, &sources);
+	sampler_start(read);
+	pdl_start(policy_pdl(read));
 	submission_on_take(&on_use_takes);
 }
 
-/* ---- the tables ---- */
-
 /*
- * Each column is called from the first row to the last; the locks are dropped from the last to the first. A module that
- * does nothing at load, bind, start or fork has no row.
+ * The locks that a thread may hold in a process that has not started, in the order of their ranks. They are taken and
+ * dropped around a fork, as mutexes: the fork does not follow the ranks. Locking: the caller must hold START.
  */
-static const struct {
-	void (*load)(void);
-	void (*bind)(void);
-	void (*start)(struct policy *policy);
-	struct lock *lock;
-	void (*child)(void);
-} modules[] = {
-    /* real    */ {.bind = bind_driver},
-    /* capture */ {.lock = &capture_lock},
-    /* pool    */ {.lock = &pool_lock},
-    /* peer    */ {.lock = &peer_lock},
-    /* choice  */ {.bind = alloc_decide_bind, .start = alloc_decide_start},
-    /* doors   */ {.load = door_log_begin, .bind = door_log_scan},
-    /* stats   */ {.start = start_stats, .child = stats_child}, /* before every module that counts */
-    /* quota   */ {.child = quota_child},
-    /* follow  */ {.child = follow_child},
-    /* spill   */ {.child = spill_child},
-    /* control */ {.start = start_control, .child = control_child},
-    /* faults  */ {.child = faults_child},
-    /* ipc     */ {.child = ipc_child},
-    /* trace   */ {.start = start_trace, .child = trace_child},
-    /* sampler */ {.start = start_sampler}, /* after the trace, which receives the faults */
-    /* pdl     */ {.start = start_pdl},
-    /* on use  */ {.start = start_on_use},
-};
-
-/*
- * The exit has a separate order: first requests from outside stop, then the figures become final, then the summary
- * prints them. The trace, which records all of that, ends last.
- */
-static const struct {
-	void (*end)(void);
-	bool if_running; /* called only if the stage was STAGE_RUNNING */
-	bool late;       /* called after the stage is ENDING */
-} ends[] = {
-    {.end = door_log_end},
-    {.end = control_stop},
-    {.end = sampler_sample, .if_running = true},
-    {.end = faults_end},
-    {.end = ipc_stop},
-    {.end = end_stats, .if_running = true},
-    {.end = exit_summary_end, .if_running = true},
-    {.end = quota_leave},
-    {.end = follow_end},
-    {.end = spill_end, .if_running = true, .late = true},
-    {.end = trace_end, .late = true},
-};
-
-#define N_MODULES (sizeof(modules) / sizeof(modules[0]))
-#define N_ENDS    (sizeof(ends) / sizeof(ends[0]))
-
-/* ---- calling the modules ---- */
-
-static void modules_load(void)
-{
-	for (size_t i = 0; i < N_MODULES; i++)
-		if (modules[i].load)
-			modules[i].load();
-}
-
-/* May run several times. Locking: the caller must hold no lock: the loader's may be needed. */
-static void modules_bind(void)
-{
-	for (size_t i = 0; i < N_MODULES; i++)
-		if (modules[i].bind)
-			modules[i].bind();
-}
-
-static void modules_start(struct policy *policy)
-{
-	for (size_t i = 0; i < N_MODULES; i++)
-		if (modules[i].start)
-			modules[i].start(policy);
-}
-
-/*
- * Take and drop, around a fork of a process that has not started, the locks that a thread may hold by then, in the
- * order of their ranks. They use the mutexes directly: the fork does not follow the ranks. Locking: the caller must
- * hold START.
- */
-static void modules_lock(void)
-{
-	for (size_t i = 0; i < N_MODULES; i++)
-		if (modules[i].lock)
-			pthread_mutex_lock(&modules[i].lock->mutex);
-}
-
-static void modules_unlock(void)
-{
-	for (size_t i = N_MODULES; i-- > 0;)
-		if (modules[i].lock)
-			pthread_mutex_unlock(&modules[i].lock->mutex);
-}
+static struct lock *const fork_locks[] = {&capture_lock, &pool_lock, &peer_lock};
+#define FORK_LOCKS (sizeof(fork_locks) / sizeof(*fork_locks))
 
 /* In the child of a fork: gives up what belongs to the parent. Async-signal-safe. Locking: takes no lock. */
 static void modules_child(void)
 {
-	for (size_t i = 0; i < N_MODULES; i++)
-		if (modules[i].child)
-			modules[i].child();
+	stats_child();
+	quota_child();
+	follow_child();
+	spill_child();
+	control_child();
+	faults_child();
+	ipc_child();
+	trace_child();
 }
 
-/* At exit. Makes no driver call: the driver may have ended already. */
-static void end_those(bool late, bool is_running)
+/*
+ * At exit: first requests from outside stop, then the figures become final, then the summary prints them. No driver
+ * call is made: the driver may have ended already. is_running: the stage was RUNNING.
+ */
+static void end_modules(bool is_running)
 {
-	for (size_t i = 0; i < N_ENDS; i++)
-		if (ends[i].late == late && (is_running || !ends[i].if_running))
-			ends[i].end();
-}
-
-static void modules_end(bool is_running)
-{
-	end_those(false, is_running);
-}
-
-static void modules_end_late(bool is_running)
-{
-	end_those(true, is_running);
+	door_log_end();
+	control_stop();
+	if (is_running)
+		sampler_sample();
+	faults_end();
+	ipc_stop();
+	if (is_running) {
+		stats_close();
+		exit_summary_end();
+	}
+	quota_leave();
+	follow_end();
 }
 
 /* ---- start ---- */
 
-static bool is_strict(void)
+static void say_first(const struct policy_errors *errors)
 {
-	const char *value = secure_getenv("SPILLWAY_STRICT");
-
-	return value && !strcmp(value, "1");
-}
-
-static enum stage bad_policy(const struct policy_errors *errors)
-{
-	bool strict = is_strict();
 	char text[640];
 
 	for (size_t i = 0; i < errors->n_kept && i < 5; i++)
 		log_line("%s", policy_error_format(&errors->kept[i], text, sizeof(text)));
+}
+
+static enum stage bad_policy(const struct policy_errors *errors)
+{
+	const char *value = secure_getenv("SPILLWAY_STRICT");
+	bool strict = value && !strcmp(value, "1");
+
+	say_first(errors);
 	log_line("the policy has %zu error%s: %s (spillway check shows all)", errors->n_errors,
 		 errors->n_errors == 1 ? "" : "s",
 		 strict ? "SPILLWAY_STRICT=1, allocations will fail"
@@ -333,12 +226,9 @@ static enum stage bad_policy(const struct policy_errors *errors)
 /* `spillway run` has printed the warnings already if it set SPILLWAY_WARNED for the program. */
 static void say_warnings(const struct policy_errors *errors)
 {
-	char text[640];
-
 	if (secure_getenv("SPILLWAY_WARNED"))
 		return;
-	for (size_t i = 0; i < errors->n_kept && i < 5; i++)
-		log_line("%s", policy_error_format(&errors->kept[i], text, sizeof(text)));
+	say_first(errors);
 	if (errors->n > 5)
 		log_line("the policy has %zu warnings (spillway check shows all)", errors->n);
 }
@@ -352,16 +242,17 @@ static enum stage read_policy(void)
 		return STAGE_OFF;
 	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	policy_warn_environment(environ, &errors);
-	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
-	if (read)
-		say_warnings(&errors);
-	policy_errors_free(&errors);
+	enum stage stage = STAGE_RUNNING;
 	if (read) {
+		say_warnings(&errors);
 		lifecycle_state.owner = getpid();
 		process_on_cloned(modules_child);
 		process_make_fork_page();
-		modules_start(read);
+		start_modules(read);
+	} else {
+		stage = bad_policy(&errors);
 	}
+	policy_errors_free(&errors);
 	process_set_policy(read);
 	return stage;
 }
@@ -369,7 +260,7 @@ static enum stage read_policy(void)
 enum stage lifecycle_start(void)
 {
 	/* Before START is taken: binding may need the loader's lock, which a thread that waits for START may hold. */
-	modules_bind();
+	bind_modules();
 	lock_take(&start_lock);
 	enum stage stage = process_stage();
 	if (stage == STAGE_NEW) {
@@ -398,7 +289,8 @@ static void before_fork(void)
 		if (pthread_mutex_trylock(&start_lock.mutex)) {
 			sched_yield();
 		} else if (process_stage() == STAGE_NEW) {
-			modules_lock();
+			for (size_t i = 0; i < FORK_LOCKS; i++)
+				pthread_mutex_lock(&fork_locks[i]->mutex);
 			fork_holds = true;
 		} else {
 			pthread_mutex_unlock(&start_lock.mutex);
@@ -410,7 +302,8 @@ static void let_go(void)
 {
 	if (!fork_holds)
 		return;
-	modules_unlock();
+	for (size_t i = FORK_LOCKS; i-- > 0;)
+		pthread_mutex_unlock(&fork_locks[i]->mutex);
 	pthread_mutex_unlock(&start_lock.mutex);
 }
 
@@ -431,7 +324,7 @@ static void after_fork_child(void)
 __attribute__((constructor)) static void lifecycle_begin(void)
 {
 	libc_atfork(before_fork, after_fork_parent, after_fork_child);
-	modules_load();
+	door_log_begin();
 }
 
 /* ---- exit ---- */
@@ -443,7 +336,9 @@ __attribute__((destructor)) static void lifecycle_end(void)
 	/* In a child for which no fork handler ran (_Fork(), clone()), page, file and folder belong to the parent. */
 	if (stage == STAGE_RUNNING && lifecycle_state.owner != getpid())
 		return;
-	modules_end(stage == STAGE_RUNNING);
+	end_modules(stage == STAGE_RUNNING);
 	atomic_store(&process_stage_now, STAGE_ENDING);
-	modules_end_late(stage == STAGE_RUNNING);
+	if (stage == STAGE_RUNNING)
+		spill_end();
+	trace_end(); /* last: it records all of that */
 }

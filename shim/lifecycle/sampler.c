@@ -139,18 +139,17 @@ static void pin_for(struct device *device, void *argument)
 
 unsigned pin_ahead_look(void)
 {
-	struct pin_ahead_state *const state = &lifecycle_state.pin_ahead;
 	struct step step = {.most = wanted(), .status = SW_INVALID};
 	uint64_t begin = clock_now();
 
-	if (!step.most || begin < state->not_before)
+	if (!step.most || begin < lifecycle_state.no_pin_before)
 		return 0;
 	device_each(pin_for, &step);
 	uint64_t end = clock_now();
 	if (step.status == SW_OK)
 		return (unsigned)((end - begin) / 1000000) + 1;
 	if (step.status != SW_INVALID || quota_is_asked())
-		state->not_before = end + REFUSED_NS;
+		lifecycle_state.no_pin_before = end + REFUSED_NS;
 	return 0;
 }
 

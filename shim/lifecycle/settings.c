@@ -15,6 +15,7 @@
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,88 +32,88 @@ static void make_fit(struct device *device, void *argument)
 	*above += budget_over(&device->budget);
 }
 
+__attribute__((format(printf, 2, 3))) static void answer(char reply[CONTROL_MOST_REPLY], const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(reply, CONTROL_MOST_REPLY, format, arguments);
+	va_end(arguments);
+}
+
+/* ---- budgets ---- */
+
 static void add_used(struct device *device, void *argument)
 {
 	*(uint64_t *)argument += atomic_load(&device->budget.used);
 }
 
-static uint64_t used_on_devices(void)
+static uint64_t used_of(enum policy_limit limit)
 {
 	uint64_t sum = 0;
 
+	if (limit == POLICY_LIMIT_HOST_BUDGET)
+		return atomic_load(&host_budget.used);
 	device_each(add_used, &sum);
 	return sum;
 }
 
-static uint64_t change_device_budget(struct policy_size size)
+/* Returns the bytes that are above it afterwards. */
+static uint64_t change_budget(enum policy_limit limit, struct policy_size size)
 {
 	uint64_t above = 0;
 
-	device_change_budget(size);
-	device_each(make_fit, &above);
-	return above;
-}
-
-static uint64_t change_host_budget(struct policy_size size)
-{
+	if (limit == POLICY_LIMIT_DEVICE_BUDGET) {
+		device_change_budget(size);
+		device_each(make_fit, &above);
+		return above;
+	}
 	device_change_host_budget(size);
 	if (budget_over(&host_budget))
 		device_make_host_room(NULL);
 	return budget_over(&host_budget);
 }
 
-static const struct setting {
-	const char *key;
-	uint64_t (*change)(struct policy_size size); /* returns the bytes that are above it afterwards */
-	uint64_t (*used)(void);
-	enum policy_limit limit;
-} settings[] = {
-    {"device.budget", change_device_budget, used_on_devices, POLICY_LIMIT_DEVICE_BUDGET},
-    {"host.budget", change_host_budget, NULL, POLICY_LIMIT_HOST_BUDGET},
-};
-
-static uint64_t used_of(const struct setting *setting)
+static void set_budget(const char *key, enum policy_limit limit, const char *value, char reply[CONTROL_MOST_REPLY])
 {
-	return setting->used ? setting->used() : atomic_load(&host_budget.used);
+	struct policy_size most = process_settings()->limits.most[limit], size;
+	char why[POLICY_EXPLAIN_BYTES];
+
+	if (!policy_size_read(value, &size, why)) {
+		answer(reply, "error %s: %.200s", key, why);
+		return;
+	}
+	if (size.kind == POLICY_SIZE_AUTO && limit == POLICY_LIMIT_HOST_BUDGET) {
+		answer(reply, "error %s: auto is what the process starts with; write a size or a percentage", key);
+		return;
+	}
+	/* A share and bytes cannot be compared here: the device takes the smaller one. */
+	if (size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value) {
+		answer(reply, "error %s: %.40s is more than this machine allows (limits of %.80s)", key, value,
+		       policy_machine_path);
+		return;
+	}
+	uint64_t before = used_of(limit), begun = clock_now();
+	uint64_t above = change_budget(limit, size), after = used_of(limit);
+	answer(reply, "ok %llu %llu %llu", (unsigned long long)(before > after ? before - after : 0),
+	       (unsigned long long)((clock_now() - begun) / 1000000), (unsigned long long)above);
 }
 
-static const struct setting *find_setting(const char *text, size_t length)
-{
-	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++)
-		if (strlen(settings[i].key) == length && !memcmp(settings[i].key, text, length))
-			return &settings[i];
-	return NULL;
-}
+/* ---- share.weight ---- */
 
-/*
- * Returns true if the machine's policy does not allow the size. A share and bytes cannot be compared here: the device
- * takes the smaller one.
- */
-static bool is_too_much(const struct setting *setting, struct policy_size size)
+static void set_weight(const char *value, char reply[CONTROL_MOST_REPLY])
 {
-	struct policy_size most = process_settings()->limits.most[setting->limit];
-
-	return size.kind == most.kind && size.kind != POLICY_SIZE_AUTO && size.value > most.value;
-}
-
-/* Returns false if the setting is not the weight. */
-static bool change_weight(const char *text, char reply[CONTROL_MOST_REPLY])
-{
-	static const char key[] = "share.weight=";
 	char why[POLICY_EXPLAIN_BYTES];
 	int weight;
 
-	if (strncmp(text, key, strlen(key)) != 0)
-		return false;
-	if (!policy_weight_read(text + strlen(key), &weight, why)) {
-		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: %.200s", why);
+	if (!policy_weight_read(value, &weight, why)) {
+		answer(reply, "error share.weight: %.200s", why);
 	} else if (process_settings()->turns.mode == POLICY_TURNS_OFF) {
-		snprintf(reply, CONTROL_MOST_REPLY, "error share.weight: this process takes no turns (share: off)");
+		answer(reply, "error share.weight: this process takes no turns (share: off)");
 	} else {
 		turn_set_weight(weight);
-		snprintf(reply, CONTROL_MOST_REPLY, "ok 0 0 0");
+		answer(reply, "ok 0 0 0");
 	}
-	return true;
 }
 
 /* ---- spill.mode ---- */
@@ -147,21 +148,19 @@ static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CO
 
 	*ret_mode = !strcmp(value, policy_spill_name(POLICY_SPILL_FAST)) ? POLICY_SPILL_FAST : POLICY_SPILL_EXACT;
 	if (strcmp(value, policy_spill_name(*ret_mode)) != 0) {
-		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error spill.mode: while a process runs it can be made exact or fast, not %.40s", value);
+		answer(reply, "error spill.mode: while a process runs it can be made exact or fast, not %.40s", value);
 		return false;
 	}
 	if (began != POLICY_SPILL_EXACT && began != POLICY_SPILL_FAST) {
-		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error spill.mode: this process began in %s, where memory is made to stay where it is; exact "
-			 "and fast alone change into each other",
-			 policy_spill_name(began));
+		answer(reply,
+		       "error spill.mode: this process began in %s, where memory is made to stay where it is; exact "
+		       "and fast alone change into each other",
+		       policy_spill_name(began));
 		return false;
 	}
 	if ((int)*ret_mode > policy_settings(policy)->limits.spill) {
-		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error spill.mode: %s is more than this machine allows (limits of %.80s)",
-			 policy_spill_name(*ret_mode), policy_machine_path);
+		answer(reply, "error spill.mode: %s is more than this machine allows (limits of %.80s)",
+		       policy_spill_name(*ret_mode), policy_machine_path);
 		return false;
 	}
 	return true;
@@ -175,22 +174,16 @@ static enum order_room show_life(void *unused)
 	return ORDER_ROOM_IS_ALL;
 }
 
-/*
- * Changes between `exact` and `fast` if the text is "spill.mode=..."; returns false if it is not. Locking: takes
- * DEFERRED_FREE, START, ENGINE_START, SPILL and HEAP.
- */
-static bool change_mode(const char *text, char reply[CONTROL_MOST_REPLY])
+/* Changes between `exact` and `fast`. Locking: takes DEFERRED_FREE, START, ENGINE_START, SPILL and HEAP. */
+static void set_mode(const char *value, char reply[CONTROL_MOST_REPLY])
 {
-	static const char key[] = "spill.mode=";
 	const struct order_watch watch = {.look = show_life};
 	uint64_t begun = clock_now(), bytes;
 	enum policy_spill mode;
 	bool mixed;
 
-	if (strncmp(text, key, strlen(key)) != 0)
-		return false;
-	if (!may_be(text + strlen(key), &mode, reply))
-		return true;
+	if (!may_be(value, &mode, reply))
+		return;
 	enum policy_spill before = process_spill_mode();
 	/*
 	 * Also on the way to `exact`, which may be refused: what is made until then must be as `fast` needs it. What
@@ -207,51 +200,36 @@ static bool change_mode(const char *text, char reply[CONTROL_MOST_REPLY])
 		trace_event(mode, (uint64_t)now);
 	}
 	if (status == SW_OK && !mixed)
-		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %llu 0", (unsigned long long)bytes,
-			 (unsigned long long)((clock_now() - begun) / 1000000));
+		answer(reply, "ok %llu %llu 0", (unsigned long long)bytes,
+		       (unsigned long long)((clock_now() - begun) / 1000000));
 	else
-		snprintf(reply, CONTROL_MOST_REPLY, "error spill.mode: %s%s", why_not(status),
-			 mixed ? "; some devices could not be brought back: set it again" : "");
-	return true;
+		answer(reply, "error spill.mode: %s%s", why_not(status),
+		       mixed ? "; some devices could not be brought back: set it again" : "");
 }
 
 /* ---- the text ---- */
 
+/* Returns the value if the text is KEY=VALUE, else NULL. */
+static const char *value_of(const char *text, const char *key)
+{
+	size_t n = strlen(key);
+
+	return !strncmp(text, key, n) && text[n] == '=' ? text + n + 1 : NULL;
+}
+
 void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 {
-	if (change_weight(text, reply) || change_mode(text, reply))
-		return;
-	const char *value = strchr(text, '=');
-	const struct setting *setting = value ? find_setting(text, (size_t)(value - text)) : NULL;
-	char why[POLICY_EXPLAIN_BYTES];
-	struct policy_size size;
+	const char *value;
 
-	if (!setting) {
-		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error device.budget, host.budget, spill.mode and share.weight can be changed while a process "
-			 "runs; write KEY=VALUE");
-		return;
-	}
-	if (!policy_size_read(value + 1, &size, why)) {
-		snprintf(reply, CONTROL_MOST_REPLY, "error %s: %.200s", setting->key, why);
-		return;
-	}
-	if (size.kind == POLICY_SIZE_AUTO && setting->change == change_host_budget) {
-		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error %s: auto is what the process starts with; write a size or "
-			 "a percentage",
-			 setting->key);
-		return;
-	}
-	if (is_too_much(setting, size)) {
-		snprintf(reply, CONTROL_MOST_REPLY,
-			 "error %s: %.40s is more than this machine allows (limits of %.80s)", setting->key, value + 1,
-			 policy_machine_path);
-		return;
-	}
-	uint64_t before = used_of(setting), begun = clock_now();
-	uint64_t above = setting->change(size), after = used_of(setting);
-	snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %llu %llu",
-		 (unsigned long long)(before > after ? before - after : 0),
-		 (unsigned long long)((clock_now() - begun) / 1000000), (unsigned long long)above);
+	if ((value = value_of(text, "device.budget")))
+		set_budget("device.budget", POLICY_LIMIT_DEVICE_BUDGET, value, reply);
+	else if ((value = value_of(text, "host.budget")))
+		set_budget("host.budget", POLICY_LIMIT_HOST_BUDGET, value, reply);
+	else if ((value = value_of(text, "spill.mode")))
+		set_mode(value, reply);
+	else if ((value = value_of(text, "share.weight")))
+		set_weight(value, reply);
+	else
+		answer(reply, "error device.budget, host.budget, spill.mode and share.weight can be changed while a "
+			      "process runs; write KEY=VALUE");
 }

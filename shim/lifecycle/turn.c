@@ -39,8 +39,8 @@
 /* Sets what this process publishes about its job, but for its phase and its state. */
 static void claim_job(const struct device *device, struct gpu_account_member *member, uint64_t now)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct gpu_job_claim *claim = &turn->job.claim;
+	struct turn_state *const turn = turn_of(device);
+	struct gpu_job_claim *claim = &turn->job_claim;
 
 	if (!claim->process) {
 		claim->process = identity_get();
@@ -110,16 +110,16 @@ static void take_own(const struct gpu_account_view *view, const struct gpu_turn_
 static void read_jobs(const struct device *device, const struct gpu_account_view *view,
 		      const struct gpu_turn_view *turns)
 {
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct turn_state *const turn = turn_of(device);
 	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	bool all = state->many || is_in_several() || any_names_a_job(view) || turns->now - state->looked >= JOBS_SELDOM;
+	bool all = turn->many || is_in_several() || any_names_a_job(view) || turns->now - turn->looked >= JOBS_SELDOM;
 
 	if (all)
-		state->looked = turns->now;
+		turn->looked = turns->now;
 	if (!all || !gpu_account_all(&device->account, turns->now, jobs))
 		take_own(view, turns, jobs);
 	gpu_job_find(jobs);
-	state->many = gpu_job_is_many(jobs);
+	turn->many = gpu_job_is_many(jobs);
 }
 
 /* Returns the number of the job of that member; of one that has just come, a number of its own. */
@@ -134,7 +134,7 @@ static uint32_t job_of(const struct gpu_job_view *jobs, uint32_t slot)
 uint32_t turn_account_units(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *ret_turns)
 {
 	struct jobs_state *const state = &lifecycle_state.jobs;
-	const struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	const struct turn_state *const turn = turn_of(device);
 	uint32_t numbers[GPU_ACCOUNT_MOST];
 	struct gpu_turn_view each;
 
@@ -165,7 +165,7 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 		ret_turns->holder = state->units[view->turn.holder];
 	uint32_t self = state->units[view->self];
 	/* It is idle if all of it is, on all devices. */
-	if (turn->job.many)
+	if (turn->many)
 		lifecycle_state.turn_common.members[self].claim.idle = gpu_job_idle(&state->view);
 	return self;
 }
@@ -202,8 +202,8 @@ static uint64_t part_of(const struct gpu_account_view *view, uint64_t bytes)
 
 bool turn_account_publish(struct device *device, bool moving)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
-	struct gpu_account_member *member = &state->member;
+	struct turn_state *const turn = turn_of(device);
+	struct gpu_account_member *member = &turn->member;
 	uint64_t used = atomic_load(&device->budget.used), limit = atomic_load(&device->budget.limit);
 
 	/* Of a device that was not looked at yet nothing is known. */
@@ -211,7 +211,7 @@ bool turn_account_publish(struct device *device, bool moving)
 		return false;
 	member->holds = used;
 	member->may_have = used > limit ? used : limit;
-	member->claim = state->claim;
+	member->claim = turn->claim;
 	member->claim.beat = clock_now();
 	member->claim.moving = moving;
 	claim_job(device, member, member->claim.beat);
@@ -225,7 +225,7 @@ static void beat(struct device *device, void *argument)
 {
 	/* Before it has a heap, another thread may just be entering its account. */
 	if (device != argument && atomic_load(&device->heap) && device->account.file.open)
-		turn_account_publish(device, lifecycle_state.turn[device->ordinal].moves);
+		turn_account_publish(device, turn_of(device)->moves);
 }
 
 void turn_account_beat(const struct device *device)
@@ -240,13 +240,13 @@ void turn_account_beat(const struct device *device)
 
 void turn_lost(const struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
-	if (state->claim.kind != GPU_TURN_OFF || turn_is_away(device))
-		state->lost_until = clock_now() + TURN_LOST;
-	state->holds = false;
+	if (turn->claim.kind != GPU_TURN_OFF || turn_is_away(device))
+		turn->lost_until = clock_now() + TURN_LOST;
+	turn->holds = false;
 	/* Tries to enter the next account are counted. */
-	state->look_ms = 0;
+	turn->look_ms = 0;
 }
 
 uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted)
@@ -265,7 +265,7 @@ bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t se
 
 uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
 {
-	uint64_t room = gpu_turn_room(turns, self), most = lifecycle_state.turn[device->ordinal].most;
+	uint64_t room = gpu_turn_room(turns, self), most = turn_of(device)->most;
 
 	return room < most ? room : most;
 }
@@ -330,12 +330,12 @@ static bool is_on(void)
 /* The process has no part in a job that takes turns. */
 static void be_alone(const struct device *device)
 {
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	struct gpu_job_claim *claim = &state->claim;
+	struct turn_state *const turn = turn_of(device);
+	struct gpu_job_claim *claim = &turn->job_claim;
 
 	claim->phase = turn_is_away(device) ? GPU_JOB_LEAVE : GPU_JOB_RUN;
 	claim->over = 0;
-	state->step = GPU_JOB_STAYS;
+	turn->step = GPU_JOB_STAYS;
 }
 
 static void look_for_suspension(struct device *device, void *argument)
@@ -404,16 +404,16 @@ void turn_set_weight(int weight)
 
 void turn_claim(struct device *device, struct gpu_account_member *member)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	const struct policy_turns *turns = &process_settings()->turns;
-	struct gpu_turn_claim *claim = &state->claim;
+	struct gpu_turn_claim *claim = &turn->claim;
 	uint64_t now = clock_now();
 
 	/* The mover has died: it runs. */
-	if (state->job.claim.state != RESIDENCE_RUNS && spill_residence(device) == RESIDENCE_RUNS)
+	if (turn->job_claim.state != RESIDENCE_RUNS && spill_residence(device) == RESIDENCE_RUNS)
 		be_alone(device);
 	enum gpu_turn_kind kind = kind_now(now);
-	state->enters = claim->kind == GPU_TURN_OFF && kind != GPU_TURN_OFF;
+	turn->enters = claim->kind == GPU_TURN_OFF && kind != GPU_TURN_OFF;
 	claim->kind = kind;
 	claim->weight =
 	    (uint64_t)(lifecycle_state.turn_common.weight ? lifecycle_state.turn_common.weight : turns->weight);
@@ -425,27 +425,27 @@ void turn_claim(struct device *device, struct gpu_account_member *member)
 		measure_loss(now);
 	claim->loss = lifecycle_state.turn_common.loss;
 	if (claim->kind == GPU_TURN_OFF)
-		state->holds = false;
-	if (state->holds) {
+		turn->holds = false;
+	if (turn->holds) {
 		/* A process that was stopped for longer had no turn meanwhile. */
-		uint64_t ns = now - state->counted < GPU_TURN_SILENT ? now - state->counted : GPU_TURN_SILENT;
+		uint64_t ns = now - turn->counted < GPU_TURN_SILENT ? now - turn->counted : GPU_TURN_SILENT;
 
 		claim->served = gpu_turn_serve(claim->served, claim->weight, ns);
 		claim->got += ns;
 		stats_add(STAT_turn_us, ns / 1000);
-		state->counted = now;
+		turn->counted = now;
 	}
 	/* A job that runs has to be idle on all its devices, also where it needs no turn. */
-	bool runs = state->holds || (state->job.many && spill_residence(device) == RESIDENCE_RUNS);
+	bool runs = turn->holds || (turn->many && spill_residence(device) == RESIDENCE_RUNS);
 	if (!runs || gate_n_waiting() || !spill_is_idle(device))
 		claim->idle = 0;
 	else if (!claim->idle)
 		claim->idle = now;
 	/* A job waits together. */
-	if (!turn_is_away(device) || (!gate_n_waiting() && !state->job.many))
+	if (!turn_is_away(device) || (!gate_n_waiting() && !turn->many))
 		claim->waits = 0;
 	/* As long as nothing else is known. */
-	state->lacks = claim->kind != GPU_TURN_OFF || turn_is_away(device);
+	turn->lacks = claim->kind != GPU_TURN_OFF || turn_is_away(device);
 	member->claim = *claim;
 	claim_job(device, member, now);
 }
@@ -470,10 +470,10 @@ static uint64_t alive_bytes(const struct device *device, const struct gpu_accoun
 static bool ends_now(const struct device *device, const struct gpu_account_member *member,
 		     const struct gpu_turn_view *turns)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
-	return turn->job.many ||
-	       (turns->now >= turn->job.lead.not_before &&
+	return turn->many ||
+	       (turns->now >= turn->lead.not_before &&
 		leave_moment_is_now(&turn->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)));
 }
 
@@ -484,7 +484,7 @@ static bool ends_now(const struct device *device, const struct gpu_account_membe
 static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
 		      uint32_t self)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
 	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
 	if (turn->kept < member->needs)
@@ -499,10 +499,9 @@ static void pin_ahead(struct device *device, const struct gpu_account_member *me
 static bool look_at_turn(struct device *device, const struct gpu_account_member *member,
 			 const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &turn->job;
+	struct turn_state *const turn = turn_of(device);
 	struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	struct gpu_job_claim *claim = &state->claim;
+	struct gpu_job_claim *claim = &turn->job_claim;
 	uint32_t holder = turns->holder, next;
 	bool ends = false;
 
@@ -522,7 +521,7 @@ static bool look_at_turn(struct device *device, const struct gpu_account_member 
 		if (gpu_account_pass(&device->account, view, true, next, turns->now))
 			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
 	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
-		if (!state->many)
+		if (!turn->many)
 			pin_ahead(device, member, turns, self);
 		ends = gpu_turn_next(turns) != self;
 		if (ends)
@@ -536,29 +535,28 @@ static bool look_at_turn(struct device *device, const struct gpu_account_member 
 /* Chooses the phase, or takes that of the one that leads. */
 static void look_at_phase(const struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct turn_state *const turn = turn_of(device);
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
 
 	if (!gpu_job_leads(jobs)) {
-		gpu_job_follow(jobs, &state->claim);
+		gpu_job_follow(jobs, &turn->job_claim);
 		return;
 	}
-	uint64_t before = state->claim.phase;
-	if (gpu_job_choose(jobs, &state->lead, &state->claim)) {
-		if (state->many)
+	uint64_t before = turn->job_claim.phase;
+	if (gpu_job_choose(jobs, &turn->lead, &turn->job_claim)) {
+		if (turn->many)
 			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
 				 "and is asked again");
 		/* The pause doubles each time. */
-		state->lead.not_before = jobs->now + (GPU_JOB_PAUSE << turn->failures);
+		turn->lead.not_before = jobs->now + (GPU_JOB_PAUSE << turn->failures);
 		if (++turn->failures >= TURN_TRIES) {
 			log_once("share: %sthis process keeps its memory, and the others go on in what is left; it is "
 				 "asked again in a minute",
-				 state->many ? "the job of " : "");
+				 turn->many ? "the job of " : "");
 			turn->failures = 0;
 			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST;
 		}
-	} else if (before == GPU_JOB_STOP_ALL && state->claim.phase == GPU_JOB_LEAVE) {
+	} else if (before == GPU_JOB_STOP_ALL && turn->job_claim.phase == GPU_JOB_LEAVE) {
 		turn->failures = 0;
 	}
 }
@@ -568,19 +566,19 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self,
 		      bool *ret_has_room)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	uint64_t room = part_of(view, gpu_turn_room(turns, self));
 
 	if (room > turn->most)
 		room = turn->most;
 	uint64_t limit = turn_account_raise(device, member, room);
-	if (turn->number != view->turn.number) {
-		turn->number = view->turn.number;
+	if (turn->given != view->turn.number) {
+		turn->given = view->turn.number;
 		turn->seen = turns->now;
 	}
 	bool begins = turns->now - turn->seen < TURN_BEGIN;
 	/* What a process alone has no room for yet it takes while the others leave. */
-	*ret_has_room = !turn->job.many || limit >= (member->needs < room ? member->needs : room) ||
+	*ret_has_room = !turn->many || limit >= (member->needs < room ? member->needs : room) ||
 			turn_account_others_are_away(turns, self) || !begins;
 	turn->lacks = turn_is_away(device) || (limit < room && begins);
 	return limit;
@@ -589,10 +587,10 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 /* The time of a turn counts while the process runs in one, also in one that began while it ran. number: of the turn. */
 static void count_turn(const struct device *device, const struct gpu_turn_view *turns, uint64_t number, bool runs)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
 	if (runs)
-		turn->job.claim.ran = number;
+		turn->job_claim.ran = number;
 	if (runs && !turn->holds) {
 		turn->began = turn->counted = turns->now;
 		turn->claim.n++;
@@ -603,7 +601,7 @@ static void count_turn(const struct device *device, const struct gpu_turn_view *
 
 static void look_at_waits(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
 {
-	struct gpu_turn_claim *claim = &lifecycle_state.turn[device->ordinal].claim;
+	struct gpu_turn_claim *claim = &turn_of(device)->claim;
 	uint64_t since = gpu_job_waits(&lifecycle_state.jobs.view);
 
 	if (since && !claim->waits)
@@ -630,45 +628,44 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 			const struct gpu_account_view *view, struct gpu_turn_view *turns, uint32_t self,
 			uint64_t *ret_limit)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct turn_state *const turn = turn_of(device);
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	uint64_t rests = gpu_job_rests(jobs);
+	uint64_t refuses_until = gpu_job_rests(jobs);
 
-	state->seen = jobs->now;
-	state->idle = gpu_job_idle(jobs);
-	if (state->many && has_other_processes(jobs))
+	turn->decided = jobs->now;
+	turn->idle = gpu_job_idle(jobs);
+	if (turn->many && has_other_processes(jobs))
 		log_once("share: this process takes turns together with the others of its job");
-	else if (state->many)
+	else if (turn->many)
 		log_once("share: this process takes turns on all its GPUs together");
-	if (rests > lifecycle_state.turn_common.refuses_until)
-		lifecycle_state.turn_common.refuses_until = rests;
+	if (refuses_until > lifecycle_state.turn_common.refuses_until)
+		lifecycle_state.turn_common.refuses_until = refuses_until;
 	bool ends = look_at_turn(device, member, view, turns, self);
-	uint64_t before = state->claim.phase;
+	uint64_t before = turn->job_claim.phase;
 	look_at_phase(device);
 	bool has_room = true, holds = gpu_job_holds(jobs),
-	     comes = state->claim.phase == GPU_JOB_RUN || state->claim.phase == GPU_JOB_RETURN;
-	count_turn(device, turns, view->turn.number, turns->on && holds && state->claim.state == RESIDENCE_RUNS);
+	     comes = turn->job_claim.phase == GPU_JOB_RUN || turn->job_claim.phase == GPU_JOB_RETURN;
+	count_turn(device, turns, view->turn.number, turns->on && holds && turn->job_claim.state == RESIDENCE_RUNS);
 	look_at_waits(device, turns, self);
-	state->number = view->turn.number;
+	turn->number = view->turn.number;
 	turn->lacks = turns->on || turn_is_away(device);
 	turn->keep = part_of(view, gpu_turn_keep(turns, self));
 	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 	if (turns->on && holds && comes)
 		*ret_limit = raise(device, member, view, turns, self, &has_room);
-	state->step = gpu_job_next(jobs, &state->claim);
-	if (state->step == GPU_JOB_RETURNS && !has_room)
-		state->step = GPU_JOB_STAYS;
+	turn->step = gpu_job_next(jobs, &turn->job_claim);
+	if (turn->step == GPU_JOB_RETURNS && !has_room)
+		turn->step = GPU_JOB_STAYS;
 	/* Another needs more than when this process left. */
-	if (!state->many && state->step == GPU_JOB_STAYS && state->claim.state == RESIDENCE_AWAY && !holds &&
+	if (!turn->many && turn->step == GPU_JOB_STAYS && turn->job_claim.state == RESIDENCE_AWAY && !holds &&
 	    member->holds > turn->keep + member->stuck + view->total / TURN_KEEP_PART && turns->now >= turn->not_before)
-		state->step = GPU_JOB_LEAVES;
+		turn->step = GPU_JOB_LEAVES;
 	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
-	state->tells = gpu_job_leads(jobs) && state->claim.phase != before;
-	if (state->tells && state->many && (state->step == GPU_JOB_LEAVES || state->step == GPU_JOB_RETURNS))
-		state->step = GPU_JOB_STAYS;
-	bool steps = state->claim.phase != GPU_JOB_RUN && (state->claim.state != RESIDENCE_AWAY || holds);
-	bool waits = state->claim.state == RESIDENCE_AWAY && (state->many || state->claim.wants);
+	turn->tells = gpu_job_leads(jobs) && turn->job_claim.phase != before;
+	if (turn->tells && turn->many && (turn->step == GPU_JOB_LEAVES || turn->step == GPU_JOB_RETURNS))
+		turn->step = GPU_JOB_STAYS;
+	bool steps = turn->job_claim.phase != GPU_JOB_RUN && (turn->job_claim.state != RESIDENCE_AWAY || holds);
+	bool waits = turn->job_claim.state == RESIDENCE_AWAY && (turn->many || turn->job_claim.wants);
 	turn->look_ms = steps || ends ? LOOK_STEPS : waits ? LOOK_WAITS : LOOK_RUNS;
 	/* Where there are no turns, the share of the device is that of all. */
 	return turns->on || (turn_is_away(device) && !comes);
@@ -679,46 +676,46 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 /* It takes no turns: it goes on if it is away because of them. */
 static void goes_on(const struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
 	be_alone(device);
-	state->job.seen = clock_now();
-	state->job.step = turn_is_away(device) && !is_suspended_by_user() ? GPU_JOB_OPENS : GPU_JOB_STAYS;
-	state->holds = state->lacks = false;
+	turn->decided = clock_now();
+	turn->step = turn_is_away(device) && !is_suspended_by_user() ? GPU_JOB_OPENS : GPU_JOB_STAYS;
+	turn->holds = turn->lacks = false;
 }
 
 void turn_alone(const struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
-	state->other_clock = false;
-	state->look_ms = 0;
-	state->job.many = false;
+	turn->other_clock = false;
+	turn->look_ms = 0;
+	turn->many = false;
 	goes_on(device);
 }
 
 static bool look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 		 uint64_t most, uint64_t *ret_limit)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	struct gpu_turn_view turns;
 
-	state->most = most;
-	state->job.step = GPU_JOB_STAYS;
-	state->look_ms = 0;
-	state->member = *member;
-	state->other_clock = view->other_clock;
+	turn->most = most;
+	turn->step = GPU_JOB_STAYS;
+	turn->look_ms = 0;
+	turn->member = *member;
+	turn->other_clock = view->other_clock;
 	if (view->other_clock && turn_is_possible())
 		say_clock(device);
-	if (member->claim.kind == GPU_TURN_OFF && !turn_is_away(device) && !state->holds)
+	if (member->claim.kind == GPU_TURN_OFF && !turn_is_away(device) && !turn->holds)
 		return false;
 	/*
 	 * When it enters turns, its other devices have not said yet that it takes part: it would be alone on this one,
 	 * and leave it while it goes on on the others. They have when it looks again.
 	 */
-	bool is_lost = clock_now() < state->lost_until;
-	if (is_lost || (state->enters && is_in_several())) {
-		state->look_ms = is_lost ? LOOK_RUNS : LOOK_STEPS;
+	bool is_lost = clock_now() < turn->lost_until;
+	if (is_lost || (turn->enters && is_in_several())) {
+		turn->look_ms = is_lost ? LOOK_RUNS : LOOK_STEPS;
 		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 		return true;
 	}
@@ -730,7 +727,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 		/* The process that begins with it is running, so it has the first turn. */
 		gpu_account_pass(&device->account, view, wanted,
 				 wanted && !turn_is_away(device) ? view->self : GPU_TURN_NOBODY, turns.now);
-		state->look_ms = LOOK_WAITS;
+		turn->look_ms = LOOK_WAITS;
 		*ret_limit = member->may_have;
 		return true;
 	}
@@ -751,22 +748,22 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 {
 	bool sets = look(device, member, view, most, ret_limit);
 
-	lifecycle_state.turn[device->ordinal].lacks &= sets;
+	turn_of(device)->lacks &= sets;
 	return sets;
 }
 
 bool turn_lacks(const struct device *device)
 {
-	return lifecycle_state.turn[device->ordinal].lacks;
+	return turn_of(device)->lacks;
 }
 
 void turn_suspended(struct device *device)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
-	state->holds = false;
-	state->job.step = GPU_JOB_STAYS;
-	state->look_ms = 0;
+	turn->holds = false;
+	turn->step = GPU_JOB_STAYS;
+	turn->look_ms = 0;
 }
 
 unsigned turn_look_ms(void)

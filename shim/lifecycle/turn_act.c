@@ -67,18 +67,18 @@ static enum order_room look_while_leaving(void *argument)
 /* Returns whether all that the turn has room for is there, or those that have it do not give it up in time. */
 static bool is_room_all(const struct device *device, const struct gpu_turn_view *turns, uint32_t self, uint64_t limit)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	uint64_t room = turn_account_room(device, turns, self), others = 0;
-	uint64_t needs = state->member.needs + state->member.stuck;
+	uint64_t needs = turn->member.needs + turn->member.stuck;
 
 	for (uint32_t i = 0; i < turns->n; i++)
 		others += i == self ? 0 : turns->members[i].may_have;
-	if (!state->others || others + turns->total / TURN_KEEP_PART <= state->others) {
-		state->others = others;
-		state->seen = turns->now;
+	if (!turn->others || others + turns->total / TURN_KEEP_PART <= turn->others) {
+		turn->others = others;
+		turn->seen = turns->now;
 	}
 	return limit >= (needs < room ? needs : room) || turn_account_others_are_away(turns, self) ||
-	       turns->now - state->seen >= TURN_BEGIN;
+	       turns->now - turn->seen >= TURN_BEGIN;
 }
 
 /* While it comes: takes what others have given up. It goes on when there is no more to wait for. */
@@ -98,8 +98,7 @@ static enum order_room look_while_coming(void *argument)
 	if (view->turn.holder != view->self)
 		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
 	uint32_t self = turn_account_units(device, view, &turns);
-	uint64_t limit = turn_account_raise(device, &lifecycle_state.turn[device->ordinal].member,
-					    turn_account_room(device, &turns, self));
+	uint64_t limit = turn_account_raise(device, &turn_of(device)->member, turn_account_room(device, &turns, self));
 	if (limit > atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, limit);
 	return is_room_all(device, &turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
@@ -111,20 +110,20 @@ static enum order_room look_while_coming(void *argument)
  */
 static void move_suspending(struct device *device, void *unused)
 {
-	struct turn_state *const state = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	uint64_t used = atomic_load(&device->budget.used);
 	bool stopped = spill_residence(device) != RESIDENCE_RUNS;
 
 	(void)unused;
-	if (!atomic_load(&device->heap) || !state->member.pid)
+	if (!atomic_load(&device->heap) || !turn->member.pid)
 		return;
 	if (stopped) {
-		state->claim.kind = GPU_TURN_OFF;
+		turn->claim.kind = GPU_TURN_OFF;
 		if (used < atomic_load(&device->budget.limit))
 			atomic_store(&device->budget.limit, used);
 	}
 	if (turn_account_publish(device, true) && stopped && pass_once(device))
-		state->holds = false;
+		turn->holds = false;
 }
 
 enum order_room turn_look_suspending(void *unused)
@@ -138,7 +137,7 @@ enum order_room turn_look_suspending(void *unused)
 
 static void failed(struct device *device)
 {
-	struct gpu_job_claim *claim = &lifecycle_state.turn[device->ordinal].job.claim;
+	struct gpu_job_claim *claim = &turn_of(device)->job_claim;
 
 	claim->failed = claim->attempt;
 	if (device->account.file.open)
@@ -174,21 +173,20 @@ static void say_not_gone(enum sw_status status)
 
 static void stop(struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct turn_state *const turn = turn_of(device);
 	uint64_t ran = clock_now() - turn->began;
-	uint64_t idle = state->idle;
+	uint64_t idle = turn->idle;
 	bool held = turn->holds;
 
 	/* The others must see the order of the one that leads before it waits for its own device. */
 	if (!turn_account_publish(device, false))
 		return;
 	turn->out_began = clock_now();
-	if (state->claim.stop_at > turn->out_began && state->claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
-		clock_sleep(state->claim.stop_at - turn->out_began);
+	if (turn->job_claim.stop_at > turn->out_began && turn->job_claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
+		clock_sleep(turn->job_claim.stop_at - turn->out_began);
 	enum sw_status status = spill_hold(device, RESIDENCE_STOPPED, 0, &stop_watch, NULL);
 	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS) {
-		if (!state->many && !spill_is_ending())
+		if (!turn->many && !spill_is_ending())
 			say_not_gone(status);
 		failed(device);
 		return;
@@ -202,7 +200,7 @@ static void stop(struct device *device)
 
 static void has_come(struct device *device, uint64_t began, uint64_t bytes)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 
 	turn->in_ns = clock_now() - began;
 	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, bytes);
@@ -210,32 +208,31 @@ static void has_come(struct device *device, uint64_t began, uint64_t bytes)
 
 static void go_on(struct device *device)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct turn_state *const turn = turn_of(device);
 	bool comes = spill_residence(device) == RESIDENCE_AWAY;
 	uint64_t began = clock_now(), bytes = 0;
 
 	if (comes && device->account.file.open && !turn_account_publish(device, true))
 		return;
 	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
-	if (began - state->seen >= GPU_TURN_SILENT / 2 || spill_release(device, NULL, &bytes) != SW_OK)
+	if (began - turn->decided >= GPU_TURN_SILENT / 2 || spill_release(device, NULL, &bytes) != SW_OK)
 		return;
 	if (comes)
 		has_come(device, began, bytes);
 	/* Of several devices it goes on with the last one. */
-	if (state->claim.wants && !spill_any_held())
-		stats_add(STAT_turn_wait_us, (clock_now() - state->claim.wants) / 1000);
-	state->claim.ran = state->number;
+	if (turn->job_claim.wants && !spill_any_held())
+		stats_add(STAT_turn_wait_us, (clock_now() - turn->job_claim.wants) / 1000);
+	turn->job_claim.ran = turn->number;
 	turn->claim.waits = 0;
 	turn_account_publish(device, false);
 }
 
 void turn_act(struct device *device)
 {
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
-	enum gpu_job_step step = state->step;
+	struct turn_state *const turn = turn_of(device);
+	enum gpu_job_step step = turn->step;
 
-	state->step = GPU_JOB_STAYS;
+	turn->step = GPU_JOB_STAYS;
 	if (step == GPU_JOB_STOPS)
 		stop(device);
 	else if (step == GPU_JOB_OPENS)
@@ -261,7 +258,7 @@ struct moves {
 /* Several move what they have at the same time; one alone tells the others, and takes what they give up. */
 static struct order_watch watch_of(struct device *device, enum gpu_job_step step)
 {
-	if (lifecycle_state.turn[device->ordinal].job.many)
+	if (turn_of(device)->many)
 		return stop_watch;
 	if (step == GPU_JOB_LEAVES)
 		return (struct order_watch){.look = look_while_leaving, .argument = device};
@@ -270,12 +267,12 @@ static struct order_watch watch_of(struct device *device, enum gpu_job_step step
 
 static void begin_move(struct device *device, void *argument)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	struct moves *moves = argument;
 
-	if (turn->job.step != moves->step)
+	if (turn->step != moves->step)
 		return;
-	turn->job.step = GPU_JOB_STAYS;
+	turn->step = GPU_JOB_STAYS;
 	if (!turn_account_publish(device, true))
 		return;
 	struct order_watch *watch = &moves->at[moves->n].watch;
@@ -295,7 +292,7 @@ static void begin_move(struct device *device, void *argument)
 /* What has not left stays the process's, and the others go on in what is left. */
 static void has_left(struct device *device, uint64_t used, enum residence was, enum sw_status status)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	uint64_t stays = atomic_load(&device->budget.used), bytes = used > stays ? used - stays : 0;
 
 	turn->not_before = clock_now() + TURN_PAUSE;
@@ -316,13 +313,13 @@ static void has_left(struct device *device, uint64_t used, enum residence was, e
 
 static void is_back(struct device *device, uint64_t used, uint64_t began, bool good)
 {
-	struct turn_state *const turn = &lifecycle_state.turn[device->ordinal];
+	struct turn_state *const turn = turn_of(device);
 	uint64_t now_used = atomic_load(&device->budget.used);
 
-	turn->job.claim.ran = turn->job.number;
+	turn->job_claim.ran = turn->number;
 	if (!good) {
 		turn->waits_after = clock_now() + TURN_PAUSE;
-		turn->job.claim.wants = turn->claim.waits = 0;
+		turn->job_claim.wants = turn->claim.waits = 0;
 		atomic_store(&device->budget.limit, now_used);
 		failed(device);
 		return;
@@ -332,7 +329,7 @@ static void is_back(struct device *device, uint64_t used, uint64_t began, bool g
 	const struct gpu_account_view *view = &lifecycle_state.shared.view;
 	bool given = view->turn.on && view->turn.holder == view->self && view->turn.since < began;
 	uint64_t whole = clock_now() - (given ? view->turn.since : began);
-	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->job.many ? turn->in_ns + turn->out_ns : whole);
+	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->many ? turn->in_ns + turn->out_ns : whole);
 	turn_account_publish(device, false);
 }
 
@@ -345,7 +342,7 @@ static void move(enum gpu_job_step step)
 		struct device *device = moves.at[i].device;
 		enum sw_status status = moves.at[i].begun ? spill_finish(device, &moves.at[i].watch) : SW_NOT_SUPPORTED;
 
-		lifecycle_state.turn[device->ordinal].moves = false;
+		turn_of(device)->moves = false;
 		if (step == GPU_JOB_LEAVES)
 			has_left(device, moves.at[i].used, moves.at[i].was, status);
 		else
@@ -357,12 +354,12 @@ static void move(enum gpu_job_step step)
 
 static void tell_phase(struct device *device, void *argument)
 {
-	struct turn_job_state *const state = &lifecycle_state.turn[device->ordinal].job;
+	struct turn_state *const turn = turn_of(device);
 
 	(void)argument;
-	if (state->tells)
+	if (turn->tells)
 		turn_account_publish(device, false);
-	state->tells = false;
+	turn->tells = false;
 }
 
 void turn_move(void)

@@ -8,6 +8,7 @@
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/array.h"
 #include "shim/base/lock.h"
+#include "shim/device/device.h"
 #include "shim/plan/governor.h"
 #include "shim/plan/gpu_turn.h"
 #include "shim/stats/summary.h"
@@ -19,8 +20,9 @@
 
 /* ---- control_request.c ---- */
 
+/* Written by the thread that suspends or resumes, read by the control thread; the engine runs one after another. */
 struct suspension_state {
-	_Atomic bool on_request;      /* it came through the socket, not from the program itself */
+	_Atomic bool on_request;     /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
 
@@ -28,11 +30,7 @@ struct suspension_state {
 
 struct exit_summary_state {
 	struct lock lock;    /* SUMMARY: held while it is made and printed */
-	struct summary text; /* under the lock. Large, and at exit the stack may be small. */
-};
-
-struct pin_ahead_state {
-	uint64_t not_before; /* ns: no host memory is pinned ahead before this time. Only the control thread uses it. */
+	struct summary text; /* Guarded by `lock`. Large, and at exit the stack may be small. */
 };
 
 /* ---- follow.c ---- */
@@ -53,50 +51,40 @@ struct shared_state {
 	struct gpu_share_member members[GPU_ACCOUNT_MOST];
 };
 
-/* ---- lifecycle.c: what the control thread looks at ---- */
-
-struct looks_state {
-	uint64_t follow_due; /* ns: when follow_look() is due. Only the control thread uses it. */
-};
-
 /* ---- turn.c ---- */
-
-/* Of the job of this process, for one device. Only the control thread uses it. */
-struct turn_job_state {
-	struct gpu_job_claim claim; /* what this process publishes about its job */
-	struct gpu_job_lead lead;
-	bool many;              /* its job has other seats (plan/gpu_job.h) */
-	bool tells;             /* it leads, and the phase has just changed */
-	enum gpu_job_step step; /* what turn_act() or turn_move() is to do */
-	uint64_t number;        /* of the turn at the last look */
-	uint64_t seen, idle;    /* ns: when it was decided, and since when the job has had nothing to do then */
-	uint64_t looked;        /* ns: when the accounts of all devices were read */
-};
 
 /* Of one device. Only the control thread uses it. Times are ns. */
 struct turn_state {
 	struct gpu_account_member member; /* what this process published last */
 	struct gpu_turn_claim claim;
-	bool holds;                /* its turn has begun */
-	bool lacks;                /* turn_lacks() */
-	bool enters;               /* it took no part in turns before this look */
-	bool moves;                /* its memory moves */
-	bool other_clock;          /* than most that share the device */
-	unsigned look_ms;          /* turn_look_ms() */
-	uint64_t most;             /* bytes that it may have by its own budget */
-	uint64_t keep;             /* bytes that may stay on the device while it waits */
-	uint64_t kept;             /* bytes of host memory that the heap keeps for what leaves (heap_keep_host) */
-	uint64_t began, counted;   /* when the turn began; up to when it is counted in the claim */
+	bool holds;              /* its turn has begun */
+	bool lacks;              /* turn_lacks() */
+	bool enters;             /* it took no part in turns before this look */
+	bool moves;              /* its memory moves */
+	bool other_clock;        /* than most that share the device */
+	unsigned look_ms;        /* turn_look_ms() */
+	uint64_t most;           /* bytes that it may have by its own budget */
+	uint64_t keep;           /* bytes that may stay on the device while it waits */
+	uint64_t kept;           /* bytes of host memory that the heap keeps for what leaves (heap_keep_host) */
+	uint64_t began, counted; /* when the turn began; up to when it is counted in the claim */
 	struct leave_moment moment;
-	uint64_t seen, others;     /* while it comes: when others last gave up much, and what they had then */
-	uint64_t number;           /* of the turn that was given to it last */
-	uint64_t out_began;        /* when it was stopped, to leave */
-	uint64_t out_ns, in_ns;    /* how long its memory took to leave, and to come back */
-	unsigned failures;         /* tries to suspend it that failed, one after the other */
-	uint64_t not_before;       /* it gives up no more of what it keeps before this time */
-	uint64_t waits_after;      /* it could not come back: it asks for no other turn before this time */
-	uint64_t lost_until;       /* the account was lost: nothing changes before this time */
-	struct turn_job_state job;
+	uint64_t seen, others;  /* while it comes: when others last gave up much, and what they had then */
+	uint64_t given;         /* number of the turn that was given to it last */
+	uint64_t out_began;     /* when it was stopped, to leave */
+	uint64_t out_ns, in_ns; /* how long its memory took to leave, and to come back */
+	unsigned failures;      /* tries to suspend it that failed, one after the other */
+	uint64_t not_before;    /* it gives up no more of what it keeps before this time */
+	uint64_t waits_after;   /* it could not come back: it asks for no other turn before this time */
+	uint64_t lost_until;    /* the account was lost: nothing changes before this time */
+	/* Of its job. */
+	struct gpu_job_claim job_claim; /* what this process publishes about it */
+	struct gpu_job_lead lead;
+	bool many;              /* it has other seats (plan/gpu_job.h) */
+	bool tells;             /* it leads, and the phase has just changed */
+	enum gpu_job_step step; /* what turn_act() or turn_move() is to do */
+	uint64_t number;        /* of the turn at the last look */
+	uint64_t decided, idle; /* when that was decided, and since when the job has had nothing to do then */
+	uint64_t looked;        /* when the accounts of all devices were read */
 };
 
 /* Of all devices. Only the control thread uses it. */
@@ -121,12 +109,12 @@ struct jobs_state {
 };
 
 struct lifecycle_state {
-	pid_t owner; /* the process that is running (lifecycle.c) */
+	pid_t owner; /* the process that is running (lifecycle.c). Written under START, before the stage is RUNNING. */
 	struct suspension_state suspension;
 	struct follow_state follow[DEVICE_MOST];
 	struct shared_state shared;
-	struct looks_state looks;
-	struct pin_ahead_state pin_ahead;
+	uint64_t follow_due;    /* ns: when follow_look() is due. Only the control thread uses it. */
+	uint64_t no_pin_before; /* ns: no host memory is pinned ahead before. Only the control thread uses it. */
 	struct turn_state turn[DEVICE_MOST];
 	struct turn_common_state turn_common;
 	struct jobs_state jobs;
@@ -136,5 +124,10 @@ struct lifecycle_state {
 
 /* Hidden, so that its address is not loaded from the GOT. */
 extern struct lifecycle_state lifecycle_state __attribute__((visibility("hidden")));
+
+static inline struct turn_state *turn_of(const struct device *device)
+{
+	return &lifecycle_state.turn[device->ordinal];
+}
 
 #endif

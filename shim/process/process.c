@@ -15,10 +15,10 @@ __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
 /* What the process keeps beside the stage, the lock and the page, which inline functions and other rooms name. */
 static struct {
-	const struct policy *policy; /* set once, under START, before the stage is RUNNING */
+	const struct policy *policy; /* Guarded by START, set once; read in STAGE_RUNNING (released by the stage). */
 	void (*on_cloned)(void);     /* set once, before the stage is RUNNING */
-	_Atomic int is_off;          /* 0 not read yet, 1 on, 2 off */
-	_Atomic int spill_mode;      /* enum policy_spill; as the policy has it, until it is changed */
+	_Atomic int is_off;          /* 0 not read yet, 1 on, 2 off; every thread that reads it writes the same */
+	_Atomic int spill_mode; /* enum policy_spill. Written under START, and by the mover; any thread reads it. */
 } process_state;
 
 static const volatile unsigned always = 1;

@@ -268,7 +268,7 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 
 	if (!vmm_is_handle(ours))
 		return CUDA_SUCCESS; /* the driver answers */
-	if (!ledger_handle_map(ours))
+	if (!ledger_handle_ref(ours, true))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = expose_one(handle, type, true);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && find_handle(ours, &row)) {
@@ -277,7 +277,7 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 		device_make_room(device_get(row.device));
 		result = expose_one(handle, type, false);
 	}
-	ledger_handle_unmap(ours, &gone);
+	ledger_handle_unref(ours, true, &gone);
 	account_drop(gone);
 	return result;
 }
@@ -389,7 +389,7 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 	if (!is_ours && !va_ranges_find(address, &space))
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
-	bool known = ledger_handle_map(handle);
+	bool known = ledger_handle_ref(handle, true);
 	if (is_ours && !known)
 		return true;
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
@@ -405,7 +405,7 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 	if (*ret == CUDA_SUCCESS)
 		return true;
 	ledger_row_free(row);
-	if (known && ledger_handle_unmap(handle, &gone))
+	if (known && ledger_handle_unref(handle, true, &gone))
 		account_drop(gone);
 	return true;
 }
@@ -421,7 +421,7 @@ static CUresult retain_drivers(const struct va_range *space, CUdeviceptr address
 		result = REAL(cuMemRetainAllocationHandle)(ret_handle, (void *)(uintptr_t)address);
 	lock_drop(&serve_state.vmm.lock);
 	if (result == CUDA_SUCCESS)
-		ledger_handle_ref(*ret_handle);
+		ledger_handle_ref(*ret_handle, false);
 	return result;
 }
 
@@ -430,7 +430,8 @@ bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle, C
 	struct va_range space;
 	struct ledger_row row;
 
-	if ((vmm_find(address, &row) || vmm_find_further(address, &row)) && ledger_handle_ref(row.mapping.handle)) {
+	if ((vmm_find(address, &row) || vmm_find_further(address, &row)) &&
+	    ledger_handle_ref(row.mapping.handle, false)) {
 		*ret_handle = row.mapping.handle;
 		*ret = CUDA_SUCCESS;
 		return true;
@@ -475,7 +476,7 @@ static void end_mapping(struct ledger_row *row)
 		trace_freed(trace_freeing(row));
 	else
 		va_ranges_count(row->key, -1);
-	ledger_handle_unmap(row->mapping.handle, &handle);
+	ledger_handle_unref(row->mapping.handle, true, &handle);
 	account_drop(handle);
 	ledger_row_free(row);
 }

@@ -183,17 +183,17 @@ TEST(a_handle_lives_until_its_last_reference)
 
 	add(LEDGER_HANDLE, 9, 1);
 	add(LEDGER_HEAP, 9, 1);
-	assert_false(ledger_handle_ref(8));
-	assert_false(ledger_handle_unref(8, &gone));
-	assert_true(ledger_handle_ref(9));
-	assert_true(ledger_handle_ref(9));
-	assert_true(ledger_handle_unref(9, &gone) && !gone);
-	assert_true(ledger_handle_unref(9, &gone) && !gone);
-	assert_true(ledger_handle_unref(9, &gone));
+	assert_false(ledger_handle_ref(8, false));
+	assert_false(ledger_handle_unref(8, false, &gone));
+	assert_true(ledger_handle_ref(9, false));
+	assert_true(ledger_handle_ref(9, false));
+	assert_true(ledger_handle_unref(9, false, &gone) && !gone);
+	assert_true(ledger_handle_unref(9, false, &gone) && !gone);
+	assert_true(ledger_handle_unref(9, false, &gone));
 	assert_non_null(gone);
 	assert_int_equal(gone->kind, LEDGER_HANDLE);
 	ledger_row_free(gone);
-	assert_false(ledger_handle_unref(9, &gone));
+	assert_false(ledger_handle_unref(9, false, &gone));
 	drop(LEDGER_HEAP, 9);
 }
 

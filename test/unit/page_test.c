@@ -492,10 +492,10 @@ TEST(rates_are_differences_over_time)
 TEST(what_was_not_measured_stays_so)
 {
 	page_make_write(page, sizeof(*page));
-	assert_int_equal(figures_fault(read_it(), FAULT_GPU), STATS_NA);
+	assert_int_equal(figures_get(read_it(), GROUP_FAULTS, 0, FAULT_GPU), STATS_NA);
 	page_make_grow(page, 1); /* now they are counted */
 	page_make_write(page, sizeof(*page));
-	assert_int_equal(figures_fault(read_it(), FAULT_GPU), 0);
+	assert_int_equal(figures_get(read_it(), GROUP_FAULTS, 0, FAULT_GPU), 0);
 	assert_true(isnan(figures_fault_rate(&figures.process[0], FAULT_GPU)));
 	page_make_grow(page, 1);
 	page_make_write(page, sizeof(*page));

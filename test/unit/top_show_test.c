@@ -58,12 +58,12 @@ TEST(the_table_is_as_documented)
 /* Every number is as it is there, also one with the digits of this process's id. */
 static char *tables_of(unsigned lines)
 {
-	char *tables;
-	size_t bytes;
-	FILE *out = open_memstream(&tables, &bytes);
+	char *tables = shared_text();
 
-	assert_int_equal(shared_print(out), lines);
-	fclose(out);
+	assert_non_null(tables);
+	for (const char *at = tables; *at; at++)
+		lines -= *at == '\n';
+	assert_int_equal(lines, 0);
 	return tables;
 }
 

@@ -4,6 +4,7 @@
  * first use of an item fetches nothing, because nothing was written yet.
  */
 #include "tools/common/belady.h"
+#include "tools/common/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,14 +41,7 @@ bool belady_start(struct belady *b, size_t n_items, size_t n_uses)
 
 void belady_end(struct belady *b)
 {
-	free(b->bytes);
-	free(b->next);
-	free(b->use);
-	free(b->stamp);
-	free(b->here);
-	free(b->written);
-	free(b->kept);
-	free(b->heap);
+	FREE_ALL(b->bytes, b->next, b->use, b->stamp, b->here, b->written, b->kept, b->heap);
 	*b = (struct belady){0};
 }
 

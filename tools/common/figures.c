@@ -216,11 +216,6 @@ uint64_t figures_live(const struct page *page, enum place place)
 	return page->copy ? page->copy->live[place] : STATS_NA;
 }
 
-uint64_t figures_fault(const struct page *page, enum stats_fault fault)
-{
-	return page->copy ? page->copy->fault[fault] : STATS_NA;
-}
-
 double figures_rate(uint64_t now, uint64_t before, double seconds)
 {
 	if (now == STATS_NA || before == STATS_NA || !(seconds > 0))

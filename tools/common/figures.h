@@ -74,8 +74,6 @@ extern const struct figures_group_about figures_groups[GROUPS];
 uint64_t figures_get(const struct page *page, enum figures_group group, unsigned row, unsigned i);
 
 uint64_t figures_live(const struct page *page, enum place place);
-/* Returns the faults of the process; STATS_NA where nothing counts them. */
-uint64_t figures_fault(const struct page *page, enum stats_fault fault);
 
 /* ---- histograms ---- */
 

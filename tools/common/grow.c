@@ -24,3 +24,9 @@ bool grow(void *array_p, size_t n, size_t *room, size_t each)
 	*room = want;
 	return true;
 }
+
+void free_all(void *const *blocks, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(blocks[i]);
+}

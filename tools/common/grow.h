@@ -13,4 +13,8 @@
  */
 bool grow(void *array_p, size_t n, size_t *room, size_t each);
 
+/* Frees several blocks; NULL among them is accepted. */
+#define FREE_ALL(...) free_all((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))
+void free_all(void *const *blocks, size_t n);
+
 #endif

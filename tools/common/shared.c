@@ -2,6 +2,7 @@
 #include "tools/common/shared.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -209,28 +210,34 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 	fprintf(out, "\n");
 }
 
-struct table {
-	FILE *out;
-	unsigned lines;
-};
-
 static void print_gpu(const struct shared_gpu *gpu, void *argument)
 {
-	struct table *table = argument;
+	FILE *out = argument;
 	char total[UNITS_TEXT];
 
-	fprintf(table->out, "\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s%s\n", gpu->uuid,
+	fprintf(out, "\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s%s\n", gpu->uuid,
 		units_bytes(gpu->total, total), "PID", "MAY HAVE", "HOLDS", "NEEDS", "CANNOT MOVE", "IDLE",
 		gpu->turns ? "  JOB  TURN          TURNS         GOT         SHARE  WEIGHT    SWITCH" : "");
 	for (unsigned i = 0; i < gpu->n; i++)
-		print_member(table->out, gpu, i);
-	table->lines += 3 + gpu->n;
+		print_member(out, gpu, i);
 }
 
-unsigned shared_print(FILE *out)
+void shared_print(FILE *out)
 {
-	struct table table = {.out = out};
+	shared_each(print_gpu, out);
+}
 
-	shared_each(print_gpu, &table);
-	return table.lines;
+char *shared_text(void)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *out = open_memstream(&text, &bytes);
+
+	if (!out)
+		return NULL;
+	shared_print(out);
+	if (fclose(out) == 0 && bytes)
+		return text;
+	free(text);
+	return NULL;
 }

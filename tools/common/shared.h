@@ -32,7 +32,11 @@ double shared_waits(const struct shared_gpu *gpu, unsigned member);
 double shared_got(const struct shared_gpu *gpu, unsigned member);
 double shared_due(const struct shared_gpu *gpu, unsigned member);
 
-/* Prints a table for each of them, with an empty line before it. Returns how many lines that are. */
-unsigned shared_print(FILE *out);
+/*
+ * Prints a table for each GPU that is shared, with an empty line before each. shared_text() returns the same as a text,
+ * which the caller must free; NULL if no GPU is shared, or memory runs out.
+ */
+void shared_print(FILE *out);
+char *shared_text(void);
 
 #endif

@@ -52,28 +52,20 @@ struct verb {
 	"Exit status: 0 all are " done ", 1 one could not be, 2 wrong usage: nothing was done.\n\n"                    \
 	"examples:\n  spillway " name " 4711\n  spillway " name " --job 218305\n"
 
-static const struct verb suspend_verb = {
-    "suspend",
-    "suspend\n",
-    "suspended",
-    "of device memory given back",
-    "suspended",
-    JOB_ROW("suspended"),
-    HEAD("suspend",
+#define VERB(name, done, moved, state, text)                                                                           \
+	{                                                                                                              \
+		name, name "\n", done, moved, state, JOB_ROW(done), HEAD(name, text), TAIL(name, done)                 \
+	}
+
+static const struct verb suspend_verb =
+    VERB("suspend", "suspended", "of device memory given back", "suspended",
 	 "Takes the GPU's memory from running processes for a while: each stops submitting work, all of its\n"
 	 "memory that can move goes to the host, and device memory goes back to the driver. The processes do not\n"
 	 "end; `spillway resume` lets them go on where they were. They must run under Spillway, as this user, with\n"
-	 "spill.mode exact (the default) or fast.\n"),
-    TAIL("suspend", "suspended")};
-static const struct verb resume_verb = {"resume",
-					"resume\n",
-					"resumed",
-					"to come back as it is used",
-					"running",
-					JOB_ROW("resumed"),
-					HEAD("resume", "Lets processes go on that `spillway suspend` has stopped. "
-						       "Their memory comes back to the GPU as it is used.\n"),
-					TAIL("resume", "resumed")};
+	 "spill.mode exact (the default) or fast.\n");
+static const struct verb resume_verb = VERB("resume", "resumed", "to come back as it is used", "running",
+					    "Lets processes go on that `spillway suspend` has stopped. Their memory "
+					    "comes back to the GPU as it is used.\n");
 
 /* Returns the version that a reply names; 1 if it names none. Requests are of version 1 and need not name it. */
 static unsigned version_of(const char *reply)

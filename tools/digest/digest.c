@@ -4,6 +4,7 @@
  * end, and the costs are judged by their results.
  */
 #include "tools/digest/digest_part.h"
+#include "tools/common/grow.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -399,14 +400,7 @@ void digest_free(struct digest *digest)
 		free(digest->tables[i].groups);
 	for (int i = 0; i < DIGEST_DEVICES; i++)
 		free(digest->devices[i].bins);
-	free(digest->block_wait_ns);
-	free(digest->first_site);
-	free(digest->moves);
-	free(digest->shares);
-	free(digest->links);
-	free(digest->moments);
-	free(digest->steps);
-	free(digest->functions);
-	free(digest->idle_rules);
+	FREE_ALL(digest->block_wait_ns, digest->first_site, digest->moves, digest->shares, digest->links,
+		 digest->moments, digest->steps, digest->functions, digest->idle_rules);
 	memset(digest, 0, sizeof(*digest));
 }

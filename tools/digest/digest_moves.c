@@ -163,13 +163,8 @@ static void links_take(struct finding *findings, const struct digest_move *move)
 
 	found->link.device = move->device;
 	found->link.lender = move->lender;
-	if (move->to_host) {
-		found->link.moves_out++;
-		found->link.bytes_out += move->bytes;
-	} else {
-		found->link.moves_in++;
-		found->link.bytes_in += move->bytes;
-	}
+	*(move->to_host ? &found->link.moves_out : &found->link.moves_in) += 1;
+	*(move->to_host ? &found->link.bytes_out : &found->link.bytes_in) += move->bytes;
 	digest_cover_add(move->to_host ? &found->out : &found->in, move->begin, move->end);
 }
 

@@ -63,16 +63,8 @@ static struct digest_bin *bins_of(struct digest *digest, struct digest_device *d
 
 static void series_show(struct digest_bin *bin, const struct digest_bin *now)
 {
-	if (need_of(now) < need_of(bin))
-		return;
-	bin->device = now->device;
-	bin->host = now->host;
-	bin->managed = now->managed;
-	bin->system = now->system;
-	bin->driver = now->driver;
-	bin->peers = now->peers;
-	bin->lent = now->lent;
-	bin->budget = now->budget;
+	if (need_of(now) >= need_of(bin))
+		memcpy(bin, now, offsetof(struct digest_bin, bytes_in)); /* the bytes by place stand first */
 }
 
 static void series_most(uint64_t *peak, uint64_t value)
@@ -426,18 +418,12 @@ static void show(struct digest_bin *bin, const struct digest_alive *now, bool fi
 /* Fills the bins up to this time with the present state. */
 static void fill(struct digest *digest, struct digest_device *device, struct follow *follow, uint64_t time)
 {
-	size_t last =
-	    (size_t)(time / digest->bin_ns) < digest->n_bins ? (size_t)(time / digest->bin_ns) : digest->n_bins - 1;
+	size_t last = bin_of(digest, time);
 
 	for (; device->bins && follow->bin <= last; follow->bin++)
 		show(&device->bins[follow->bin], &follow->now, true);
 	if (device->bins)
 		show(&device->bins[last], &follow->now, false);
-}
-
-static void most(uint64_t *peak, uint64_t value)
-{
-	*peak = value > *peak ? value : *peak;
 }
 
 /*
@@ -469,9 +455,9 @@ static void note(struct digest *digest, struct follow *follow, unsigned number, 
 	follow->now = (struct digest_alive){time, number, sums.reported, sums.alive, sums.dead};
 	follow->is_written = false;
 	fill(digest, device, follow, time);
-	most(&device->cache, sums.reported);
-	most(&device->cache_alive, sums.alive);
-	most(&device->cache_dead, sums.dead);
+	series_most(&device->cache, sums.reported);
+	series_most(&device->cache_alive, sums.alive);
+	series_most(&device->cache_dead, sums.dead);
 	if (first || time - follow->written >= apart(digest))
 		write_moment(digest, follow);
 }

@@ -177,7 +177,7 @@ static void put_device(struct json *json, const struct doctor *doctor, int devic
 static void print_json(const struct doctor *doctor)
 {
 	size_t problems = count(doctor, DOCTOR_PROBLEM), notes = count(doctor, DOCTOR_NOTE);
-	int n_devices = doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
+	int n_devices = doctor_n_devices(doctor);
 	struct json writer = JSON_WRITER, *json = &writer;
 
 	json_open(json, NULL, '{');
@@ -234,7 +234,7 @@ static bool look_at_all(struct doctor *doctor)
 	static const struct doctor_subject *const subjects[] = {&doctor_driver,   &doctor_nodes,  &doctor_device,
 								&doctor_memory,   &doctor_system, &doctor_preload,
 								&doctor_neighbour};
-	int n_devices = doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
+	int n_devices = doctor_n_devices(doctor);
 	bool good = true;
 
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++) {

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* ---- what the driver says (doctor_cuda.c) ----
@@ -122,6 +123,11 @@ struct doctor_subject {
 	size_t n;
 };
 
+/* A subject with an array of checks. */
+#define DOCTOR_SUBJECT(name, each_device, checks)                                                                      \
+	{                                                                                                              \
+		name, each_device, checks, sizeof(checks) / sizeof(*(checks))                                          \
+	}
 extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, doctor_memory, doctor_system,
     doctor_preload, doctor_neighbour;
 
@@ -129,17 +135,22 @@ extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, d
  * For checks: doctor_is() sets status and fact, doctor_more() adds to the fact, the others set the consequence and the
  * fix.
  */
-__attribute__((format(printf, 2, 3))) void doctor_more(struct doctor_finding *finding, const char *format, ...);
-__attribute__((format(printf, 3, 4))) void doctor_is(struct doctor_finding *finding, enum doctor_status status,
-						     const char *format, ...);
-__attribute__((format(printf, 2, 3))) void doctor_so(struct doctor_finding *finding, const char *format, ...);
-__attribute__((format(printf, 2, 3))) void doctor_fix(struct doctor_finding *finding, const char *format, ...);
+#define doctor_is(finding, state, ...)                                                                                 \
+	((finding)->status = (state), doctor_write((finding)->fact, 0, sizeof((finding)->fact), __VA_ARGS__))
+#define doctor_more(finding, ...)                                                                                      \
+	doctor_write((finding)->fact, strlen((finding)->fact), sizeof((finding)->fact), __VA_ARGS__)
+#define doctor_so(finding, ...)  doctor_write((finding)->so, 0, sizeof((finding)->so), __VA_ARGS__)
+#define doctor_fix(finding, ...) doctor_write((finding)->fix, 0, sizeof((finding)->fix), __VA_ARGS__)
+/* Writes a text from there on, without control characters: it may be of a file or a variable, and goes to a terminal. */
+__attribute__((format(printf, 4, 5))) void doctor_write(char *text, size_t from, size_t room, const char *format, ...);
 
 /*
  * Reads a small file below the root and terminates it, without the last line end; bytes beyond `room` are cut off.
  * Returns false if the file cannot be read or is empty.
  */
 bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room);
+/* Returns the number of devices that are examined. */
+int doctor_n_devices(const struct doctor *doctor);
 /* Returns whether this file or folder exists below the root. */
 bool doctor_exists(const struct doctor *doctor, const char *path);
 /* Returns how many files below the root match the pattern. */

@@ -21,33 +21,16 @@
 /* ---- the child ---- */
 
 /* The functions that are asked for; those from cuDevicePrimaryCtxRetain on are what is measured with. */
+/* clang-format off */
 #define FUNCTIONS(ROW)                                                                                                 \
-	ROW(cuInit)                                                                                                    \
-	ROW(cuGetErrorName)                                                                                            \
-	ROW(cuDriverGetVersion)                                                                                        \
-	ROW(cuDeviceGetCount)                                                                                          \
-	ROW(cuDeviceGetAttribute)                                                                                      \
-	ROW(cuDeviceGetName)                                                                                           \
-	ROW(cuDeviceTotalMem)                                                                                          \
-	ROW(cuDeviceGetPCIBusId)                                                                                       \
-	ROW(cuDeviceCanAccessPeer)                                                                                     \
-	ROW(cuDeviceGetP2PAttribute)                                                                                   \
-	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
-	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
-	ROW(cuCtxSetCurrent)                                                                                           \
-	ROW(cuCtxEnablePeerAccess)                                                                                     \
-	ROW(cuCtxDisablePeerAccess)                                                                                    \
-	ROW(cuMemGetInfo)                                                                                              \
-	ROW(cuMemAlloc)                                                                                                \
-	ROW(cuMemFree)                                                                                                 \
-	ROW(cuMemHostAlloc)                                                                                            \
-	ROW(cuMemFreeHost)                                                                                             \
-	ROW(cuStreamCreate)                                                                                            \
-	ROW(cuStreamDestroy)                                                                                           \
-	ROW(cuStreamSynchronize)                                                                                       \
-	ROW(cuMemcpyHtoDAsync)                                                                                         \
-	ROW(cuMemcpyDtoHAsync)                                                                                         \
+	ROW(cuInit) ROW(cuGetErrorName) ROW(cuDriverGetVersion) ROW(cuDeviceGetCount) ROW(cuDeviceGetAttribute)        \
+	ROW(cuDeviceGetName) ROW(cuDeviceTotalMem) ROW(cuDeviceGetPCIBusId) ROW(cuDeviceCanAccessPeer)                 \
+	ROW(cuDeviceGetP2PAttribute) ROW(cuDevicePrimaryCtxRetain) ROW(cuDevicePrimaryCtxRelease)                      \
+	ROW(cuCtxSetCurrent) ROW(cuCtxEnablePeerAccess) ROW(cuCtxDisablePeerAccess) ROW(cuMemGetInfo)                  \
+	ROW(cuMemAlloc) ROW(cuMemFree) ROW(cuMemHostAlloc) ROW(cuMemFreeHost) ROW(cuStreamCreate)                      \
+	ROW(cuStreamDestroy) ROW(cuStreamSynchronize) ROW(cuMemcpyHtoDAsync) ROW(cuMemcpyDtoHAsync)                    \
 	ROW(cuMemcpyPeerAsync)
+/* clang-format on */
 
 /* cuMemAlloc and others are macros for their newest versions, here and where a member is called. */
 static struct {

@@ -61,20 +61,17 @@ static void device_mode(const struct doctor *doctor, struct doctor_finding *find
 
 static void device_vmm(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	if (gpu_of(doctor, finding)->vmm > 0)
-		doctor_is(finding, DOCTOR_OK, "yes");
-	else
-		doctor_is(finding, DOCTOR_PROBLEM, "no virtual memory management");
+	bool has = gpu_of(doctor, finding)->vmm > 0;
+
+	doctor_is(finding, has ? DOCTOR_OK : DOCTOR_PROBLEM, has ? "yes" : "no virtual memory management");
 }
 
 static void host_vmm(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	if (gpu_of(doctor, finding)->vmm <= 0)
-		return;
-	if (gpu_of(doctor, finding)->host_vmm > 0)
-		doctor_is(finding, DOCTOR_OK, "yes");
-	else
-		doctor_is(finding, DOCTOR_PROBLEM, "no host memory at GPU addresses");
+	bool has = gpu_of(doctor, finding)->host_vmm > 0;
+
+	if (gpu_of(doctor, finding)->vmm > 0)
+		doctor_is(finding, has ? DOCTOR_OK : DOCTOR_PROBLEM, has ? "yes" : "no host memory at GPU addresses");
 }
 
 static void device_managed(const struct doctor *doctor, struct doctor_finding *finding)
@@ -98,20 +95,17 @@ static void device_pageable(const struct doctor *doctor, struct doctor_finding *
 
 	if (gpu->pageable < 0)
 		doctor_is(finding, DOCTOR_UNKNOWN, "the driver does not say");
-	else if (gpu->pageable && gpu->host_tables > 0)
-		doctor_is(finding, DOCTOR_OK, "yes, by the CPU's page tables (ATS)");
-	else if (gpu->pageable)
-		doctor_is(finding, DOCTOR_OK, "yes, by page faults (HMM)");
 	else
-		doctor_is(finding, DOCTOR_OK, "no; `use: system` registers its memory instead");
+		doctor_is(finding, DOCTOR_OK, "%s",
+			  !gpu->pageable         ? "no; `use: system` registers its memory instead"
+			  : gpu->host_tables > 0 ? "yes, by the CPU's page tables (ATS)"
+						 : "yes, by page faults (HMM)");
 }
 
 static void device_rdma(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	if (gpu_of(doctor, finding)->rdma > 0)
-		doctor_is(finding, DOCTOR_OK, "yes, of memory that rules call `movable: no`");
-	else
-		doctor_is(finding, DOCTOR_OK, "no");
+	doctor_is(finding, DOCTOR_OK, "%s",
+		  gpu_of(doctor, finding)->rdma > 0 ? "yes, of memory that rules call `movable: no`" : "no");
 }
 
 /* ---- the link ---- */
@@ -214,11 +208,6 @@ static void device_rate(const struct doctor *doctor, struct doctor_finding *find
  * rate is measured, so nothing else depends on this guess.
  */
 
-static int n_devices(const struct doctor *doctor)
-{
-	return doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
-}
-
 static const struct doctor_link *link_of(const struct doctor *doctor, int from, int to)
 {
 	return &doctor->cuda.devices[from].links[to];
@@ -233,13 +222,13 @@ static void device_peers(const struct doctor *doctor, struct doctor_finding *fin
 {
 	const char *comma = "reaches the memory of ";
 
-	if (n_devices(doctor) < 2)
+	if (doctor_n_devices(doctor) < 2)
 		return;
 	if (!gpu_of(doctor, finding)->peers) {
 		doctor_is(finding, DOCTOR_NOTE, "reaches no other GPU");
 		return;
 	}
-	for (int i = 0; i < n_devices(doctor); i++, comma = *finding->fact ? ", " : comma)
+	for (int i = 0; i < doctor_n_devices(doctor); i++, comma = *finding->fact ? ", " : comma)
 		if (links_reaches(doctor, finding->device, i))
 			doctor_more(finding, "%s%d", comma, i);
 	doctor_more(finding, ": with spill.peers it may spill there");
@@ -277,16 +266,16 @@ static void device_peer_links(const struct doctor *doctor, struct doctor_finding
 	int device = finding->device;
 	uint32_t told = UINT32_C(1) << device;
 
-	if (n_devices(doctor) < 2)
+	if (doctor_n_devices(doctor) < 2)
 		return;
-	for (int i = 0; i < n_devices(doctor); i++) {
+	for (int i = 0; i < doctor_n_devices(doctor); i++) {
 		enum doctor_link_kind kind = doctor_link_kind(doctor, device, i);
 		int rank = link_of(doctor, device, i)->performance_rank;
 
 		if (told >> i & 1)
 			continue;
 		doctor_more(finding, "%s%s to %d", *finding->fact ? "; " : "", what[kind], i);
-		for (int other = i + 1; other < n_devices(doctor); other++)
+		for (int other = i + 1; other < doctor_n_devices(doctor); other++)
 			if (other != device && links_alike(doctor, device, i, other)) {
 				doctor_more(finding, ", %d", other);
 				told |= UINT32_C(1) << other;
@@ -322,13 +311,13 @@ static void device_peer_rates(const struct doctor *doctor, struct doctor_finding
 	char reason[140], last[140] = "";
 	int device = finding->device;
 
-	if (n_devices(doctor) < 2)
+	if (doctor_n_devices(doctor) < 2)
 		return;
 	if (!doctor->measure) {
 		doctor_is(finding, DOCTOR_UNKNOWN, "n/a (--no-measure)");
 		return;
 	}
-	for (int i = 0; i < n_devices(doctor); i++) {
+	for (int i = 0; i < doctor_n_devices(doctor); i++) {
 		double rate = link_of(doctor, device, i)->rate;
 
 		/* Four decimals for a rate that one would round to zero. */
@@ -337,7 +326,7 @@ static void device_peer_rates(const struct doctor *doctor, struct doctor_finding
 				    rate / 1e9, i, links_reaches(doctor, device, i) ? "" : " (by way of the host)");
 	}
 	finding->status = *finding->fact ? DOCTOR_OK : DOCTOR_UNKNOWN;
-	for (int i = 0; i < n_devices(doctor); i++) {
+	for (int i = 0; i < doctor_n_devices(doctor); i++) {
 		if (i == device || link_of(doctor, device, i)->rate > 0)
 			continue;
 		reason_of(doctor, device, i, reason);
@@ -392,4 +381,4 @@ static const struct doctor_check checks[] = {
      "so do programs that use several GPUs; those that use one may work",
      "NCCL_P2P_DISABLE=1   # for NCCL; to mend it, turn ACS or the IOMMU off in the firmware"},
 };
-const struct doctor_subject doctor_device = {"GPU", true, checks, sizeof(checks) / sizeof(*checks)};
+const struct doctor_subject doctor_device = DOCTOR_SUBJECT("GPU", true, checks);

@@ -198,8 +198,7 @@ static const struct doctor_check driver_checks[] = {
     {"driver.devices", "devices", driver_devices, "no program can use a GPU here",
      "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`"},
 };
-const struct doctor_subject doctor_driver = {"driver", false, driver_checks,
-					     sizeof(driver_checks) / sizeof(*driver_checks)};
+const struct doctor_subject doctor_driver = DOCTOR_SUBJECT("driver", false, driver_checks);
 
 /* ---- device nodes ---- */
 
@@ -279,5 +278,4 @@ static const struct doctor_check node_checks[] = {
     {"nodes.uvm_tools", "uvm-tools", one_node, "the driver's counts of page faults and migrations cannot be read",
      NULL},
 };
-const struct doctor_subject doctor_nodes = {"device nodes", false, node_checks,
-					    sizeof(node_checks) / sizeof(*node_checks)};
+const struct doctor_subject doctor_nodes = DOCTOR_SUBJECT("device nodes", false, node_checks);

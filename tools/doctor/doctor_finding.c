@@ -14,51 +14,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Files and variables may contain anything; text for a terminal must not contain control characters. */
-__attribute__((format(printf, 3, 0))) static void write_text(char *text, size_t room, const char *format, va_list list)
+void doctor_write(char *text, size_t from, size_t room, const char *format, ...)
 {
-	vsnprintf(text, room, format, list);
-	for (char *c = text; *c; c++)
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(text + from, room - from, format, list);
+	va_end(list);
+	for (char *c = text + from; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?';
 }
 
-void doctor_is(struct doctor_finding *finding, enum doctor_status status, const char *format, ...)
+int doctor_n_devices(const struct doctor *doctor)
 {
-	va_list list;
-
-	finding->status = status;
-	va_start(list, format);
-	write_text(finding->fact, sizeof(finding->fact), format, list);
-	va_end(list);
-}
-
-void doctor_more(struct doctor_finding *finding, const char *format, ...)
-{
-	size_t length = strlen(finding->fact);
-	va_list list;
-
-	va_start(list, format);
-	write_text(finding->fact + length, sizeof(finding->fact) - length, format, list);
-	va_end(list);
-}
-
-void doctor_so(struct doctor_finding *finding, const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	write_text(finding->so, sizeof(finding->so), format, list);
-	va_end(list);
-}
-
-void doctor_fix(struct doctor_finding *finding, const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	write_text(finding->fix, sizeof(finding->fix), format, list);
-	va_end(list);
+	return doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
 }
 
 bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX])

@@ -206,8 +206,7 @@ static const struct doctor_check memory_checks[] = {
      "ulimit -v unlimited"},
     {"memory.shm", "/dev/shm", memory_shm, NULL, NULL},
 };
-const struct doctor_subject doctor_memory = {"memory", false, memory_checks,
-					     sizeof(memory_checks) / sizeof(*memory_checks)};
+const struct doctor_subject doctor_memory = DOCTOR_SUBJECT("memory", false, memory_checks);
 
 /* ---- the system ---- */
 
@@ -314,5 +313,4 @@ static const struct doctor_check system_checks[] = {
      "make   # on this system, or on one as old"},
     {"system.container", "container", system_container, NULL, NULL},
 };
-const struct doctor_subject doctor_system = {"system", false, system_checks,
-					     sizeof(system_checks) / sizeof(*system_checks)};
+const struct doctor_subject doctor_system = DOCTOR_SUBJECT("system", false, system_checks);

@@ -257,8 +257,7 @@ static const struct doctor_check preload_checks[] = {
     {"preload.audits", "other audits", preload_audits, "it may lead calls of the driver elsewhere than to Spillway",
      "unset LD_AUDIT   # or look with `spillway doctor -- PROGRAM`"},
 };
-const struct doctor_subject doctor_preload = {"Spillway", false, preload_checks,
-					      sizeof(preload_checks) / sizeof(*preload_checks)};
+const struct doctor_subject doctor_preload = DOCTOR_SUBJECT("Spillway", false, preload_checks);
 
 /* ---- other users of the GPU and of its driver ---- */
 
@@ -354,5 +353,4 @@ static const struct doctor_check neighbour_checks[] = {
      "page faults by other means; figures of time include the profiler's",
      "leave the profiler out where it is not wanted"},
 };
-const struct doctor_subject doctor_neighbour = {"neighbours", false, neighbour_checks,
-						sizeof(neighbour_checks) / sizeof(*neighbour_checks)};
+const struct doctor_subject doctor_neighbour = DOCTOR_SUBJECT("neighbours", false, neighbour_checks);

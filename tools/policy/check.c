@@ -8,12 +8,13 @@
 
 #include "policy/keys.h"
 #include "policy/text.h"
-#include "tools/common/gpu.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
 #include "tools/common/policy_file.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
+
+enum { GPU_MOST = 63 }; /* as many devices as a rule can name */
 
 struct request {
 	const char *set;
@@ -42,6 +43,58 @@ static void print_keys(const struct policy_keys *keys)
 	}
 }
 
+/* ---- the devices of this machine ---- */
+
+static struct policy_device look_at(__typeof__(&cuDeviceGetAttribute) get, CUdevice device)
+{
+	static const CUdevice_attribute asked[] = {
+	    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+	    CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+	    CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+	    CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,
+	    CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+	    CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+	    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+	};
+	int has[sizeof(asked) / sizeof(*asked)] = {0};
+
+	/* A device lacks an attribute that an older driver does not know. */
+	for (unsigned i = 0; i < sizeof(asked) / sizeof(*asked); i++)
+		if (get(&has[i], asked[i], device) != CUDA_SUCCESS)
+			has[i] = 0;
+	return (struct policy_device){
+	    .heap = has[0],
+	    .heap_on_host = has[1] || has[2],
+	    .managed = has[3] && has[4],
+	    .pageable = has[5],
+	    .registers = has[6],
+	};
+}
+
+/*
+ * Lists the devices through the CUDA driver, which is only asked for attributes: no context is created. Returns how
+ * many there are, at most GPU_MOST; 0 if there is no driver or it does not start.
+ */
+static int look_at_all(struct policy_device ret_devices[GPU_MOST])
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	__typeof__(&cuInit) init = driver ? (__typeof__(&cuInit))dlsym(driver, "cuInit") : NULL;
+	__typeof__(&cuDeviceGetCount) count =
+	    driver ? (__typeof__(&cuDeviceGetCount))dlsym(driver, "cuDeviceGetCount") : NULL;
+	__typeof__(&cuDeviceGetAttribute) get =
+	    driver ? (__typeof__(&cuDeviceGetAttribute))dlsym(driver, "cuDeviceGetAttribute") : NULL;
+	int n = 0;
+
+	if (!init || !count || !get || init(0) != CUDA_SUCCESS || count(&n) != CUDA_SUCCESS)
+		return 0;
+	n = n > GPU_MOST ? GPU_MOST : n;
+	for (int i = 0; i < n; i++)
+		ret_devices[i] = look_at(get, i);
+	return n;
+}
+
+/* ---- policies ---- */
+
 static void put_problem(struct json *json, const struct policy_error *problem)
 {
 	json_open(json, NULL, '{');
@@ -57,11 +110,13 @@ static void put_problem(struct json *json, const struct policy_error *problem)
 static struct policy *read_here(const struct request *request, const char *name, struct policy_errors *errors)
 {
 	struct policy *policy = policy_read(name, request->set, errors);
-	const struct policy_device *devices;
-	int n = policy ? gpu_devices(&devices) : 0;
+	static struct policy_device devices[GPU_MOST];
+	static int n_devices = -1;
 
-	if (n)
-		policy_warn_devices(policy, devices, n, errors);
+	if (policy && n_devices < 0)
+		n_devices = look_at_all(devices);
+	if (policy)
+		policy_warn_devices(policy, devices, n_devices, errors);
 	return policy;
 }
 

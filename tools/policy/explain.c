@@ -146,22 +146,12 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 {
 	if (policy_settings(policy)->observe)
 		return "observe: yes, so the driver serves it and the decision is only counted";
-	switch (request->api) {
-	case POLICY_API_MALLOC:
-	case POLICY_API_PITCH:
-		return NULL;
-	case POLICY_API_ASYNC:
-	case POLICY_API_POOL:
-		if (decision->use == POLICY_USE_DENY)
-			return NULL;
+	if ((request->api == POLICY_API_ASYNC || request->api == POLICY_API_POOL) && decision->use != POLICY_USE_DENY)
 		return ordered_not_so(policy, decision);
-	case POLICY_API_VMM:
-		if (decision->use != POLICY_USE_DRIVER || decision->vmm_spill == POLICY_VMM_DRIVER)
-			return NULL;
+	if (request->api == POLICY_API_VMM && decision->use == POLICY_USE_DRIVER &&
+	    decision->vmm_spill != POLICY_VMM_DRIVER)
 		return "vmm.spill: move, so it is memory of the heap, mapped where the program wants it";
-	default:
-		return NULL;
-	}
+	return NULL;
 }
 
 static void print_uses(const struct policy_decision *decision, const char *separator, bool quotes)

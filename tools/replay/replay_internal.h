@@ -119,6 +119,8 @@ void run_note_peaks(struct run *run);
  * after releasing other free memory if there is no room.
  */
 bool run_take_device(struct run *run, uint32_t units);
+/* A piece of that length does not use memory there any more. Created device memory is kept. */
+void run_give(struct run *run, uint32_t units, enum plan_place where);
 
 /* Tells the plan how to find pieces, if what is alive is known. */
 void live_begin(struct run *run);

@@ -3,6 +3,7 @@
  * Names become pieces with the library's own estimate of where tensors end (tensors.h).
  */
 #include "tools/replay/replay_cut.h"
+#include "tools/common/grow.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -375,16 +376,8 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 	}
 	parts_end(&b);
 	tensor_extents_free(b.extents);
-	free(b.lives);
-	free(b.holes);
-	free(b.hole_of);
-	free(b.slabs);
-	free(b.stamp);
-	free(b.tensor_stamp);
-	free(b.rule_live);
-	free(b.last);
-	free(b.library);
-	free(b.caller);
+	FREE_ALL(b.lives, b.holes, b.hole_of, b.slabs, b.stamp, b.tensor_stamp, b.rule_live, b.last, b.library,
+		 b.caller);
 	if (job)
 		job->n_lives = b.n_lives;
 	if (ok)
@@ -397,14 +390,6 @@ void job_free(struct job *job)
 {
 	if (!job)
 		return;
-	free(job->events);
-	free(job->named);
-	free(job->units);
-	free(job->block_of);
-	free(job->unit_of);
-	free(job->piece_at);
-	free(job->tensors);
-	free(job->tensor_bytes);
-	free(job->tensor_begin);
-	free(job);
+	FREE_ALL(job->events, job->named, job->units, job->block_of, job->unit_of, job->piece_at, job->tensors,
+		 job->tensor_bytes, job->tensor_begin, job);
 }

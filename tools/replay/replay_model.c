@@ -112,12 +112,7 @@ void replay_model_free(struct replay_model *model)
 {
 	for (size_t i = 0; i < model->n_texts; i++)
 		free(model->texts[i]);
-	free(model->texts);
-	free(model->blocks);
-	free(model->events);
-	free(model->submits);
-	free(model->named);
-	free(model->parts);
+	FREE_ALL(model->texts, model->blocks, model->events, model->submits, model->named, model->parts);
 	*model = (struct replay_model){0};
 }
 
@@ -332,10 +327,7 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	}
 	for (size_t i = 0; ok && i < trace->n_rows; i++)
 		ok = take_row(&taking, &trace->rows[i], i + 1);
-	free(taking.block_of);
-	free(taking.submit_of);
-	free(taking.as_of);
-	free(taking.text_of);
+	FREE_ALL(taking.block_of, taking.submit_of, taking.as_of, taking.text_of);
 	if (ok && model->n_blocks)
 		return 0;
 	snprintf(model->problem, sizeof(model->problem), "%s",

@@ -73,6 +73,15 @@ bool run_take_device(struct run *run, uint32_t units)
 	return false;
 }
 
+void run_give(struct run *run, uint32_t units, enum plan_place where)
+{
+	run->on_host -= where == PLAN_HOST ? units : 0;
+	if (where != PLAN_DEVICE)
+		return;
+	run->in_use -= units;
+	run->warm[units < SIZES ? units : SIZES - 1]++;
+}
+
 static bool program_fits(const struct run *run, uint32_t units)
 {
 	return run->in_use + units + (run->outside + JOB_UNIT - 1) / JOB_UNIT <= run->device_units;
@@ -140,12 +149,7 @@ static void program_disappear(struct run *run, const struct job_event *event)
 			spot->doomed = true;
 			continue;
 		}
-		if (spot->where == PLAN_DEVICE) {
-			run->in_use -= units;
-			run->warm[units < SIZES ? units : SIZES - 1]++;
-		} else if (spot->where == PLAN_HOST) {
-			run->on_host -= units;
-		}
+		run_give(run, units, (enum plan_place)spot->where);
 		run_place(run, piece, PLAN_GONE);
 	}
 }
@@ -299,9 +303,8 @@ void run_catch_up(struct run *run)
 {
 	while (program_step(run))
 		;
-	while (run->done < run->submitted && run->finish[run->done + 1] <= run->now) {
+	while (run->done < run->submitted && run->finish[run->done + 1] <= run->now)
 		run->done++;
-	}
 }
 
 static void program_earlier(double *at, double when, double now)

@@ -2,6 +2,7 @@
  * A run: what the mover does, and the loop in which it and the program take turns.
  */
 #include "tools/replay/replay_internal.h"
+#include "tools/common/grow.h"
 
 #include <stdlib.h>
 
@@ -113,24 +114,14 @@ static void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
 	struct spot *spot = &run->spots[piece];
 	uint32_t units = run->job->units[piece];
 
-	if (where == PLAN_DEVICE) {
-		run->on_host -= units;
-	} else {
-		run->in_use -= units;
-		run->warm[units < SIZES ? units : SIZES - 1]++;
-	}
+	run_give(run, units, where == PLAN_DEVICE ? PLAN_HOST : PLAN_DEVICE);
 	spot->rests = where == PLAN_HOST;
 	spot->empty &= spot->rests;
 	run_place(run, piece, where);
 	if (!spot->doomed)
 		return;
 	spot->doomed = false;
-	if (where == PLAN_DEVICE) {
-		run->in_use -= units;
-		run->warm[units < SIZES ? units : SIZES - 1]++;
-	} else {
-		run->on_host -= units;
-	}
+	run_give(run, units, where);
 	run_place(run, piece, PLAN_GONE);
 }
 
@@ -595,20 +586,14 @@ static void run_finish(struct run *run)
 {
 	struct run_result *result = run->result;
 	double n = run->setting->steps.n;
+	double *const per_step[] = {&result->bytes_in,   &result->bytes_out,   &result->dead_in,  &result->dead_out,
+				    &result->bytes_link, &result->bytes_there, &result->moves_in, &result->moves_out,
+				    &result->gaps,       &result->remade,      &result->foreseen};
 
 	if (run->submitted && !run->failed)
 		result->step_ms = (run->finish[run->submitted] - run->begin_us) / 1e3 / n;
-	result->bytes_in /= n;
-	result->bytes_out /= n;
-	result->dead_in /= n;
-	result->dead_out /= n;
-	result->bytes_link /= n;
-	result->bytes_there /= n;
-	result->moves_in /= n;
-	result->moves_out /= n;
-	result->gaps /= n;
-	result->remade /= n;
-	result->foreseen /= n;
+	for (size_t i = 0; i < sizeof(per_step) / sizeof(*per_step); i++)
+		*per_step[i] /= n;
 }
 
 void run_job(const struct job *job, const struct run_setting *setting, struct run_result *ret_result)
@@ -652,13 +637,6 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 		run_finish(&run);
 	}
 	plan_free(run.plan);
-	free(run.spots);
-	free(run.last);
-	free(run.finish);
-	free(run.maps);
-	free(run.named);
-	free(run.aside);
-	free(run.used);
-	free(run.live.own);
+	FREE_ALL(run.spots, run.last, run.finish, run.maps, run.named, run.aside, run.used, run.live.own);
 	live_map_free(run.live.map);
 }

@@ -32,7 +32,7 @@ enum output {
 
 struct wish {
 	enum output output;
-	const char *file;  /* output file; NULL: stdout */
+	const char *file; /* output file; NULL: stdout */
 	bool chosen;
 };
 
@@ -99,8 +99,8 @@ static bool report_fits(const struct wish *wish, int n)
 	else if (n > 2 && wish->output == OUTPUT_HTML)
 		tool_say("%d traces are too many for a page, which shows one, or two side by side", n);
 	else if (n > 1 && wish->output == OUTPUT_PERFETTO)
-		tool_say("several traces can be compared as text, with --json and two with --html; --perfetto takes "
-			 "one");
+		tool_say(
+		    "several traces can be compared as text, with --json and two with --html; --perfetto takes one");
 	else if (!wish->file && isatty(STDOUT_FILENO) &&
 		 (wish->output == OUTPUT_HTML || wish->output == OUTPUT_PERFETTO))
 		tool_say("this is not for a terminal; add --output FILE");
@@ -230,26 +230,14 @@ static bool report_redirect(const char *path, struct destination *ret_output)
 
 static void report_show(const struct wish *wish, const struct digest *digests, size_t n)
 {
-	switch (wish->output) {
-	case OUTPUT_TEXT:
-		if (n > 1)
-			report_compare_text(digests, n);
-		else
-			report_text(digests);
-		break;
-	case OUTPUT_JSON:
-		if (n > 1)
-			report_compare_json(digests, n);
-		else
-			report_json(digests);
-		break;
-	case OUTPUT_HTML:
+	if (wish->output == OUTPUT_HTML)
 		report_html(digests, n);
-		break;
-	case OUTPUT_PERFETTO:
+	else if (wish->output == OUTPUT_PERFETTO)
 		report_perfetto(digests);
-		break;
-	}
+	else if (wish->output == OUTPUT_JSON)
+		n > 1 ? report_compare_json(digests, n) : report_json(digests);
+	else
+		n > 1 ? report_compare_text(digests, n) : report_text(digests);
 }
 
 /* Removes an incomplete report. */

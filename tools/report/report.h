@@ -20,12 +20,6 @@ void report_compare_json(const struct digest *digests, size_t n);
 /* Returns the wall-clock time, in ns since 1970, of a time of the trace's clock. */
 uint64_t report_wall(const struct trace *trace, uint64_t time);
 
-/*
- * Writes a name that fits on one line of a screen into the buffer of `bytes` bytes, without control characters and
- * invalid UTF-8. Returns the buffer.
- */
-char *report_name(const struct digest *digest, enum digest_by by, uint64_t number, char *room, size_t bytes);
-
 /* Maximum length of lists, such as the largest blocks, in text and in JSON. */
 enum { REPORT_LINES = 12, REPORT_LIST = 200 };
 enum { RUNS_MOST = 16 }; /* that are put beside each other */

@@ -75,7 +75,8 @@ uint64_t report_wall(const struct trace *trace, uint64_t time)
 	return trace->start + (time - trace->clock);
 }
 
-char *report_name(const struct digest *digest, enum digest_by by, uint64_t number, char *room, size_t bytes)
+/* Writes a name that is safe to print into the buffer. Returns the buffer. */
+static char *report_name(const struct digest *digest, enum digest_by by, uint64_t number, char *room, size_t bytes)
 {
 	char made[64];
 

@@ -29,6 +29,8 @@ struct top_column {
 	int at_least;            /* the column is shown on a terminal with at least this many columns */
 	bool left;               /* left-aligned */
 	const char *text;        /* for the help; NULL: the title, or the colours of the bars, explain it */
+	enum { TOP_OTHER, TOP_PLACE, TOP_RATE } kind; /* the value: another, live bytes, or a counter a second ... */
+	unsigned of;                                  /* ... of this enum place, or enum stats_counter */
 };
 
 extern const struct top_column top_columns[];
@@ -77,6 +79,31 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 void top_print_details(FILE *out, const struct figures_process *process);
 /* Prints one object on one line to stdout. */
 void top_print_json(const struct figures *figures, const struct top_view *view);
+
+/* ---- the pages of the screen (top_draw.c) ---- */
+
+struct draw {
+	const struct figures *figures;
+	const struct top_view *view;
+	const struct figures_process *const *list; /* processes, in the order of the view */
+	size_t n;
+	size_t selected; /* index in the list */
+	size_t first;    /* index of the first one shown; draw_main() keeps the selected one visible */
+	double interval;
+	bool paused;
+	bool many_users;
+	/*
+	 * Details page: the scroll position in the text, and the number of its lines; draw_details() keeps the
+	 * position within the text.
+	 */
+	unsigned line, column, n_lines;
+};
+
+/* Must be called after initscr(), before the others. plain: use no colours. */
+void draw_begin(bool plain);
+void draw_main(struct draw *draw);
+void draw_details(struct draw *draw);
+void draw_help(const struct draw *draw);
 
 /* ---- the screen (top_screen.c) ---- */
 

@@ -3,7 +3,7 @@
  * table of processes; the costliest rules and sites; the keys. If there is not enough room, parts are left out in this
  * order: sites and rules, a GPU's line of text, flows. The table always keeps some rows.
  */
-#include "tools/top/top_draw.h"
+#include "tools/top/top.h"
 
 #include <langinfo.h>
 #include <math.h>
@@ -365,19 +365,10 @@ static int draw_links(const struct draw *draw, int y, int end)
 /* The tables of the GPUs that are shared. */
 static int draw_shared(int y, int end)
 {
-	char *text = NULL, line[256];
-	size_t bytes;
-	FILE *out = open_memstream(&text, &bytes);
+	char *text = shared_text(), line[256];
 
-	if (!out)
-		return y;
-	unsigned lines = shared_print(out);
-	if (fclose(out) != 0 || !lines) {
-		free(text);
-		return y;
-	}
 	/* The first line is empty. */
-	for (const char *at = text + 1; *at && y < end; y++) {
+	for (const char *at = text ? text + 1 : ""; *at && y < end; y++) {
 		size_t length = strcspn(at, "\n");
 
 		snprintf(line, sizeof(line), "%.*s", (int)length, at);

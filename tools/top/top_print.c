@@ -81,21 +81,6 @@ static void print_links(FILE *out, const struct figures *figures)
 	fputc('\n', out);
 }
 
-/* The tables of the GPUs that are shared, with an empty line after each instead of before it. */
-static void print_shared(FILE *out)
-{
-	char *text = NULL;
-	size_t bytes;
-	FILE *tables = open_memstream(&text, &bytes);
-
-	if (!tables)
-		return;
-	unsigned lines = shared_print(tables);
-	if (fclose(tables) == 0 && lines)
-		fprintf(out, "%s\n", text + 1);
-	free(text);
-}
-
 /* ---- processes ---- */
 
 static void print_row(FILE *out, const struct figures_process *process)
@@ -145,13 +130,16 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 {
 	size_t n;
 	const struct figures_process **list = top_order(figures, view, &n);
+	char *shared = list ? shared_text() : NULL;
 
 	if (!list)
 		return;
 	print_head(out, figures, view, n);
 	print_devices(out, figures);
 	print_links(out, figures);
-	print_shared(out);
+	if (shared) /* an empty line stands after each table instead of before it */
+		fprintf(out, "%s\n", shared + 1);
+	free(shared);
 	if (n)
 		print_row(out, NULL);
 	for (size_t i = 0; i < n; i++)

@@ -23,7 +23,6 @@
 
 #include "tools/common/seconds.h"
 #include "tools/common/tool.h"
-#include "tools/top/top_draw.h"
 
 enum page_shown { PAGE_MAIN, PAGE_DETAILS, PAGE_HELP };
 

@@ -66,32 +66,29 @@ enum column {
 };
 
 const struct top_column top_columns[] = {
-    [COLUMN_PID] = {"PID", "pid", 7, 0, false, NULL},
-    [COLUMN_USER] = {"USER", "user", 8, 100, true, NULL},
-    [COLUMN_STATE] = {"STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release"},
-    [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, NULL},
-    [COLUMN_HOST] = {"HOST", "host", 6, 0, false, NULL},
-    [COLUMN_PEER] = {"PEER", "peer", 6, 120, false, "heap memory that other GPUs lend it"},
-    [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, NULL},
-    [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, NULL},
-    [COLUMN_DRIVER] = {"DRIVER", "driver", 6, 110, false, "device memory the driver gave directly"},
-    [COLUMN_PINNED] = {"PINNED", "pinned", 6, 110, false, "host memory the program pinned"},
-    [COLUMN_IN] = {"IN/s", "in", 6, 0, false, "bytes moved to the device, a second"},
-    [COLUMN_OUT] = {"OUT/s", "out", 6, 0, false, "bytes moved to the host, or to GPUs that lend memory, a second"},
-    [COLUMN_FAULTS] = {"FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second"},
+    [COLUMN_PID] = {"PID", "pid", 7, 0, false, NULL, TOP_OTHER, 0},
+    [COLUMN_USER] = {"USER", "user", 8, 100, true, NULL, TOP_OTHER, 0},
+    [COLUMN_STATE] = {"STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release",
+		      TOP_OTHER, 0},
+    [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, NULL, TOP_PLACE, PLACE_DEVICE},
+    [COLUMN_HOST] = {"HOST", "host", 6, 0, false, NULL, TOP_PLACE, PLACE_HOST},
+    [COLUMN_PEER] = {"PEER", "peer", 6, 120, false, "heap memory that other GPUs lend it", TOP_PLACE, PLACE_PEER},
+    [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, NULL, TOP_PLACE, PLACE_MANAGED},
+    [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, NULL, TOP_PLACE, PLACE_SYSTEM},
+    [COLUMN_DRIVER] = {"DRIVER", "driver", 6, 110, false, "device memory the driver gave directly", TOP_PLACE,
+		       PLACE_DRIVER},
+    [COLUMN_PINNED] = {"PINNED", "pinned", 6, 110, false, "host memory the program pinned", TOP_PLACE, PLACE_PINNED},
+    [COLUMN_IN] = {"IN/s", "in", 6, 0, false, "bytes moved to the device, a second", TOP_RATE, STAT_moved_in_bytes},
+    [COLUMN_OUT] = {"OUT/s", "out", 6, 0, false, "bytes moved to the host, or to GPUs that lend memory, a second",
+		    TOP_RATE, STAT_moved_out_bytes},
+    [COLUMN_FAULTS] = {"FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second", TOP_OTHER, 0},
     [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false,
-		     "share of the time in which at least one submission waited for memory on its way"},
-    [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory"},
-    [COLUMN_ID] = {"ID", "id", IDENTITY_DIGITS, 150, true, "its id, which no other process of the machine has"},
-    [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
+		     "share of the time in which at least one submission waited for memory on its way", TOP_OTHER, 0},
+    [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory", TOP_OTHER, 0},
+    [COLUMN_ID] = {"ID", "id", IDENTITY_DIGITS, 150, true, "its id, which no other process of the machine has",
+		   TOP_OTHER, 0},
+    [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL, TOP_OTHER, 0},
 };
-
-static double live_of(const struct figures_process *process, enum place place)
-{
-	uint64_t bytes = figures_live(process->page, place);
-
-	return bytes == STATS_NA ? NAN : (double)bytes;
-}
 
 /* Returns whether the column is a number, and not a text. */
 static bool is_number(unsigned column)
@@ -101,31 +98,18 @@ static bool is_number(unsigned column)
 
 static double value_of(const struct figures_process *process, unsigned column)
 {
+	const struct top_column *about = &top_columns[column];
 	const struct page *page = process->page;
 
+	if (about->kind == TOP_PLACE)
+		return figures_live(page, about->of) == STATS_NA ? NAN : (double)figures_live(page, about->of);
+	if (about->kind == TOP_RATE)
+		return figures_counter_rate(process, about->of);
 	switch (column) {
 	case COLUMN_PID:
 		return page->pid ? (double)page->pid : NAN;
 	case COLUMN_USER:
 		return (double)page->owner;
-	case COLUMN_DEVICE:
-		return live_of(process, PLACE_DEVICE);
-	case COLUMN_HOST:
-		return live_of(process, PLACE_HOST);
-	case COLUMN_PEER:
-		return live_of(process, PLACE_PEER);
-	case COLUMN_MANAGED:
-		return live_of(process, PLACE_MANAGED);
-	case COLUMN_SYSTEM:
-		return live_of(process, PLACE_SYSTEM);
-	case COLUMN_DRIVER:
-		return live_of(process, PLACE_DRIVER);
-	case COLUMN_PINNED:
-		return live_of(process, PLACE_PINNED);
-	case COLUMN_IN:
-		return figures_counter_rate(process, STAT_moved_in_bytes);
-	case COLUMN_OUT:
-		return figures_counter_rate(process, STAT_moved_out_bytes);
 	case COLUMN_FAULTS:
 		return figures_fault_rate(process, FAULT_GPU);
 	case COLUMN_WAIT:

@@ -2,6 +2,7 @@
  * Blocks: which was at an address at a time, and what became of each.
  */
 #include "tools/trace/trace_internal.h"
+#include "tools/common/grow.h"
 #include "tools/common/number_map.h"
 
 #include <stdlib.h>
@@ -178,10 +179,7 @@ void trace_places_free(struct trace_places *places)
 {
 	if (!places)
 		return;
-	free(places->edges);
-	free(places->starts);
-	free(places->lists);
-	free(places);
+	FREE_ALL(places->edges, places->starts, places->lists, places);
 }
 
 /* Returns the last block of a node that was made by `time`, if it was still alive. */

@@ -689,10 +689,7 @@ void trace_free(struct trace *trace)
 	for (unsigned list = 0; list < TRACE_LISTS; list++)
 		free(trace->names[list]);
 	trace_places_free(trace->places);
-	free(trace->rows);
-	free(trace->blocks);
-	free(trace->file);
-	free(trace->path);
+	FREE_ALL(trace->rows, trace->blocks, trace->file, trace->path);
 	*trace = (struct trace){0};
 }
 
