@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool is_path(const char *name)
+bool policy_is_path(const char *name)
 {
 	const char *dot = strrchr(name, '.');
 
@@ -135,7 +135,7 @@ struct policy *policy_read(const char *name, const char *set, struct policy_erro
 	if (builtin)
 		return read_text(name, name, builtin, bytes, set, &limits, errors);
 	text = NULL;
-	if (!is_path(name))
+	if (!policy_is_path(name))
 		report_no_builtin(name, errors);
 	else if (!(text = policy_file_read(name, &bytes, why)))
 		policy_error_add(errors, name, POLICY_WHOLE, "%s", why);

@@ -385,6 +385,8 @@ bool policy_explain(const struct policy *policy, int rule, const struct policy_r
 /* Settings of the policy; pointers are valid for its life. */
 const char *policy_name(const struct policy *policy); /* name of the built-in, or path */
 bool policy_is_builtin(const struct policy *policy);
+/* Returns whether policy_read() takes the name for that of a file. */
+bool policy_is_path(const char *name);
 /* Returns true if it includes others that are no built-in ones. */
 bool policy_includes_files(const struct policy *policy);
 /*

@@ -146,7 +146,9 @@ struct quota_state {
 	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */
 	struct lock publishing;
 	struct shared_file seat; /* Guarded by `publishing`; replaced under both locks. */
-	/* What this process has taken, wants and does not use, whatever happens to the file. Guarded by `publishing`. */
+	/*
+	 * What this process has taken, wants and does not use, whatever happens to the file. Guarded by `publishing`.
+	 */
 	struct quota_slot mine;
 	uint64_t last_sweep; /* clock_now() of the last sweep_if_due() that was due. Guarded by `taking`. */
 	/* Times in ns, constant but in tests, which change them. */

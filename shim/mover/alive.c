@@ -6,14 +6,9 @@
  * brings it to life, so what was submitted and not read yet counts, too. So do births that were not read yet: they say
  * how far such a name reaches.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/submission.h"
 
 /* More names of a record are not examined when it has not been read yet. */
 #define NAMES_MOST 256
@@ -44,31 +39,6 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 static bool is_any_unseen(const struct engine *engine)
 {
 	return engine->unseen.any || atomic_load(&engine->channel.tape.lost) != engine->unseen.lost;
-}
-
-/* Finds how far the log goes if submissions were not seen. What they may have named died before that. */
-static void unseen_bound(struct engine *engine)
-{
-	struct unseen *unseen = &engine->unseen;
-
-	unseen->any = is_any_unseen(engine);
-	if (!unseen->any || unseen->bounded)
-		return;
-	unseen->lost_then = atomic_load(&engine->channel.tape.lost);
-	unseen->end = submission_log_end(&engine->channel.tape);
-	unseen->bounded = true;
-}
-
-/* The events before this position of the log have been read. */
-static void unseen_pass(struct engine *engine, size_t position)
-{
-	struct unseen *unseen = &engine->unseen;
-
-	if (!unseen->bounded || (ptrdiff_t)(position - unseen->end) < 0)
-		return;
-	alive_restart(engine);
-	unseen->lost = unseen->lost_then;
-	unseen->any = unseen->bounded = false;
 }
 
 void alive_restart(struct engine *engine)
@@ -139,30 +109,36 @@ void alive_begin(struct engine *engine, bool all_now)
 	engine->unseen.any = all_now;
 }
 
-/* In `fast`, memory that the program has placed may move where it is reported. */
-static void follow_reports(struct engine *engine, const struct lifetimes_event *event)
-{
-	if (!engine->exact && (event->kind == LIFETIMES_REPORTED || event->kind == LIFETIMES_DISTRUSTED ||
-			       event->kind == LIFETIMES_DISTRUSTED_ALL || event->kind == LIFETIMES_LOST))
-		heap_follow_reports(engine->heap, (uint32_t)(event->begin / HEAP_UNIT),
-				    (uint32_t)(event->end / HEAP_UNIT));
-}
-
 bool alive_read(struct engine *engine, size_t position)
 {
+	struct unseen *unseen = &engine->unseen;
 	struct lifetimes_event event;
 
 	if (!engine->lifetimes)
 		return true;
-	unseen_bound(engine);
+	/* How far the log goes if submissions were not seen. What they may have named died before that. */
+	unseen->any = is_any_unseen(engine);
+	if (unseen->any && !unseen->bounded) {
+		unseen->lost_then = atomic_load(&engine->channel.tape.lost);
+		unseen->end = submission_log_end(&engine->channel.tape);
+		unseen->bounded = true;
+	}
 	while (lifetimes_read(engine->lifetimes, position, &event)) {
 		tell_plan(engine, event.begin, event.end);
 		tell_tensors(engine, &event);
-		follow_reports(engine, &event);
+		/* In `fast`, memory that the program has placed may move where it is reported. */
+		if (!engine->exact && (event.kind == LIFETIMES_REPORTED || event.kind == LIFETIMES_DISTRUSTED ||
+				       event.kind == LIFETIMES_DISTRUSTED_ALL || event.kind == LIFETIMES_LOST))
+			heap_follow_reports(engine->heap, (uint32_t)(event.begin / HEAP_UNIT),
+					    (uint32_t)(event.end / HEAP_UNIT));
 	}
 	if (!lifetimes_is_read(engine->lifetimes, position))
 		return false;
-	unseen_pass(engine, position);
+	if (unseen->bounded && (ptrdiff_t)(position - unseen->end) >= 0) {
+		alive_restart(engine);
+		unseen->lost = unseen->lost_then;
+		unseen->any = unseen->bounded = false;
+	}
 	return true;
 }
 
@@ -267,9 +243,9 @@ static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 
 /* ---- copies ---- */
 
-static unsigned all_of_it(const struct migration *transit, struct live_range *ret)
+static unsigned all_of_it(const struct migration *migration, struct live_range *ret)
 {
-	*ret = (struct live_range){0, migration_bytes(transit)};
+	*ret = (struct live_range){0, migration_bytes(migration)};
 	return 1;
 }
 
@@ -288,24 +264,20 @@ static uint64_t idle_since(const struct engine *engine)
 	return completion_newest() == newest ? newest : 0;
 }
 
-/*
- * Returns the number after which memory was only cleared, as far as is known: of what was submitted before tracking
- * began it is not, nor of what was born before the first submission since.
- */
-static uint64_t named_only_since(const struct engine *engine)
-{
-	uint64_t wide = completion_newest_wide(), tracked = engine->tracking.from + 1;
-
-	return wide > tracked ? wide : tracked;
-}
-
 static struct live_now now_of(const struct engine *engine)
 {
 	uint64_t idle = idle_since(engine);
+	/*
+	 * The number after which memory was only cleared, as far as is known: of what was submitted before tracking
+	 * began it is not, nor of what was born before the first submission since.
+	 */
+	uint64_t wide = completion_newest_wide(), tracked = engine->tracking.from + 1;
 
 	return (struct live_now){.done = engine->link.in_gap ? UINT64_MAX : engine->progress.done,
 				 .idle = idle,
-				 .named_only = idle ? named_only_since(engine) : 0};
+				 .named_only = !idle            ? 0
+					       : wide > tracked ? wide
+								: tracked};
 }
 
 /* Returns whether more than the map says may be alive in these bytes. */
@@ -317,7 +289,7 @@ static bool may_be_more(struct engine *engine, uint64_t begin, uint64_t end)
 
 bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 {
-	uint64_t begin = piece * HEAP_UNIT, end = begin + engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+	uint64_t begin = piece * HEAP_UNIT, end = begin + piece_bytes(engine, piece);
 
 	if (piece_is_discarded(engine, block_unit, piece))
 		return true;
@@ -325,33 +297,33 @@ bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 	       !may_be_more(engine, begin, end);
 }
 
-static void count_skipped(const struct migration *transit, uint64_t bytes)
+static void count_skipped(const struct migration *migration, uint64_t bytes)
 {
 	stats_add(STAT_dead_bytes, bytes);
-	if (transit->to == CHUNK_DEVICE)
+	if (migration->to == CHUNK_DEVICE)
 		stats_add(STAT_dead_in_bytes, bytes);
 }
 
-unsigned alive_skip(const struct migration *transit)
+unsigned alive_skip(const struct migration *migration)
 {
-	count_skipped(transit, migration_bytes(transit));
+	count_skipped(migration, migration_bytes(migration));
 	return 0;
 }
 
-unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret)
+unsigned alive_ranges(struct engine *engine, const struct migration *migration, struct live_range *ret)
 {
-	uint64_t bytes = migration_bytes(transit), begin = transit->piece * HEAP_UNIT, alive = 0;
+	uint64_t bytes = migration_bytes(migration), begin = migration->piece * HEAP_UNIT, alive = 0;
 
 	/* Before the map is used; what has not been read by then is looked at after it (may_be_more). */
 	alive_hear(engine);
 	struct live_now now = now_of(engine);
 
-	if (piece_is_discarded(engine, transit->block_unit, transit->piece)) {
+	if (piece_is_discarded(engine, migration->block_unit, migration->piece)) {
 		stats_add(STAT_discarded_bytes, bytes);
 		return 0;
 	}
 	if (!engine->lifetimes)
-		return all_of_it(transit, ret);
+		return all_of_it(migration, ret);
 	unsigned n =
 	    live_map_alive(lifetimes_map(engine->lifetimes), begin, begin + bytes, now, ALIVE_GAP, ret, ALIVE_RANGES);
 	for (unsigned i = 0; i < n; i++) {
@@ -360,14 +332,9 @@ unsigned alive_ranges(struct engine *engine, const struct migration *transit, st
 		alive += ret[i].end - ret[i].begin;
 	}
 	if (alive < bytes && may_be_more(engine, begin, begin + bytes))
-		return all_of_it(transit, ret);
-	count_skipped(transit, bytes - alive);
+		return all_of_it(migration, ret);
+	count_skipped(migration, bytes - alive);
 	return n;
-}
-
-bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n)
-{
-	return n == 1 && parts[0].begin == 0 && parts[0].end == migration_bytes(transit);
 }
 
 /* ---- discards ---- */
@@ -430,11 +397,14 @@ static uint32_t end_of(const struct arena *arena, uint32_t block, CUdeviceptr ad
 	return end;
 }
 
-void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
+void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 {
+	struct engine *engine = engine_of(device);
+
+	if (!engine || engine_is_dead(engine))
+		return;
 	struct arena *arena = engine->arena;
 	uint32_t word = arena_look(arena, address);
-
 	/* Before tracking begins, no submission would clear the discard when it uses the block again. */
 	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
@@ -463,6 +433,16 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	lock_drop(&mover_state.discard.lock);
 }
 
+void spill_reused(CUdeviceptr address, uint64_t bytes)
+{
+	/* The caller has seen the discard, if there was one. */
+	bool any = atomic_load_explicit(&mover_state.discard.any, memory_order_relaxed);
+	struct device *device = any ? device_of(address) : NULL;
+
+	if (device)
+		heap_reused(atomic_load(&device->heap), address, bytes);
+}
+
 /*
  * Returns whether every submission that has not completed, except in the stream of this one, has pinned its blocks. The
  * first calls return false, because a submission inside the driver at that time may have no number yet. A submission
@@ -488,14 +468,18 @@ static bool are_all_pinned(uint64_t oldest)
  * Returns whether a submission that may not have completed may use the block, except the one that pins it now
  * (own_holds: number of its pins).
  */
-static bool is_named_elsewhere(const struct block_state *mark, unsigned own_holds, uint64_t oldest)
+static bool is_named_elsewhere(const struct block_state *block, unsigned own_holds, uint64_t oldest)
 {
-	return block_state_pins(mark) != own_holds || block_state_last(mark) >= oldest;
+	return block_state_pins(block) != own_holds || block_state_last(block) >= oldest;
 }
 
-void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
-		    bool held)
+void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+			  bool held)
 {
+	struct engine *engine = engine_of(device);
+
+	if (!engine || engine_is_dead(engine))
+		return;
 	uint32_t word = arena_look(engine->arena, address);
 	/* In this order: a submission that gets its number in between is not below the limit. */
 	uint64_t limit = completion_newest() + 1, oldest = completion_oldest_elsewhere(stream, per_thread);
@@ -505,7 +489,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	struct block_state *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)
 		oldest = limit;
-	discard_bytes(engine, address, bytes);
+	spill_discard(device, address, bytes);
 	if (is_named_elsewhere(block, 1, oldest) || is_named_elsewhere(&engine->channel.everything, 0, oldest))
 		atomic_store(&block->discarded, 0);
 }

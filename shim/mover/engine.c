@@ -2,10 +2,7 @@
  * Services of an engine for the mover's files: reading the submission log, orders from other threads, the device
  * budget, and declaring the engine dead. Also defines what the room keeps for the process.
  */
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
-#include "shim/submit/submission.h"
 
 struct mover_state mover_state = {
     .alive.lock = LOCK_INIT(LOCK_MOVERS),
@@ -24,16 +21,16 @@ struct mover_state mover_state = {
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
-	return (!engine->claims || inflight_hear_oldest(engine->claims)) &&
+	return (!engine->inflight || inflight_hear_oldest(engine->inflight)) &&
 	       submission_log_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
 }
 
 bool engine_hears_all(struct engine *engine)
 {
-	if (!engine->claims)
+	if (!engine->inflight)
 		return true;
 	submission_see_inside();
-	return inflight_hear(engine->claims);
+	return inflight_hear(engine->inflight);
 }
 
 #define WATCH_NS 1000000
@@ -46,7 +43,7 @@ static void wait_for_answer(struct engine *engine, const struct timespec *until,
 {
 	uint64_t end = (uint64_t)until->tv_sec * 1000000000 + (uint64_t)until->tv_nsec;
 
-	while (!engine->orders.done && !atomic_load(&engine->channel.dead)) {
+	while (!engine->orders.done && !engine_is_dead(engine)) {
 		struct timespec soon = clock_in(WATCH_NS);
 
 		if (!lock_wait(&engine->channel.lock, &engine->channel.answered, watch ? &soon : until))
@@ -59,34 +56,35 @@ static void wait_for_answer(struct engine *engine, const struct timespec *until,
 	}
 }
 
-/*
- * Puts an order into the slot, when no other is in it any more, but waits for that no longer than `until`. Locking: the
- * caller must hold SPILL.
- */
-static enum sw_status give(struct engine *engine, const struct order *order, const struct timespec *until,
+enum sw_status engine_give(struct engine *engine, const struct order *order, const struct timespec *until,
 			   const struct order_watch *watch)
 {
-	while (engine->orders.order.what != ORDER_NONE && !atomic_load(&engine->channel.dead))
+	enum sw_status status = SW_OK;
+
+	lock_take(&engine->channel.lock);
+	/* Until no other order is in the slot any more. */
+	while (engine->orders.order.what != ORDER_NONE && !engine_is_dead(engine) && status == SW_OK)
 		if (lock_wait(&engine->channel.lock, &engine->channel.answered, until))
-			return SW_BUSY;
-	if (atomic_load(&engine->channel.dead))
-		return SW_NOT_SUPPORTED;
-	engine->orders.order = *order;
-	engine->orders.done = false;
-	atomic_store(&engine->orders.room, watch ? watch->begins : ORDER_ROOM_IS_ALL);
-	atomic_store(&engine->orders.pending, true);
-	channel_wake(&engine->channel);
-	return SW_OK;
+			status = SW_BUSY;
+	if (status == SW_OK && engine_is_dead(engine))
+		status = SW_NOT_SUPPORTED;
+	if (status == SW_OK) {
+		engine->orders.order = *order;
+		engine->orders.done = false;
+		atomic_store(&engine->orders.room, watch ? watch->begins : ORDER_ROOM_IS_ALL);
+		atomic_store(&engine->orders.pending, true);
+		channel_wake(&engine->channel);
+	}
+	lock_drop(&engine->channel.lock);
+	return status;
 }
 
-/*
- * Waits for the answer to what give() has put there. Locking: the caller must hold SPILL, which is dropped meanwhile.
- */
-static enum sw_status take_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch,
+enum sw_status engine_take_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch,
 				  uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_BUSY;
 
+	lock_take(&engine->channel.lock);
 	wait_for_answer(engine, until, watch);
 	/* Who waited no longer goes by the answer that the order has failed. */
 	atomic_store(&engine->orders.room, watch && !engine->orders.done ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL);
@@ -96,12 +94,13 @@ static enum sw_status take_answer(struct engine *engine, const struct timespec *
 			*ret_bytes = engine->orders.order.bytes;
 	}
 	/* An order is carried out even if the wait for it was given up; its answer is then dropped. */
-	if (engine->orders.done || atomic_load(&engine->channel.dead))
+	if (engine->orders.done || engine_is_dead(engine))
 		engine->orders.order.what = ORDER_NONE;
 	else
 		engine->orders.left = true;
 	engine->orders.left_away = engine->orders.left && quiesce_is_held(engine);
 	clock_wake_all(&engine->channel.answered);
+	lock_drop(&engine->channel.lock);
 	return status;
 }
 
@@ -109,13 +108,9 @@ enum sw_status engine_ask_watched(struct engine *engine, const struct order *ord
 				  const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct timespec until = clock_in(patience_ms * 1000000ull);
+	enum sw_status status = engine_give(engine, order, &until, watch);
 
-	lock_take(&engine->channel.lock);
-	enum sw_status status = give(engine, order, &until, watch);
-	if (status == SW_OK)
-		status = take_answer(engine, &until, watch, ret_bytes);
-	lock_drop(&engine->channel.lock);
-	return status;
+	return status == SW_OK ? engine_take_answer(engine, &until, watch, ret_bytes) : status;
 }
 
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
@@ -123,27 +118,6 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 {
 	return engine_ask_watched(engine, &(struct order){.what = order, .context = context, .bytes = bytes},
 				  patience_ms, NULL, ret_bytes);
-}
-
-enum sw_status engine_give(struct engine *engine, const struct order *order, unsigned patience_ms,
-			   const struct order_watch *watch)
-{
-	struct timespec until = clock_in(patience_ms * 1000000ull);
-
-	lock_take(&engine->channel.lock);
-	enum sw_status status = give(engine, order, &until, watch);
-	lock_drop(&engine->channel.lock);
-	return status;
-}
-
-enum sw_status engine_take_answer(struct engine *engine, unsigned patience_ms, const struct order_watch *watch)
-{
-	struct timespec until = clock_in(patience_ms * 1000000ull);
-
-	lock_take(&engine->channel.lock);
-	enum sw_status status = take_answer(engine, &until, watch, NULL);
-	lock_drop(&engine->channel.lock);
-	return status;
 }
 
 /* Copies of 50 MiB each way take 1 ms. A wait longer than NEW_PATIENCE_NS is for something else. */
@@ -163,7 +137,7 @@ void engine_wait_for_room(struct engine *engine, uint64_t bytes)
 	/* nanosleep is a cancellation point, and the thread is in the middle of an allocation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	atomic_fetch_add(&engine->new_blocks.wanted, bytes);
-	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->channel.dead) &&
+	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !engine_is_dead(engine) &&
 	       atomic_load(&engine->new_blocks.hopeless) == hopeless) {
 		if (clock_now() - since > NEW_PATIENCE_NS) {
 			atomic_store(&engine->new_blocks.not_before, clock_now() + NEW_BACKOFF_NS);
@@ -200,6 +174,13 @@ bool engine_recall_lent(struct engine *engine, unsigned units)
 	return false;
 }
 
+int mover_by_number(const void *one, const void *two)
+{
+	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)two;
+
+	return (a > b) - (a < b);
+}
+
 /* ---- what the driver refuses ---- */
 
 #define TRIES         50
@@ -224,7 +205,7 @@ void engine_die(struct engine *engine, const char *why)
 
 void engine_lost(struct engine *engine, CUresult result)
 {
-	if (atomic_load(&engine->channel.dead))
+	if (engine_is_dead(engine))
 		return;
 	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS) {
 		atomic_store(&engine->health.telling, true);
@@ -246,5 +227,5 @@ void engine_doubt(struct engine *engine, CUresult result)
 
 bool engine_is_over(const struct engine *engine)
 {
-	return atomic_load(&engine->channel.dead) || atomic_load(&mover_state.spill.ending);
+	return engine_is_dead(engine) || atomic_load(&mover_state.spill.ending);
 }

@@ -8,15 +8,11 @@
  * because the mover may have been busy for longer than that since, pinning memory.
  */
 #include "shim/accounting/ledger.h"
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
 #include "shim/process/process.h"
 #include "shim/submit/arguments.h"
-#include "shim/submit/submission.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The most blocks that are remembered and reported, and how far back the report goes (ns). */
 #define BLOCKS_KEPT 64
@@ -70,12 +66,12 @@ static void note_queue(struct travels *travels, const struct queue *queue, bool 
 {
 	for (unsigned i = 0; i < queue->n; i++) {
 		const struct move *move = &queue->at[(queue->head + i) % MOVES];
-		const struct migration *transit = &move->transit;
+		const struct migration *migration = &move->migration;
 
 		if (move->is_back)
 			continue;
-		struct travel *one = fault_report_travel(travels, transit->block_unit, now);
-		*(in ? &one->in : &one->out) += (uint64_t)transit->units * HEAP_UNIT;
+		struct travel *one = fault_report_travel(travels, migration->block_unit, now);
+		*(in ? &one->in : &one->out) += (uint64_t)migration->units * HEAP_UNIT;
 	}
 }
 
@@ -88,11 +84,11 @@ static void note_all(struct engine *engine)
 
 	note_queue(engine->travels, &engine->moves.out, false, now);
 	note_queue(engine->travels, &engine->moves.in, true, now);
-	for (unsigned i = engine->rests.n; i && i + DEFERRED_MAPS_NOTED > engine->rests.n; i--) {
-		const struct migration *transit = &engine->rests.at[i - 1].transit;
+	for (unsigned i = engine->deferred.n; i && i + DEFERRED_MAPS_NOTED > engine->deferred.n; i--) {
+		const struct migration *migration = &engine->deferred.at[i - 1].migration;
 
-		fault_report_travel(engine->travels, transit->block_unit, now)->resting +=
-		    (uint64_t)transit->units * HEAP_UNIT;
+		fault_report_travel(engine->travels, migration->block_unit, now)->resting +=
+		    (uint64_t)migration->units * HEAP_UNIT;
 	}
 }
 

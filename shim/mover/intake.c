@@ -3,11 +3,7 @@
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.
  */
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/submission.h"
-
-#include <stdlib.h>
 
 /* ---- names to pieces ---- */
 
@@ -20,21 +16,6 @@ static void clip(struct live_range *range, uint32_t block, uint32_t units)
 		range->begin = begin;
 	if (range->end > end)
 		range->end = end;
-}
-
-/* The submission names this byte of the heap's address space. */
-static void note_address(struct intake *intake, uint64_t at)
-{
-	if (intake->n_named_at < INTAKE_NAMED_AT)
-		intake->named_at[intake->n_named_at++] = at;
-}
-
-/* Returns the length up to which submissions name blocks as a whole, in units (see range_of). */
-static uint32_t whole_units(const struct engine *engine)
-{
-	uint64_t bytes = tensor_extents_whole(atomic_load(&engine->device->budget.limit));
-
-	return engine->exact ? 0 : (uint32_t)(bytes / HEAP_UNIT);
 }
 
 /*
@@ -88,8 +69,8 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 
 	if (note)
 		alive_name(engine, named, engine->intake.no_kernel);
-	if (note && known)
-		note_address(&engine->intake, named->address - arena->base);
+	if (note && known && engine->intake.n_named_at < INTAKE_NAMED_AT)
+		engine->intake.named_at[engine->intake.n_named_at++] = named->address - arena->base;
 	if (known)
 		clip(&alive, block, units);
 	if (engine->intake.extents && note)
@@ -154,23 +135,14 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (next <= first)
 				break;
 			first = next;
-			if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
+			if (engine->by_piece.at[piece].stamp == engine->by_piece.stamp)
 				continue;
-			engine->by_piece.stamps[piece] = engine->by_piece.stamp;
+			engine->by_piece.at[piece].stamp = engine->by_piece.stamp;
 			if (!piece_list_add(pieces, piece))
 				return pieces->n;
 		}
 	}
 	return pieces->n;
-}
-
-/*
- * Puts the pieces that a list of names touches, each once, into engine->intake.pieces and stamps them. Returns their
- * number.
- */
-static unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n)
-{
-	return pieces_of(engine, named, n, false);
 }
 
 /* ---- how much a graph uses each piece ---- */
@@ -206,36 +178,23 @@ static void weigh_name(struct engine *engine, const struct named *named, uint32_
 		if (!piece_at_unit(engine, (uint32_t)(at / HEAP_UNIT), &piece, &past))
 			return;
 		uint64_t until = past * HEAP_UNIT < stop ? past * HEAP_UNIT : stop;
-		if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
-			engine->by_piece.touched[piece] += uses * (until - at);
+		if (engine->by_piece.at[piece].stamp == engine->by_piece.stamp)
+			engine->by_piece.at[piece].touched += uses * (until - at);
 		at = until;
 	}
 }
 
+/* The pieces and the uses lie behind the keys. */
 static bool weighed_fits(struct weighed *weighed, unsigned n)
 {
 	if (n <= weighed->room)
 		return true;
-	uint64_t *keys = realloc(weighed->keys, n * sizeof(*keys));
-	if (keys)
-		weighed->keys = keys;
-	uint32_t *pieces = realloc(weighed->pieces, n * sizeof(*pieces));
-	if (pieces)
-		weighed->pieces = pieces;
-	uint32_t *uses = realloc(weighed->uses, n * sizeof(*uses));
-	if (uses)
-		weighed->uses = uses;
-	if (!keys || !pieces || !uses)
+	uint64_t *keys = realloc(weighed->keys, n * (sizeof(*keys) + 2 * sizeof(uint32_t)));
+	if (!keys)
 		return false;
-	weighed->room = n;
+	*weighed = (struct weighed){.keys = keys, .pieces = (uint32_t *)(keys + n), .room = n};
+	weighed->uses = weighed->pieces + n;
 	return true;
-}
-
-static int by_key(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
 }
 
 /* Sorts the pieces of the present list by how often each of their bytes is used. */
@@ -245,13 +204,13 @@ static void weighed_sort(struct engine *engine, struct weighed *weighed)
 
 	for (unsigned i = 0; i < list->n; i++) {
 		uint32_t piece = list->at[i];
-		uint64_t bytes = engine->arena->states[piece].units_of_piece * HEAP_UNIT;
-		uint64_t uses = engine->by_piece.touched[piece] / (bytes / SCHEDULER_USE);
+		uint64_t bytes = piece_bytes(engine, piece);
+		uint64_t uses = engine->by_piece.at[piece].touched / (bytes / SCHEDULER_USE);
 
 		/* Among equals, low addresses first. */
 		weighed->keys[i] = (UINT32_MAX - (uses < UINT32_MAX ? uses : UINT32_MAX)) << 32 | piece;
 	}
-	qsort(weighed->keys, list->n, sizeof(weighed->keys[0]), by_key);
+	qsort(weighed->keys, list->n, sizeof(weighed->keys[0]), mover_by_number);
 	for (unsigned i = 0; i < list->n; i++) {
 		weighed->pieces[i] = (uint32_t)weighed->keys[i];
 		weighed->uses[i] = UINT32_MAX - (uint32_t)(weighed->keys[i] >> 32);
@@ -267,7 +226,7 @@ static bool weighed_is_of(const struct engine *engine, const struct waiter *wait
 	if (weighed->waiter != waiter || weighed->since != waiter->since || weighed->n != engine->intake.pieces.n)
 		return false;
 	for (unsigned i = 0; i < weighed->n; i++)
-		if (engine->by_piece.stamps[weighed->pieces[i]] != engine->by_piece.stamp)
+		if (engine->by_piece.at[weighed->pieces[i]].stamp != engine->by_piece.stamp)
 			return false;
 	return true;
 }
@@ -279,11 +238,11 @@ static bool intake_weigh(struct engine *engine, const struct waiter *waiter)
 
 	if (weighed_is_of(engine, waiter))
 		return true;
-	weighed->waiter = NULL;
+	weighed->waiter = NULL; /* until all of it is computed */
 	if (!weighed_fits(weighed, engine->intake.pieces.n))
 		return false;
 	for (unsigned i = 0; i < engine->intake.pieces.n; i++)
-		engine->by_piece.touched[engine->intake.pieces.at[i]] = 0;
+		engine->by_piece.at[engine->intake.pieces.at[i]].touched = 0;
 	weighed->who = 0;
 	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
 	for (size_t i = 0; i < n; i++)
@@ -305,7 +264,7 @@ static bool intake_weigh(struct engine *engine, const struct waiter *waiter)
 void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named)
 {
 	const struct weighed *weighed = &engine->intake.weighed;
-	unsigned n = intake_pieces(engine, waiter->named, waiter->n);
+	unsigned n = pieces_of(engine, waiter->named, waiter->n, false);
 
 	*ret_named = (struct scheduler_named){.pieces = engine->intake.pieces.at, .n = n};
 	if (waiter->graph && !waiter->unknown && atomic_load(&engine->channel.n_waiters) == 1 &&
@@ -361,9 +320,9 @@ static void count_foreseen(struct engine *engine, unsigned n_pieces)
 	for (unsigned i = 0; i < n_pieces; i++) {
 		uint32_t piece = engine->intake.pieces.at[i];
 
-		if (!engine->by_piece.ahead[piece])
+		if (!engine->by_piece.at[piece].ahead)
 			continue;
-		engine->by_piece.ahead[piece] = false;
+		engine->by_piece.at[piece].ahead = false;
 		if (atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_DEVICE)
 			stats_add(STAT_foreseen, 1);
 	}
@@ -374,9 +333,7 @@ static void look_for_step(struct engine *engine)
 {
 	uint64_t now = plan_now(engine->plan), period = plan_period(engine->plan);
 
-	if (!period)
-		return;
-	if (engine->intake.step_began && now - period < engine->intake.step_began)
+	if (!period || (engine->intake.step_began && now - period < engine->intake.step_began))
 		return;
 	if (engine->intake.step_began)
 		trace_event(step, (uint64_t)engine->device->ordinal, now - engine->intake.step_began);
@@ -390,9 +347,11 @@ bool intake_read(struct engine *engine)
 	uint64_t function;
 	unsigned n, records;
 
-	if (engine->claims)
-		inflight_hear(engine->claims);
-	plan_set_whole(engine->plan, whole_units(engine));
+	if (engine->inflight)
+		inflight_hear(engine->inflight);
+	/* The length up to which submissions name blocks as a whole (see range_of). */
+	uint64_t whole = tensor_extents_whole(atomic_load(&engine->device->budget.limit));
+	plan_set_whole(engine->plan, engine->exact ? 0 : (uint32_t)(whole / HEAP_UNIT));
 	for (records = 0; records < 4096; records++) {
 		/* In this order: what happened before a record that is there is read before it. */
 		bool is_there = submission_log_is_there(&engine->channel.tape);
@@ -420,12 +379,4 @@ bool intake_read(struct engine *engine)
 	if (records)
 		engine->intake.read_at = clock_now();
 	return any || records;
-}
-
-/* ns */
-#define QUIET_NS 100000000
-
-bool intake_is_quiet(const struct engine *engine)
-{
-	return clock_now() - engine->intake.read_at > QUIET_NS;
 }

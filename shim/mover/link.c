@@ -2,14 +2,8 @@
  * The link: two streams of the library in a context of the device, one each way, so that both copy engines work at
  * once; an event for each copy; and the word that copies wait for while the mover maps.
  */
-#include "shim/base/log.h"
-#include "shim/context/context.h"
-#include "shim/driver/real.h"
-#include "shim/heap/chunk.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -100,30 +94,30 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
  * Returns how many bytes of the piece can be copied at once from byte `at` on, at most `most`, and their addresses in
  * the old memory and in the new: compound chunks consist of parts (shim/heap/chunk.h).
  */
-static uint64_t link_part(const struct migration *transit, uint64_t at, uint64_t most, CUdeviceptr *ret_old,
+static uint64_t link_part(const struct migration *migration, uint64_t at, uint64_t most, CUdeviceptr *ret_old,
 			  CUdeviceptr *ret_new)
 {
 	uint64_t old_bytes, new_bytes;
 
-	*ret_old = migration_at(transit, false, at, &old_bytes);
-	*ret_new = migration_at(transit, true, at, &new_bytes);
+	*ret_old = migration_at(migration, false, at, &old_bytes);
+	*ret_new = migration_at(migration, true, at, &new_bytes);
 	most = old_bytes < most ? old_bytes : most;
 	return new_bytes < most ? new_bytes : most;
 }
 
-static CUresult link_copy_range(struct engine *engine, const struct migration *transit, CUstream stream, bool gap,
+static CUresult link_copy_range(struct engine *engine, const struct migration *migration, CUstream stream, bool gap,
 				const struct live_range *range)
 {
-	bool out = transit->to != CHUNK_DEVICE;
-	enum chunk_place away = out ? transit->to : transit->from;
-	bool in_parts = engine->turns.waits[away][out ? PTE_CONTENTION_OUT : PTE_CONTENTION_IN];
+	bool out = migration->to != CHUNK_DEVICE;
+	enum chunk_place away = out ? migration->to : migration->from;
+	bool in_parts = engine->contention.waits[away][out ? PTE_CONTENTION_OUT : PTE_CONTENTION_IN];
 	uint64_t bytes = range->end - range->begin, most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
 	CUresult result = CUDA_SUCCESS;
 
 	for (uint64_t at = range->begin, part; at < range->end && result == CUDA_SUCCESS; at += part) {
 		CUdeviceptr from, to;
 
-		part = link_part(transit, at, range->end - at < most ? range->end - at : most, &from, &to);
+		part = link_part(migration, at, range->end - at < most ? range->end - at : most, &from, &to);
 		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, part, stream);
 		if (result == CUDA_SUCCESS && in_parts)
 			result = let_map(engine, stream, out ? from : to, part, gap, gap || !out);
@@ -131,19 +125,19 @@ static CUresult link_copy_range(struct engine *engine, const struct migration *t
 	return result;
 }
 
-CUresult link_fill(struct engine *engine, const struct migration *transit)
+CUresult link_fill(struct engine *engine, const struct migration *migration)
 {
-	const struct live_range all = {0, migration_bytes(transit)};
+	const struct live_range all = {0, migration_bytes(migration)};
 
-	return link_copy_range(engine, transit, engine->link.stream_in, true, &all);
+	return link_copy_range(engine, migration, engine->link.stream_in, true, &all);
 }
 
-static CUresult poison(const struct migration *transit, CUstream stream)
+static CUresult poison(const struct migration *migration, CUstream stream)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	for (uint64_t at = 0, part; at < migration_bytes(transit) && result == CUDA_SUCCESS; at += part) {
-		CUdeviceptr to = migration_at(transit, true, at, &part);
+	for (uint64_t at = 0, part; at < migration_bytes(migration) && result == CUDA_SUCCESS; at += part) {
+		CUdeviceptr to = migration_at(migration, true, at, &part);
 
 		result = REAL(cuMemsetD8Async)(to, ALIVE_POISON, part, stream);
 	}
@@ -204,18 +198,18 @@ void link_close(struct engine *engine)
 
 CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 {
-	const struct migration *transit = &move->transit;
-	CUstream stream = transit->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
+	const struct migration *migration = &move->migration;
+	CUstream stream = migration->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
 	struct live_range alive[ALIVE_RANGES];
-	unsigned n = move->is_empty ? alive_skip(transit) : alive_ranges(engine, transit, alive);
+	unsigned n = move->is_empty ? alive_skip(migration) : alive_ranges(engine, migration, alive);
 	CUresult result = CUDA_SUCCESS;
 
 	move->copied = 0;
-	if (engine->poisons && !alive_is_all(transit, alive, n))
-		result = poison(transit, stream);
+	if (engine->poisons && (n != 1 || alive[0].begin || alive[0].end != migration_bytes(migration)))
+		result = poison(migration, stream);
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
 		move->copied += alive[i].end - alive[i].begin;
-		result = link_copy_range(engine, transit, stream, gap, &alive[i]);
+		result = link_copy_range(engine, migration, stream, gap, &alive[i]);
 	}
 	move->begun = clock_now();
 	if (result == CUDA_SUCCESS)
@@ -328,7 +322,7 @@ void link_ended(struct queue *queue, const struct move *move)
 
 struct bench {
 	const struct engine *engine;
-	const struct migration *transit;
+	const struct migration *migration;
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
 	uint64_t until;                   /* ns: end of the measurement */
@@ -337,7 +331,7 @@ struct bench {
 
 static bool remove_window(const struct bench *bench)
 {
-	uint64_t bytes = migration_bytes(bench->transit);
+	uint64_t bytes = migration_bytes(bench->migration);
 
 	for (unsigned i = 0; i < UNMAPS; i++) {
 		if (map_remove(bench->window, bytes) == CUDA_SUCCESS)
@@ -350,9 +344,9 @@ static bool remove_window(const struct bench *bench)
 /* Returns how long one change of a mapping takes, in ns, or UINT64_MAX if the driver refused. */
 static uint64_t pte_contention_change(const struct bench *bench)
 {
-	uint64_t bytes = migration_bytes(bench->transit), start = clock_now();
+	uint64_t bytes = migration_bytes(bench->migration), start = clock_now();
 
-	if (map_chunk(bench->window, bytes, bench->transit->handle) != CUDA_SUCCESS)
+	if (map_chunk(bench->window, bytes, bench->migration->handle) != CUDA_SUCCESS)
 		return UINT64_MAX;
 	CUresult result = map_allow(bench->window, bytes, bench->engine->device->ordinal, 0);
 	uint64_t ns = clock_now() - start;
@@ -370,7 +364,7 @@ static CUresult pte_contention_copy(struct bench *bench, enum pte_contention_way
 {
 	bool out = way == PTE_CONTENTION_OUT;
 	CUdeviceptr old, new;
-	uint64_t bytes = link_part(bench->transit, 0, COPY_MOST, &old, &new);
+	uint64_t bytes = link_part(bench->migration, 0, COPY_MOST, &old, &new);
 
 	bench->copies[way] = true;
 	return REAL(cuMemcpyDtoDAsync_v2)(out ? new : old, out ? old : new, bytes, stream_of(bench, way));
@@ -421,13 +415,6 @@ static unsigned slice_of(struct bench *bench, enum pte_contention_way way)
 
 /* ---- what changes take ---- */
 
-static int by_length(const void *one, const void *two)
-{
-	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)two;
-
-	return (a > b) - (a < b);
-}
-
 /*
  * Returns in ret_ns how long changes take beside n copies each, in ns, sorted with the shortest first. Returns false if
  * the driver refused or it took too long.
@@ -439,7 +426,7 @@ static bool pte_contention_beside(struct bench *bench, enum pte_contention_way w
 		if (ret_ns[i] == UINT64_MAX || !wait_for(bench, way))
 			return false;
 	}
-	qsort(ret_ns, TRIES, sizeof(ret_ns[0]), by_length);
+	qsort(ret_ns, TRIES, sizeof(ret_ns[0]), mover_by_number);
 	return true;
 }
 
@@ -483,32 +470,33 @@ static void put_off(struct engine *engine, struct move *move, const struct bench
 		engine_lost(engine, result);
 }
 
-void pte_contention_init(struct pte_contention *turns)
+void pte_contention_init(struct pte_contention *contention)
 {
-	*turns = (struct pte_contention){.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true};
+	*contention = (struct pte_contention){.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true};
 }
 
 bool pte_contention_learn(struct engine *engine, struct move *move)
 {
-	const struct migration *transit = &move->transit;
-	struct pte_contention *turns = &engine->turns;
-	struct bench bench = {.engine = engine, .transit = transit, .until = clock_now() + LAST_NS};
+	const struct migration *migration = &move->migration;
+	struct pte_contention *contention = &engine->contention;
+	struct bench bench = {.engine = engine, .migration = migration, .until = clock_now() + LAST_NS};
 	bool waits[PTE_CONTENTION_WAYS], again = false;
 
-	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST || move->copied < COPY_LEAST)
+	if (migration->from != CHUNK_DEVICE || contention->pieces[migration->to] >= PIECES_MOST ||
+	    move->copied < COPY_LEAST)
 		return true;
-	turns->pieces[transit->to]++;
-	if (REAL(cuMemAddressReserve)(&bench.window, migration_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
+	contention->pieces[migration->to]++;
+	if (REAL(cuMemAddressReserve)(&bench.window, migration_bytes(migration), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
 		return true;
 	link_let_go(engine, true);
 	if (REAL(cuEventCreate)(&bench.begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
 		if (pte_contention_measure(&bench, waits, &again))
-			memcpy(turns->waits[transit->to], waits, sizeof(waits));
+			memcpy(contention->waits[migration->to], waits, sizeof(waits));
 		REAL(cuEventDestroy_v2)(bench.begun);
 	}
 	if (!again)
-		turns->pieces[transit->to] = PIECES_MOST;
-	REAL(cuMemAddressFree)(bench.window, migration_bytes(transit));
+		contention->pieces[migration->to] = PIECES_MOST;
+	REAL(cuMemAddressFree)(bench.window, migration_bytes(migration));
 	bench.until = 0;
 	for (enum pte_contention_way way = 0; way < PTE_CONTENTION_WAYS; way++)
 		if (bench.copies[way])

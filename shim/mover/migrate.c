@@ -20,10 +20,9 @@
  * held back any more.
  */
 #include "shim/base/array.h"
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
+
+#include <string.h>
 
 /* ---- deferred maps ---- */
 
@@ -36,9 +35,9 @@
 
 struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece)
 {
-	for (unsigned i = 0; i < engine->rests.n; i++)
-		if (engine->rests.at[i].transit.piece == piece)
-			return &engine->rests.at[i];
+	for (unsigned i = 0; i < engine->deferred.n; i++)
+		if (engine->deferred.at[i].migration.piece == piece)
+			return &engine->deferred.at[i];
 	return NULL;
 }
 
@@ -46,19 +45,17 @@ struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece)
  * Adds a piece as the newest one. is_empty: nothing was copied into the memory that it has now. The caller must ensure
  * that there is room for it.
  */
-static void deferred_map_add(struct engine *engine, const struct migration *transit, bool is_empty)
+static void deferred_map_add(struct engine *engine, const struct migration *migration, bool is_empty)
 {
-	engine->rests.at[engine->rests.n++] =
-	    (struct deferred_map){.transit = *transit, .since = clock_now(), .is_empty = is_empty};
+	engine->deferred.at[engine->deferred.n++] =
+	    (struct deferred_map){.migration = *migration, .since = clock_now(), .is_empty = is_empty};
 }
 
-static void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
+static void deferred_map_drop(struct engine *engine, struct deferred_map *deferred)
 {
-	unsigned i = (unsigned)(rest - engine->rests.at);
+	size_t behind = (size_t)(engine->deferred.at + engine->deferred.n-- - (deferred + 1));
 
-	engine->rests.n--;
-	for (; i < engine->rests.n; i++)
-		engine->rests.at[i] = engine->rests.at[i + 1];
+	memmove(deferred, deferred + 1, behind * sizeof(*deferred));
 }
 
 /* ---- mapping ---- */
@@ -66,52 +63,59 @@ static void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
 /* ns: how long the copy of one piece, and those that are queued before it, may take. */
 #define COPY_NS 1000000000
 
+/* Gives a piece that is mapped nowhere a spare of the device as its new memory, if there is one. */
+static bool turn_to_device(struct engine *engine, bool in_place, struct migration *migration)
+{
+	enum sw_status status = migration_turn(engine->heap, in_place, migration);
+
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, migration->units) == SW_OK)
+		status = migration_turn(engine->heap, in_place, migration);
+	return status == SW_OK;
+}
+
 /*
  * The driver maps no host memory, for which it needs large page tables. Gives the piece memory of the device, filled,
  * if there is some: the tables of that are small.
  */
-static void fill_on_device(struct engine *engine, struct migration *transit)
+static void fill_on_device(struct engine *engine, struct migration *migration)
 {
-	if (atomic_load(&engine->channel.dead) || !link_open(engine))
+	if (engine_is_dead(engine) || !link_open(engine))
 		return;
-	enum sw_status status = migration_turn(engine->heap, false, transit);
-	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
-		status = migration_turn(engine->heap, false, transit);
-	if (status != SW_OK)
+	if (!turn_to_device(engine, false, migration))
 		return;
 	link_let_go(engine, true);
-	CUresult result = link_fill(engine, transit);
+	CUresult result = link_fill(engine, migration);
 	if (!link_is_idle_by(engine->link.stream_in, clock_now() + COPY_NS))
-		migration_leave_spare(engine->heap, transit);
+		migration_leave_spare(engine->heap, migration);
 	else if (result != CUDA_SUCCESS)
-		heap_give_spare(engine->heap, transit);
+		heap_give_spare(engine->heap, migration);
 }
 
-static void deferred_map_map_one(struct engine *engine, struct deferred_map *rest)
+static void deferred_map_map_one(struct engine *engine, struct deferred_map *deferred)
 {
-	struct migration transit = rest->transit;
+	struct migration migration = deferred->migration;
 	uint64_t begun = clock_now();
 	bool is_new;
 
-	if (!piece_map_soon(engine, &transit, PIECE_OLD, &is_new)) {
-		fill_on_device(engine, &transit);
-		piece_map(engine, &transit, PIECE_EITHER, &is_new);
+	if (!piece_map_soon(engine, &migration, PIECE_OLD, &is_new)) {
+		fill_on_device(engine, &migration);
+		piece_map(engine, &migration, PIECE_EITHER, &is_new);
 	}
 	if (is_new) {
-		move_stats_whole(engine, &transit, begun, migration_bytes(&transit));
-		migration_exchange(engine->heap, &transit);
+		move_stats_whole(engine, &migration, begun, migration_bytes(&migration));
+		migration_exchange(engine->heap, &migration);
 	}
-	deferred_map_drop(engine, rest);
+	deferred_map_drop(engine, deferred);
 	/* If nothing can be mapped, submissions are not held back for ever, as in migrate.c. */
-	piece_arrived(engine, &transit, is_new ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST, true);
+	piece_arrived(engine, &migration, is_new ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST, true);
 }
 
 bool deferred_map_map(struct engine *engine)
 {
-	for (unsigned i = 0; i < engine->rests.n; i++) {
-		if (engine->rests.at[i].comes)
+	for (unsigned i = 0; i < engine->deferred.n; i++) {
+		if (engine->deferred.at[i].comes)
 			continue;
-		deferred_map_map_one(engine, &engine->rests.at[i]);
+		deferred_map_map_one(engine, &engine->deferred.at[i]);
 		return true;
 	}
 	return false;
@@ -120,14 +124,15 @@ bool deferred_map_map(struct engine *engine)
 /* Maps those whose blocks were freed, and those that a thread waits for, to pin them or to open them to a peer. */
 static bool map_awaited(struct engine *engine)
 {
-	struct deferred_maps *rests = &engine->rests;
+	struct deferred_maps *deferred = &engine->deferred;
 	bool any = false;
 
-	for (unsigned i = 0; i < rests->n;) {
-		i += migration_first_awaited(engine->heap, &rests->at[i].transit, sizeof(rests->at[i]), rests->n - i);
-		if (i == rests->n)
+	for (unsigned i = 0; i < deferred->n;) {
+		i += migration_first_awaited(engine->heap, &deferred->at[i].migration, sizeof(deferred->at[i]),
+					     deferred->n - i);
+		if (i == deferred->n)
 			break;
-		deferred_map_map_one(engine, &rests->at[i]);
+		deferred_map_map_one(engine, &deferred->at[i]);
 		any = true;
 	}
 	return any;
@@ -146,11 +151,11 @@ bool deferred_map_serve(struct engine *engine)
 
 void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 {
-	for (unsigned i = 0; i < engine->rests.n;) {
-		const struct migration *transit = &engine->rests.at[i].transit;
+	for (unsigned i = 0; i < engine->deferred.n;) {
+		const struct migration *migration = &engine->deferred.at[i].migration;
 
-		if (transit->block_unit == block_unit && engine->by_piece.stamps[transit->piece] != but)
-			deferred_map_map_one(engine, &engine->rests.at[i]);
+		if (migration->block_unit == block_unit && engine->by_piece.at[migration->piece].stamp != but)
+			deferred_map_map_one(engine, &engine->deferred.at[i]);
 		else
 			i++;
 	}
@@ -160,48 +165,43 @@ void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t bu
 
 bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
 {
-	struct migration transit;
+	struct migration migration;
 
 	/* Slots must stay free for pieces that are evicted. */
-	if (engine->rests.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, &transit) != SW_OK)
+	if (engine->deferred.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, &migration) != SW_OK)
 		return false;
-	if (migration_unmap(&transit) != CUDA_SUCCESS) {
-		migration_end(engine->heap, &transit);
+	if (migration_unmap(&migration) != CUDA_SUCCESS) {
+		migration_end(engine->heap, &migration);
 		return false;
 	}
-	piece_raise(engine, &transit);
-	deferred_map_add(engine, &transit, false);
-	engine->rests.at[engine->rests.n - 1].comes = true;
+	piece_raise(engine, &migration);
+	deferred_map_add(engine, &migration, false);
+	engine->deferred.at[engine->deferred.n - 1].comes = true;
 	return true;
 }
 
 void deferred_map_give_up_early(struct engine *engine)
 {
-	for (unsigned i = 0; i < engine->rests.n; i++)
-		engine->rests.at[i].comes = false;
+	for (unsigned i = 0; i < engine->deferred.n; i++)
+		engine->deferred.at[i].comes = false;
 }
 
 /* ---- migration of one piece ---- */
 
 bool migrate_any(const struct engine *engine)
 {
-	return engine->moves.out.n || engine->moves.in.n || engine->rests.n;
+	return migrate_in_flight(engine) || engine->deferred.n;
 }
 
 /* ---- source and destination ---- */
 
-/* A block that the program wants on the host goes there rather than to a peer. */
-static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
-{
-	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
-
-	return block && piece_wants_host(engine, block);
-}
-
 /* Makes a spare for the piece. Host memory that the heaps of other devices keep free counts as available, too. */
 static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
 {
-	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
+	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
+
+	/* A block that the program wants on the host goes there rather than to a peer. */
+	if (block && piece_wants_host(engine, block) && heap_make_host_spare(engine->heap, units) == SW_OK)
 		return true;
 	if (heap_make_spare(engine->heap, to, units) == SW_OK)
 		return true;
@@ -210,8 +210,8 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 }
 
 /* in_place: as in migration_begin(). */
-static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct deferred_map *rest,
-				 bool in_place, struct migration *transit)
+static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to,
+				 struct deferred_map *deferred, bool in_place, struct migration *migration)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
@@ -225,8 +225,8 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 		 * it.
 		 */
 		link_let_go(engine, !tries || to == CHUNK_HOST);
-		status = rest ? migration_turn(engine->heap, in_place, transit)
-			      : migration_begin(engine->heap, piece, to, in_place, transit);
+		status = deferred ? migration_turn(engine->heap, in_place, migration)
+				  : migration_begin(engine->heap, piece, to, in_place, migration);
 		link_let_go(engine, true);
 	}
 	return status;
@@ -241,43 +241,39 @@ static bool remove_new(struct move *move)
 	unsigned tries = 0;
 
 	while (move->mapped == MAPPED_NEW && engine_tries(&tries))
-		if (migration_unmap(&move->transit) == CUDA_SUCCESS)
+		if (migration_unmap(&move->migration) == CUDA_SUCCESS)
 			move->mapped = MAPPED_NONE;
 	return move->mapped != MAPPED_NEW;
 }
 
 static enum block_state_where old_place(const struct move *move)
 {
-	return move->transit.from == CHUNK_DEVICE ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST;
+	return move->migration.from == CHUNK_DEVICE ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST;
 }
 
 static void map_again(struct engine *engine, struct move *move, bool new)
 {
-	if (move->mapped == MAPPED_NONE && piece_map(engine, &move->transit, new ? PIECE_NEW : PIECE_OLD, &new))
+	if (move->mapped == MAPPED_NONE && piece_map(engine, &move->migration, new ? PIECE_NEW : PIECE_OLD, &new))
 		move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
-}
-
-/* Maps the old memory again, unless it stayed mapped. */
-static void map_old(struct engine *engine, struct move *move)
-{
-	map_again(engine, move, false);
 }
 
 /* Ends a move without effect: the piece stays where it was. */
 static enum migrate_answer migrate_undo(struct engine *engine, struct move *move)
 {
-	map_old(engine, move);
-	piece_arrived(engine, &move->transit, old_place(move), move->is_raised);
+	map_again(engine, move, false);
+	piece_arrived(engine, &move->migration, old_place(move), move->is_raised);
 	return MIGRATE_FAILED;
 }
 
 /* ---- beginning ---- */
 
-/* A deferred map stays in the list, unmapped. */
-static enum migrate_answer undo_turn(struct engine *engine, struct deferred_map *rest, struct move *move)
+/* The same for a move that has just begun. A deferred map (NULL: it was none) stays in the list, unmapped. */
+static enum migrate_answer undo_begin(struct engine *engine, struct deferred_map *deferred, struct move *move)
 {
-	heap_give_spare(engine->heap, &move->transit);
-	rest->transit = move->transit;
+	if (!deferred)
+		return migrate_undo(engine, move);
+	heap_give_spare(engine->heap, &move->migration);
+	deferred->migration = move->migration;
 	return MIGRATE_FAILED;
 }
 
@@ -290,14 +286,14 @@ static bool is_kept(struct engine *engine, uint32_t piece, enum chunk_place to)
 /* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it, or the process ends. */
 static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
-	piece_raise(engine, &move->transit);
+	piece_raise(engine, &move->migration);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || is_kept(engine, move->transit.piece, move->transit.to) ||
+	if (!engine_hears_all(engine) || is_kept(engine, move->migration.piece, move->migration.to) ||
 	    engine_is_over(engine)) {
 		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
 	}
-	if (migration_unmap(&move->transit) != CUDA_SUCCESS)
+	if (migration_unmap(&move->migration) != CUDA_SUCCESS)
 		return migrate_undo(engine, move);
 	move->mapped = MAPPED_NONE;
 	return MIGRATE_BEGUN;
@@ -318,10 +314,10 @@ static bool leaves_empty(struct engine *engine, uint32_t piece)
 /* In place: maps the new memory instead of the old, to be filled. */
 static bool put_new(struct engine *engine, struct move *move)
 {
-	if (move->mapped == MAPPED_OLD && migration_unmap(&move->transit) != CUDA_SUCCESS)
+	if (move->mapped == MAPPED_OLD && migration_unmap(&move->migration) != CUDA_SUCCESS)
 		return false;
 	move->mapped = MAPPED_NONE;
-	if (migration_map(engine->heap, &move->transit, true) != CUDA_SUCCESS)
+	if (migration_map(engine->heap, &move->migration, true) != CUDA_SUCCESS)
 		return false;
 	move->mapped = MAPPED_NEW;
 	return true;
@@ -331,27 +327,27 @@ static bool put_new(struct engine *engine, struct move *move)
 static void settle_new(struct engine *engine, struct move *move)
 {
 	move_stats_moved(engine, move);
-	migration_exchange(engine->heap, &move->transit);
-	piece_arrived(engine, &move->transit, BLOCK_STATE_DEVICE, move->is_raised);
+	migration_exchange(engine->heap, &move->migration);
+	piece_arrived(engine, &move->migration, BLOCK_STATE_DEVICE, move->is_raised);
 }
 
 /*
  * In place: the copy failed, and the driver does not unmap the new memory, so the only way is to fill it after all. If
  * that fails, too, the contents are lost, and the log says so; a driver that refuses both has lost the context.
  */
-static enum migrate_answer fill_after_all(struct engine *engine, struct deferred_map *rest, struct move *move)
+static enum migrate_answer fill_after_all(struct engine *engine, struct deferred_map *deferred, struct move *move)
 {
-	const struct migration *transit = &move->transit;
-	CUresult result = link_fill(engine, transit);
+	const struct migration *migration = &move->migration;
+	CUresult result = link_fill(engine, migration);
 
 	if (result != CUDA_SUCCESS || !link_settle(engine->link.stream_in)) {
-		migration_leave_spare(engine->heap, &move->transit);
+		migration_leave_spare(engine->heap, &move->migration);
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
-		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
+		return undo_begin(engine, deferred, move);
 	}
-	if (rest)
-		deferred_map_drop(engine, rest);
+	if (deferred)
+		deferred_map_drop(engine, deferred);
 	settle_new(engine, move);
 	return MIGRATE_BEGUN;
 }
@@ -359,48 +355,48 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct deferred
 enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
 {
 	struct queue *queue = to == CHUNK_HOST ? &engine->moves.out : &engine->moves.in;
-	struct deferred_map *rest = to == CHUNK_DEVICE ? deferred_map_find(engine, piece) : NULL;
+	struct deferred_map *deferred = to == CHUNK_DEVICE ? deferred_map_find(engine, piece) : NULL;
 	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
 
 	if (queue->n == MOVES)
 		return MIGRATE_NO_ROOM;
-	if (!rest && !gap && is_kept(engine, piece, to))
+	if (!deferred && !gap && is_kept(engine, piece, to))
 		return MIGRATE_BUSY;
-	move->transit = rest ? rest->transit : (struct migration){0};
-	move->is_empty = rest ? rest->is_empty : !gap && to == CHUNK_HOST && leaves_empty(engine, piece);
+	move->migration = deferred ? deferred->migration : (struct migration){0};
+	move->is_empty = deferred ? deferred->is_empty : !gap && to == CHUNK_HOST && leaves_empty(engine, piece);
 	enum sw_status status =
-	    with_spare(engine, piece, to, rest, gap || (move->is_empty && !engine->poisons), &move->transit);
+	    with_spare(engine, piece, to, deferred, gap || (move->is_empty && !engine->poisons), &move->migration);
 	if (status != SW_OK)
 		return status == SW_NO_MEMORY ? MIGRATE_NO_ROOM : MIGRATE_FAILED;
-	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
-	move->is_raised = rest;
+	move->mapped = deferred ? MAPPED_NONE : MAPPED_OLD;
+	move->is_raised = deferred;
 	move->is_back = move->is_measured = false;
-	if (!rest && !gap) {
+	if (!deferred && !gap) {
 		enum migrate_answer answer = take_away(engine, move);
 		if (answer != MIGRATE_BEGUN)
 			return answer;
 		/* What was submitted until the piece was taken away may have brought something to life. */
-		if (move->is_empty && !alive_is_none(engine, move->transit.block_unit, piece)) {
+		if (move->is_empty && !alive_is_none(engine, move->migration.block_unit, piece)) {
 			migrate_undo(engine, move);
 			return MIGRATE_BUSY;
 		}
 	}
 	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
-		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
+		return undo_begin(engine, deferred, move);
 	move_stats_begin(engine, move);
 	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
 		move_stats_end(engine, move, true);
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (!remove_new(move))
-			return fill_after_all(engine, rest, move);
-		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
+			return fill_after_all(engine, deferred, move);
+		return undo_begin(engine, deferred, move);
 	}
-	if (rest)
-		deferred_map_drop(engine, rest);
+	if (deferred)
+		deferred_map_drop(engine, deferred);
 	queue->n++;
-	queue->bytes += migration_bytes(&move->transit);
-	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
+	queue->bytes += migration_bytes(&move->migration);
+	plan_set(engine->plan, piece, move->migration.units, PLAN_MOVING);
 	return MIGRATE_BEGUN;
 }
 
@@ -409,7 +405,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 /* The copy has ended: maps the device memory in place of the host memory, unless it is mapped already. */
 static void finish_in(struct engine *engine, struct move *move)
 {
-	struct migration *transit = &move->transit;
+	struct migration *migration = &move->migration;
 	bool is_new = true;
 
 	if (move->mapped != MAPPED_NEW) {
@@ -418,31 +414,31 @@ static void finish_in(struct engine *engine, struct move *move)
 		 * If neither can be mapped, submissions are not held back for ever: one that touches the memory gets an
 		 * error from the GPU.
 		 */
-		piece_map(engine, transit, PIECE_EITHER, &is_new);
+		piece_map(engine, migration, PIECE_EITHER, &is_new);
 	}
 	move_stats_end(engine, move, !is_new);
 	if (is_new)
 		settle_new(engine, move);
 	else
-		piece_arrived(engine, transit, BLOCK_STATE_HOST, move->is_raised);
+		piece_arrived(engine, migration, BLOCK_STATE_HOST, move->is_raised);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
 {
 	if (move->mapped == MAPPED_OLD) {
-		if (migration_unmap(&move->transit) != CUDA_SUCCESS) {
+		if (migration_unmap(&move->migration) != CUDA_SUCCESS) {
 			move_stats_end(engine, move, true);
-			piece_arrived(engine, &move->transit, old_place(move), false);
+			piece_arrived(engine, &move->migration, old_place(move), false);
 			return;
 		}
-		piece_raise(engine, &move->transit);
+		piece_raise(engine, &move->migration);
 	}
 	move_stats_moved(engine, move);
 	move_stats_end(engine, move, false);
-	migration_exchange(engine->heap, &move->transit);
-	deferred_map_add(engine, &move->transit, !move->copied);
+	migration_exchange(engine->heap, &move->migration);
+	deferred_map_add(engine, &move->migration, !move->copied);
 	/* For the plan the piece is on the host: it may be fetched again at once. */
-	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
+	plan_set(engine->plan, move->migration.piece, move->migration.units, PLAN_HOST);
 }
 
 /* The piece stays at its destination, where it is mapped. lost: copies into the old memory may still be in flight. */
@@ -451,10 +447,10 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 	move_stats_end(engine, move, false);
 	move_stats_moved(engine, move);
 	if (lost)
-		migration_exchange_lost(engine->heap, &move->transit);
+		migration_exchange_lost(engine->heap, &move->migration);
 	else
-		migration_exchange(engine->heap, &move->transit);
-	piece_arrived(engine, &move->transit, BLOCK_STATE_HOST, move->is_raised);
+		migration_exchange(engine->heap, &move->migration);
+	piece_arrived(engine, &move->migration, BLOCK_STATE_HOST, move->is_raised);
 }
 
 /* The copy of a move that was taken back has ended: the spare is free again, and the piece may move. */
@@ -463,20 +459,10 @@ static void finish_back(struct engine *engine, struct move *move)
 	engine->moves.n_back--;
 	if (move->mapped == MAPPED_NEW) {
 		settle_out(engine, move, false);
-		return;
+	} else {
+		move_stats_end(engine, move, true);
+		migrate_undo(engine, move);
 	}
-	move_stats_end(engine, move, true);
-	migrate_undo(engine, move);
-}
-
-static void finish_one(struct engine *engine, struct move *move)
-{
-	if (move->is_back)
-		finish_back(engine, move);
-	else if (move->transit.to != CHUNK_DEVICE)
-		finish_out(engine, move);
-	else
-		finish_in(engine, move);
 }
 
 static bool finish_queue(struct engine *engine, struct queue *queue)
@@ -495,8 +481,8 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		engine->health.doubts = 0;
 		if (result == CUDA_ERROR_NOT_READY)
 			return any;
-		bool out = move->transit.to != CHUNK_DEVICE && !move->is_back;
-		if (out && engine->rests.n == DEFERRED_MAPS && !deferred_map_map(engine))
+		bool out = move->migration.to != CHUNK_DEVICE && !move->is_back;
+		if (out && engine->deferred.n == DEFERRED_MAPS && !deferred_map_map(engine))
 			return any;
 		if (out && !pte_contention_learn(engine, move))
 			return any;
@@ -504,8 +490,13 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			link_ended(queue, move);
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
-		queue->bytes -= migration_bytes(&move->transit);
-		finish_one(engine, move);
+		queue->bytes -= migration_bytes(&move->migration);
+		if (move->is_back)
+			finish_back(engine, move);
+		else if (out)
+			finish_out(engine, move);
+		else
+			finish_in(engine, move);
 		any = true;
 	}
 	return any;
@@ -535,7 +526,7 @@ static bool is_stuck(const struct queue *queue)
 	uint64_t least = queue->unit_ns ? STUCK_NS : STUCK_FIRST_NS;
 	uint64_t since = head->begun > queue->ended ? head->begun : queue->ended;
 
-	return queue->n && clock_now() - since > least + STUCK_FACTOR * queue->unit_ns * head->transit.units;
+	return queue->n && clock_now() - since > least + STUCK_FACTOR * queue->unit_ns * head->migration.units;
 }
 
 bool migrate_is_stuck(const struct engine *engine)
@@ -555,8 +546,8 @@ static void take_back(struct engine *engine, struct move *move)
 		return;
 	move->is_back = true;
 	engine->moves.n_back++;
-	piece_set_where(engine, &move->transit, move->is_measured ? BLOCK_STATE_HOST : old_place(move));
-	piece_lower(engine, &move->transit);
+	piece_set_where(engine, &move->migration, move->is_measured ? BLOCK_STATE_HOST : old_place(move));
+	piece_lower(engine, &move->migration);
 	move->is_raised = false;
 }
 
@@ -572,7 +563,7 @@ bool migrate_take_back(struct engine *engine)
 			if (move->mapped == MAPPED_NONE)
 				take_back(engine, move);
 		}
-	return !atomic_load(&engine->channel.dead);
+	return !engine_is_dead(engine);
 }
 
 /* The piece is at its destination; the memory that it left may still be written to. */
@@ -615,7 +606,7 @@ void migrate_abandon(struct engine *engine)
 			bool removed = remove_new(move);
 
 			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS || !removed)
-				migration_leave_spare(engine->heap, &move->transit);
+				migration_leave_spare(engine->heap, &move->migration);
 			migrate_undo(engine, move);
 		}
 		queue->bytes = 0;
@@ -646,22 +637,22 @@ static void take_one(struct engine *engine, uint32_t piece)
 {
 	struct live_range alive[ALIVE_RANGES];
 	uint64_t begun = clock_now();
-	struct migration transit;
+	struct migration migration;
 
-	if (migration_begin_unbacked(engine->heap, piece, &transit) != SW_OK)
+	if (migration_begin_unbacked(engine->heap, piece, &migration) != SW_OK)
 		return;
 	/* The second call counts what is not copied. */
-	if (!alive_is_none(engine, transit.block_unit, piece) || alive_ranges(engine, &transit, alive) != 0 ||
-	    migration_unmap(&transit) != CUDA_SUCCESS) {
-		migration_end(engine->heap, &transit);
+	if (!alive_is_none(engine, migration.block_unit, piece) || alive_ranges(engine, &migration, alive) != 0 ||
+	    migration_unmap(&migration) != CUDA_SUCCESS) {
+		migration_end(engine->heap, &migration);
 		return;
 	}
-	move_stats_whole(engine, &transit, begun, 0);
-	migration_exchange(engine->heap, &transit);
+	move_stats_whole(engine, &migration, begun, 0);
+	migration_exchange(engine->heap, &migration);
 	/* As for all pieces of a suspended process, no submission waits for it: the gate is closed. */
-	piece_set_where(engine, &transit, BLOCK_STATE_HOST);
-	plan_set(engine->plan, piece, transit.units, PLAN_MOVING);
-	engine->unbacked.at[engine->unbacked.n++] = transit;
+	piece_set_where(engine, &migration, BLOCK_STATE_HOST);
+	plan_set(engine->plan, piece, migration.units, PLAN_MOVING);
+	engine->unbacked.at[engine->unbacked.n++] = migration;
 }
 
 void unbacked_take(struct engine *engine, uint32_t piece)
@@ -678,49 +669,40 @@ static bool is_ending(void)
 	return atomic_load(&mover_state.spill.ending);
 }
 
-static bool turn(struct engine *engine, struct migration *transit)
-{
-	enum sw_status status = migration_turn(engine->heap, true, transit);
-
-	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, transit->units) == SW_OK)
-		status = migration_turn(engine->heap, true, transit);
-	return status == SW_OK;
-}
-
-static bool give_device(struct engine *engine, struct migration *transit)
+static bool give_device(struct engine *engine, struct migration *migration)
 {
 	uint64_t begun = clock_now();
 
-	if (!turn(engine, transit))
+	if (!turn_to_device(engine, true, migration))
 		return false;
-	if (migration_map(engine->heap, transit, true) != CUDA_SUCCESS) {
-		heap_give_spare(engine->heap, transit);
+	if (migration_map(engine->heap, migration, true) != CUDA_SUCCESS) {
+		heap_give_spare(engine->heap, migration);
 		return false;
 	}
-	move_stats_whole(engine, transit, begun, 0);
-	stats_add(STAT_dead_bytes, migration_bytes(transit));
-	stats_add(STAT_dead_in_bytes, migration_bytes(transit));
-	migration_exchange(engine->heap, transit);
-	piece_arrived(engine, transit, BLOCK_STATE_DEVICE, false);
+	move_stats_whole(engine, migration, begun, 0);
+	stats_add(STAT_dead_bytes, migration_bytes(migration));
+	stats_add(STAT_dead_in_bytes, migration_bytes(migration));
+	migration_exchange(engine->heap, migration);
+	piece_arrived(engine, migration, BLOCK_STATE_DEVICE, false);
 	return true;
 }
 
-static bool give_host(struct engine *engine, struct migration *transit)
+static bool give_host(struct engine *engine, struct migration *migration)
 {
-	if (migration_back(engine->heap, transit, !is_ending()) != SW_OK ||
-	    migration_map(engine->heap, transit, false) != CUDA_SUCCESS)
+	if (migration_back(engine->heap, migration, !is_ending()) != SW_OK ||
+	    migration_map(engine->heap, migration, false) != CUDA_SUCCESS)
 		return false;
-	piece_arrived(engine, transit, BLOCK_STATE_HOST, false);
+	piece_arrived(engine, migration, BLOCK_STATE_HOST, false);
 	return true;
 }
 
 /* Ends the piece if its block was freed. */
-static bool give_up(struct engine *engine, struct migration *transit)
+static bool give_up(struct engine *engine, struct migration *migration)
 {
-	if (!migration_is_given(engine->heap, transit))
+	if (!migration_is_given(engine->heap, migration))
 		return false;
-	migration_end(engine->heap, transit);
-	piece_tell_plan(engine, transit->piece);
+	migration_end(engine->heap, migration);
+	piece_tell_plan(engine, migration->piece);
 	return true;
 }
 
@@ -730,11 +712,11 @@ static bool give_all(struct engine *engine, bool device, bool host)
 	unsigned kept = 0;
 
 	for (unsigned i = 0; i < list->n; i++) {
-		struct migration *transit = &list->at[i];
+		struct migration *migration = &list->at[i];
 
-		if (!give_up(engine, transit) && !(device && !is_ending() && give_device(engine, transit)) &&
-		    !(host && give_host(engine, transit)))
-			list->at[kept++] = *transit;
+		if (!give_up(engine, migration) && !(device && !is_ending() && give_device(engine, migration)) &&
+		    !(host && give_host(engine, migration)))
+			list->at[kept++] = *migration;
 	}
 	list->n = kept;
 	return !kept;

@@ -5,20 +5,13 @@
  */
 #include "shim/base/array.h"
 #include "shim/base/libc.h"
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/submission.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -45,15 +38,7 @@ static void recall_hear(void *argument, uint32_t piece)
 	piece_list_add(&engine->recall.pieces, piece);
 }
 
-static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_units)
-{
-	enum chunk_place place;
-	uint32_t block;
-
-	return heap_piece(engine->heap, piece, ret_units, &place, &block) && place == CHUNK_PEER;
-}
-
-static void recall_rest(struct engine *engine, uint64_t ns)
+static void recall_later(struct engine *engine, uint64_t ns)
 {
 	engine->recall.not_before = clock_now() + ns;
 }
@@ -61,20 +46,18 @@ static void recall_rest(struct engine *engine, uint64_t ns)
 /* Begins to move the next piece. Returns false if there is none, or no room. */
 static bool send_next(struct engine *engine, bool gap)
 {
-	uint32_t units;
-
 	while (engine->recall.pieces.n) {
 		uint32_t piece = engine->recall.pieces.at[--engine->recall.pieces.n];
 
-		if (!is_lent(engine, piece, &units))
+		if (piece_place(engine, piece) != CHUNK_PEER)
 			continue;
 		enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
 		if (answer == MIGRATE_NO_ROOM)
-			recall_rest(engine, RECALL_FULL_NS);
+			recall_later(engine, RECALL_FULL_NS);
 		if (answer == MIGRATE_BEGUN || answer == MIGRATE_NO_ROOM)
 			return answer == MIGRATE_BEGUN;
 	}
-	recall_rest(engine, RECALL_LOOK_NS);
+	recall_later(engine, RECALL_LOOK_NS);
 	return false;
 }
 
@@ -82,10 +65,12 @@ static bool send_next(struct engine *engine, bool gap)
 static void pin_for_next(struct engine *engine)
 {
 	uint64_t bytes = 0;
-	uint32_t units;
 
 	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->recall.pieces.n; i++) {
-		if (!is_lent(engine, engine->recall.pieces.at[engine->recall.pieces.n - 1 - i], &units))
+		uint32_t piece = engine->recall.pieces.at[engine->recall.pieces.n - 1 - i],
+			 units = engine->arena->states[piece].units_of_piece;
+
+		if (piece_place(engine, piece) != CHUNK_PEER)
 			continue;
 		bytes += units * HEAP_UNIT;
 		if (heap_idle_host(engine->heap) < bytes && heap_make_host_spare(engine->heap, units) != SW_OK)
@@ -104,7 +89,7 @@ static void send_in_gap(struct engine *engine, uint64_t wanted)
 	quiesce_finish(engine);
 	quiesce_open(engine);
 	if (clock_now() > engine->recall.not_before)
-		recall_rest(engine, clock_now() - begun);
+		recall_later(engine, clock_now() - begun);
 }
 
 static void recall_run(struct engine *engine)
@@ -118,7 +103,7 @@ static void recall_run(struct engine *engine)
 	if (!engine->recall.pieces.n)
 		heap_wanted_pieces(engine->heap, recall_hear, engine);
 	if (!engine->recall.pieces.n) {
-		recall_rest(engine, RECALL_LOOK_NS);
+		recall_later(engine, RECALL_LOOK_NS);
 		return;
 	}
 	if (engine->exact) {
@@ -138,6 +123,8 @@ static void recall_run(struct engine *engine)
 #define LOOK_NS   300000
 #define REST_NS   5000000
 #define GOVERN_NS 2000000
+/* ns: a program that has submitted nothing for so long need be looked at rarely. */
+#define QUIET_NS 100000000
 /* ns: how long moves in flight may take to end when the engine ends. */
 #define LAST_NS 1000000000
 
@@ -186,13 +173,12 @@ static void mover_end(struct engine *engine)
 	if (engine->loop.ended)
 		return;
 	engine->loop.ended = true;
-	while ((engine->moves.out.n || engine->moves.in.n) && clock_now() < until) {
+	while (migrate_in_flight(engine) && clock_now() < until) {
 		migrate_finish(engine);
 		mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	migrate_abandon(engine);
-	while (deferred_map_map(engine))
-		;
+	deferred_map_all(engine);
 	quiesce_resume(engine, true);
 	link_close(engine);
 	/* Before: who sees that it is dead, and this, need not wait (spill_end). */
@@ -209,13 +195,12 @@ static void mover_end(struct engine *engine)
  */
 static bool mover_drain(struct engine *engine)
 {
-	while (migrate_any(engine) && !atomic_load(&engine->channel.dead)) {
+	while (migrate_any(engine) && !engine_is_dead(engine)) {
 		migrate_finish(engine);
-		while (deferred_map_map(engine))
-			;
+		deferred_map_all(engine);
 		if (migrate_is_stuck(engine) && migrate_take_back(engine))
 			return false;
-		if (engine->moves.out.n || engine->moves.in.n)
+		if (migrate_in_flight(engine))
 			mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	return true;
@@ -225,6 +210,7 @@ static enum sw_status mover_obey(struct engine *engine, const struct order *orde
 {
 	uint64_t before = engine->stats.moved_out, before_all = before + engine->stats.moved_in;
 	bool leaves = order->to == RESIDENCE_STOPPED || order->to == RESIDENCE_AWAY;
+	enum sw_status status;
 
 	/* What has left for a turn need not be mapped where it is now. */
 	if (order->what == ORDER_RESIDE && (!leaves || (quiesce_is_held(engine) && order->reason == RESIDENCE_TURN)))
@@ -235,23 +221,20 @@ static enum sw_status mover_obey(struct engine *engine, const struct order *orde
 	switch (order->what) {
 	case ORDER_RESIDE:
 		return quiesce_reside(engine, order, bytes);
-	case ORDER_ROOM: {
-		enum sw_status status = quiesce_make_room(engine, *bytes);
+	case ORDER_ROOM:
+		status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
 		move_governor_restart(&engine->governor);
 		return status;
-	}
 	case ORDER_NEW:
 		return quiesce_room_for_new(engine, *bytes);
 	case ORDER_BRING:
 		return mode_bring(engine, (uint32_t)(*bytes >> 32), (uint32_t)*bytes);
 	case ORDER_EXACT:
-	case ORDER_FAST: {
-		enum sw_status status = order->what == ORDER_EXACT ? mode_to_exact(engine) : mode_to_fast(engine);
-
+	case ORDER_FAST:
+		status = mode_change(engine, order->what == ORDER_EXACT);
 		*bytes = engine->stats.moved_out + engine->stats.moved_in - before_all;
 		return status;
-	}
 	case ORDER_PARK:
 		if (engine->link.context == order->context) {
 			migrate_abandon(engine);
@@ -393,11 +376,11 @@ static void mover_govern(struct engine *engine)
 static bool deferred_map_is_due(const struct engine *engine)
 {
 	/* It comes back with its next turn; until then no submission uses it, and the others map what they fetch. */
-	if (!engine->rests.n || atomic_load(&engine->quiesce.reasons) & RESIDENCE_TURN)
+	if (!engine->deferred.n || atomic_load(&engine->quiesce.reasons) & RESIDENCE_TURN)
 		return false;
 	uint64_t now = clock_now();
 
-	return now - engine->loop.copied > LULL_NS || now - engine->rests.at[0].since > DEFERRED_MAP_NS;
+	return now - engine->loop.copied > LULL_NS || now - engine->deferred.at[0].since > DEFERRED_MAP_NS;
 }
 
 /*
@@ -413,15 +396,6 @@ static bool wants_proofs(const struct engine *engine)
 	       (moves || atomic_load(&engine->channel.n_waiters) || atomic_load(&engine->new_blocks.wanted));
 }
 
-static void note_copies(struct engine *engine)
-{
-	uint64_t now = clock_now();
-
-	if (engine->moves.in.n || engine->moves.out.n)
-		engine->loop.copied = now;
-	engine->loop.quiet_ns = now - engine->loop.copied;
-}
-
 static bool mover_work(struct engine *engine)
 {
 	bool any = intake_read(engine);
@@ -431,7 +405,10 @@ static bool mover_work(struct engine *engine)
 	schedule_progress(engine);
 	get_ready(engine);
 	mover_govern(engine);
-	note_copies(engine);
+	uint64_t now = clock_now();
+	if (migrate_in_flight(engine))
+		engine->loop.copied = now;
+	engine->loop.quiet_ns = now - engine->loop.copied;
 	move_stats_busy(engine);
 	any |= migrate_finish(engine);
 	if (engine->exact)
@@ -464,25 +441,26 @@ static bool mover_work(struct engine *engine)
  * The reserve changes when something moves or, which is checked more rarely, when memory is allocated; if nothing is
  * submitted, nothing will be evicted. If the driver has refused to pin, the next attempt comes later.
  */
-#define STOCK_NS         20000000
-#define STOCK_REST_NS    1000000000
-#define STOCK_REFUSED_NS 10000000000
+#define RESERVE_NS      20000000
+#define RESERVE_LOOK_NS 1000000000
+#define REFUSED_NS      10000000000
 
-static bool mover_stock(struct engine *engine)
+static bool pin_reserve(struct engine *engine)
 {
 	uint64_t now = clock_now(), moved = engine->stats.moved_in + engine->stats.moved_out;
-	uint64_t most = schedule_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
+	uint64_t most = schedule_reserve_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
 
-	if (now < engine->stock.after || (moved == engine->stock.moved && now - engine->stock.since < STOCK_REST_NS) ||
-	    engine->intake.n_submissions == engine->stock.heard || !schedule_may_move(engine))
+	if (now < engine->reserve.after ||
+	    (moved == engine->reserve.moved && now - engine->reserve.since < RESERVE_LOOK_NS) ||
+	    engine->intake.n_submissions == engine->reserve.heard || !schedule_may_move(engine))
 		return false;
 	enum sw_status status = heap_fill_host_reserve(engine->heap, most < away ? most : away);
 	if (status == SW_OK)
 		return true;
-	engine->stock.after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);
-	engine->stock.since = now;
-	engine->stock.moved = moved;
-	engine->stock.heard = engine->intake.n_submissions;
+	engine->reserve.after = now + (status == SW_INVALID ? RESERVE_NS : REFUSED_NS);
+	engine->reserve.since = now;
+	engine->reserve.moved = moved;
+	engine->reserve.heard = engine->intake.n_submissions;
 	return false;
 }
 
@@ -492,17 +470,17 @@ static bool mover_stock(struct engine *engine)
  */
 #define LEAVING_NS 100000000
 
-static bool mover_stock_to_leave(struct engine *engine)
+static bool pin_what_leaves(struct engine *engine)
 {
-	uint64_t bytes = atomic_load_explicit(&engine->stock.leaving, memory_order_relaxed), now = clock_now();
+	uint64_t bytes = atomic_load_explicit(&engine->reserve.leaving, memory_order_relaxed), now = clock_now();
 
 	/* What is on the host has its memory; nothing else should be pinned while submissions may wait for it. */
-	if (!bytes || quiesce_is_held(engine) || now < engine->stock.leaving_after ||
+	if (!bytes || quiesce_is_held(engine) || now < engine->reserve.leaving_after ||
 	    plan_units(engine->plan, PLAN_HOST))
 		return false;
 	enum sw_status status = heap_fill_host_ahead(engine->heap, bytes);
 	if (status != SW_OK)
-		engine->stock.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : STOCK_REFUSED_NS);
+		engine->reserve.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : REFUSED_NS);
 	return status == SW_OK;
 }
 
@@ -521,7 +499,9 @@ static void mover_relax(struct engine *engine)
 /* In `exact`, pieces move for submissions that wait, which wake this thread. */
 uint64_t mover_idle_ns(const struct engine *engine)
 {
-	return !engine->exact && schedule_may_move(engine) && !intake_is_quiet(engine) ? LOOK_NS : REST_NS;
+	bool quiet = clock_now() - engine->intake.read_at > QUIET_NS;
+
+	return !engine->exact && schedule_may_move(engine) && !quiet ? LOOK_NS : REST_NS;
 }
 
 static void *mover_run(void *argument)
@@ -534,17 +514,17 @@ static void *mover_run(void *argument)
 	prctl(PR_SET_TIMERSLACK, 1000);
 	mover_relax(engine);
 	count_alive(engine, true);
-	while (!take_order(engine) && !atomic_load(&engine->channel.dead)) {
+	while (!take_order(engine) && !engine_is_dead(engine)) {
 		unsigned n_waiters = atomic_load(&engine->channel.n_waiters);
 
 		if (mover_work(engine)) {
 			tries = 0;
 			continue;
 		}
-		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->channel.n_waiters) ||
+		if (migrate_in_flight(engine) || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
 			mover_nap(engine, link_nap_ns(engine, tries++), n_waiters);
-		} else if (!mover_stock_to_leave(engine) && !mover_stock(engine)) {
+		} else if (!pin_what_leaves(engine) && !pin_reserve(engine)) {
 			mover_nap(engine, mover_idle_ns(engine), 0);
 			tries = 0;
 		}
@@ -554,11 +534,6 @@ static void *mover_run(void *argument)
 }
 
 /* ---- creation ---- */
-
-static void *mover_table(size_t n, size_t entry)
-{
-	return lazy_memory_new(n * entry);
-}
 
 /* An engine lives as long as the process, because submissions may look at it at any time. */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
@@ -573,11 +548,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
 	engine->health.on_lost = fault_report_tell;
-	engine->by_piece.stamps = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
-	engine->by_piece.touched = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.touched));
-	engine->by_piece.kept = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
-	engine->by_piece.left = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.left));
-	engine->by_piece.ahead = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
+	engine->by_piece.at = lazy_memory_new(engine->arena->n_units * sizeof(*engine->by_piece.at));
 	engine->travels = fault_report_new();
 	engine->plan = plan_new(mode_way(heap, exact));
 	engine->intake.extents = tensor_extents_new();
@@ -585,15 +556,14 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	move_governor_init(&engine->governor);
 	schedule_init(engine);
-	pte_contention_init(&engine->turns);
+	pte_contention_init(&engine->contention);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
-	if (has_channel && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
-	    engine->by_piece.touched && engine->by_piece.left && engine->by_piece.ahead && engine->travels &&
-	    engine->plan && engine->intake.extents)
+		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+	if (has_channel && (exact || engine->inflight) && engine->by_piece.at && engine->travels && engine->plan &&
+	    engine->intake.extents)
 		return engine;
-	inflight_free(engine->claims);
+	inflight_free(engine->inflight);
 	tensor_extents_free(engine->intake.extents);
 	plan_free(engine->plan);
 	free(engine->travels);

@@ -15,12 +15,20 @@
  *   spill.c         what the rest of the library calls (spill.h)
  *
  * Only the mover's thread may call these functions, except those of engine.c that give orders or wait for room, of
- * alive.c that discard, and of mover.c that create an engine. Locking: as each says; none otherwise.
+ * mover.c that create an engine. Locking: as each says; none otherwise.
  */
 #ifndef SPILLWAY_MOVER_H
 #define SPILLWAY_MOVER_H
 
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/heap/chunk.h"
 #include "shim/mover/types.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/submission.h"
+
+#include <stdlib.h>
 
 /* ---- engine.c: services that all files of the mover use ---- */
 
@@ -68,11 +76,12 @@ enum sw_status engine_ask_watched(struct engine *engine, const struct order *ord
 /*
  * engine_ask_watched() in two steps, for orders of several engines that are carried out at the same time. If
  * engine_give() returns SW_OK, the caller must call engine_take_answer() before it gives that engine another order.
- * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile.
+ * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile. Locking: take SPILL.
  */
-enum sw_status engine_give(struct engine *engine, const struct order *order, unsigned patience_ms,
+enum sw_status engine_give(struct engine *engine, const struct order *order, const struct timespec *until,
 			   const struct order_watch *watch);
-enum sw_status engine_take_answer(struct engine *engine, unsigned patience_ms, const struct order_watch *watch);
+enum sw_status engine_take_answer(struct engine *engine, const struct timespec *until, const struct order_watch *watch,
+				  uint64_t *ret_bytes);
 /*
  * In `fast`: waits until `bytes` of the device are free, while the mover evicts what is not needed soon. Gives up when
  * nothing can be evicted, or after 50 ms; then the block starts on the host. Any thread may call this. Locking: takes
@@ -87,11 +96,29 @@ uint64_t engine_budget(const struct engine *engine);
  * what they use, up to the amount that this heap has away from the device, and returns false.
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
+/* Returns the engine of the device; NULL: none was started. Any thread may call it. */
+static inline struct engine *engine_of(const struct device *device)
+{
+	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
+}
+/* Returns whether memory moves no more: the context died, memory is lost, or the mover has ended. */
+static inline bool engine_is_dead(const struct engine *engine)
+{
+	return atomic_load(&engine->channel.dead);
+}
+/* For qsort() of uint64_t, ascending. */
+int mover_by_number(const void *one, const void *two);
 /* Returns whether to begin no other move: the engine has died, or the process ends, which waits for it. */
 bool engine_is_over(const struct engine *engine);
 
 /* ---- piece.c ---- */
 
+static inline uint64_t piece_bytes(const struct engine *engine, uint32_t piece)
+{
+	return engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+}
+/* Returns the place of a piece; CHUNK_PLACES if none starts there, or its block is free. Locking: takes HEAP. */
+enum chunk_place piece_place(const struct engine *engine, uint32_t piece);
 /* Adds a piece to a list. Returns false if there is no memory; the list is unchanged then. */
 bool piece_list_add(struct piece_list *list, uint32_t piece);
 /*
@@ -117,10 +144,10 @@ bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t 
  * piece_raise() prevents submissions that name the piece's block, because the piece is about to be unmapped, or is
  * unmapped. It nests: piece_lower() must be called as often.
  */
-void piece_raise(struct engine *engine, const struct migration *transit);
-void piece_lower(struct engine *engine, const struct migration *transit);
+void piece_raise(struct engine *engine, const struct migration *migration);
+void piece_lower(struct engine *engine, const struct migration *migration);
 /* Sets where submissions find the piece. */
-void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where);
+void piece_set_where(struct engine *engine, const struct migration *migration, enum block_state_where where);
 /* Updates the plan with the place where the piece is now. Locking: takes HEAP. */
 void piece_tell_plan(struct engine *engine, uint32_t piece);
 /* Returns whether the program wants this block on the host. */
@@ -144,13 +171,13 @@ void piece_keep_follow(struct engine *engine);
  * are safe, but the process cannot continue with them, and the engine is declared dead. What is to be mapped after that
  * is tried once. piece_map_soon() gives up after a tenth of a second, and declares nothing. Locking: take HEAP.
  */
-bool piece_map(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new);
-bool piece_map_soon(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new);
+bool piece_map(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new);
+bool piece_map_soon(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new);
 /*
  * Ends a move: the piece is now in the place `where`, and may move again. is_raised: piece_raise() was called for it.
  * Locking: takes HEAP.
  */
-void piece_arrived(struct engine *engine, struct migration *transit, enum block_state_where where, bool is_raised);
+void piece_arrived(struct engine *engine, struct migration *migration, enum block_state_where where, bool is_raised);
 
 /* ---- piece.c: figures and trace events of moves ---- */
 
@@ -166,7 +193,7 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
  */
 void move_stats_moved(struct engine *engine, const struct move *move);
 /* All three for a move in one go, which began at `begun` (ns) and copied so much. */
-void move_stats_whole(struct engine *engine, const struct migration *transit, uint64_t begun, uint64_t copied);
+void move_stats_whole(struct engine *engine, const struct migration *migration, uint64_t begun, uint64_t copied);
 /* Adds the time with moves in flight up to now to the figures. */
 void move_stats_busy(struct engine *engine);
 
@@ -207,30 +234,15 @@ void alive_name(struct engine *engine, const struct named *named, bool no_kernel
  * Stores the parts of a piece that have to be copied when it moves, in bytes from its beginning, and returns how many.
  * To be called while no submission that names the piece can enter the driver.
  */
-unsigned alive_ranges(struct engine *engine, const struct migration *transit, struct live_range *ret);
+unsigned alive_ranges(struct engine *engine, const struct migration *migration, struct live_range *ret);
 /*
  * To be called instead where alive_is_none() was true and the piece is mapped nowhere; also when it comes back, if it
  * has been mapped nowhere since: whatever was born meanwhile, nobody can have written there, not even by an address
  * that no submission names, which would have ended the context. Counts what need not be copied, and returns 0.
  */
-unsigned alive_skip(const struct migration *transit);
+unsigned alive_skip(const struct migration *migration);
 /* Returns whether alive_ranges() would find nothing. */
 bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece);
-/* Returns whether these parts are the whole piece. */
-bool alive_is_all(const struct migration *transit, const struct live_range *parts, unsigned n);
-
-/* ---- alive.c: discards, that is contents that the program no longer needs ---- */
-
-/* Any thread may call these functions. */
-
-/* Discards these bytes, which must lie in one block. Locking: takes DISCARD. */
-void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes);
-/*
- * Discards in the order of a stream. The caller must be inside a submission to that stream that names the block. held:
- * whether that submission pins the block. Locking: takes DISCARD.
- */
-void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
-		    bool held);
 
 /* ---- link.c: the streams that pieces are copied on, and the copies queued on them ---- */
 
@@ -247,7 +259,7 @@ void link_close(struct engine *engine);
  */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
 /* Queues the copy of all of a piece that comes, in a gap, without an event. */
-CUresult link_fill(struct engine *engine, const struct migration *transit);
+CUresult link_fill(struct engine *engine, const struct migration *migration);
 /* Waits until the stream is idle, or `until` (ns). Returns false if it is not then, or the driver fails. */
 bool link_is_idle_by(CUstream stream, uint64_t until);
 /* Waits until the stream is idle. Returns false if the driver keeps failing, usually because the context died. */
@@ -265,7 +277,7 @@ uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
 void link_ended(struct queue *queue, const struct move *move);
 
 /* Sets what is true on most machines. */
-void pte_contention_init(struct pte_contention *turns);
+void pte_contention_init(struct pte_contention *contention);
 /*
  * To be called when the copy of an evicted piece has ended and nothing uses the piece, or nothing runs. Measures the
  * place that the piece went to, if it is not known yet. That takes about 25 ms, once, and changes neither of the
@@ -281,6 +293,12 @@ bool pte_contention_learn(struct engine *engine, struct move *move);
 struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece); /* NULL if the piece is not deferred */
 /* Maps the oldest one that is not about to be fetched. Returns false if there is none. */
 bool deferred_map_map(struct engine *engine);
+/* Maps all that are not about to be fetched. */
+static inline void deferred_map_all(struct engine *engine)
+{
+	while (deferred_map_map(engine))
+		;
+}
 /*
  * Maps what somebody waits for, while copies run: all of them if a submission waits that may touch anything, else those
  * that migration_first_awaited() finds. The others stay: to map all that is away takes a tenth of a second, in which
@@ -312,6 +330,10 @@ void deferred_map_give_up_early(struct engine *engine);
 enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* Completes the moves whose copies have ended. Returns false if there were none. */
 bool migrate_finish(struct engine *engine);
+static inline bool migrate_in_flight(const struct engine *engine)
+{
+	return engine->moves.out.n || engine->moves.in.n;
+}
 /* Returns whether any copies are in flight or any maps deferred. */
 bool migrate_any(const struct engine *engine);
 /*
@@ -354,12 +376,10 @@ void unbacked_serve(struct engine *engine);
  * takes HEAP.
  */
 bool intake_read(struct engine *engine);
-/* Returns whether the program has submitted nothing for a while, so that looking rarely suffices. */
-bool intake_is_quiet(const struct engine *engine);
 /*
- * Does the same for a submission that waits. If it is the only one and launches a graph that is known, *ret_named also
- * says how much it uses each piece, and is good until the next call; else it is good until the next intake_pieces().
- * Locking: the caller must hold SPILL.
+ * Finds the pieces that a submission needs which waits. If it is the only one and launches a graph that is known,
+ * *ret_named also says how much it uses each piece. Good until the next call or intake_read(). Locking: the caller must
+ * hold SPILL.
  */
 void intake_waiter(struct engine *engine, const struct waiter *waiter, struct scheduler_named *ret_named);
 
@@ -387,7 +407,7 @@ bool schedule_can_move(const struct engine *engine);
 /* Returns whether another eviction may begin: there is a free slot, and little enough memory is in flight. */
 bool schedule_may_evict(struct engine *engine);
 /* Returns how many bytes of host memory should be pinned in reserve for evictions (heap_fill_host_reserve). */
-uint64_t schedule_stock_bytes(struct engine *engine);
+uint64_t schedule_reserve_bytes(struct engine *engine);
 /* Prepares the engine's scheduler. To be called once the engine has a plan. */
 void schedule_init(struct engine *engine);
 
@@ -454,20 +474,19 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes);
 /* Returns how memory of the heap moves. */
 enum plan_way mode_way(const struct heap *heap, bool exact);
 /*
- * Memory moves in gaps alone from now on, or beside what runs. Both stop the whole process for it, unless it is
- * suspended, and do nothing if it is so already. The caller must have called heap_set_beside() before the latter, and
- * must not undo that as long as any engine is in `fast`. Return
+ * Memory moves in gaps alone from now on, or beside what runs. Stops the whole process for it, unless it is suspended;
+ * does nothing if it is so already. The caller must have called heap_set_beside() before the latter, and must not undo
+ * that as long as any engine is in `fast`. Returns
  *
  *   SW_OK              done
  *   SW_BUSY            a capture is open, or no safe point came in time
- *   SW_NO_MEMORY       mode_to_fast(): the device has no room for what must stay there (piece.c)
- *   SW_NO_HOST_MEMORY  mode_to_fast(): the system has no memory for what the library must remember
+ *   SW_NO_MEMORY       to `fast`: the device has no room for what must stay there (piece.c)
+ *   SW_NO_HOST_MEMORY  to `fast`: the system has no memory for what the library must remember
  *   SW_DRIVER          the driver failed; if it refuses to map memory, the engine has died
  *
- * If the result is not SW_OK the mode is as before. Locking: take QUIESCE and HEAP.
+ * If the result is not SW_OK the mode is as before. Locking: takes QUIESCE and HEAP.
  */
-enum sw_status mode_to_exact(struct engine *engine);
-enum sw_status mode_to_fast(struct engine *engine);
+enum sw_status mode_change(struct engine *engine, bool exact);
 /*
  * Fetches the pieces of these units in a gap of the whole process, whether or not that pays. Returns SW_OK if all are
  * on the device, or must stay where they are; SW_BUSY as above, or if the process is suspended; SW_NO_MEMORY if

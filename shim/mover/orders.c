@@ -2,25 +2,18 @@
  * Gaps by order of another thread (engine_ask): everything leaves because the process is suspended, or as much as is
  * needed to make room.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/mover/mover.h"
-#include "shim/submit/submission.h"
-
-#include <stdlib.h>
 
 /*
  * Returns whether the piece should leave its place: not if it is on the host, on a peer that goes on lending, or gone.
  */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
-	enum chunk_place place;
-	uint32_t units, block;
+	enum chunk_place place = piece_place(engine, piece);
 
-	return heap_piece(engine->heap, piece, &units, &place, &block) &&
-	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && quiesce_is_held(engine)));
+	return place == CHUNK_DEVICE || (place == CHUNK_PEER && quiesce_is_held(engine));
 }
 
 static bool is_dead(struct engine *engine, uint32_t piece)
@@ -46,7 +39,7 @@ static void say_what_stays(struct engine *engine)
 /* Returns why a piece did not leave, or SW_OK if its staying prevents nothing. */
 static enum sw_status why_not(struct engine *engine, uint32_t piece, enum migrate_answer answer)
 {
-	uint64_t bytes = (uint64_t)engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+	uint64_t bytes = piece_bytes(engine, piece);
 	bool pinned = atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED;
 
 	/* A piece that was freed meanwhile, or is pinned, does not prevent the suspension. */
@@ -73,7 +66,7 @@ static uint64_t set_dead_apart(struct engine *engine, struct piece_list *list, s
 		uint32_t piece = list->at[i];
 
 		if (should_leave(engine, piece) && is_dead(engine, piece) && piece_list_add(&beside->dead, piece))
-			bytes += engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+			bytes += piece_bytes(engine, piece);
 		else
 			list->at[kept++] = piece;
 	}
@@ -129,7 +122,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 			continue;
 		}
 		if (engine->moves.out.n < MOVES_AT_ONCE) {
-			uint64_t size = engine->arena->states[list.at[i]].units_of_piece * HEAP_UNIT;
+			uint64_t size = piece_bytes(engine, list.at[i]);
 			enum migrate_answer answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 
 			/* A second attempt, because the driver may refuse temporarily. */
@@ -144,7 +137,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 		}
 		wait_for_copies(engine, maps ? NULL : &beside);
 	}
-	while (!maps && (engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
+	while (!maps && migrate_in_flight(engine) && !engine_is_dead(engine))
 		wait_for_copies(engine, &beside);
 	while (!maps && status == SW_OK && !engine_is_over(engine) && leave_beside(engine, &beside))
 		;
@@ -152,7 +145,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 		quiesce_finish(engine);
 	free(beside.dead.at);
 	free(list.at);
-	if (atomic_load(&engine->channel.dead))
+	if (engine_is_dead(engine))
 		return SW_DRIVER;
 	return status == SW_OK && engine_is_over(engine) ? SW_BUSY : status;
 }
@@ -275,7 +268,7 @@ static enum sw_status leave(struct engine *engine, uint64_t keep, bool stays)
 	enum sw_status status = keep ? shrink(engine, keep) : empty(engine);
 	if (status != SW_OK)
 		quiesce_finish(engine);
-	stays &= !atomic_load(&engine->channel.dead);
+	stays &= !engine_is_dead(engine);
 	if (status != SW_OK && !stays && unbacked_give(engine)) {
 		/* Evicted memory is fetched again as it is used. */
 		atomic_store(&engine->quiesce.residence, RESIDENCE_RUNS);
@@ -323,10 +316,7 @@ static enum sw_status hold(struct engine *engine, const struct order *order)
 /* Returns whether the piece left the device, and the program does not want it on the host. */
 static bool should_return(struct engine *engine, uint32_t piece)
 {
-	enum chunk_place place;
-	uint32_t units, block;
-
-	if (!heap_piece(engine->heap, piece, &units, &place, &block) || place != CHUNK_HOST ||
+	if (piece_place(engine, piece) != CHUNK_HOST ||
 	    atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED)
 		return false;
 	const struct block_state *state = piece_block_state(engine, piece);
@@ -380,7 +370,7 @@ static void all_in(struct engine *engine)
 			i++;
 			continue;
 		}
-		uint64_t bytes = i < list.n ? engine->arena->states[list.at[i]].units_of_piece * HEAP_UNIT : UINT64_MAX;
+		uint64_t bytes = i < list.n ? piece_bytes(engine, list.at[i]) : UINT64_MAX;
 		if (i == list.n || engine->moves.in.n >= MOVES_AT_ONCE ||
 		    (comes && heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes)) {
 			return_beside(engine);
@@ -393,7 +383,7 @@ static void all_in(struct engine *engine)
 		else
 			full = true;
 	}
-	while (engine->moves.in.n && !atomic_load(&engine->channel.dead))
+	while (engine->moves.in.n && !engine_is_dead(engine))
 		if (!migrate_finish(engine))
 			quiesce_nap(engine);
 	engine->link.in_gap = false;
@@ -488,7 +478,8 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
  *                   blocks, counts as what may touch anything (admit.c). What graphs and arrays of pointers name is
  *                   read in both modes. What may be reached without being named stays where it is: what the program
  *                   has placed, and what textures and tensor maps keep the address of, since heap_set_beside(), which
- *                   comes before this; small blocks, and those a rule keeps, since they are on the device (piece.c).
+ *                   comes before this; small blocks, and those that a rule keeps, since they are on the device
+ *                   (piece.c).
  *                   Of the latter some may have left in `exact`, so they are fetched before the mode changes.
  */
 
@@ -499,22 +490,6 @@ enum plan_way mode_way(const struct heap *heap, bool exact)
 	if (heap_lent(heap, &in_use, &left))
 		return PLAN_TO_PEERS;
 	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
-}
-
-/* Locking: the caller holds QUIESCE, in a gap or while the process is suspended. */
-static void set_exact(struct engine *engine, bool exact)
-{
-	struct alive_state *const state = &mover_state.alive;
-
-	lock_take(&state->lock);
-	state->n_fast += exact ? -1u : 1;
-	if (!exact)
-		submission_set_beside(true);
-	atomic_store(&engine->exact, exact);
-	if (!state->n_fast)
-		submission_set_beside(false);
-	lock_drop(&state->lock);
-	plan_set_way(engine->plan, mode_way(engine->heap, exact));
 }
 
 /* What stays on the device differs. Returns false if there is no memory for it. */
@@ -528,32 +503,22 @@ static bool tell_plan(struct engine *engine)
 	return list.at != NULL;
 }
 
-static void begin_anew(struct engine *engine)
+/* Locking: the caller must hold QUIESCE, in a gap or while the process is suspended. */
+static void set_exact(struct engine *engine, bool exact)
 {
-	move_governor_restart(&engine->governor);
-	/* Allocations that wait for room do not wait in `exact`. */
-	atomic_fetch_add(&engine->new_blocks.hopeless, 1);
-}
+	struct alive_state *const state = &mover_state.alive;
 
-static void go(struct engine *engine, bool exact)
-{
-	set_exact(engine, exact);
+	lock_take(&state->lock);
+	state->n_fast += exact ? -1u : 1;
+	if (!exact)
+		submission_set_beside(true);
+	atomic_store(&engine->exact, exact);
+	if (!state->n_fast)
+		submission_set_beside(false);
+	lock_drop(&state->lock);
+	plan_set_way(engine->plan, mode_way(engine->heap, exact));
 	if (!exact && engine->lifetimes)
 		heap_follow_reports(engine->heap, 0, UINT32_MAX);
-}
-
-/*
- * The gate is closed, and what was submitted is done, but no gap is open. What is away comes back in the new mode, as
- * after a suspension that began in it.
- */
-static enum sw_status change_suspended(struct engine *engine, bool exact)
-{
-	lock_take(&mover_state.quiescing.lock);
-	go(engine, exact);
-	lock_drop(&mover_state.quiescing.lock);
-	tell_plan(engine);
-	begin_anew(engine);
-	return SW_OK;
 }
 
 /* Begins a gap of the whole process in which no capture is open and nothing is in flight. */
@@ -568,31 +533,6 @@ static bool close_all(struct engine *engine)
 	quiesce_open(engine);
 	return false;
 }
-
-static bool is_all_mapped(const struct engine *engine)
-{
-	return !migrate_any(engine) && !atomic_load(&engine->channel.dead);
-}
-
-enum sw_status mode_to_exact(struct engine *engine)
-{
-	if (engine->exact)
-		return SW_OK;
-	if (quiesce_is_held(engine))
-		return change_suspended(engine, true);
-	if (!close_all(engine))
-		return SW_BUSY;
-	bool may = is_all_mapped(engine);
-	if (may) {
-		go(engine, true);
-		tell_plan(engine);
-	}
-	quiesce_open(engine);
-	begin_anew(engine);
-	return may ? SW_OK : SW_DRIVER;
-}
-
-/* ---- to fast ---- */
 
 static bool is_there(struct engine *engine, uint32_t piece)
 {
@@ -636,45 +576,58 @@ static enum sw_status bring_what_stays(struct engine *engine)
 	for (unsigned tries = 0; tries < TRIES && list.n && !engine_is_over(engine); tries++)
 		fetch_all(engine, &list);
 	free(list.at);
-	if (atomic_load(&engine->channel.dead))
+	if (engine_is_dead(engine))
 		return SW_DRIVER;
 	return list.n ? SW_NO_MEMORY : SW_OK;
 }
 
-/* In a gap. */
-static enum sw_status go_fast(struct engine *engine)
+static enum sw_status change_in_gap(struct engine *engine, bool exact)
 {
-	if (!is_all_mapped(engine))
+	if (migrate_any(engine) || engine_is_dead(engine))
 		return SW_DRIVER;
-	go(engine, false);
-	enum sw_status status = tell_plan(engine) ? bring_what_stays(engine) : SW_NO_HOST_MEMORY;
+	set_exact(engine, exact);
+	bool told = tell_plan(engine);
+	enum sw_status status = exact ? SW_OK : told ? bring_what_stays(engine) : SW_NO_HOST_MEMORY;
 	if (status != SW_OK) {
-		go(engine, true);
+		set_exact(engine, true);
 		tell_plan(engine);
 	}
 	return status;
 }
 
-enum sw_status mode_to_fast(struct engine *engine)
+enum sw_status mode_change(struct engine *engine, bool exact)
 {
-	if (!engine->exact)
+	enum sw_status status = SW_OK;
+
+	if (engine->exact == exact)
 		return SW_OK;
 	/* Before the first ticket; from then on it reads all records of the log. */
-	if (!engine->claims)
-		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
-	if (!engine->claims)
+	if (!exact && !engine->inflight)
+		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+	if (!exact && !engine->inflight)
 		return SW_NO_HOST_MEMORY;
-	if (quiesce_is_held(engine))
-		return change_suspended(engine, false);
-	if (!close_all(engine))
+	if (quiesce_is_held(engine)) {
+		/*
+		 * The gate is closed, and what was submitted is done, but no gap is open. What is away comes back in
+		 * the new mode, as after a suspension that began in it.
+		 */
+		lock_take(&mover_state.quiescing.lock);
+		set_exact(engine, exact);
+		lock_drop(&mover_state.quiescing.lock);
+		tell_plan(engine);
+	} else if (close_all(engine)) {
+		status = change_in_gap(engine, exact);
+		quiesce_open(engine);
+	} else {
 		return SW_BUSY;
-	enum sw_status status = go_fast(engine);
-	quiesce_open(engine);
-	begin_anew(engine);
+	}
+	move_governor_restart(&engine->governor);
+	/* Allocations that wait for room do not wait in `exact`. */
+	atomic_fetch_add(&engine->new_blocks.hopeless, 1);
 	return status;
 }
 
-/* ---- by order ---- */
+/* ---- fetching by order ---- */
 
 /* Evicts whatever is not among these units, in no order, until `bytes` are free: for what must come now. */
 static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64_t bytes)
@@ -682,7 +635,7 @@ static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64
 	struct piece_list list = piece_list_all(engine, true);
 
 	for (unsigned i = 0; i < list.n && !engine_is_over(engine); i++) {
-		while (engine->moves.out.n >= MOVES_AT_ONCE && !atomic_load(&engine->channel.dead))
+		while (engine->moves.out.n >= MOVES_AT_ONCE && !engine_is_dead(engine))
 			if (!migrate_finish(engine))
 				quiesce_nap(engine);
 		if (heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes >= bytes)
@@ -693,6 +646,23 @@ static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64
 	}
 	free(list.at);
 	quiesce_finish(engine);
+}
+
+/*
+ * From now on no piece of these units leaves; n 0: any may again. Among themselves the plan would let the one leave that
+ * was used the longest time ago, for another one of the same allocation.
+ */
+static void set_brings(struct engine *engine, uint32_t unit, uint32_t n)
+{
+	uint32_t first = n ? unit : engine->brings, end = n ? unit + n : engine->brings_end, piece, past;
+
+	engine->brings = first;
+	engine->brings_end = n ? end : 0;
+	for (uint32_t at = first; at < end; at = past) {
+		past = at + 1;
+		if (piece_at_unit(engine, at, &piece, &past))
+			piece_tell_plan(engine, piece);
+	}
 }
 
 enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
@@ -709,13 +679,15 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 		if (piece_at_unit(engine, at, &piece, &past) && !is_there(engine, piece))
 			listed &= piece_list_add(&list, piece);
 	}
+	set_brings(engine, unit, n);
 	fetch_all(engine, &list);
 	for (unsigned i = 0; i < list.n; i++)
-		bytes += engine->arena->states[list.at[i]].units_of_piece * HEAP_UNIT;
+		bytes += piece_bytes(engine, list.at[i]);
 	if (bytes) {
 		clear_for(engine, unit, end, bytes);
 		fetch_all(engine, &list);
 	}
+	set_brings(engine, 0, 0);
 	quiesce_open(engine);
 	free(list.at);
 	return list.n || !listed ? SW_NO_MEMORY : SW_OK;

@@ -5,13 +5,8 @@
  */
 #include "shim/base/array.h"
 #include "shim/base/call_site.h"
-#include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
-#include "shim/mover/spill.h"
-#include "shim/stats/stats.h"
-
-#include <stdlib.h>
 
 /* ---- lists ---- */
 
@@ -52,6 +47,14 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
 
 /* ---- block state ---- */
 
+enum chunk_place piece_place(const struct engine *engine, uint32_t piece)
+{
+	enum chunk_place place;
+	uint32_t units, block;
+
+	return heap_piece(engine->heap, piece, &units, &place, &block) ? place : CHUNK_PLACES;
+}
+
 bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
 {
 	const struct engine *engine = argument;
@@ -75,40 +78,37 @@ struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
 	return &arena->marks[word & ARENA_SLAB ? piece : word - 1];
 }
 
-static bool is_used(const struct engine *engine, const struct block_state *mark)
+static bool is_used(const struct engine *engine, const struct block_state *block)
 {
-	return block_state_pins(mark) || block_state_last(mark) > engine->progress.done;
-}
-
-static bool is_claimed(const struct engine *engine, const struct block_state *mark)
-{
-	return engine->claims &&
-	       inflight_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
+	return block_state_pins(block) || block_state_last(block) > engine->progress.done;
 }
 
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 {
-	struct block_state *mark = piece_block_state(engine, piece);
+	struct block_state *block = piece_block_state(engine, piece);
 
-	return !mark || is_used(engine, mark) || is_claimed(engine, mark) || (!in && atomic_load(&mark->waits)) ||
-	       is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits);
+	if (!block || is_used(engine, block) || (!in && atomic_load(&block->waits)) ||
+	    is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits))
+		return true;
+	return engine->inflight &&
+	       inflight_has(engine->inflight, (uint32_t)(block - engine->arena->marks), engine->progress.done);
 }
 
-void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where)
+void piece_set_where(struct engine *engine, const struct migration *migration, enum block_state_where where)
 {
-	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
+	arena_mark_where(engine->arena, migration->block_unit, migration->piece, where);
 }
 
-void piece_raise(struct engine *engine, const struct migration *transit)
+void piece_raise(struct engine *engine, const struct migration *migration)
 {
-	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
+	atomic_fetch_add(&engine->arena->marks[migration->block_unit].unmapped, 1);
 	atomic_fetch_add(&engine->channel.everything.unmapped, 1);
-	piece_set_where(engine, transit, BLOCK_STATE_MOVING);
+	piece_set_where(engine, migration, BLOCK_STATE_MOVING);
 }
 
-void piece_lower(struct engine *engine, const struct migration *transit)
+void piece_lower(struct engine *engine, const struct migration *migration)
 {
-	atomic_fetch_sub(&engine->arena->marks[transit->block_unit].unmapped, 1);
+	atomic_fetch_sub(&engine->arena->marks[migration->block_unit].unmapped, 1);
 	atomic_fetch_sub(&engine->channel.everything.unmapped, 1);
 }
 
@@ -172,10 +172,10 @@ static uint64_t most_units(const struct engine *engine, bool ruled)
 /* The piece is not kept any more. */
 static void keep_forget(struct engine *engine, uint32_t piece)
 {
-	bool ruled = engine->by_piece.kept[piece] & RULED;
+	bool ruled = engine->by_piece.at[piece].kept & RULED;
 
-	engine->by_piece.kept_units[ruled] -= engine->by_piece.kept[piece] & ~RULED;
-	engine->by_piece.kept[piece] = 0;
+	engine->by_piece.kept_units[ruled] -= engine->by_piece.at[piece].kept & ~RULED;
+	engine->by_piece.at[piece].kept = 0;
 }
 
 /* Keeps the piece, which must not be kept yet, if the share has room. Returns false if it has not. */
@@ -183,7 +183,7 @@ static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units,
 {
 	if (engine->by_piece.kept_units[ruled] + units > most_units(engine, ruled))
 		return false;
-	engine->by_piece.kept[piece] = (uint8_t)(units | (ruled ? RULED : 0));
+	engine->by_piece.at[piece].kept = (uint8_t)(units | (ruled ? RULED : 0));
 	engine->by_piece.kept_units[ruled] += units;
 	return true;
 }
@@ -202,7 +202,7 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 		ruled = false;
 		small = atomic_load(&engine->arena->table[piece]) & ARENA_SLAB;
 	}
-	if ((ruled || small) && engine->by_piece.kept[piece] == (units | (ruled ? RULED : 0)))
+	if ((ruled || small) && engine->by_piece.at[piece].kept == (units | (ruled ? RULED : 0)))
 		return true;
 	/* Another block may have taken its place unnoticed. */
 	keep_forget(engine, piece);
@@ -212,14 +212,15 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 
 bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[2])
 {
-	const struct block_state *mark = piece_block_state(engine, piece);
+	const struct block_state *block = piece_block_state(engine, piece);
 	enum chunk_place place;
-	uint32_t units, block;
+	uint32_t units, block_unit;
 
-	if (!mark || piece_wants_host(engine, mark) || !heap_piece(engine->heap, piece, &units, &place, &block) ||
+	if (!block || piece_wants_host(engine, block) ||
+	    !heap_piece(engine->heap, piece, &units, &place, &block_unit) ||
 	    atomic_load(&engine->arena->states[piece].where) != BLOCK_STATE_HOST)
 		return false;
-	const struct unit_state *state = &engine->arena->states[block];
+	const struct unit_state *state = &engine->arena->states[block_unit];
 	bool is[] = {atomic_load(&state->units) * (uint64_t)HEAP_UNIT <= SPILL_SMALL_BLOCK, atomic_load(&state->keep)};
 	for (int ruled = 1; ruled >= 0; ruled--) {
 		if (!is[ruled] ||
@@ -242,14 +243,17 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
 		keep_forget(engine, piece);
 		/* A new piece at this address has neither left the device nor been prefetched. */
-		engine->by_piece.left[piece] = 0;
-		engine->by_piece.ahead[piece] = false;
+		engine->by_piece.at[piece].left = 0;
+		engine->by_piece.at[piece].ahead = false;
 		return;
 	}
 	switch (atomic_load(&engine->arena->states[piece].where)) {
 	case BLOCK_STATE_DEVICE:
 		plan_set(engine->plan, piece, units,
-			 keep_piece(engine, piece, units, block) ? PLAN_PINNED : PLAN_DEVICE);
+			 (piece + units > engine->brings && piece < engine->brings_end) ||
+				 keep_piece(engine, piece, units, block)
+			     ? PLAN_PINNED
+			     : PLAN_DEVICE);
 		break;
 	case BLOCK_STATE_HOST:
 		keep_forget(engine, piece);
@@ -270,7 +274,7 @@ void piece_keep_follow(struct engine *engine)
 
 		for (uint32_t piece = engine->arena->n_units_seen;
 		     piece-- && engine->by_piece.kept_units[ruled] > most;) {
-			if (!engine->by_piece.kept[piece] || !(engine->by_piece.kept[piece] & RULED) != !ruled)
+			if (!engine->by_piece.at[piece].kept || !(engine->by_piece.at[piece].kept & RULED) != !ruled)
 				continue;
 			keep_forget(engine, piece);
 			piece_tell_plan(engine, piece); /* keeps it again if it still fits */
@@ -280,13 +284,13 @@ void piece_keep_follow(struct engine *engine)
 
 /* ---- the end of a move ---- */
 
-void piece_arrived(struct engine *engine, struct migration *transit, enum block_state_where where, bool is_raised)
+void piece_arrived(struct engine *engine, struct migration *migration, enum block_state_where where, bool is_raised)
 {
-	piece_set_where(engine, transit, where);
+	piece_set_where(engine, migration, where);
 	if (is_raised)
-		piece_lower(engine, transit);
-	migration_end(engine->heap, transit);
-	piece_tell_plan(engine, transit->piece);
+		piece_lower(engine, migration);
+	migration_end(engine->heap, migration);
+	piece_tell_plan(engine, migration->piece);
 }
 
 /*
@@ -295,23 +299,23 @@ void piece_arrived(struct engine *engine, struct migration *transit, enum block_
  */
 #define REFUSED_MOST 60
 
-static bool map_once(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new)
+static bool map_once(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new)
 {
 	for (int new = 1; new >= 0; new --) {
 		*ret_new = new;
-		if (which & (new ? PIECE_NEW : PIECE_OLD) && (!new || transit->spare) &&
-		    migration_map(engine->heap, transit, new) == CUDA_SUCCESS)
+		if (which & (new ? PIECE_NEW : PIECE_OLD) && (!new || migration->spare) &&
+		    migration_map(engine->heap, migration, new) == CUDA_SUCCESS)
 			return true;
 	}
 	return false;
 }
 
-bool piece_map_soon(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new)
+bool piece_map_soon(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new)
 {
 	unsigned tries = 0;
 
 	while (engine_tries(&tries)) {
-		if (map_once(engine, transit, which, ret_new)) {
+		if (map_once(engine, migration, which, ret_new)) {
 			engine->health.refused = 0;
 			return true;
 		}
@@ -323,10 +327,10 @@ bool piece_map_soon(struct engine *engine, const struct migration *transit, enum
 	return false;
 }
 
-bool piece_map(struct engine *engine, const struct migration *transit, enum piece_memory which, bool *ret_new)
+bool piece_map(struct engine *engine, const struct migration *migration, enum piece_memory which, bool *ret_new)
 {
 	do
-		if (piece_map_soon(engine, transit, which, ret_new))
+		if (piece_map_soon(engine, migration, which, ret_new))
 			return true;
 	while (engine->health.refused < REFUSED_MOST);
 	engine_die(engine, "memory cannot be mapped");
@@ -378,20 +382,20 @@ static uint64_t bytes_alive(const struct live_map *map, uint64_t begin, uint64_t
 	return bytes;
 }
 
-/* The map is not followed (contents: all), but births are reported. */
-static void unit_add_latest(const struct engine *engine, uint64_t address, struct by_line *by_line)
+/* Counts bytes of a unit for the line of the latest birth in it. */
+static void add_latest(const struct engine *engine, uint64_t address, uint64_t bytes, struct by_line *by_line)
 {
 	unsigned latest = birth_lines_at(address);
 
 	if (latest && lifetimes_is_reported(engine->arena->lifetimes, address, HEAP_UNIT))
-		line_add(by_line, (uint16_t)latest, HEAP_UNIT);
+		line_add(by_line, (uint16_t)latest, bytes);
 }
 
 static void unit_add(const struct engine *engine, const struct live_map *map, uint64_t begin, struct by_line *by_line)
 {
 	uint64_t alive, named = 0, end = begin + HEAP_UNIT;
 	struct live_site sites[SITES_MOST];
-	unsigned n, latest;
+	unsigned n;
 
 	if (!live_map_is_reported(map, begin))
 		return;
@@ -401,9 +405,8 @@ static void unit_add(const struct engine *engine, const struct live_map *map, ui
 		named += sites[i].bytes;
 	}
 	alive = named < HEAP_UNIT ? bytes_alive(map, begin, end) : 0;
-	latest = alive > named ? birth_lines_at(engine->arena->base + begin) : 0;
-	if (latest && lifetimes_is_reported(engine->arena->lifetimes, engine->arena->base + begin, HEAP_UNIT))
-		line_add(by_line, (uint16_t)latest, alive - named);
+	if (alive > named)
+		add_latest(engine, engine->arena->base + begin, alive - named, by_line);
 }
 
 /*
@@ -420,8 +423,8 @@ static unsigned move_lines(const struct engine *engine, uint32_t piece, uint32_t
 	for (uint32_t unit = piece; unit < piece + units; unit++)
 		if (engine->lifetimes)
 			unit_add(engine, lifetimes_map(engine->lifetimes), unit * HEAP_UNIT, &by_line);
-		else
-			unit_add_latest(engine, arena_address(engine->arena, unit), &by_line);
+		else /* the map is not followed (contents: all), but births are reported */
+			add_latest(engine, arena_address(engine->arena, unit), HEAP_UNIT, &by_line);
 	for (unsigned i = 0; i < by_line.n; i++)
 		ret_parts[i] = (struct stats_part){
 		    stats_site_of_tensors(site, call_site_numbered(by_line.lines[i].site)), by_line.lines[i].bytes};
@@ -434,25 +437,20 @@ static unsigned move_lines(const struct engine *engine, uint32_t piece, uint32_t
  * Figures and trace events of moves. The link counts as busy while a move has begun and not ended.
  */
 
-static void count_busy(struct engine *engine, uint64_t now)
+void move_stats_busy(struct engine *engine)
 {
 	if (!engine->stats.n_told)
 		return;
-	uint64_t us = (now - engine->stats.busy_since) / 1000;
+	uint64_t us = (clock_now() - engine->stats.busy_since) / 1000;
 	stats_add(STAT_link_us, us);
 	engine->stats.busy_since += us * 1000;
-}
-
-void move_stats_busy(struct engine *engine)
-{
-	count_busy(engine, clock_now());
 }
 
 void move_stats_begin(struct engine *engine, struct move *move)
 {
 	uint64_t now = clock_now();
-	const struct migration *transit = &move->transit;
-	bool out = transit->to != CHUNK_DEVICE;
+	const struct migration *migration = &move->migration;
+	bool out = migration->to != CHUNK_DEVICE;
 
 	/* Includes the remainder of less than a microsecond from last time. */
 	if (!engine->stats.n_told++)
@@ -461,37 +459,36 @@ void move_stats_begin(struct engine *engine, struct move *move)
 	if (!trace_is_on())
 		return;
 	move->number = atomic_fetch_add(&mover_state.n_moves_traced, 1) + 1;
-	uint64_t old = trace_device(migration_lender(engine->heap, transit, false));
-	uint64_t new = trace_device(migration_lender(engine->heap, transit, true));
+	uint64_t old = trace_device(migration_lender(engine->heap, migration, false));
+	uint64_t new = trace_device(migration_lender(engine->heap, migration, true));
 	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
-		       arena_address(engine->arena, transit->piece), migration_bytes(transit), out,
+		       arena_address(engine->arena, migration->piece), migration_bytes(migration), out,
 		       out ? engine->stats.why_out : engine->stats.why_in, out ? new : old, out ? old : 0);
 }
 
 void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 {
+	move_stats_busy(engine);
 	uint64_t now = clock_now();
-
-	count_busy(engine, now);
 	if (!--engine->stats.n_told)
 		engine->stats.busy_rest = now - engine->stats.busy_since;
 	if (move->number)
 		trace_event_at(moved, now, move->number, stayed,
-			       stayed ? 0 : migration_bytes(&move->transit) - move->copied);
+			       stayed ? 0 : migration_bytes(&move->migration) - move->copied);
 }
 
 /* Returns the site for which a move of the piece is counted: in a divided block, that of the first part in it. */
-static unsigned site_of(const struct engine *engine, const struct migration *transit)
+static unsigned site_of(const struct engine *engine, const struct migration *migration)
 {
 	const struct arena *arena = engine->arena;
-	uint32_t units = (uint32_t)(migration_bytes(transit) / HEAP_UNIT), unit = transit->piece;
+	uint32_t units = (uint32_t)(migration_bytes(migration) / HEAP_UNIT), unit = migration->piece;
 
 	for (uint32_t i = 0; i < units; i++)
-		if (atomic_load_explicit(&arena->part[transit->piece + i], memory_order_relaxed)) {
-			unit = transit->piece + i;
+		if (atomic_load_explicit(&arena->part[migration->piece + i], memory_order_relaxed)) {
+			unit = migration->piece + i;
 			break;
 		}
-	return arena_site(arena, transit->block_unit, unit);
+	return arena_site(arena, migration->block_unit, unit);
 }
 
 /* A piece that is fetched sooner than this after its eviction was evicted in vain, or nearly so. */
@@ -499,29 +496,30 @@ static unsigned site_of(const struct engine *engine, const struct migration *tra
 
 void move_stats_moved(struct engine *engine, const struct move *move)
 {
-	const struct migration *transit = &move->transit;
-	bool in = transit->to == CHUNK_DEVICE;
-	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.left[transit->piece];
+	const struct migration *migration = &move->migration;
+	bool in = migration->to == CHUNK_DEVICE;
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.at[migration->piece].left;
 	bool again = in && *left && now - *left < REFETCH_MS;
 
-	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += migration_bytes(transit);
-	CUdevice lender = migration_lender(engine->heap, transit, !in);
+	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += migration_bytes(migration);
+	CUdevice lender = migration_lender(engine->heap, migration, !in);
 	if (lender >= 0)
-		stats_moved_lent(engine->device->ordinal, lender, in, migration_bytes(transit));
-	if (!in && transit->from == CHUNK_PEER)
-		stats_add(STAT_peer_left_bytes, migration_bytes(transit));
-	unsigned site = site_of(engine, transit);
+		stats_moved_lent(engine->device->ordinal, lender, in, migration_bytes(migration));
+	if (!in && migration->from == CHUNK_PEER)
+		stats_add(STAT_peer_left_bytes, migration_bytes(migration));
+	unsigned site = site_of(engine, migration);
 	struct stats_part parts[MOVE_LINES];
-	unsigned n = move_lines(engine, transit->piece, (uint32_t)(migration_bytes(transit) / HEAP_UNIT), site, parts);
+	unsigned n =
+	    move_lines(engine, migration->piece, (uint32_t)(migration_bytes(migration) / HEAP_UNIT), site, parts);
 
-	stats_moved(site, in, migration_bytes(transit), again, parts, n);
+	stats_moved(site, in, migration_bytes(migration), again, parts, n);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
 	*left = in ? 0 : now ? now : 1;
 }
 
-void move_stats_whole(struct engine *engine, const struct migration *transit, uint64_t begun, uint64_t copied)
+void move_stats_whole(struct engine *engine, const struct migration *migration, uint64_t begun, uint64_t copied)
 {
-	struct move move = {.transit = *transit, .begun = begun, .copied = copied};
+	struct move move = {.migration = *migration, .begun = begun, .copied = copied};
 
 	move_stats_begin(engine, &move);
 	move_stats_moved(engine, &move);

@@ -13,15 +13,9 @@
  * the gate would do next. Then the gate opens, waiting submissions proceed with memory where it is, and the next
  * attempt comes later each time.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/context/context.h"
 #include "shim/device/peer.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/submission.h"
 
 /*
  * ns: the pause after an attempt that was given up, which doubles each time, and the longest patience with the device.
@@ -56,22 +50,6 @@ static void tell_gap(const struct engine *engine, bool given_up)
 		       engine->stats.moved_out - engine->quiesce.moved_out, given_up);
 }
 
-static bool out_of_patience(struct engine *engine, uint64_t since)
-{
-	uint64_t last = since > engine->progress.last ? since : engine->progress.last;
-
-	return clock_now() - last > engine->quiesce.patience;
-}
-
-/* Returns up to which submission everything that the gap waits for has completed. */
-static uint64_t done_by(const struct engine *engine, uint64_t devices)
-{
-	CUresult unused;
-
-	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? completion_poll(0, devices, false, &unused)
-							       : engine->progress.done;
-}
-
 /*
  * Returns whether to go on waiting for a gap. Other devices go on submitting; completion of what they submitted after
  * the gate began to close is no progress.
@@ -79,12 +57,16 @@ static uint64_t done_by(const struct engine *engine, uint64_t devices)
 static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t begin)
 {
 	uint64_t progress = engine->progress.last, before = engine->quiesce.done;
+	CUresult unused;
 
 	schedule_progress(engine);
-	engine->quiesce.done = done_by(engine, devices);
+	engine->quiesce.done = devices == CONTEXT_ALL_DEVICES && peer_is_any()
+				   ? completion_poll(0, devices, false, &unused)
+				   : engine->progress.done;
 	engine->progress.last =
 	    engine->quiesce.done > before && before < engine->quiesce.newest ? clock_now() : progress;
-	return !out_of_patience(engine, begin) && !atomic_load(&engine->channel.dead);
+	uint64_t last = begin > engine->progress.last ? begin : engine->progress.last;
+	return clock_now() - last <= engine->quiesce.patience && !engine_is_dead(engine);
 }
 
 /*
@@ -141,7 +123,7 @@ static uint64_t who_may_touch(const struct engine *engine, bool whole)
 }
 
 /*
- * Waits until nothing that runs can touch the heap, or can get access before let_touch(). Returns false if it gave up.
+ * Waits until nothing that runs can touch the heap, or get access before peer_unshut(). Returns false if it gave up.
  * The work of other devices is examined after all known to touch the heap are quiet: then no submission that concerns
  * the heap is inside the driver.
  */
@@ -164,11 +146,6 @@ static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t beg
 		if (peer_shut(ordinal, devices))
 			return true;
 	}
-}
-
-static void let_touch(const struct engine *engine)
-{
-	peer_unshut(engine->device->ordinal);
 }
 
 bool quiesce_close(struct engine *engine, bool whole)
@@ -199,7 +176,7 @@ bool quiesce_close(struct engine *engine, bool whole)
 		engine->progress.last = clock_now();
 		return true;
 	}
-	let_touch(engine);
+	peer_unshut(engine->device->ordinal);
 give_up:
 	open_locked();
 	lock_drop(&mover_state.quiescing.lock);
@@ -219,12 +196,11 @@ void quiesce_open(struct engine *engine)
 {
 	engine->link.in_gap = false;
 	/* If the engine died, what was in flight stays where it was; this must come before anything may touch it. */
-	if (atomic_load(&engine->channel.dead)) {
+	if (engine_is_dead(engine)) {
 		migrate_abandon(engine);
-		while (deferred_map_map(engine))
-			;
+		deferred_map_all(engine);
 	}
-	let_touch(engine);
+	peer_unshut(engine->device->ordinal);
 	open_locked();
 	lock_drop(&mover_state.quiescing.lock);
 	stats_add(STAT_gaps, 1);
@@ -244,7 +220,7 @@ void quiesce_keep_closed(struct engine *engine)
 {
 	tell_gap(engine, false);
 	engine->link.in_gap = false;
-	let_touch(engine);
+	peer_unshut(engine->device->ordinal);
 	gate_for(CONTEXT_ALL_DEVICES);
 	if (!mover_state.quiescing.n_held++)
 		show(STATS_SUSPENDED);
@@ -255,8 +231,7 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 {
 	if (!quiesce_is_held(engine))
 		return SW_OK;
-	while (deferred_map_map(engine))
-		;
+	deferred_map_all(engine);
 	if (!unbacked_give(engine) && !by_force)
 		return SW_NO_MEMORY;
 	lock_take(&mover_state.quiescing.lock);
@@ -272,18 +247,20 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 
 /* ---- what to move ---- */
 
-/* Adds the pieces that waiting submissions need. Locking: takes SPILL. */
-static void wish_for_waiters(struct engine *engine)
+/*
+ * Each waiting submission has had its gap after this. may: wishes for the pieces that they need. Locking: takes SPILL.
+ */
+static void hear_waiters(struct engine *engine, bool may)
 {
 	struct scheduler_named named;
 
 	lock_take(&engine->channel.lock);
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
-		if (waiter->answered || waiter->had_gap)
-			continue;
+		if (may && !waiter->answered && !waiter->had_gap) {
+			intake_waiter(engine, waiter, &named);
+			scheduler_wish_named(&engine->scheduler, &named);
+		}
 		waiter->had_gap = true;
-		intake_waiter(engine, waiter, &named);
-		scheduler_wish_named(&engine->scheduler, &named);
 	}
 	lock_drop(&engine->channel.lock);
 }
@@ -293,11 +270,10 @@ static void wish_for_waiters(struct engine *engine)
 void quiesce_finish(struct engine *engine)
 {
 	deferred_map_give_up_early(engine);
-	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
+	while (migrate_in_flight(engine) && !engine_is_dead(engine))
 		if (!migrate_finish(engine) && !deferred_map_map(engine))
 			quiesce_nap(engine);
-	while (deferred_map_map(engine))
-		;
+	deferred_map_all(engine);
 	scheduler_gap_end(&engine->scheduler);
 }
 
@@ -325,28 +301,19 @@ void quiesce_fetch_wishes(struct engine *engine)
 		if (!again && !deferred_map_map(engine) &&
 		    !(scheduler_gap_early(scheduler, &piece) && deferred_map_unmap_early(engine, piece)))
 			quiesce_nap(engine);
-		again |= !engine->moves.out.n && !engine->moves.in.n;
+		again |= !migrate_in_flight(engine);
 	}
 	quiesce_finish(engine);
-}
-
-static void let_waiters_go(struct engine *engine)
-{
-	lock_take(&engine->channel.lock);
-	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next)
-		waiter->had_gap = true;
-	lock_drop(&engine->channel.lock);
 }
 
 void quiesce_run(struct engine *engine)
 {
 	if (!atomic_load(&engine->channel.n_waiters))
 		return;
-	if (!schedule_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
-		let_waiters_go(engine);
+	bool may = schedule_may_move(engine) && clock_now() >= engine->quiesce.not_before && link_open(engine);
+	hear_waiters(engine, may);
+	if (!may)
 		return;
-	}
-	wish_for_waiters(engine);
 	scheduler_wish_ahead(&engine->scheduler);
 	if (is_worth_it(engine) && quiesce_close(engine, false)) {
 		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */

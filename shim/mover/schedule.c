@@ -5,9 +5,6 @@
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
 #include "shim/mover/mover.h"
-#include "shim/stats/stats.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/submission.h"
 
 _Static_assert(PLAN_UNIT == HEAP_UNIT, "the plan counts in units of the heap");
 
@@ -27,12 +24,11 @@ void schedule_progress(struct engine *engine)
 		return;
 	}
 	/* Copies in flight are queried separately (migrate.c). */
-	if (!engine->moves.out.n && !engine->moves.in.n)
+	if (!migrate_in_flight(engine))
 		engine->health.doubts = 0;
 	if (done <= engine->progress.done)
 		return;
 	engine->progress.done = done;
-	atomic_store(&engine->progress.shown, done);
 	engine->progress.last = clock_now();
 	engine->scheduler.stalled = false;
 	for (unsigned i = 0; i < engine->progress.aside.n; i++)
@@ -43,7 +39,7 @@ void schedule_progress(struct engine *engine)
 bool schedule_can_move(const struct engine *engine)
 {
 	return engine->tracking.complete && !engine->scheduler.stalled && !engine->moves.n_back &&
-	       !quiesce_is_held(engine) && !atomic_load(&engine->channel.dead) && !capture_is_open();
+	       !quiesce_is_held(engine) && !engine_is_dead(engine) && !capture_is_open();
 }
 
 bool schedule_may_move(const struct engine *engine)
@@ -101,7 +97,7 @@ static enum migrate_answer hand_fetch(void *hand, uint32_t piece, bool ahead, bo
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_DEVICE, gap);
 	if (answer != MIGRATE_BEGUN)
 		return answer;
-	engine->by_piece.ahead[piece] = ahead;
+	engine->by_piece.at[piece].ahead = ahead;
 	if (!ahead)
 		stats_add(STAT_unforeseen, 1);
 	return MIGRATE_BEGUN;
@@ -120,9 +116,9 @@ static enum migrate_answer hand_evict(void *hand, uint32_t piece, bool gap)
 static enum migrate_answer hand_exchange(void *hand, uint32_t piece, bool gap)
 {
 	struct engine *engine = hand;
-	struct block_state *mark = piece_block_state(engine, piece);
+	struct block_state *block = piece_block_state(engine, piece);
 
-	if (gap && (!mark || block_state_pins(mark)))
+	if (gap && (!block || block_state_pins(block)))
 		return MIGRATE_BUSY;
 	engine->moves.exchanges = true;
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
@@ -149,7 +145,7 @@ static void hand_use_there(void *hand, uint32_t piece)
 {
 	struct engine *engine = hand;
 
-	engine->by_piece.stamps[piece] = 0; /* map_blocks_of() maps it */
+	engine->by_piece.at[piece].stamp = 0; /* map_blocks_of() maps it */
 }
 
 static void hand_tell_plan(void *hand, uint32_t piece)
@@ -165,9 +161,9 @@ static bool hand_is_busy(void *hand, uint32_t piece)
 /* In a gap only submissions that pin a block at the gate, or wait for it, keep it from being evicted. */
 static bool hand_is_in_use(void *hand, uint32_t piece)
 {
-	struct block_state *mark = piece_block_state(hand, piece);
+	struct block_state *block = piece_block_state(hand, piece);
 
-	return !mark || block_state_pins(mark) || atomic_load(&mark->waits);
+	return !block || block_state_pins(block) || atomic_load(&block->waits);
 }
 
 void schedule_init(struct engine *engine)
@@ -200,7 +196,7 @@ bool schedule_may_evict(struct engine *engine)
 	return scheduler_may_begin(&view, &view.out);
 }
 
-uint64_t schedule_stock_bytes(struct engine *engine)
+uint64_t schedule_reserve_bytes(struct engine *engine)
 {
 	struct scheduler_view view;
 
@@ -321,7 +317,7 @@ void schedule_ahead(struct engine *engine)
 static bool is_in(const struct queue *queue, uint32_t piece)
 {
 	for (unsigned i = 0; i < queue->n; i++)
-		if (queue->at[(queue->head + i) % MOVES].transit.piece == piece)
+		if (queue->at[(queue->head + i) % MOVES].migration.piece == piece)
 			return true;
 	return false;
 }
@@ -337,7 +333,7 @@ static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, b
 	/* A piece that has arrived, or must stay for another reason, is pinned. */
 	if (!block || !piece_wants_host(engine, block) || where == BLOCK_STATE_PINNED)
 		return false;
-	if (where == BLOCK_STATE_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
+	if (where == BLOCK_STATE_MOVING || room < piece_bytes(engine, piece))
 		return true;
 	if (!schedule_may_evict(engine) || is_in(&engine->moves.out, piece) || is_in(&engine->moves.in, piece))
 		return true;

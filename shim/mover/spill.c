@@ -2,21 +2,12 @@
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
  * to its mover; ends of contexts and of the process; suspension; changes of spill.mode.
  */
-#include "shim/base/lock.h"
-#include "shim/base/log.h"
 #include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/device/device.h"
-#include "shim/driver/real.h"
 #include "shim/mover/mover.h"
 #include "shim/plan/governor.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/submission.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 /* ms: how long an order may take: the time to empty a large device, or to fill it, over a slow link. */
@@ -44,9 +35,14 @@
 #define STOP_TRIES 20
 #define TELL_MS    2000 /* ms: at the end of the process, for a report that is being written, on a loaded machine */
 
-static struct engine *engine_of(const struct device *device)
+/* Returns the first engine whose device is *at or a later one, and sets *at behind it; NULL: there is none. */
+static struct engine *next_engine(unsigned *at)
 {
-	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
+	struct engine *engine = NULL;
+
+	while (*at < DEVICE_MOST && !engine)
+		engine = atomic_load(&mover_state.spill.engines[(*at)++]);
+	return engine;
 }
 
 static void spill_start(struct device *device, enum policy_spill mode, bool to_suspend)
@@ -58,19 +54,20 @@ static void spill_start(struct device *device, enum policy_spill mode, bool to_s
 		mover_keep(engine, process_settings()->contents, !to_suspend);
 	/* From now on memory may leave the device, even if nothing was placed outside of it (suspend). */
 	pdl_spilled();
-	if (!engine || !submission_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
+	bool runs = engine && submission_add_arena(heap_arena(heap), &engine->channel) && mover_start(engine);
+	if (!runs)
 		log_once("no memory to move memory with; what is spilled stays on the host");
-		if (engine)
-			atomic_store(&engine->channel.dead, true);
-	}
+	if (!engine)
+		return;
+	if (!runs)
+		atomic_store(&engine->channel.dead, true);
 	/*
 	 * Runs before the driver's own handlers, which were registered first: the driver must not be called while it
 	 * shuts down.
 	 */
-	if (engine && !mover_state.spill.registered)
+	if (!mover_state.spill.registered)
 		mover_state.spill.registered = atexit(spill_end) == 0;
-	if (engine)
-		atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
+	atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
 }
 
 /* to_suspend: nothing has spilled; what is alive is what the program's allocator says (alive.c). */
@@ -115,12 +112,11 @@ uint64_t spill_room_ns(uint64_t bytes)
 /* Returns whether memory of other heaps can move, so that what they have on this device can leave it. */
 static bool others_move(const struct device *device)
 {
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+	const struct engine *engine;
 
-		if (engine && engine->device != device && !atomic_load(&engine->channel.dead))
+	for (unsigned i = 0; (engine = next_engine(&i));)
+		if (engine->device != device && !engine_is_dead(engine))
 			return true;
-	}
 	return false;
 }
 
@@ -175,7 +171,7 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 	struct engine *engine = engine_of(device);
 
 	if (!engine || !atomic_load_explicit(&engine->new_blocks.makes_room, memory_order_relaxed) ||
-	    atomic_load(&engine->channel.dead) || bytes > move_limits_new(atomic_load(&device->budget.limit)) ||
+	    engine_is_dead(engine) || bytes > move_limits_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
 	if (engine->exact)
@@ -206,7 +202,7 @@ bool spill_moves_alive(const struct device *device)
 {
 	const struct engine *engine = engine_of(device);
 
-	return engine && !atomic_load(&engine->channel.dead) && engine->lifetimes;
+	return engine && !engine_is_dead(engine) && engine->lifetimes;
 }
 
 enum residence spill_residence(const struct device *device)
@@ -219,42 +215,13 @@ enum residence spill_residence(const struct device *device)
 
 unsigned spill_held_by(const struct device *device)
 {
+	const struct engine *engine;
 	unsigned reasons = 0;
 
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
-
-		if (engine && (!device || i == (unsigned)device->ordinal))
+	for (unsigned i = 0; (engine = next_engine(&i));)
+		if (!device || engine->device == device)
 			reasons |= atomic_load(&engine->quiesce.reasons);
-	}
 	return reasons;
-}
-
-void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
-{
-	struct engine *engine = engine_of(device);
-
-	if (engine && !atomic_load(&engine->channel.dead))
-		discard_bytes(engine, address, bytes);
-}
-
-void spill_reused(CUdeviceptr address, uint64_t bytes)
-{
-	/* The caller has seen the discard, if there was one. */
-	bool any = atomic_load_explicit(&mover_state.discard.any, memory_order_relaxed);
-	struct device *device = any ? device_of(address) : NULL;
-
-	if (device)
-		heap_reused(atomic_load(&device->heap), address, bytes);
-}
-
-void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
-			  bool held)
-{
-	struct engine *engine = engine_of(device);
-
-	if (engine && !atomic_load(&engine->channel.dead))
-		discard_behind(engine, address, bytes, stream, per_thread, held);
 }
 
 /*
@@ -277,6 +244,7 @@ static bool has_let_go(struct engine *engine, CUcontext context)
 
 bool spill_context_ending(CUcontext context)
 {
+	struct engine *engine;
 	int before;
 
 	/* Waits are cancellation points. */
@@ -284,11 +252,8 @@ bool spill_context_ending(CUcontext context)
 	/* First, so that the library begins nothing more in the context; then what is in flight completes. */
 	bool may = context_ending(context);
 	may = completion_context_ending(context) && may;
-	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
-		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
-
-		may = !engine || has_let_go(engine, context);
-	}
+	for (unsigned i = 0; may && (engine = next_engine(&i));)
+		may = has_let_go(engine, context);
 	pthread_setcancelstate(before, NULL);
 	if (!may)
 		log_once("a context is not ended yet, which the driver still works in for us: the call answered "
@@ -316,13 +281,13 @@ static bool is_in_between(const struct engine *engine)
 /* Returns whether the engine has ended. One that has died may still put in their places what was in between. */
 static bool has_ended(const struct engine *engine)
 {
-	return atomic_load(&engine->channel.dead) && (atomic_load(&engine->loop.left) || !engine->loop.has_thread);
+	return engine_is_dead(engine) && (atomic_load(&engine->loop.left) || !engine->loop.has_thread);
 }
 
 /* A dead engine takes no order, but ends by itself. */
 static void ask_to_stop(struct engine *engine)
 {
-	if (!atomic_load(&engine->channel.dead))
+	if (!engine_is_dead(engine))
 		engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
 	else
 		for (unsigned ms = 0; ms < STOP_MS && !has_ended(engine); ms++)
@@ -345,16 +310,15 @@ static void stop(struct engine *engine)
 
 void spill_end(void)
 {
+	struct engine *engine;
+
 	/* The child of a fork inherits the handlers, but has no mover. */
 	if (process_stage() == STAGE_FORKED)
 		return;
 	atomic_store(&mover_state.spill.ending, true);
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
-
-		if (engine)
-			stop(engine);
-		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->health.telling); ms++)
+	for (unsigned i = 0; (engine = next_engine(&i));) {
+		stop(engine);
+		for (unsigned ms = 0; ms < TELL_MS && atomic_load(&engine->health.telling); ms++)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	submission_stop();
@@ -385,7 +349,7 @@ static enum sw_status ask_one(struct engine *engine, const struct order *order, 
 	if (!engine)
 		return SW_NOT_SUPPORTED;
 	/* A dead engine answers only that it does nothing. */
-	if (atomic_load(&engine->channel.dead))
+	if (engine_is_dead(engine))
 		return SW_DRIVER;
 	enum sw_status status = engine_ask_watched(engine, order, MOVE_MS, watch, &bytes);
 	if (status == SW_OK && ret_bytes)
@@ -398,15 +362,12 @@ static enum sw_status ask_all(enum residence to, const struct order_watch *watch
 {
 	const struct order order = {.what = ORDER_RESIDE, .to = to, .reason = RESIDENCE_USER};
 	enum sw_status status = SW_NOT_SUPPORTED;
+	struct engine *engine;
 	uint64_t sum = 0;
 	bool stays = false;
 
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+	for (unsigned i = 0; (engine = next_engine(&i));) {
 		uint64_t bytes = 0;
-
-		if (!engine)
-			continue;
 		enum sw_status one = ask_one(engine, &order, watch, &bytes);
 		if (one != SW_OK && to == RESIDENCE_AWAY)
 			return one;
@@ -440,7 +401,7 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 	struct engine *engine = engine_of(device);
 
 	if (engine)
-		atomic_store_explicit(&engine->stock.leaving, bytes, memory_order_relaxed);
+		atomic_store_explicit(&engine->reserve.leaving, bytes, memory_order_relaxed);
 }
 
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
@@ -498,15 +459,17 @@ enum sw_status spill_release(struct device *device, const struct order_watch *wa
 bool spill_begin(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch)
 {
 	const struct order order = for_turn(to, keep);
+	struct timespec until = clock_in(MOVE_MS * 1000000ull);
 	struct engine *engine = engine_of(device);
 
-	return may_suspend() && engine && engine_give(engine, &order, MOVE_MS, watch) == SW_OK;
+	return may_suspend() && engine && engine_give(engine, &order, &until, watch) == SW_OK;
 }
 
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch)
 {
 	struct engine *engine = engine_of(device);
-	enum sw_status status = engine_take_answer(engine, MOVE_MS, watch);
+	struct timespec until = clock_in(MOVE_MS * 1000000ull);
+	enum sw_status status = engine_take_answer(engine, &until, watch, NULL);
 	int stopped = RESIDENCE_STOPPED;
 
 	/* Nobody waits for what does not leave. */
@@ -517,12 +480,11 @@ enum sw_status spill_finish(struct device *device, const struct order_watch *wat
 
 bool spill_any_held(void)
 {
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+	const struct engine *engine;
 
-		if (engine && quiesce_is_held(engine))
+	for (unsigned i = 0; (engine = next_engine(&i));)
+		if (quiesce_is_held(engine))
 			return true;
-	}
 	return false;
 }
 
@@ -530,9 +492,9 @@ bool spill_is_idle(const struct device *device)
 {
 	const struct engine *engine = engine_of(device);
 
-	/* In this order: what completes after `shown` was read was not idle then. */
+	/* In this order: what completes after `done` was read was not idle then. */
 	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet() &&
-	       atomic_load(&engine->progress.shown) >= completion_newest();
+	       atomic_load(&engine->progress.done) >= completion_newest();
 }
 
 /*
@@ -544,12 +506,6 @@ bool spill_is_idle(const struct device *device)
  * safely as in its own mode.
  */
 
-/* Memory of a dead engine moves in no mode. */
-static bool is_at_work(const struct engine *engine)
-{
-	return engine && !atomic_load(&engine->channel.dead);
-}
-
 static enum sw_status ask_to_change(struct engine *engine, bool exact, const struct order_watch *watch, uint64_t *bytes)
 {
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);;) {
@@ -558,7 +514,8 @@ static enum sw_status ask_to_change(struct engine *engine, bool exact, const str
 		enum sw_status status = engine_ask_watched(engine, &order, MOVE_MS, watch, &moved);
 
 		*bytes += moved;
-		if (status == SW_OK || !is_at_work(engine))
+		/* Memory of a dead engine moves in no mode. */
+		if (status == SW_OK || engine_is_dead(engine))
 			return status == SW_OK ? SW_OK : SW_DRIVER;
 		if (status != SW_BUSY || clock_now() >= until || spill_is_ending())
 			return status;
@@ -570,11 +527,10 @@ static enum sw_status ask_to_change(struct engine *engine, bool exact, const str
 static enum sw_status ask_all_to_change(bool exact, bool every, const struct order_watch *watch, uint64_t *bytes)
 {
 	enum sw_status status = SW_OK;
+	struct engine *engine;
 
-	for (unsigned i = 0; i < DEVICE_MOST && (every || status == SW_OK); i++) {
-		struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
-
-		if (!is_at_work(engine))
+	for (unsigned i = 0; (every || status == SW_OK) && (engine = next_engine(&i));) {
+		if (engine_is_dead(engine))
 			continue;
 		enum sw_status one = ask_to_change(engine, exact, watch, bytes);
 		status = status == SW_OK ? one : status;
@@ -584,12 +540,11 @@ static enum sw_status ask_all_to_change(bool exact, bool every, const struct ord
 
 static bool any_is(bool exact)
 {
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		const struct engine *engine = atomic_load(&mover_state.spill.engines[i]);
+	const struct engine *engine;
 
-		if (is_at_work(engine) && engine->exact == exact)
+	for (unsigned i = 0; (engine = next_engine(&i));)
+		if (!engine_is_dead(engine) && engine->exact == exact)
 			return true;
-	}
 	return false;
 }
 

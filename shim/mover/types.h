@@ -56,28 +56,26 @@ struct order {
 	uint64_t bytes;
 };
 
-/*
- * The order slot of the mover; it holds one order at a time. Locking: SPILL (channel.lock) protects all fields except
- * `pending` and `room`, which any thread may read, and the order itself, which does not change until it is answered.
- */
+/* The order slot of the mover; it holds one order at a time. */
 struct orders {
-	struct order order; /* its `bytes` are the result when it has been carried out */
-	enum sw_status status;
-	bool done, left;      /* done: carried out; left: the thread that gave it stopped waiting */
-	bool left_away;       /* nothing ran any more when it did (quiesce.residence) */
-	_Atomic bool pending; /* the mover has not taken the order yet */
-	_Atomic int room;     /* enum order_room, as the thread that waits for the order has said last */
+	/* Guarded by SPILL. It does not change until it is answered; then its `bytes` are the result. */
+	struct order order;
+	enum sw_status status; /* Guarded by SPILL. */
+	bool done;             /* Guarded by SPILL. It was carried out. */
+	bool left;             /* Guarded by SPILL. The thread that gave it stopped waiting. */
+	bool left_away;        /* Guarded by SPILL. Nothing ran any more when it did (quiesce.residence). */
+	/* The mover has not taken the order yet. Written under SPILL; mover_nap() reads it after it set `asleep`. */
+	_Atomic bool pending;
+	_Atomic int room; /* enum order_room: written by the thread that waits for the order, read by the mover */
 };
 
-/*
- * Room for new blocks. The fields are atomic: threads that allocate and the mover's thread access them without a lock.
- */
+/* Room for new blocks. Threads that allocate and the mover share it without a lock; their order does not matter. */
 struct new_blocks {
-	_Atomic bool makes_room; /* the mover makes room on request (spill_room_for_new) */
+	_Atomic bool makes_room; /* the mover makes room on request (spill_room_for_new); written by the mover */
 	/* The rest is used in `fast` only. */
-	_Atomic uint64_t wanted;     /* bytes that allocations wait for */
-	_Atomic uint64_t not_before; /* ns: no allocation waits before this time */
-	_Atomic unsigned hopeless;   /* how often the mover found that nothing can be evicted for new blocks */
+	_Atomic uint64_t wanted;     /* bytes that allocations wait for; written by those threads */
+	_Atomic uint64_t not_before; /* ns: no allocation waits before this time; written by those threads */
+	_Atomic unsigned hopeless;   /* how often the mover found that nothing can be evicted for them; written by it */
 };
 
 /*
@@ -102,12 +100,15 @@ struct piece_list {
 
 /* What the mover remembers of pieces, indexed by their first units. Only the mover's thread may touch it. */
 struct piece_tables {
-	bool *ahead;             /* prefetched, and not named by a submission since */
-	uint8_t *kept;           /* number of its units that stay on the device, and the reason (piece.c); 0: none */
-	uint64_t kept_units[2];  /* their sums: of small blocks, and of blocks that a rule keeps */
-	uint32_t *left;          /* ms (clock_now) when it left the device; 0: it is there, or never was */
-	uint64_t *touched;       /* bytes that the submission in intake.weighed uses, as often as it does */
-	uint64_t *stamps, stamp; /* equal: the piece is in the present list (intake_pieces) */
+	struct {
+		uint64_t stamp;   /* equal to `stamp` below: the piece is in the present list (intake.c) */
+		uint64_t touched; /* bytes that the submission in intake.weighed uses, as often as it does */
+		uint32_t left;    /* ms (clock_now) when it left the device; 0: it is there, or never was */
+		uint8_t kept;     /* number of its units that stay on the device, and the reason (piece.c); 0: none */
+		bool ahead;       /* prefetched, and not named by a submission since */
+	} * at;
+	uint64_t stamp;
+	uint64_t kept_units[2]; /* sums of what is kept: of small blocks, and of blocks that a rule keeps */
 };
 
 /* Which memory of a move may be mapped at the program's address. */
@@ -144,7 +145,7 @@ struct unseen {
 
 /* A copy of a piece that is in flight. */
 struct move {
-	struct migration transit;
+	struct migration migration;
 	CUevent event;                                       /* belongs to the slot; is reused by later moves */
 	uint64_t begun;                                      /* ns: time when the copy was queued */
 	uint64_t number;                                     /* number in the trace; 0: not traced */
@@ -171,7 +172,11 @@ struct queue {
  * it, except `context`, which a thread that ends a context reads.
  */
 struct link {
-	_Atomic(CUcontext) context; /* context of the streams and events; NULL: none yet */
+	/*
+	 * Context of the streams and events; NULL: none yet. Written by the mover, which reads context_any() after it
+	 * (link_open). A thread that ends the context takes it out of there first, then reads this (has_let_go).
+	 */
+	_Atomic(CUcontext) context;
 	CUstream stream_out, stream_in;
 	_Atomic uint32_t *go; /* 1: copies proceed; host memory, allocated in the context; NULL: copies never pause */
 	CUdeviceptr go_address;
@@ -194,7 +199,7 @@ struct pte_contention {
 
 /* A piece on the host that is not mapped: it was evicted, or is about to be fetched. */
 struct deferred_map {
-	struct migration transit;
+	struct migration migration;
 	uint64_t since; /* ns: time of the unmapping */
 	bool comes;     /* while the device is quiesced: not to be mapped while it may still be fetched */
 	bool is_empty;  /* nothing was copied when it left: see alive.c */
@@ -226,7 +231,7 @@ struct unbacked {
 
 /* The pieces of a submission that waits, the most used first, and what they were computed for. */
 struct weighed {
-	uint64_t *keys; /* scratch for sorting */
+	uint64_t *keys; /* scratch for sorting; one piece of memory with what follows */
 	uint32_t *pieces, *uses;
 	unsigned n, room;
 	uint64_t who; /* hash of the names */
@@ -245,7 +250,7 @@ struct intake {
 	uint64_t named_at[INTAKE_NAMED_AT];
 	unsigned n_named_at;
 	bool no_kernel; /* the record that is being read is of a copy, a set, or anything but kernels and graphs */
-	struct piece_list pieces; /* scratch: the pieces of one submission (intake_pieces) */
+	struct piece_list pieces; /* scratch: the pieces of one submission (intake.c) */
 	struct weighed weighed;
 	/* Pieces that the program wants on the host, for schedule_leave(). May contain duplicates and freed pieces. */
 	struct piece_list leaving;
@@ -253,10 +258,9 @@ struct intake {
 
 /* ---- schedule.c ---- */
 
-/* The progress of the GPU, and whether waiting for it is futile. Only the mover's thread may touch it. */
+/* The progress of the GPU. Only the mover's thread may touch it, except `done`, which any thread may read. */
 struct progress {
-	uint64_t done;           /* submissions up to this one that can matter have completed (completion_poll) */
-	_Atomic uint64_t shown;  /* the same, for threads other than the mover's */
+	_Atomic uint64_t done;   /* submissions up to this one that can matter have completed (completion_poll) */
 	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
 	struct piece_list aside; /* pieces that the plan must not choose until the GPU makes progress */
 };
@@ -276,9 +280,12 @@ struct quiesce {
 	 */
 	uint64_t newest, done;
 	uint64_t patience, not_before, backoff; /* ns: bound of the wait; no gap before; present pause */
-	/* enum residence; not RUNS from the moment at which nothing runs any more: new blocks start on the host */
+	/*
+	 * enum residence; not RUNS from the moment at which nothing runs any more: new blocks start on the host.
+	 * Written by the mover, and by spill_finish() where nobody waits for what does not leave. Any thread reads it.
+	 */
 	_Atomic int residence;
-	_Atomic unsigned reasons; /* enum residence_reason: who holds it */
+	_Atomic unsigned reasons; /* enum residence_reason: who holds it; written by the mover, read by any thread */
 	uint64_t left_bytes;      /* of the device, that were given back */
 };
 
@@ -297,7 +304,8 @@ struct recall {
 struct loop {
 	pthread_t thread;
 	bool has_thread, ended;
-	_Atomic bool left; /* its thread calls the driver no more */
+	/* Its thread calls the driver no more. Written before channel.dead, read after it (has_ended). */
+	_Atomic bool left;
 	uint64_t copied;   /* ns: when copies were last in flight */
 	uint64_t quiet_ns; /* how long ago that was when this pass began */
 	uint64_t governed; /* ns: when the governor was last updated */
@@ -312,7 +320,7 @@ struct tracking {
 };
 
 /*
- * State of pinning host memory ahead of use (mover_stock() in mover.c). Only the mover's thread may touch it, except
+ * State of pinning host memory ahead of use (pin_reserve() in mover.c). Only the mover's thread may touch it, except
  * `leaving`.
  */
 struct host_reserve {
@@ -352,7 +360,7 @@ struct engine {
 	 * here point to.
 	 */
 	/* pins of submissions in flight; NULL if memory has not moved beside what runs yet */
-	struct inflight *claims;
+	struct inflight *inflight;
 	struct plan *plan;
 	struct travels *travels; /* what was in transit recently (fault_report.c) */
 	struct health health;
@@ -361,19 +369,21 @@ struct engine {
 	struct unseen unseen;
 	bool poisons; /* what is dead is overwritten when it moves */
 	struct link link;
-	struct pte_contention turns; /* which copies contend with changes of mappings */
+	struct pte_contention contention; /* which copies contend with changes of mappings */
 	struct move_stats stats;
-	struct deferred_maps rests; /* deferred maps, oldest first */
+	struct deferred_maps deferred; /* deferred maps, oldest first */
 	struct migrations moves;
 	struct intake intake;
 	struct scheduler scheduler;
 	struct progress progress;
 	struct quiesce quiesce;
+	/* What an order brings (mode_bring()), by units: of these no piece leaves for another. End 0: nothing. */
+	uint32_t brings, brings_end;
 	struct unbacked unbacked;
 	struct recall recall;
 	struct tracking tracking;
 	struct move_governor governor;
-	struct host_reserve stock;
+	struct host_reserve reserve;
 	struct loop loop;
 };
 
@@ -382,32 +392,36 @@ struct engine {
 /* alive.c */
 struct discard_state {
 	_Atomic bool any; /* something was ever discarded */
-	struct lock lock; /* DISCARD, over all that follows */
-	uint64_t last;    /* number given last */
-	uint64_t empty;   /* stripes that were seen empty after pinning was requested */
-	uint64_t since;   /* first number that only submissions with pins can have; 0: not known */
+	struct lock lock; /* DISCARD */
+	uint64_t last;    /* Guarded by DISCARD. Number given last. */
+	uint64_t empty;   /* Guarded by DISCARD. Stripes that were seen empty after pinning was requested. */
+	uint64_t since;   /* Guarded by DISCARD. First number that only submissions with pins can have; 0: not known. */
 };
 
 /* mover.c */
 struct alive_state {
 	struct lock lock; /* MOVERS */
-	unsigned n;       /* engines whose mover runs; under the lock. While it is not 0, submissions are tracked. */
-	unsigned n_fast;  /* those of them whose memory moves beside what runs; under the lock */
+	unsigned n;       /* Guarded by MOVERS. Engines whose mover runs; while it is not 0, submissions are tracked. */
+	unsigned n_fast;  /* Guarded by MOVERS. Those of them whose memory moves beside what runs. */
 };
 
 /* quiesce.c */
 struct quiescing_state {
 	struct lock lock; /* QUIESCE: at most one gap in the process, because all gaps use the one gate */
-	/* Engines that do not run (residence.h); under the lock. They keep the gate closed for all devices. */
+	/* Guarded by QUIESCE. Engines that do not run (residence.h). They keep the gate closed for all devices. */
 	unsigned n_held;
 };
 
 /* spill.c */
 struct spill_state {
 	struct lock lock;                              /* ENGINE_START: held over the start of an engine */
-	_Atomic(struct engine *) engines[DEVICE_MOST]; /* by device; NULL: not started */
-	bool registered;                               /* spill_end() runs at exit; under the lock */
-	_Atomic bool ending;                           /* the process ends: moves by order are broken off */
+	_Atomic(struct engine *) engines[DEVICE_MOST]; /* by device; NULL: not started; written under ENGINE_START */
+	bool registered;                               /* Guarded by ENGINE_START. spill_end() runs at exit. */
+	/*
+	 * The process ends: moves by order are broken off. Written by spill_end(), which looks after that whether a gap
+	 * is open or a piece is unmapped; the mover closes the gate or raises `unmapped` first, then reads this.
+	 */
+	_Atomic bool ending;
 };
 
 struct mover_state {

@@ -42,7 +42,7 @@ static int send_away(void **state)
 		assert_true(deferred_map_unmap_early(engine, piece_of(i)));
 	}
 	deferred_map_give_up_early(engine);
-	assert_int_equal(engine->rests.n, BLOCKS);
+	assert_int_equal(engine->deferred.n, BLOCKS);
 	return 0;
 }
 
@@ -68,7 +68,7 @@ static bool is_away(unsigned i)
 TEST(if_nobody_waits_none_is_mapped)
 {
 	assert_false(deferred_map_serve(engine));
-	assert_int_equal(engine->rests.n, BLOCKS);
+	assert_int_equal(engine->deferred.n, BLOCKS);
 }
 
 TEST(of_freed_blocks_alone_pieces_are_mapped)
@@ -78,7 +78,7 @@ TEST(of_freed_blocks_alone_pieces_are_mapped)
 	assert_true(deferred_map_serve(engine));
 	assert_false(heap_has_given(own.heap));
 	assert_false(is_away(2));
-	assert_int_equal(engine->rests.n, BLOCKS - 1);
+	assert_int_equal(engine->deferred.n, BLOCKS - 1);
 	assert_false(deferred_map_serve(engine));
 	grants[2].address = 0;
 }
@@ -109,7 +109,7 @@ TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 	n_entered = 0;
 	assert_false(deferred_map_serve(engine));
 	assert_int_equal(n_entered, 1);
-	assert_int_equal(engine->rests.n, BLOCKS);
+	assert_int_equal(engine->deferred.n, BLOCKS);
 	migration_end(own.heap, &transit);
 }
 
@@ -130,7 +130,7 @@ TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 		sched_yield();
 	assert_ok(pthread_join(thread, NULL));
 	assert_false(is_away(1));
-	assert_int_equal(engine->rests.n, BLOCKS - 1);
+	assert_int_equal(engine->deferred.n, BLOCKS - 1);
 }
 
 static void *keep_elsewhere(void *unused)
@@ -152,7 +152,7 @@ TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 	assert_true(deferred_map_serve(engine));
 	assert_ok(pthread_join(thread, NULL));
 	assert_false(is_away(1));
-	assert_int_equal(engine->rests.n, BLOCKS - 1);
+	assert_int_equal(engine->deferred.n, BLOCKS - 1);
 }
 
 static void *reach(void *unused)
@@ -172,7 +172,7 @@ TEST(those_that_a_new_peer_cannot_access_are_mapped)
 	while (!heap_is_awaited(own.heap))
 		sched_yield();
 	assert_true(deferred_map_serve(engine));
-	assert_int_equal(engine->rests.n, 0);
+	assert_int_equal(engine->deferred.n, 0);
 	assert_ok(pthread_join(thread, NULL));
 }
 
@@ -181,7 +181,7 @@ TEST(for_a_submission_that_may_touch_anything_all_are_mapped)
 	atomic_fetch_add(&engine->channel.everything.waits, 1);
 	assert_true(deferred_map_serve(engine));
 	atomic_fetch_sub(&engine->channel.everything.waits, 1);
-	assert_int_equal(engine->rests.n, 0);
+	assert_int_equal(engine->deferred.n, 0);
 }
 
 /* Fetches a piece into memory that is made for it. Returns the alias of that memory. */

@@ -20,7 +20,7 @@ uint32_t ticket_unit(CUdeviceptr address)
 bool ticket_is_out_for(CUdeviceptr address, uint64_t done)
 {
 	CHECK(engine_hears_all(ticket_engine));
-	return inflight_has(ticket_engine->claims, ticket_unit(address), done);
+	return inflight_has(ticket_engine->inflight, ticket_unit(address), done);
 }
 
 void ticket_empty_log(void)

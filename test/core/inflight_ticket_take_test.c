@@ -161,7 +161,7 @@ static void *take_again_and_again(void *argument)
 	while (!atomic_load(&is_over)) {
 		atomic_fetch_add(&ticket_mark(ticket_block)->unmapped, 1);
 		if (engine_hears_all(ticket_engine) && !block_state_pins(ticket_mark(ticket_block)) &&
-		    !inflight_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX)) {
+		    !inflight_has(ticket_engine->inflight, ticket_unit(ticket_block), UINT64_MAX)) {
 			atomic_store(&is_taken, true);
 			for (unsigned look = 0; look < 20; look++)
 				CHECK(!atomic_load(&inside));

@@ -152,7 +152,7 @@ TEST(what_is_taken_off_the_log_has_been_heard)
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	ticket_empty_log();
-	assert_true(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX));
+	assert_true(inflight_has(ticket_engine->inflight, ticket_unit(ticket_block), UINT64_MAX));
 	submission_close(use, stripe);
 	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 }
@@ -185,12 +185,12 @@ TEST(nobody_can_tell_while_a_record_is_being_written)
 	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 3);
 	uint64_t number = ticket_submit(ticket_block);
 	assert_false(engine_hears_all(ticket_engine));
-	assert_false(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
+	assert_false(inflight_has(ticket_engine->inflight, ticket_unit(ticket_block), number - 1));
 	atomic_store(&ticket_engine->channel.tape.words[(at + 1) % SUBMISSION_LOG_WORDS], 7);
 	atomic_store(&ticket_engine->channel.tape.words[(at + 2) % SUBMISSION_LOG_WORDS], ticket_other);
 	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 2);
 	assert_true(engine_hears_all(ticket_engine));
-	assert_true(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
+	assert_true(inflight_has(ticket_engine->inflight, ticket_unit(ticket_block), number - 1));
 }
 
 /* ---- who has none ---- */

@@ -82,7 +82,7 @@ TEST(when_the_budget_shrinks_fewer_stay)
 	expect_kept(3);
 	/* Who was there first has it. */
 	for (int i = 0; i < N_SMALL; i++)
-		assert_int_equal(engine->by_piece.kept[piece_of(&small[i])], i < 3);
+		assert_int_equal(engine->by_piece.at[piece_of(&small[i])].kept, i < 3);
 	set_budget(16 * HEAP_UNIT - 1);
 	piece_keep_follow(engine);
 	expect_kept(0);

@@ -73,7 +73,7 @@ static void stand_still(unsigned us)
 static void leave(bool gap)
 {
 	core_fill(grant.address, BYTES, 1);
-	engine->link.cannot_wait = engine->turns.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true;
+	engine->link.cannot_wait = engine->contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true;
 	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
 	n_pauses = 0;
 	n_passed = PAUSES;
@@ -194,7 +194,7 @@ static void evict(void)
 	assert_int_equal(migrate_begin(engine, piece_of(), CHUNK_HOST, false), MIGRATE_BEGUN);
 	while (engine->moves.out.n)
 		migrate_finish(engine);
-	assert_int_equal(engine->rests.n, 1);
+	assert_int_equal(engine->deferred.n, 1);
 }
 
 static void must_be_there(char place)

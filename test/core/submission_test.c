@@ -62,6 +62,7 @@ static void with_an_engine(void)
 {
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	engine = mover_new(&device, own_heap.heap, false);
+	atomic_store(&mover_state.spill.engines[device.ordinal], engine);
 	assert_non_null(engine);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
@@ -338,7 +339,7 @@ static bool is_discarded_in(CUstream stream, CUdeviceptr address)
 	submission_stream(use, stream, false);
 	submission_name(use, address, 0);
 	struct submission_stripe *stripe = admit(use);
-	discard_behind(engine, address, 2 * MIB, stream, false, submission_pins(use));
+	spill_discard_behind(&device, address, 2 * MIB, stream, false, submission_pins(use));
 	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
 	submission_close(use, stripe);
 	return is_so;
@@ -399,7 +400,7 @@ TEST(a_discard_that_holds_nothing_is_none)
 	assert_false(submission_pins(use));
 	block_state_pin(block_mark());
 	for (int i = 0; i < 5; i++)
-		discard_behind(engine, block, 2 * MIB, one, false, submission_pins(use));
+		spill_discard_behind(&device, block, 2 * MIB, one, false, submission_pins(use));
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	block_state_unpin(block_mark());
 	submission_close(use, stripe);
@@ -517,10 +518,10 @@ TEST(a_stop_names_what_has_arrived_since_the_mover_looked)
 {
 	char text[4096];
 
-	engine->rests.n = 1;
-	engine->rests.at[0].transit = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
+	engine->deferred.n = 1;
+	engine->deferred.at[0].migration = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
 	fault_report_note(engine);
-	engine->rests.n = 0;
+	engine->deferred.n = 0;
 	fault_report_note(engine);
 	lost(text);
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
@@ -533,9 +534,9 @@ TEST(a_stop_that_is_noticed_late_is_told_all_the_same)
 	char text[4096];
 
 	atomic_store(&engine->channel.dead, false);
-	engine->rests.n = 1;
+	engine->deferred.n = 1;
 	fault_report_note(engine);
-	engine->rests.n = 0;
+	engine->deferred.n = 0;
 	clock_ahead = 5000000000;
 	lost(text);
 	clock_ahead = 0;

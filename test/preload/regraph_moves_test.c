@@ -89,7 +89,118 @@ static int made_beside_moves(void)
 	return sim_broken_rules() != 0;
 }
 
+/* ---- where there is room for what a copy names ---- */
+
+/* Blocks of several pieces, half as many again as the device has room for, each larger than what is kept as small. */
+enum { MANY = 12, ROUNDS = 12 };
+#define LARGE ((size_t)16 * MIB)
+
+static CUdeviceptr large[MANY];
+static unsigned char value[MANY];
+
+static void set_large(int which, unsigned char byte)
+{
+	MUST(cuMemsetD8Async(large[which], byte, LARGE, stream));
+	value[which] = byte;
+}
+
+static void check_large(int which)
+{
+	static unsigned char host[LARGE];
+
+	MUST(cu.cuStreamSynchronize(stream));
+	MUST(cuMemcpyDtoH_v2(host, large[which], LARGE));
+	for (size_t at = 0; at < LARGE; at += 4093)
+		CHECK(host[at] == value[which]);
+}
+
+static CUDA_MEMCPY3D large_copy(int from, int to)
+{
+	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .srcDevice = large[from],
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstDevice = large[to],
+			       .WidthInBytes = LARGE,
+			       .Height = 1,
+			       .Depth = 1};
+}
+
+/* Captured in every other round, else made by hand. */
+static CUgraph one_copy(int from, int to, bool by_capture, CUgraphNode *ret_node)
+{
+	CUDA_MEMCPY3D copy = large_copy(from, to);
+	CUgraph graph;
+
+	if (by_capture) {
+		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		MUST(cuMemcpyDtoDAsync_v2(large[to], large[from], LARGE, stream));
+		MUST(cu.cuStreamEndCapture(stream, &graph));
+		*ret_node = first_node(graph);
+	} else {
+		MUST(cuGraphCreate(&graph, 0));
+		MUST(cuGraphAddMemcpyNode(ret_node, graph, NULL, 0, &copy, scene.context));
+	}
+	return graph;
+}
+
+static void launch_copy(CUgraphExec exec, int from, int to)
+{
+	MUST(cu.cuGraphLaunch(exec, stream));
+	value[to] = value[from];
+}
+
+/* What is named in turn is each time what the plan would rather let leave, so one part of it must not push out another. */
+static void round_of_changes(int round)
+{
+	int a = round % MANY, b = (round * 5 + 3) % MANY, c = (round * 7 + 5) % MANY, d = (round * 11 + 1) % MANY;
+	CUDA_MEMCPY3D second = large_copy(c, d);
+	CUgraphExecUpdateResultInfo info;
+	CUgraphNode node, other_node;
+
+	if (a == b || c == d)
+		return;
+	for (int i = 0; i < MANY; i++)
+		if ((i + round) % 3)
+			set_large(i, value[i]);
+	CUgraph graph = one_copy(a, b, round % 2 == 0, &node), other = one_copy(b, a, false, &other_node);
+	CUgraphExec exec = instantiate(graph);
+	launch_copy(exec, a, b);
+	for (int i = 0; i < MANY; i++)
+		if ((i + round) % 2)
+			set_large(i, (unsigned char)(value[i] + 1));
+	MUST(cuGraphExecMemcpyNodeSetParams(exec, node, &second, scene.context));
+	launch_copy(exec, c, d);
+	MUST(cuGraphExecUpdate_v2(exec, other, &info));
+	launch_copy(exec, b, a);
+	check_large(a);
+	check_large(b);
+	check_large(d);
+	MUST(cu.cuGraphExecDestroy(exec));
+	MUST(cu.cuGraphDestroy(graph));
+	MUST(cu.cuGraphDestroy(other));
+}
+
+static int changed_with_room(void)
+{
+	scene_load(&scene, 0);
+	stream = child_stream();
+	for (int i = 0; i < MANY; i++) {
+		large[i] = child_alloc(LARGE);
+		set_large(i, (unsigned char)(i + 1));
+	}
+	for (int round = 0; round < ROUNDS; round++)
+		round_of_changes(round);
+	for (int i = 0; i < MANY; i++)
+		check_large(i);
+	return sim_broken_rules() != 0;
+}
+
 /* ---- */
+
+TEST(no_change_is_refused_where_there_is_room_for_what_it_names)
+{
+	assert_int_equal(scene_run(8 * LARGE, changed_with_room), 0);
+}
 
 TEST(changes_are_right_beside_memory_that_moves)
 {

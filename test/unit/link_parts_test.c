@@ -214,7 +214,7 @@ static int set_up(void **state)
 	engine.link.stream_out = (CUstream)&driver.streams[OUT];
 	engine.link.stream_in = (CUstream)&driver.streams[IN];
 	engine.link.go = &go;
-	pte_contention_init(&engine.turns);
+	pte_contention_init(&engine.contention);
 	event = 0;
 	return 0;
 }
@@ -223,7 +223,7 @@ EACH_TEST(set_up, NULL)
 
 static struct move *evicted(enum chunk_place to, uint64_t bytes)
 {
-	move = (struct move){.transit = {.from = CHUNK_DEVICE,
+	move = (struct move){.migration = {.from = CHUNK_DEVICE,
 					 .to = to,
 					 .units = (unsigned)(bytes / HEAP_UNIT),
 					 .alias = 1ull << 32,
@@ -241,8 +241,8 @@ static unsigned copies_of_a_piece(enum chunk_place away, uint64_t bytes, unsigne
 	struct stream *stream = &driver.streams[way];
 
 	if (way == IN) {
-		one->transit.to = CHUNK_DEVICE;
-		one->transit.from = away;
+		one->migration.to = CHUNK_DEVICE;
+		one->migration.from = away;
 	}
 	stream->copies = stream->small = 0;
 	assert_int_equal(link_copy(&engine, one, gap), CUDA_SUCCESS);
@@ -282,17 +282,17 @@ TEST(each_place_is_measured_by_itself)
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
 	driver.contends = 0;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_PEER, PIECE)));
-	assert_true(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
-	assert_true(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
-	assert_false(engine.turns.waits[CHUNK_PEER][PTE_CONTENTION_IN]);
-	assert_false(engine.turns.waits[CHUNK_PEER][PTE_CONTENTION_OUT]);
+	assert_true(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
+	assert_true(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
+	assert_false(engine.contention.waits[CHUNK_PEER][PTE_CONTENTION_IN]);
+	assert_false(engine.contention.waits[CHUNK_PEER][PTE_CONTENTION_OUT]);
 }
 
 TEST(parts_to_a_peer_are_four_times_as_long)
 {
 	driver.contends = OUT;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_PEER, PIECE)));
-	assert_true(engine.turns.waits[CHUNK_PEER][PTE_CONTENTION_OUT]);
+	assert_true(engine.contention.waits[CHUNK_PEER][PTE_CONTENTION_OUT]);
 	assert_int_equal(copies_of_a_piece(CHUNK_PEER, 2 * PIECE, OUT, true), 2);
 }
 
@@ -311,12 +311,12 @@ TEST(a_program_in_the_way_is_tried_again)
 	driver.change_ns = 400000;
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
-	assert_true(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
+	assert_true(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
 	driver.change_ns = CHANGE_NS;
 	driver.contends = IN;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
-	assert_true(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
-	assert_false(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
+	assert_true(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
+	assert_false(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
 }
 
 TEST(what_cannot_be_measured_keeps_its_value)
@@ -325,13 +325,13 @@ TEST(what_cannot_be_measured_keeps_its_value)
 	/* A short piece, one that went nowhere, and a driver that refuses. */
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, 2 * MIB)));
 	struct move *in = evicted(CHUNK_HOST, PIECE);
-	in->transit.from = CHUNK_HOST, in->transit.to = CHUNK_DEVICE;
+	in->migration.from = CHUNK_HOST, in->migration.to = CHUNK_DEVICE;
 	assert_true(pte_contention_learn(&engine, in));
 	assert_int_equal(driver.changes, 0);
 	driver.map_result = CUDA_ERROR_OUT_OF_MEMORY;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
-	assert_true(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
-	assert_false(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
+	assert_true(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT]);
+	assert_false(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
 }
 
 TEST(a_mapping_that_goes_at_the_second_try_is_measured)
@@ -340,7 +340,7 @@ TEST(a_mapping_that_goes_at_the_second_try_is_measured)
 	driver.refused_unmaps = 3;
 	assert_true(pte_contention_learn(&engine, evicted(CHUNK_HOST, PIECE)));
 	assert_int_equal(driver.mapped, 0);
-	assert_true(engine.turns.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
+	assert_true(engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_IN]);
 }
 
 /* A stream that stands still: the measurement is given up after 100 ms, and the move ends behind its copies. */

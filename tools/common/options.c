@@ -5,6 +5,7 @@
 
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "policy/text.h"
@@ -113,4 +114,18 @@ int options_read(const struct options *options, int argc, char **argv, void *req
 			return TOOL_BAD;
 	}
 	return OPTIONS_GO_ON;
+}
+
+bool options_whole(const char *text, uint64_t least, uint64_t most, uint64_t *ret_number, char *why)
+{
+	char quoted[POLICY_QUOTED_BYTES], *end = NULL;
+	unsigned long long number = policy_is_digit(*text) && strlen(text) < 20 ? strtoull(text, &end, 10) : 0;
+
+	if (end && !*end && number >= least && number <= most) {
+		*ret_number = number;
+		return true;
+	}
+	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is no number from %llu to %llu", policy_quote(text, quoted),
+		 (unsigned long long)least, (unsigned long long)most);
+	return false;
 }

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { OPTIONS_GO_ON = -1 };
 
@@ -54,5 +55,8 @@ struct options {
  * status: --help was printed, or the error was.
  */
 int options_read(const struct options *options, int argc, char **argv, void *request);
+
+/* For `read`: reads a whole number within these bounds, or fills in why. */
+bool options_whole(const char *text, uint64_t least, uint64_t most, uint64_t *ret_number, char *why);
 
 #endif

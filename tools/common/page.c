@@ -355,12 +355,9 @@ static void look_in(const struct user_dir *folder, uid_t owner, void *argument)
 static int by_pid(const void *a, const void *b)
 {
 	const struct page *left = *(struct page *const *)a, *right = *(struct page *const *)b;
+	int order = ORDER(left->pid, right->pid) ?: ORDER(left->started, right->started);
 
-	if (left->pid != right->pid)
-		return left->pid < right->pid ? -1 : 1;
-	if (left->started != right->started)
-		return left->started < right->started ? -1 : 1;
-	return (left->identity > right->identity) - (left->identity < right->identity);
+	return order ?: ORDER(left->identity, right->identity);
 }
 
 static void locate_all(struct pages *pages)

@@ -23,21 +23,12 @@ bool policy_file_put_quoted(FILE *file, const char *text)
 	return true;
 }
 
-/* Returns whether the name is read as a file and not as a built-in policy. */
-static bool is_path(const char *name)
-{
-	size_t n = strlen(name);
-
-	return strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".yaml")) ||
-	       (n > 4 && !strcmp(name + n - 4, ".yml"));
-}
-
 int policy_file_check(const char *path)
 {
 	struct policy_errors errors;
 	struct policy *policy;
 
-	if (!is_path(path))
+	if (!policy_is_path(path))
 		return TOOL_OK;
 	policy = policy_read(path, NULL, &errors);
 	tool_print_errors(&errors);

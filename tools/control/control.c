@@ -442,9 +442,7 @@ static int by_pid(const void *a, const void *b)
 	const struct process_found *left = &((const struct entry *)a)->process;
 	const struct process_found *right = &((const struct entry *)b)->process;
 
-	if (left->pid != right->pid)
-		return left->pid < right->pid ? -1 : 1;
-	return (left->identity > right->identity) - (left->identity < right->identity);
+	return ORDER(left->pid, right->pid) ?: ORDER(left->identity, right->identity);
 }
 
 /* Returns false if the process has ended. */

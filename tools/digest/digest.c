@@ -233,11 +233,7 @@ static int by_wait(const void *a, const void *b)
 {
 	const struct digest_function *x = a, *y = b;
 
-	if (x->wait_ns != y->wait_ns)
-		return x->wait_ns < y->wait_ns ? 1 : -1;
-	if (x->submits != y->submits)
-		return x->submits < y->submits ? 1 : -1;
-	return (x->number > y->number) - (x->number < y->number);
+	return ORDER(y->wait_ns, x->wait_ns) ?: ORDER(y->submits, x->submits) ?: ORDER(x->number, y->number);
 }
 
 /* Functions without a name share the last line. */

@@ -324,9 +324,7 @@ static int by_ns(const void *a, const void *b)
 {
 	const struct digest_cost *x = a, *y = b;
 
-	if (x->ns != y->ns)
-		return x->ns < y->ns ? 1 : -1;
-	return (x->kind > y->kind) - (x->kind < y->kind);
+	return ORDER(y->ns, x->ns) ?: ORDER(x->kind, y->kind);
 }
 
 static void judge_costs(struct judge *judge)

@@ -68,9 +68,7 @@ static int by_time(const void *a, const void *b)
 {
 	const struct digest_step *x = a, *y = b;
 
-	if (x->time != y->time)
-		return x->time < y->time ? -1 : 1;
-	return (x->device > y->device) - (x->device < y->device);
+	return ORDER(x->time, y->time) ?: ORDER(x->device, y->device);
 }
 
 bool digest_steps_find(struct digest *digest)

@@ -3,6 +3,7 @@
  * belongs to tensors of other lines is then taken from the block's site and given to theirs.
  */
 #include "tools/digest/digest_part.h"
+#include "tools/common/grow.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -257,14 +258,9 @@ static void give_moves(const struct digest *digest, struct digest_groups *groups
 static int by_cost(const void *a, const void *b)
 {
 	const struct digest_group *x = a, *y = b;
+	int order = ORDER(y->wait_ns, x->wait_ns) ?: ORDER(y->bytes_in, x->bytes_in);
 
-	if (x->wait_ns != y->wait_ns)
-		return x->wait_ns < y->wait_ns ? 1 : -1;
-	if (x->bytes_in != y->bytes_in)
-		return x->bytes_in < y->bytes_in ? 1 : -1;
-	if (x->peak != y->peak)
-		return x->peak < y->peak ? 1 : -1;
-	return (x->number > y->number) - (x->number < y->number);
+	return order ?: ORDER(y->peak, x->peak) ?: ORDER(x->number, y->number);
 }
 
 static bool idle_rules_find(struct digest *digest, const struct digest_group *rules)

@@ -26,25 +26,11 @@ struct question {
 
 enum { READ_SIZE, READ_API, READ_DEVICE, READ_ORDER, READ_LIVE, READ_FREE, READ_RANK };
 
-/* Reads a decimal number of at most `most`. */
-static bool number_read(const char *text, unsigned long long most, unsigned long long *ret_number, char *why)
-{
-	char quoted[POLICY_QUOTED_BYTES], *end = NULL;
-	unsigned long long number = policy_is_digit(*text) && strlen(text) < 20 ? strtoull(text, &end, 10) : 0;
-
-	if (!end || *end || number > most) {
-		snprintf(why, POLICY_EXPLAIN_BYTES, "%s is no number from 0 to %llu", policy_quote(text, quoted), most);
-		return false;
-	}
-	*ret_number = number;
-	return true;
-}
-
 static bool value_read(void *argument, int code, const char *text, char *why)
 {
 	struct question *question = argument;
 	struct policy_request *request = &question->request;
-	unsigned long long number;
+	uint64_t number;
 
 	switch (code) {
 	case READ_SIZE:
@@ -58,17 +44,17 @@ static bool value_read(void *argument, int code, const char *text, char *why)
 	case READ_API:
 		return policy_api_read(text, &request->api, why);
 	case READ_DEVICE:
-		if (!number_read(text, 62, &number, why))
+		if (!options_whole(text, 0, 62, &number, why))
 			return false;
 		request->device = (int)number;
 		return true;
 	case READ_RANK:
-		if (!number_read(text, INT64_MAX, &number, why))
+		if (!options_whole(text, 0, INT64_MAX, &number, why))
 			return false;
 		question->rank = (int64_t)number;
 		return true;
 	default:
-		if (!number_read(text, UINT64_MAX, &number, why))
+		if (!options_whole(text, 0, UINT64_MAX, &number, why))
 			return false;
 		request->known |= POLICY_NEED_ORDER;
 		request->order = number;

@@ -67,19 +67,6 @@ static bool options_positive(const char *text, uint64_t most, double *ret_value,
 	return false;
 }
 
-static bool options_whole(const char *text, unsigned least, unsigned most, uint64_t *ret_value, char *why)
-{
-	char quoted[POLICY_QUOTED_BYTES], *end = NULL;
-	unsigned long value = policy_is_digit(*text) && strlen(text) < 10 ? strtoul(text, &end, 10) : 0;
-
-	if (end && !*end && value >= least && value <= most) {
-		*ret_value = value;
-		return true;
-	}
-	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is no number from %u to %u", policy_quote(text, quoted), least, most);
-	return false;
-}
-
 /* Reads "8GiB", or "75%" of the peak. */
 static bool one_budget(const char *text, struct replay_budget *ret_budget, char *why)
 {

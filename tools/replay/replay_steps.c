@@ -2,6 +2,7 @@
  * Finds the period at which a job repeats, and how many steps the period has.
  */
 #include "tools/replay/replay_job.h"
+#include "tools/common/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,9 +118,7 @@ static int by_function(const void *a, const void *b)
 {
 	const struct call *x = a, *y = b;
 
-	if (x->function != y->function)
-		return x->function < y->function ? -1 : 1;
-	return (x->at > y->at) - (x->at < y->at);
+	return ORDER(x->function, y->function) ?: ORDER(x->at, y->at);
 }
 
 static int by_place(const void *a, const void *b)

@@ -2,6 +2,7 @@
  * Writes the report for a terminal: the answer first, then the evidence, the longest table last.
  */
 #include "tools/common/units.h"
+#include "tools/common/grow.h"
 #include "tools/common/wrap.h"
 #include "tools/report/report.h"
 #include "policy/policy.h"
@@ -401,14 +402,10 @@ static int by_cost(const void *a, const void *b)
 {
 	uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
 	const struct trace_block *x = &sorted->trace->blocks[i], *y = &sorted->trace->blocks[k];
+	int order = ORDER(sorted->block_wait_ns[k], sorted->block_wait_ns[i]);
 
-	if (sorted->block_wait_ns[i] != sorted->block_wait_ns[k])
-		return sorted->block_wait_ns[i] < sorted->block_wait_ns[k] ? 1 : -1;
-	if (x->bytes_in + x->bytes_out != y->bytes_in + y->bytes_out)
-		return x->bytes_in + x->bytes_out < y->bytes_in + y->bytes_out ? 1 : -1;
-	if (x->bytes != y->bytes)
-		return x->bytes < y->bytes ? 1 : -1;
-	return (i > k) - (i < k);
+	order = order ?: ORDER(y->bytes_in + y->bytes_out, x->bytes_in + x->bytes_out);
+	return order ?: ORDER(y->bytes, x->bytes) ?: ORDER(i, k);
 }
 
 /* If memory for sorting runs out, the result is empty; the tables still contain the sums. */

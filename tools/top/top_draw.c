@@ -240,9 +240,23 @@ static void draw_keys(const char *text)
 
 /* ---- GPUs ---- */
 
-struct part {
-	const char *name;
+enum { PARTS = 8, PARTS_HERE = 4 }; /* the first PARTS_HERE parts are on the device */
+
+static const struct {
+	const char *name, *text; /* text: for the help */
 	enum pen_style style;
+} part_names[PARTS] = {
+    {"device", "heap memory on it", PEN_DEVICE},
+    {"driver", "what the driver gave", PEN_DRIVER},
+    {"lent", "to other devices", PEN_LENT},
+    {"free", "others' use is not seen", PEN_FREE},
+    {"host", "heap memory on the host", PEN_HOST},
+    {"peer", "heap memory on other devices", PEN_PEER},
+    {"managed", "managed memory, wherever it is", PEN_MANAGED},
+    {"system", "pages of the process", PEN_SYSTEM},
+};
+
+struct part {
 	double bytes;
 	int width;
 };
@@ -281,21 +295,18 @@ static double device_elsewhere(const struct figures_device *device)
 	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
 }
 
-enum { PARTS = 8, PARTS_HERE = 4 }; /* the first PARTS_HERE parts are on the device */
-
 static void draw_bar(int y, int x, int width, const struct figures_device *device)
 {
 	double left = (double)device->total - device_used(device);
-	struct part parts[] = {
-	    {"device", PEN_DEVICE, (double)device->live[PLACE_DEVICE], 0},
-	    {"driver", PEN_DRIVER, (double)device->live[PLACE_DRIVER], 0},
-	    {"lent", PEN_LENT, (double)device->lent, 0},
-	    {"free", PEN_FREE, left > 0 ? left : 0, 0},
-	    {"host", PEN_HOST, (double)device->live[PLACE_HOST], 0},
-	    {"peer", PEN_PEER, (double)device->live[PLACE_PEER], 0},
-	    {"managed", PEN_MANAGED, (double)device->live[PLACE_MANAGED], 0},
-	    {"system", PEN_SYSTEM, (double)device->live[PLACE_SYSTEM], 0},
-	};
+	/* In the order of part_names. */
+	struct part parts[PARTS] = {{(double)device->live[PLACE_DEVICE], 0},
+				    {(double)device->live[PLACE_DRIVER], 0},
+				    {(double)device->lent, 0},
+				    {left > 0 ? left : 0, 0},
+				    {(double)device->live[PLACE_HOST], 0},
+				    {(double)device->live[PLACE_PEER], 0},
+				    {(double)device->live[PLACE_MANAGED], 0},
+				    {(double)device->live[PLACE_SYSTEM], 0}};
 	char size[TOP_TEXT];
 
 	share_out(parts, PARTS, width - 1);
@@ -303,7 +314,8 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 		if (i == PARTS_HERE)
 			pen_text(y, x++, 1, pen.wide ? "\u2502" : "|", PEN_PLAIN);
 		if (parts[i].width > 0)
-			pen_part(y, x, parts[i].width, parts[i].name, top_bytes(parts[i].bytes, size), parts[i].style);
+			pen_part(y, x, parts[i].width, part_names[i].name, top_bytes(parts[i].bytes, size),
+				 part_names[i].style);
 		x += parts[i].width;
 	}
 }
@@ -646,19 +658,6 @@ static const char *const help_keys[] = {
 
 void draw_help(const struct draw *draw)
 {
-	static const struct {
-		const char *name, *text;
-		enum pen_style style;
-	} colours[] = {
-	    {"device", "heap memory on it", PEN_DEVICE},
-	    {"driver", "what the driver gave", PEN_DRIVER},
-	    {"lent", "to other devices", PEN_LENT},
-	    {"free", "others' use is not seen", PEN_FREE},
-	    {"host", "heap memory on the host", PEN_HOST},
-	    {"peer", "heap memory on other devices", PEN_PEER},
-	    {"managed", "managed memory, wherever it is", PEN_MANAGED},
-	    {"system", "pages of the process", PEN_SYSTEM},
-	};
 	int y = 2;
 
 	erase();
@@ -666,11 +665,11 @@ void draw_help(const struct draw *draw)
 	for (size_t i = 0; i < sizeof(help_keys) / sizeof(*help_keys); i++)
 		pen_text(y++, 1, COLS - 1, help_keys[i], PEN_PLAIN);
 	y++;
-	for (unsigned i = 0; i < sizeof(colours) / sizeof(*colours); i++) {
+	for (unsigned i = 0; i < PARTS; i++) {
 		int x = i % 2 ? COLS / 2 : 1;
 
-		pen_part(y, x, 9, colours[i].name, "", colours[i].style);
-		pen_text(y, x + 10, COLS / 2 - 12, colours[i].text, PEN_PLAIN);
+		pen_part(y, x, 9, part_names[i].name, "", part_names[i].style);
+		pen_text(y, x + 10, COLS / 2 - 12, part_names[i].text, PEN_PLAIN);
 		y += (int)(i % 2);
 	}
 	y++;

@@ -3,6 +3,7 @@
  * list and a case in value_of().
  */
 #include "tools/top/top.h"
+#include "tools/common/grow.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -269,9 +270,7 @@ static int in_order(const void *left, const void *right)
 		order = -order;
 	if (order)
 		return order;
-	if (a->page->pid != b->page->pid)
-		return a->page->pid < b->page->pid ? -1 : 1;
-	return (a->page->identity > b->page->identity) - (a->page->identity < b->page->identity);
+	return ORDER(a->page->pid, b->page->pid) ?: ORDER(a->page->identity, b->page->identity);
 }
 
 /*

@@ -605,9 +605,7 @@ static int by_time(const void *a, const void *b)
 {
 	const struct order *x = a, *y = b;
 
-	if (x->time != y->time)
-		return x->time < y->time ? -1 : 1;
-	return x->row < y->row ? -1 : x->row > y->row;
+	return ORDER(x->time, y->time) ?: ORDER(x->row, y->row);
 }
 
 /* Moves each row to its place along the cycles of the permutation: order[i].row is where the row for place i is now. */
