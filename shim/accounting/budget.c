@@ -17,7 +17,8 @@ static void note_peak(struct budget *budget, uint64_t now)
 		;
 }
 
-static bool budget_try_take(struct budget *budget, uint64_t bytes)
+/* *ret_used: what is used then. */
+static bool budget_try_take(struct budget *budget, uint64_t bytes, uint64_t *ret_used)
 {
 	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
 
@@ -30,7 +31,7 @@ static bool budget_try_take(struct budget *budget, uint64_t bytes)
 		atomic_fetch_sub(&budget->used, bytes);
 		return false;
 	}
-	note_peak(budget, used + bytes);
+	*ret_used = used + bytes;
 	return true;
 }
 
@@ -43,8 +44,11 @@ bool budget_take(struct budget *budget, uint64_t bytes)
 		atomic_fetch_add(&budget->refusals, 1);
 		return false;
 	}
-	if (budget_try_take(budget, bytes))
+	uint64_t used;
+	if (budget_try_take(budget, bytes, &used)) {
+		note_peak(budget, used);
 		return true;
+	}
 	if (shared)
 		quota_give(bytes);
 	return false;

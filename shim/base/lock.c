@@ -88,11 +88,6 @@ void lock_assert_held(enum lock_rank rank)
 #define rank_tried(rank)   ((void)(rank))
 #define rank_dropped(rank) ((void)(rank))
 #define rank_waits(rank)   ((void)(rank))
-
-void lock_assert_held(enum lock_rank rank)
-{
-	(void)rank;
-}
 #endif
 
 void lock_init(struct lock *lock, enum lock_rank rank)

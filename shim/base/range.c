@@ -162,22 +162,34 @@ static void take_from(struct range_set *set, struct range_node *node, uint64_t l
 	set->n_taken++;
 }
 
+/*
+ * Takes from the first range that is long enough. It begins later then, and still before the next one, so it keeps its
+ * place in the tree. Returns what is left of it.
+ */
+static uint64_t take_first(struct range_node *node, uint64_t length, uint64_t *ret_start)
+{
+	uint64_t left;
+
+	if (node->left && node->left->longest >= length) {
+		left = take_first(node->left, length, ret_start);
+	} else if (node->length >= length) {
+		*ret_start = node->start;
+		node->start += length;
+		left = node->length -= length;
+	} else {
+		left = take_first(node->right, length, ret_start);
+	}
+	range_refresh(node);
+	return left;
+}
+
 bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
 {
-	struct range_node *node = set->root;
-
-	if (!length || range_longest(node) < length || !spare_add(set))
+	if (!length || !set->root || set->root->longest < length || !spare_add(set))
 		return false;
-	for (;;) {
-		if (range_longest(node->left) >= length)
-			node = node->left;
-		else if (node->length >= length)
-			break;
-		else
-			node = node->right;
-	}
-	*ret_start = node->start;
-	take_from(set, range_extract(set, node->start), length);
+	if (!take_first(set->root, length, ret_start))
+		spare_put(set, range_extract(set, *ret_start + length));
+	set->n_taken++;
 	return true;
 }
 

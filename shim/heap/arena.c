@@ -129,39 +129,18 @@ void arena_give(struct arena *arena, uint32_t unit, uint32_t units)
 	range_give(&arena->free_units, unit - gap, units + gap);
 }
 
-static void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t word)
-{
-	for (uint32_t i = 0; i < units; i++)
-		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
-}
-
-/* Sets the state of a block before its words make it visible. */
-static void arena_begin(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
+void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t word, uint32_t space, uint32_t space_units)
 {
 	struct unit_state *state = &arena->states[unit];
 
+	/* The state of a block is set before its words make it visible. */
 	atomic_store_explicit(&state->units, units, memory_order_relaxed);
 	atomic_store_explicit(&state->site, 0, memory_order_relaxed);
 	atomic_store_explicit(&state->space, space, memory_order_relaxed);
 	atomic_store_explicit(&state->space_units, space_units, memory_order_relaxed);
-}
-
-void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
-{
-	arena_mark_placed(arena, unit, units, 0, 0);
-}
-
-void arena_mark_placed(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
-{
-	arena_begin(arena, unit, units, space, space_units);
 	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
-	arena_mark(arena, unit, units, unit + 1);
-}
-
-void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class)
-{
-	arena_begin(arena, unit, 1, 0, 0);
-	arena_mark(arena, unit, 1, ARENA_SLAB | size_class);
+	for (uint32_t i = 0; i < units; i++)
+		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
 }
 
 void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
@@ -206,7 +185,8 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units)
 {
 	lifetimes_freed(arena->lifetimes, arena_address(arena, unit), units * HEAP_UNIT);
-	arena_mark(arena, unit, units, 0);
+	for (uint32_t i = 0; i < units; i++)
+		atomic_store_explicit(&arena->table[unit + i], 0, memory_order_release);
 }
 
 uint32_t arena_reach(const struct arena *arena, uint32_t block_unit, uint32_t *ret_units)

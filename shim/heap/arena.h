@@ -161,14 +161,13 @@ bool arena_take_at(struct arena *arena, uint32_t unit, uint32_t units);
 /* Gives address space back as it was taken. */
 void arena_give(struct arena *arena, uint32_t unit, uint32_t units);
 
-/* Set the words of a block in use. From then on arena_look() finds it. */
-void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units);
 /*
- * The same for a block that the program has mapped itself, in `space_units` units of address space from `space` on
- * (block_unmapped.h).
+ * Sets the words of a block in use, or of a slab. From then on arena_look() finds it. word: ARENA_SLAB with the class,
+ * or for any other block the first unit plus 1. space: where its address space begins, if the program has mapped the
+ * block itself in so many units of it (block_unmapped.h), or if it is a part of what is backed on use; else 0.
  */
-void arena_mark_placed(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units);
-void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class);
+void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t word, uint32_t space,
+		uint32_t space_units);
 /* Clears the words of a block or slab. */
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units);
 

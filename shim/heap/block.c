@@ -190,6 +190,16 @@ void block_retry_refused(struct block_store *store)
 	}
 }
 
+/* Gives up one empty slab. Returns false if there is none. */
+static bool give_up_slab(struct block_store *store)
+{
+	uint64_t empty = 0;
+
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		empty += store->empty_bytes[place];
+	return empty && store->give_up_slab(store->small);
+}
+
 /* Takes one step to free memory at a place. Returns false if nothing is left to give up, or the driver refused. */
 static bool reclaim(struct block_store *store, enum chunk_place place)
 {
@@ -201,7 +211,7 @@ static bool reclaim(struct block_store *store, enum chunk_place place)
 		block_warm_remove(store, block);
 		return block_take_down(store, block);
 	}
-	return store->reclaim_more(store->owner);
+	return give_up_slab(store);
 }
 
 static bool has_chunk(const struct block *block, enum chunk_kind kind, enum chunk_place place, unsigned units)
@@ -236,12 +246,15 @@ bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chun
 static bool make_way(struct block_store *store, enum chunk_place place, uint64_t bytes)
 {
 	struct chunk_store *chunks = &store->chunks;
+
+	if (!block_idle(store, place))
+		return give_up_slab(store);
 	uint64_t made = chunks->made_bytes[place], left = chunk_left(chunks, place);
 	/* If the budget has room, it was the driver that had none. */
 	uint64_t need = left < bytes ? bytes - left : bytes;
 
 	if (block_idle(store, place) < need)
-		return store->reclaim_more(store->owner);
+		return give_up_slab(store);
 	while (made - chunks->made_bytes[place] < need) {
 		uint64_t still = need - (made - chunks->made_bytes[place]);
 
@@ -253,24 +266,25 @@ static bool make_way(struct block_store *store, enum chunk_place place, uint64_t
 }
 
 /*
- * Returns whether memory at this place is expensive to make: pinning host memory takes 200 ms a GiB, unmapping it less
- * than 3. Without this, a program that allocates again in each step had the memory for all its evictions pinned again,
- * because what it had freed was in warm blocks and the budget had room: a GPT on cudaMallocAsync had gaps of 180 ms for
- * 1 GiB. Measured (H200).
+ * Host memory of warm blocks comes before new: pinning takes 200 ms a GiB, unmapping less than 3. Without this, a
+ * program that allocates again in each step had the memory for all its evictions pinned again, because what it had
+ * freed was in warm blocks and the budget had room: a GPT on cudaMallocAsync had gaps of 180 ms for 1 GiB. Measured
+ * (H200).
  */
-static bool is_dear(enum chunk_place place)
-{
-	return place == CHUNK_HOST;
-}
-
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk)
 {
-	if (is_dear(place) && !store->chunks.warm[kind][place][units])
+	struct chunk_store *chunks = &store->chunks;
+
+	if (place == CHUNK_HOST && !chunks->warm[kind][place][units])
 		block_free_chunk(store, kind, place, units);
 	for (;;) {
-		enum sw_status status = chunk_get(&store->chunks, kind, place, units, ret_chunk);
-
+		*ret_chunk = chunk_take_warm(chunks, kind, place, units);
+		if (*ret_chunk)
+			return SW_OK;
+		enum sw_status status = chunk_make(chunks, kind, place, units, ret_chunk);
+		if (status == SW_OK)
+			chunks->made_bytes[place] += chunk_bytes(units);
 		if (status != SW_NO_MEMORY)
 			return status;
 		if (!block_free_chunk(store, kind, place, units) && !make_way(store, place, chunk_bytes(units)))
@@ -394,17 +408,6 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 }
 
 /*
- * Fixed memory has as few pieces as possible: a library that exports memory (NCCL's registration) asks for one handle
- * of a whole block.
- */
-static unsigned longest_chunk(const struct block_store *store, const struct block *block)
-{
-	if (block->whole)
-		return CHUNK_MOST;
-	return block->kind == CHUNK_FIXED && !store->most_units ? CHUNK_MOST : block_largest_piece(store);
-}
-
-/*
  * Returns whether the block would not fit at these places even if all that the heap holds were free. JAX first asks for
  * three quarters of the GPU, and for less when that is refused; building such a block up to the failure pinned all host
  * memory, which took 20 s. Measured (H200).
@@ -435,21 +438,15 @@ static enum sw_status get_part(void *store, unsigned units, struct chunk **ret_c
 	return block_get_chunk(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
 }
 
-static enum sw_status collect_one(struct block_store *store, const struct block *block, enum chunk_place place,
-				  unsigned units, struct chunk **ret_chunk)
-{
-	bool parts = place == CHUNK_HOST && block->kind == CHUNK_MOVABLE && !block->whole &&
-		     compound_part(units) != units && block_takes_parts(store) &&
-		     !store->chunks.warm[CHUNK_MOVABLE][CHUNK_HOST][units];
-
-	return parts ? compound_build(&store->chunks, units, get_part, store, ret_chunk)
-		     : block_get_chunk(store, block->kind, place, units, ret_chunk);
-}
-
 /* Collects chunks for all of the block, without mapping them. */
-static enum sw_status block_build_collect(struct block_store *store, struct block *block, enum heap_from from)
+static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
 {
-	unsigned most = longest_chunk(store, block), now = most;
+	/*
+	 * Fixed memory has as few pieces as possible: a library that exports it (NCCL) asks for one handle of a block.
+	 */
+	bool longest = block->whole || (block->kind == CHUNK_FIXED && !store->most_units);
+	bool in_parts = block->kind == CHUNK_MOVABLE && !block->whole && block_takes_parts(store);
+	unsigned most = longest ? CHUNK_MOST : block_largest_piece(store), now = most;
 	struct search search[SEARCHES];
 	unsigned n = plan_search(store, block, from, search), at = 0;
 	struct chunk **tail = &block->chunks;
@@ -459,11 +456,15 @@ static enum sw_status block_build_collect(struct block_store *store, struct bloc
 		return SW_NO_MEMORY;
 	while (left) {
 		unsigned units = left < now ? left : now;
-		enum sw_status status = collect_one(store, block, search[at].place, units, tail);
+		enum chunk_place place = search[at].place;
+		bool parts = in_parts && place == CHUNK_HOST && compound_part(units) != units &&
+			     !store->chunks.warm[CHUNK_MOVABLE][CHUNK_HOST][units];
+		enum sw_status status = parts ? compound_build(&store->chunks, units, get_part, store, tail)
+					      : block_get_chunk(store, block->kind, place, units, tail);
 
 		if (status == SW_OK) {
 			left -= units;
-			block->bytes[search[at].place] += chunk_bytes(units);
+			block->bytes[place] += chunk_bytes(units);
 			tail = &(*tail)->next;
 		} else if (status == SW_NO_MEMORY && search[at].divide && units > 1 && !block->whole) {
 			now = units / 2;
@@ -516,7 +517,7 @@ static enum sw_status collect_striped(struct block_store *store, struct block *b
 
 static enum sw_status map_all(struct block_store *store, struct block *block)
 {
-	CUdeviceptr at = block_address(store, block);
+	CUdeviceptr begin = arena_address(&store->arena, block->unit), at = begin;
 	uint64_t peers = chunk_peers(&store->chunks);
 	CUresult result;
 
@@ -531,7 +532,7 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 		block->units_mapped += chunk->units;
 		at += chunk_bytes(chunk->units);
 	}
-	result = map_allow(block_address(store, block), at - block_address(store, block), store->chunks.device, peers);
+	result = map_allow(begin, at - begin, chunk_own(&store->chunks) | peers, true);
 	if (result == CUDA_SUCCESS)
 		return SW_OK;
 refused:
@@ -539,52 +540,34 @@ refused:
 	return status_of(result);
 }
 
-/* On failure the block has been taken down. */
-static enum sw_status fill(struct block_store *store, struct block *block, enum heap_from from)
-{
-	enum sw_status status =
-	    from == HEAP_STRIPE ? collect_striped(store, block) : block_build_collect(store, block, from);
-
-	if (status == SW_OK)
-		status = map_all(store, block);
-	if (status != SW_OK)
-		block_take_down(store, block);
-	return status;
-}
-
-/* Makes a block at an address that it has been given. on_use: of whose allocation it is a part, or NULL. */
-static enum sw_status build_at(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			       struct on_use *on_use, enum heap_from from, struct block **ret_block)
+enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
+			   struct on_use *on_use, enum heap_from from, struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
 
-	if (!block) {
+	store->no_address = unit == BLOCK_ANYWHERE && !arena_take(&store->arena, units, &unit);
+	if (on_use)
+		on_use->n_blocks++;
+	if (!block || store->no_address) {
 		if (on_use)
 			block_part_gone(store, on_use);
-		else
+		else if (!store->no_address)
 			arena_give(&store->arena, unit, units);
-		return SW_NO_HOST_MEMORY;
+		free(block);
+		return store->no_address ? SW_NO_MEMORY : SW_NO_HOST_MEMORY;
 	}
 	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
 	block->on_use = on_use;
-	enum sw_status status = fill(store, block, from);
+	enum sw_status status = from == HEAP_STRIPE ? collect_striped(store, block) : collect(store, block, from);
+	if (status == SW_OK)
+		status = map_all(store, block);
 	if (status == SW_OK)
 		*ret_block = block;
+	else
+		block_take_down(store, block);
 	return status;
-}
-
-enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			   enum heap_from from, struct block **ret_block)
-{
-	return build_at(store, unit, units, kind, NULL, from, ret_block);
-}
-
-enum sw_status block_build_part(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
-				enum heap_from from, struct block **ret_block)
-{
-	return build_at(store, unit, units, CHUNK_MOVABLE, on_use, from, ret_block);
 }
 
 enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
@@ -598,7 +581,7 @@ enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bo
 	block->kind = CHUNK_MOVABLE;
 	block->loose = true;
 	block->whole = whole;
-	enum sw_status status = block_build_collect(store, block, from);
+	enum sw_status status = collect(store, block, from);
 	if (status == SW_OK)
 		*ret_block = block;
 	else
@@ -608,21 +591,9 @@ enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bo
 
 /* ---- taking and freeing ---- */
 
-static bool device_has_room(const struct block_store *store, uint32_t units)
+bool block_device_has(const struct block_store *store, uint32_t units)
 {
-	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >=
-	       (uint64_t)units * HEAP_UNIT;
-}
-
-static enum sw_status block_build_one(struct block_store *store, uint32_t units, enum chunk_kind kind,
-				      enum heap_from from, struct block **ret_block)
-{
-	uint32_t unit;
-
-	store->no_address = !arena_take(&store->arena, units, &unit);
-	if (store->no_address)
-		return SW_NO_MEMORY;
-	return block_build(store, unit, units, kind, from, ret_block);
+	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >= units * HEAP_UNIT;
 }
 
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
@@ -634,10 +605,10 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_reused = block != NULL;
-	if (!block)
+	if (!block && (store->stuck || store->chunks.refused))
 		block_retry_refused(store);
-	if (!block && from != HEAP_HOST && from != HEAP_STRIPE && device_has_room(store, units)) {
-		status = block_build_one(store, units, kind, HEAP_DEVICE, &block);
+	if (!block && from != HEAP_HOST && from != HEAP_STRIPE && block_device_has(store, units)) {
+		status = block_build(store, BLOCK_ANYWHERE, units, kind, NULL, HEAP_DEVICE, &block);
 		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))
 			return status;
 	}
@@ -649,11 +620,15 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 		block_warm_remove(store, block);
 		status = SW_OK;
 	} else if (!block) {
-		status = block_build_one(store, units, kind, from, &block);
+		status = block_build(store, BLOCK_ANYWHERE, units, kind, NULL, from, &block);
 	}
-	if (status == SW_OK)
-		*ret_block = block;
-	return status;
+	if (status != SW_OK)
+		return status;
+	block->stays = kind == CHUNK_FIXED;
+	if (block->stays)
+		block_show_pin(store, block);
+	*ret_block = block;
+	return SW_OK;
 }
 
 void block_show_pin(struct block_store *store, struct block *block)
@@ -667,13 +642,6 @@ void block_show_pin(struct block_store *store, struct block *block)
 					 block_keeps(block, chunk->place) ? BLOCK_STATE_PINNED
 					 : chunk->place == CHUNK_DEVICE   ? BLOCK_STATE_DEVICE
 									  : BLOCK_STATE_HOST);
-}
-
-void block_begin(struct block_store *store, struct block *block)
-{
-	block->stays = block->kind == CHUNK_FIXED;
-	if (block->stays)
-		block_show_pin(store, block);
 }
 
 void block_set_keep(struct block_store *store, struct block *block, bool keep)
@@ -715,23 +683,17 @@ void block_give(struct block_store *store, struct block *block)
 		block_warm_add(store, block);
 }
 
-/* Records for the mover that a piece came, went, or came into use. */
-static void block_tell(struct block_store *store, uint32_t piece)
-{
-	if (!store->news.wanted || store->news.all)
-		return;
-	if (ARRAY_ROOM(store->news.pieces, store->news.n, store->news.room, ARRAY_MOST))
-		store->news.pieces[store->news.n++] = piece;
-	else
-		store->news.all = true;
-}
-
 void block_tell_all(struct block_store *store, const struct block *block)
 {
 	uint32_t unit = block->unit;
 
+	if (!store->news.wanted)
+		return;
 	for (const struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next)
-		block_tell(store, unit);
+		if (!store->news.all && ARRAY_ROOM(store->news.pieces, store->news.n, store->news.room, ARRAY_MOST))
+			store->news.pieces[store->news.n++] = unit;
+		else
+			store->news.all = true;
 }
 
 static bool block_is_valid(const struct block *block, uint64_t *bytes)

@@ -18,20 +18,10 @@
  * Takes a block of at least `units` units, all mapped: a warm block that fits well, else one built from warm and new
  * chunks. Uses device memory as far as the budget goes, then memory of peers, then host memory, as `from` allows.
  * Returns NO_MEMORY if that is not enough; nothing has changed then, except that warm memory may have gone back to the
- * driver. *ret_reused: a warm block was taken.
+ * driver. *ret_reused: a warm block was taken. The caller marks the block in the arena.
  */
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused);
-/*
- * Returns whether movable memory of the host may be compound chunks. Memory that others are to know must
- * have one handle (heap_share_begin).
- */
-static inline bool block_takes_parts(const struct block_store *store)
-{
-	return store->beside && !store->chunks.share;
-}
-/* Must be called when a block comes into use, after block_take() and before the block is marked in the arena. */
-void block_begin(struct block_store *store, struct block *block);
 /* Sets the upper limit of pieces whose size the user has not set, in bytes; 0: none. Locking: none. */
 void block_limit_pieces(struct block_store *store, uint64_t bytes);
 /* Returns the units of the largest piece that is made at present. Locking: none. */
@@ -47,17 +37,16 @@ void block_give(struct block_store *store, struct block *block);
 void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
 
 /*
- * Builds a block in address space that the caller has taken for it, as block_take() does without warm blocks. On
- * failure the address space has been given back.
+ * Builds a block as block_take() does without warm blocks. unit: where, in address space that the caller has taken, and
+ * that was given back on failure; or BLOCK_ANYWHERE. on_use: the allocation that is backed on use of which the block is
+ * a part, and which keeps the address space; or NULL.
  */
+#define BLOCK_ANYWHERE UINT32_MAX
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			   enum heap_from from, struct block **ret_block);
-/*
- * The same for a part of an allocation that is backed on use (on_use.c), which keeps the address space. The caller has
- * counted the part (n_blocks), which is over when it was taken down, also on failure.
- */
-enum sw_status block_build_part(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
-				enum heap_from from, struct block **ret_block);
+			   struct on_use *on_use, enum heap_from from, struct block **ret_block);
+/* Returns whether the device's budget and warm memory hold that much. */
+bool block_device_has(const struct block_store *store, uint32_t units);
+/* Ends the allocation if it was freed and has no parts any more. */
 void block_parts_end(struct block_store *store, struct on_use *on_use);
 /*
  * Builds a block without an address and without mappings (block_unmapped.h). whole: of one chunk only. On failure no
@@ -85,50 +74,9 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
  * one.
  */
 bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
-/* The same for every piece of a block. */
+/* Tells the mover that the pieces of the block came, went, or came into use. */
 void block_tell_all(struct block_store *store, const struct block *block);
 
-/* Returns the address of the part that is not taken down yet. */
-static inline CUdeviceptr block_address(const struct block_store *store, const struct block *block)
-{
-	return arena_address(&store->arena, block->unit + block->units_gone);
-}
-/*
- * Returns whether a piece starts here and its block is in use. A freed block has no words in the table, but its pieces
- * stay mapped while it is warm.
- */
-static inline bool block_has_piece(const struct arena *arena, uint32_t piece)
-{
-	return piece < arena->n_units && atomic_load(&arena->piece[piece]) == piece + 1 &&
-	       atomic_load(&arena->table[piece]) != 0;
-}
-static inline bool block_is_pinned(const struct block *block)
-{
-	return block->n_pins || block->stays || block->stays_beside || block->unreported;
-}
-/* Returns whether a piece at `place` must stay there. */
-static inline bool block_keeps(const struct block *block, enum chunk_place place)
-{
-	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
-}
-static inline uint64_t block_away(const struct block *block)
-{
-	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
-}
-/* Returns whether the block does not become warm when it is freed. */
-static inline bool block_is_for_once(const struct block *block)
-{
-	return block->left || block->on_use;
-}
-/* Returns whether an allocation with this `from` may use the block where it is. */
-static inline bool block_suits(const struct block *block, enum heap_from from)
-{
-	if (from == HEAP_DEVICE)
-		return !block_away(block);
-	if (from == HEAP_STRIPE)
-		return false;
-	return from == HEAP_DEVICE_FIRST || !(block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER]);
-}
 /*
  * Counts the block, which the program has placed, among those of its address space that may move in `fast`, or no
  * more. Locking: the caller holds HEAP.

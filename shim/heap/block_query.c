@@ -164,7 +164,7 @@ static enum sw_status block_query_extend(struct heap *heap, struct block *block,
 	block_vacate(store, unit, more + 1); /* with the unit before what lies behind */
 	if (!arena_take_at(&store->arena, unit, more))
 		return SW_NO_MEMORY;
-	enum sw_status status = block_build(store, unit, more, block->kind, from, &tail);
+	enum sw_status status = block_build(store, unit, more, block->kind, NULL, from, &tail);
 	if (status != SW_OK)
 		return status;
 	*ret_away = block_away(tail);

@@ -81,9 +81,7 @@ static enum sw_status block_unmapped_make(struct heap *heap, size_t bytes, bool 
 	enum sw_status status =
 	    block_make_unmapped(&heap->store, (uint32_t)(bytes / HEAP_UNIT), whole, from, &grant.block);
 	if (status == SW_OK) {
-		grant.bytes_on_device = grant.block->bytes[CHUNK_DEVICE];
-		grant.bytes_away = block_away(grant.block);
-		grant.bytes_lent = grant.block->bytes[CHUNK_PEER];
+		block_grant(grant.block, &grant);
 		*ret_grant = grant;
 	} else {
 		heap_failed(heap, from, soon, ret_grant);
@@ -158,7 +156,7 @@ static void mark_placed(struct heap *heap, struct block *block, uint32_t space, 
 		block->units_mapped += chunk->units;
 	}
 	block_show_pin(&heap->store, block);
-	arena_mark_placed(arena, block->unit, block->units, space, space_units);
+	arena_mark(arena, block->unit, block->units, block->unit + 1, space, space_units);
 	block_tell_all(&heap->store, block);
 }
 

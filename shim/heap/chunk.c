@@ -39,14 +39,6 @@ uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
 	return most;
 }
 
-static bool chunk_charge(struct chunk_store *store, const struct chunk *chunk)
-{
-	uint64_t bytes = chunk_bytes(chunk->units);
-
-	return chunk->place == CHUNK_PEER ? lender_take(store->lenders[chunk->lender], bytes)
-					  : budget_take(store->budget[chunk->place], bytes);
-}
-
 static void chunk_discharge(struct chunk_store *store, const struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
@@ -141,7 +133,9 @@ static enum sw_status chunk_make_one(struct chunk_store *store, const struct chu
 	if (!chunk)
 		return SW_NO_HOST_MEMORY;
 	*chunk = *like;
-	if (chunk_charge(store, chunk)) {
+	uint64_t bytes = chunk_bytes(like->units);
+	if (like->place == CHUNK_PEER ? lender_take(store->lenders[like->lender], bytes)
+				      : budget_take(store->budget[like->place], bytes)) {
 		uint64_t begin = clock_now();
 
 		status = chunk_create(store, chunk);
@@ -200,23 +194,17 @@ void chunk_join(struct chunk_store *store, struct chunk *chunk)
 	store->made_bytes[chunk->place] += chunk_bytes(chunk->units);
 }
 
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
-			 struct chunk **ret_chunk)
+struct chunk *chunk_take_warm(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units)
 {
 	struct chunk *chunk = store->warm[kind][place][units];
 
 	lock_assert_held(LOCK_HEAP);
-	if (store->usable[place] && chunk) {
-		store->warm[kind][place][units] = chunk->next;
-		store->warm_bytes[place] -= chunk_bytes(units);
-		chunk->next = NULL;
-		*ret_chunk = chunk;
-		return SW_OK;
-	}
-	enum sw_status status = chunk_make(store, kind, place, units, ret_chunk);
-	if (status == SW_OK)
-		chunk_join(store, *ret_chunk);
-	return status;
+	if (!chunk)
+		return NULL;
+	store->warm[kind][place][units] = chunk->next;
+	store->warm_bytes[place] -= chunk_bytes(units);
+	chunk->next = NULL;
+	return chunk;
 }
 
 enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, struct chunk **ret_chunk)
@@ -227,7 +215,7 @@ enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, st
 	if (!chunk)
 		return SW_NO_MEMORY;
 	*chunk = (struct chunk){.units = (uint8_t)units, .place = CHUNK_HOST, .kind = CHUNK_MOVABLE, .unbacked = true};
-	if (!chunk_charge(store, chunk)) {
+	if (!budget_take(store->budget[CHUNK_HOST], chunk_bytes(units))) {
 		free(chunk);
 		return SW_NO_MEMORY;
 	}
@@ -360,7 +348,7 @@ static enum sw_status alias_one(struct chunk_store *store, struct chunk *chunk)
 			return status_of(result);
 		}
 	}
-	result = map_allow(chunk->alias, bytes, store->device, 0);
+	result = map_allow(chunk->alias, bytes, chunk_own(store), true);
 	chunk->shut = result != CUDA_SUCCESS;
 	/*
 	 * If it cannot be unmapped, it keeps its memory allocated even after a release; keep the alias for the next
@@ -542,12 +530,11 @@ enum sw_status compound_build(struct chunk_store *store, unsigned units, compoun
 static enum sw_status get_with_alias(void *from, unsigned units, struct chunk **ret_chunk)
 {
 	struct chunk_store *store = from;
-	struct chunk *chunk;
-	enum sw_status status = chunk_get(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
+	struct chunk *chunk = chunk_take_warm(store, CHUNK_MOVABLE, CHUNK_HOST, units);
 
-	if (status != SW_OK)
-		return status;
-	status = chunk_give_alias(store, chunk);
+	if (!chunk)
+		return SW_NO_MEMORY;
+	enum sw_status status = chunk_give_alias(store, chunk);
 	if (status == SW_OK)
 		*ret_chunk = chunk;
 	else
@@ -601,37 +588,17 @@ CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle 
 	return map_counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
 }
 
-static CUmemAccessDesc access_of(CUdevice device, bool allow)
-{
-	return (CUmemAccessDesc){
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-	    .flags = allow ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
-	};
-}
-
-/* Appends to the first n descriptions; returns their new number. */
-static unsigned add_peers(CUmemAccessDesc *access, unsigned n, uint64_t peers, bool allow)
-{
-	for (; peers; peers &= peers - 1)
-		access[n++] = access_of(__builtin_ctzll(peers), allow);
-	return n;
-}
-
-CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers)
-{
-	CUmemAccessDesc access[65] = {access_of(device, true)};
-	uint64_t begin = clock_now();
-	unsigned n = add_peers(access, 1, peers, true);
-
-	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
-}
-
-CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow)
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, uint64_t devices, bool allow)
 {
 	CUmemAccessDesc access[64];
 	uint64_t begin = clock_now();
-	unsigned n = add_peers(access, 0, peers, allow);
+	unsigned n = 0;
 
+	for (; devices; devices &= devices - 1)
+		access[n++] = (CUmemAccessDesc){
+		    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = __builtin_ctzll(devices)},
+		    .flags = allow ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
+		};
 	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
 }
 

@@ -18,17 +18,6 @@
 
 #include "shim/heap/types.h"
 
-static inline uint64_t chunk_bytes(unsigned units)
-{
-	return (uint64_t)units * HEAP_UNIT;
-}
-
-/* Returns bits: the peers to which a mapping that is made now must be opened. */
-static inline uint64_t chunk_peers(const struct chunk_store *store)
-{
-	return store->peers ? atomic_load(store->peers) : 0;
-}
-
 /*
  * Returns whether the driver had no device memory for a chunk within the budget less than a second ago, so that other
  * processes fill the device. Locking: none.
@@ -39,12 +28,12 @@ bool chunk_is_full(const struct chunk_store *store);
  * with the most room lends, because a chunk is on one peer. Locking: none.
  */
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
-/* Returns a chunk of that size, warm or new. Returns NO_MEMORY if the budget or the driver has none. */
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
-			 struct chunk **ret_chunk);
+/* Takes a warm chunk of that size. Returns NULL if there is none. */
+struct chunk *chunk_take_warm(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
 /*
- * The same in two steps, because pinning host memory takes long (0.2 s a GiB): chunk_make() makes a new chunk within
- * the budget, without HEAP; chunk_join(), under HEAP, adds it to the store's figures.
+ * Makes a new chunk. Returns NO_MEMORY if the budget or the driver has none. In two steps, because pinning host memory
+ * takes long (0.2 s a GiB): chunk_make() needs no HEAP; chunk_join(), under HEAP, adds the chunk to the store's
+ * figures.
  */
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			  struct chunk **ret_chunk);
@@ -107,18 +96,6 @@ void chunk_store_fini(struct chunk_store *store);
  * 106 and 120.
  */
 
-#define COMPOUND_PART_MOST 16 /* units: 32 MiB */
-
-/* Returns the length, in units, of the first part of what is so long; of a power of two up to the limit, all of it. */
-static inline unsigned compound_part(unsigned units)
-{
-	unsigned part = COMPOUND_PART_MOST;
-
-	while (part > units)
-		part /= 2;
-	return part;
-}
-
 /*
  * Takes warm movable chunks of the host as one compound chunk of so many units. Returns NULL if some are missing, if an
  * alias is, or if the length is that of a single part.
@@ -155,13 +132,10 @@ CUdeviceptr compound_at(const struct chunk *chunk, uint64_t at, uint64_t *ret_by
 /* Maps a whole chunk at an address. No device has access yet. */
 CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle);
 /*
- * Grants access to the device and to the devices in the bits `peers`, in one call. Must never grant access to the host
- * location: a mapping that is half device, half host, with such access makes real drivers crash (docs/facts.md, Host
- * access).
+ * Grants access to the devices in these bits, or revokes it, in one call. Must never grant access to the host location:
+ * a mapping that is half device, half host, with such access makes real drivers crash (docs/facts.md, Host access).
  */
-CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers);
-/* Grants access to the devices in the bits `peers`, or revokes it. */
-CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow);
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, uint64_t devices, bool allow);
 CUresult map_remove(CUdeviceptr at, uint64_t bytes);
 
 #endif

@@ -128,11 +128,6 @@ void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
 	atomic_store_explicit(&arena->states[unit].site, site, memory_order_release);
 }
 
-static bool reclaim_slab(void *owner)
-{
-	return small_reclaim(owner);
-}
-
 static bool granularity_is_ours(CUmemLocation location)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
@@ -201,8 +196,8 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.piece_budget = config->piece_budget;
 	heap->store.beside = config->beside;
 	block_limit_pieces(&heap->store, config->piece_most);
-	heap->store.reclaim_more = reclaim_slab;
-	heap->store.owner = &heap->small;
+	heap->store.give_up_slab = small_reclaim;
+	heap->store.small = &heap->small;
 	heap->small.store = &heap->store;
 	heap_lock_init(heap, config);
 	*ret_heap = heap;
@@ -224,60 +219,38 @@ void heap_destroy(struct heap *heap)
 	free(heap);
 }
 
-static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
-				  struct heap_grant *grant)
-{
-	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* `bytes` may be SIZE_MAX */
-
-	if (units > heap->store.arena.n_units)
-		return SW_NO_MEMORY;
-	enum sw_status status = block_take(&heap->store, (uint32_t)units, kind, from, &grant->block, &grant->reused);
-	if (status != SW_OK)
-		return status;
-	block_begin(&heap->store, grant->block);
-	arena_mark_block(&heap->store.arena, grant->block->unit, grant->block->units);
-	block_tell_all(&heap->store, grant->block);
-	grant->address = arena_address(&heap->store.arena, grant->block->unit);
-	grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
-	grant->bytes_away = block_away(grant->block);
-	grant->bytes_lent = grant->block->bytes[CHUNK_PEER];
-	return SW_OK;
-}
-
-static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
-				  struct heap_grant *grant)
-{
-	bool new_slab;
-	enum sw_status status =
-	    small_take(&heap->small, bytes, kind, from, &grant->address, &grant->block, &new_slab, &grant->reused);
-
-	if (status == SW_OK && new_slab) {
-		grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
-		grant->bytes_away = block_away(grant->block);
-		grant->bytes_lent = grant->block->bytes[CHUNK_PEER];
-	}
-	return status;
-}
-
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant)
 {
+	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* `bytes` may be SIZE_MAX */
+	bool small = bytes <= SMALL_MOST, new_block = true;
+	struct arena *arena = &heap->store.arena;
+	enum sw_status status = SW_NO_MEMORY;
 	struct heap_grant grant = {0};
-	enum sw_status status;
 
 	heap_enter(heap);
 	bool soon = heap_has_soon(heap);
-	if (bytes <= SMALL_MOST)
-		status = alloc_small(heap, bytes, kind, from == HEAP_STRIPE ? HEAP_DEVICE : from, &grant);
-	else
-		status = alloc_large(heap, bytes, kind, from, &grant);
+	if (small)
+		status = small_take(&heap->small, bytes, kind, from == HEAP_STRIPE ? HEAP_DEVICE : from, &grant.address,
+				    &grant.block, &new_block, &grant.reused);
+	else if (units <= arena->n_units)
+		status = block_take(&heap->store, (uint32_t)units, kind, from, &grant.block, &grant.reused);
+	if (status == SW_OK && !small) {
+		uint32_t unit = grant.block->unit;
+
+		arena_mark(arena, unit, grant.block->units, unit + 1, 0, 0);
+		block_tell_all(&heap->store, grant.block);
+		grant.address = arena_address(arena, unit);
+	}
+	if (status == SW_OK && new_block)
+		block_grant(grant.block, &grant);
 	if (status != SW_OK)
 		heap_failed(heap, from, soon, ret_grant);
 	heap_leave(heap);
 	if (status != SW_OK)
 		return status;
-	if (bytes > SMALL_MOST)
-		lifetimes_allocated(heap->store.arena.lifetimes, grant.address, bytes, 0);
+	if (!small)
+		lifetimes_allocated(arena->lifetimes, grant.address, bytes, 0);
 	*ret_grant = grant;
 	return status;
 }

@@ -65,7 +65,7 @@ static bool tell_place(struct heap *heap, enum chunk_place place)
 	const struct block_store *store = &heap->store;
 	struct heap_figures *figures = &heap->figures;
 	uint64_t free = store->warm_bytes[place] + store->chunks.warm_bytes[place];
-	uint64_t idle = free + heap->small.empty_bytes[place] + store->unused_bytes[place];
+	uint64_t idle = free + store->empty_bytes[place] + store->unused_bytes[place];
 	uint64_t in_use = store->chunks.made_bytes[place] - idle;
 	uint64_t was_free = publish(&figures->free[place], free), was_idle = publish(&figures->idle[place], idle);
 	uint64_t was_in_use = publish(&figures->in_use[place], in_use);

@@ -185,26 +185,16 @@ bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base
 	return found != NULL;
 }
 
-static bool device_has(const struct block_store *store, uint32_t units)
-{
-	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >= units * HEAP_UNIT;
-}
-
 /* As block_take() where no warm block fits: all of it on the device if that has room for it. */
 static enum sw_status build(struct block_store *store, struct on_use *on_use, uint32_t unit, uint32_t units,
 			    enum heap_from from, struct block **ret_block)
 {
 	enum sw_status status = SW_NO_MEMORY;
-	bool device_first = from == HEAP_DEVICE_FIRST && device_has(store, units);
 
-	if (device_first) {
-		on_use->n_blocks++;
-		status = block_build_part(store, on_use, unit, units, HEAP_DEVICE, ret_block);
-	}
-	if (status == SW_NO_MEMORY) {
-		on_use->n_blocks++;
-		status = block_build_part(store, on_use, unit, units, from, ret_block);
-	}
+	if (from == HEAP_DEVICE_FIRST && block_device_has(store, units))
+		status = block_build(store, unit, units, CHUNK_MOVABLE, on_use, HEAP_DEVICE, ret_block);
+	if (status == SW_NO_MEMORY)
+		status = block_build(store, unit, units, CHUNK_MOVABLE, on_use, from, ret_block);
 	return status;
 }
 
@@ -212,10 +202,9 @@ static void take_run(struct heap *heap, struct on_use *on_use, struct block *blo
 {
 	struct arena *arena = &heap->store.arena;
 
-	block_begin(&heap->store, block);
 	if (heap->store.beside)
 		atomic_store(&arena->any_unreported, true);
-	arena_mark_placed(arena, block->unit, block->units, on_use->unit, on_use->units);
+	arena_mark(arena, block->unit, block->units, block->unit + 1, on_use->unit, on_use->units);
 	atomic_store_explicit(&arena->states[block->unit].site, on_use->site, memory_order_release);
 	if (on_use->keep)
 		block_set_keep(&heap->store, block, true);
@@ -223,9 +212,7 @@ static void take_run(struct heap *heap, struct on_use *on_use, struct block *blo
 	atomic_fetch_sub(&arena->states[on_use->unit].on_use_left, block->units);
 	stats_live_sub(heap->store.chunks.device, PLACE_UNUSED, block->units * HEAP_UNIT);
 	stats_grown(on_use->site, block->units * HEAP_UNIT);
-	grant->bytes_on_device += block->bytes[CHUNK_DEVICE];
-	grant->bytes_away += block_away(block);
-	grant->bytes_lent += block->bytes[CHUNK_PEER];
+	block_grant(block, grant);
 }
 
 enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,

@@ -51,7 +51,7 @@ static CUresult open_all(struct heap *heap, uint64_t wanted, bool *ret_moving)
 			continue;
 		}
 		CUresult result =
-		    map_allow_peers(arena_address(arena, piece), chunk_bytes(state->units_of_piece), missing, true);
+		    map_allow(arena_address(arena, piece), chunk_bytes(state->units_of_piece), missing, true);
 		if (result != CUDA_SUCCESS)
 			return result;
 		atomic_fetch_or(&state->peers, missing);
@@ -94,7 +94,7 @@ void heap_unreach(struct heap *heap, uint64_t devices)
 		if (!open || state->chunk->moving)
 			continue;
 		CUresult result =
-		    map_allow_peers(arena_address(arena, piece), chunk_bytes(state->units_of_piece), open, false);
+		    map_allow(arena_address(arena, piece), chunk_bytes(state->units_of_piece), open, false);
 		if (result == CUDA_SUCCESS)
 			atomic_fetch_and(&state->peers, ~open);
 		else

@@ -94,8 +94,7 @@ static struct slab *slab_new(struct small *small, unsigned size_class, enum chun
 	slab->n_slots = slab->n_free = (uint16_t)n_slots;
 	for (unsigned i = 0; i < n_slots; i++)
 		slab->free[i / 64] |= UINT64_C(1) << i % 64;
-	block_begin(small->store, slab->block);
-	arena_mark_slab(&small->store->arena, slab->block->unit, size_class);
+	arena_mark(&small->store->arena, slab->block->unit, 1, ARENA_SLAB | size_class, 0, 0);
 	block_tell_all(small->store, slab->block);
 	list_add(small, slab);
 	return slab;
@@ -108,7 +107,7 @@ static struct slab *empty_take(struct small *small, unsigned size_class, enum ch
 	if (!slab || place_of(slab) != place)
 		return NULL;
 	small->empty[kind][size_class] = NULL;
-	small->empty_bytes[place] -= HEAP_UNIT;
+	small->store->empty_bytes[place] -= HEAP_UNIT;
 	list_add(small, slab);
 	return slab;
 }
@@ -199,7 +198,7 @@ void small_give(struct small *small, struct block *block, CUdeviceptr address)
 		return;
 	}
 	*empty_of(small, slab) = slab;
-	small->empty_bytes[place_of(slab)] += HEAP_UNIT;
+	small->store->empty_bytes[place_of(slab)] += HEAP_UNIT;
 }
 
 /* Gives up the empty slab that the list has. */
@@ -208,7 +207,7 @@ static void empty_end(struct small *small, struct slab **empty)
 	struct slab *slab = *empty;
 
 	*empty = NULL;
-	small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
+	small->store->empty_bytes[place_of(slab)] -= HEAP_UNIT;
 	slab_end(small, slab);
 }
 
@@ -241,7 +240,7 @@ void small_before_move(struct small *small, struct block *block)
 	struct slab *slab = block->slab;
 
 	if (slab == *empty_of(small, slab))
-		small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
+		small->store->empty_bytes[place_of(slab)] -= HEAP_UNIT;
 	else if (slab->n_free)
 		list_remove(small, slab);
 }
@@ -251,7 +250,7 @@ void small_after_move(struct small *small, struct block *block)
 	struct slab *slab = block->slab;
 
 	if (slab == *empty_of(small, slab))
-		small->empty_bytes[place_of(slab)] += HEAP_UNIT;
+		small->store->empty_bytes[place_of(slab)] += HEAP_UNIT;
 	else if (slab->n_free)
 		list_add(small, slab);
 }
@@ -287,5 +286,5 @@ bool small_is_valid(const struct small *small)
 			empty[place_of(kept)] += HEAP_UNIT;
 		}
 	}
-	return memcmp(empty, small->empty_bytes, sizeof(empty)) == 0;
+	return memcmp(empty, small->store->empty_bytes, sizeof(empty)) == 0;
 }

@@ -24,10 +24,7 @@ static struct chunk *spare_warm(struct chunk_store *store, enum chunk_place plac
 	/* Chunks in warm blocks are not on this list; heap_make_spare() finds those. */
 	if (!chunk || spare_give_alias(store, chunk, in_place) != SW_OK)
 		return NULL;
-	store->warm[CHUNK_MOVABLE][place][units] = chunk->next;
-	store->warm_bytes[place] -= chunk_bytes(units);
-	chunk->next = NULL;
-	return chunk;
+	return chunk_take_warm(store, CHUNK_MOVABLE, place, units);
 }
 
 struct chunk *spare_warm_host(struct heap *heap, unsigned units)

@@ -14,7 +14,8 @@
 
 #include <stdatomic.h>
 
-struct slab; /* small.c */
+struct slab;  /* small.c */
+struct small; /* below */
 
 /*
  * A chunk is one physical allocation (cuMemCreate), or a compound one of several (chunk.h). Owner: the block that has
@@ -131,9 +132,9 @@ struct block_store {
 		uint32_t *pieces;
 		uint32_t n, room;
 	} news;
-	/* Called when no warm block is left: gives up one empty slab; returns false if there is none. */
-	bool (*reclaim_more)(void *owner);
-	void *owner;
+	uint64_t empty_bytes[CHUNK_PLACES]; /* of empty slabs, which small.c gives up when no warm block is left */
+	bool (*give_up_slab)(struct small *small);
+	struct small *small;
 };
 
 /* The slabs of a heap that have a free slot (small.c). */
@@ -144,7 +145,6 @@ struct small {
 	/* slabs with a free slot; device memory is tried first */
 	struct slab *partial[CHUNK_KINDS][SMALL_CLASSES][CHUNK_PLACES];
 	struct slab *empty[CHUNK_KINDS][SMALL_CLASSES]; /* at most one of each class, not on `partial` */
-	uint64_t empty_bytes[CHUNK_PLACES];
 };
 
 /*
@@ -176,5 +176,101 @@ struct heap {
 	uint64_t ticked;              /* time of the last tick, ns; 0: none yet */
 	struct heap_figures figures;
 };
+
+/* ---- what the fields say ---- */
+
+#define COMPOUND_PART_MOST 16 /* units: 32 MiB */
+
+static inline uint64_t chunk_bytes(unsigned units)
+{
+	return (uint64_t)units * HEAP_UNIT;
+}
+
+/* Returns bits: the peers to which a mapping that is made now must be opened. */
+static inline uint64_t chunk_peers(const struct chunk_store *store)
+{
+	return store->peers ? atomic_load(store->peers) : 0;
+}
+
+/* Returns the length, in units, of the first part of what is so long; of a power of two up to the limit, all of it. */
+static inline unsigned compound_part(unsigned units)
+{
+	unsigned part = COMPOUND_PART_MOST;
+
+	while (part > units)
+		part /= 2;
+	return part;
+}
+
+/* Returns the bit of the heap's own device. */
+static inline uint64_t chunk_own(const struct chunk_store *store)
+{
+	return UINT64_C(1) << store->device;
+}
+
+/*
+ * Returns whether movable memory of the host may be compound chunks. Memory that others are to know must
+ * have one handle (heap_share_begin).
+ */
+static inline bool block_takes_parts(const struct block_store *store)
+{
+	return store->beside && !store->chunks.share;
+}
+
+/* Returns the address of the part that is not taken down yet. */
+static inline CUdeviceptr block_address(const struct block_store *store, const struct block *block)
+{
+	return arena_address(&store->arena, block->unit + block->units_gone);
+}
+
+/*
+ * Returns whether a piece starts here and its block is in use. A freed block has no words in the table, but its pieces
+ * stay mapped while it is warm.
+ */
+static inline bool block_has_piece(const struct arena *arena, uint32_t piece)
+{
+	return piece < arena->n_units && atomic_load(&arena->piece[piece]) == piece + 1 &&
+	       atomic_load(&arena->table[piece]) != 0;
+}
+
+static inline bool block_is_pinned(const struct block *block)
+{
+	return block->n_pins || block->stays || block->stays_beside || block->unreported;
+}
+
+/* Returns whether a piece at `place` must stay there. */
+static inline bool block_keeps(const struct block *block, enum chunk_place place)
+{
+	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
+}
+
+static inline uint64_t block_away(const struct block *block)
+{
+	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
+}
+
+/* Returns whether the block does not become warm when it is freed. */
+static inline bool block_is_for_once(const struct block *block)
+{
+	return block->left || block->on_use;
+}
+
+/* Returns whether an allocation with this `from` may use the block where it is. */
+static inline bool block_suits(const struct block *block, enum heap_from from)
+{
+	if (from == HEAP_DEVICE)
+		return !block_away(block);
+	if (from == HEAP_STRIPE)
+		return false;
+	return from == HEAP_DEVICE_FIRST || !(block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER]);
+}
+
+/* Adds what the block has to what a request was given. */
+static inline void block_grant(const struct block *block, struct heap_grant *grant)
+{
+	grant->bytes_on_device += block->bytes[CHUNK_DEVICE];
+	grant->bytes_away += block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
+	grant->bytes_lent += block->bytes[CHUNK_PEER];
+}
 
 #endif

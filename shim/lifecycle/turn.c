@@ -55,7 +55,7 @@ static void claim_job(const struct device *device, struct gpu_account_member *me
 		claim->wants = 0;
 	else if (!claim->wants)
 		claim->wants = now;
-	claim->rests = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
+	claim->refuses_until = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
 	claim->state = spill_residence(device);
 	member->job = *claim;
 	member->claim.away = turn_is_away(device) && claim->state == RESIDENCE_AWAY;
@@ -630,7 +630,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 {
 	struct turn_state *const turn = turn_of(device);
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	uint64_t refuses_until = gpu_job_rests(jobs);
+	uint64_t refuses_until = gpu_job_refuses_until(jobs);
 
 	turn->decided = jobs->now;
 	turn->idle = gpu_job_idle(jobs);

@@ -63,18 +63,6 @@ static void make_go(struct engine *engine)
 		drop_go(engine);
 }
 
-static CUresult wait_to_go(struct engine *engine, CUstream stream)
-{
-	if (!link_pauses(engine))
-		return CUDA_SUCCESS;
-	CUresult result = REAL(cuStreamWaitValue32_v2)(stream, engine->link.go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
-	if (result != CUDA_ERROR_NOT_SUPPORTED)
-		return result;
-	log_once("streams cannot wait for values here; moving is slower for it");
-	engine->link.cannot_wait = true;
-	return CUDA_SUCCESS;
-}
-
 /*
  * Lets a change of a mapping run between two parts. device: the device side of the part, of which nothing beyond its
  * bytes need be mapped. may_write: nothing that runs uses it.
@@ -82,8 +70,15 @@ static CUresult wait_to_go(struct engine *engine, CUstream stream)
 static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, uint64_t bytes, bool gap,
 			bool may_write)
 {
-	CUresult result = wait_to_go(engine, stream);
+	CUresult result = CUDA_SUCCESS;
 
+	if (link_pauses(engine))
+		result = REAL(cuStreamWaitValue32_v2)(stream, engine->link.go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+	if (result == CUDA_ERROR_NOT_SUPPORTED) {
+		log_once("streams cannot wait for values here; moving is slower for it");
+		engine->link.cannot_wait = true;
+		result = CUDA_SUCCESS;
+	}
 	if (result == CUDA_SUCCESS && may_write && (gap || !link_pauses(engine)))
 		result =
 		    REAL(cuMemcpyDtoDAsync_v2)(device, device, bytes < BREATH_BYTES ? bytes : BREATH_BYTES, stream);

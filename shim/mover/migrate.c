@@ -453,18 +453,6 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 	piece_arrived(engine, &move->migration, BLOCK_STATE_HOST, move->is_raised);
 }
 
-/* The copy of a move that was taken back has ended: the spare is free again, and the piece may move. */
-static void finish_back(struct engine *engine, struct move *move)
-{
-	engine->moves.n_back--;
-	if (move->mapped == MAPPED_NEW) {
-		settle_out(engine, move, false);
-	} else {
-		move_stats_end(engine, move, true);
-		migrate_undo(engine, move);
-	}
-}
-
 static bool finish_queue(struct engine *engine, struct queue *queue)
 {
 	bool any = false;
@@ -491,12 +479,18 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
 		queue->bytes -= migration_bytes(&move->migration);
-		if (move->is_back)
-			finish_back(engine, move);
-		else if (out)
+		engine->moves.n_back -= move->is_back;
+		if (out) {
 			finish_out(engine, move);
-		else
+		} else if (!move->is_back) {
 			finish_in(engine, move);
+		} else if (move->mapped == MAPPED_NEW) {
+			settle_out(engine, move, false);
+		} else {
+			/* It was taken back: the spare is free again, and the piece may move. */
+			move_stats_end(engine, move, true);
+			migrate_undo(engine, move);
+		}
 		any = true;
 	}
 	return any;

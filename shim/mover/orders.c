@@ -323,11 +323,6 @@ static bool should_return(struct engine *engine, uint32_t piece)
 	return state && !piece_wants_host(engine, state);
 }
 
-static enum order_room room_now(const struct engine *engine)
-{
-	return engine_is_over(engine) ? ORDER_ROOM_LOST : (enum order_room)atomic_load(&engine->orders.room);
-}
-
 /* ns: looks for room while none of it is taken by a copy in flight */
 #define ROOM_LOOK_NS 100000
 
@@ -361,10 +356,10 @@ static void all_in(struct engine *engine)
 
 	engine->link.in_gap = true;
 	for (unsigned i = 0; (i < list.n || engine->unbacked.n) && !full;) {
-		enum order_room room = room_now(engine);
+		int room = atomic_load(&engine->orders.room);
 		bool comes = room == ORDER_ROOM_COMES;
 
-		if (room == ORDER_ROOM_LOST || (i == list.n && !comes))
+		if (room == ORDER_ROOM_LOST || engine_is_over(engine) || (i == list.n && !comes))
 			break;
 		if (i < list.n && !should_return(engine, list.at[i])) {
 			i++;

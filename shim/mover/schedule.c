@@ -232,35 +232,23 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 	return unmapped;
 }
 
-/*
- * Takes moves back if a submission waits for a piece whose copy makes no progress; without the library it would not
- * wait.
- */
-static void bring_back(struct engine *engine, const struct waiter *waiter)
-{
-	if (clock_now() - waiter->since <= PATIENCE_NS || !migrate_is_stuck(engine))
-		return;
-	if (!engine->moves.n_back)
-		stats_add(STAT_waits_given_up, 1);
-	migrate_take_back(engine);
-}
-
-/* Returns how long, in ns, the submission has waited and the GPU has made no progress. */
-static uint64_t waited_for(const struct engine *engine, const struct waiter *waiter)
-{
-	return clock_now() - (waiter->since > engine->progress.last ? waiter->since : engine->progress.last);
-}
-
 /* Returns whether the submission has anything to wait for. Begins what can be begun. */
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
 	enum scheduler_wait answer = SCHEDULER_GIVEN_UP;
 	struct scheduler_named named = {0};
 
-	bring_back(engine, waiter);
+	/* Its piece may be one whose copy makes no progress; without the library it would not wait. */
+	if (clock_now() - waiter->since > PATIENCE_NS && migrate_is_stuck(engine)) {
+		if (!engine->moves.n_back)
+			stats_add(STAT_waits_given_up, 1);
+		migrate_take_back(engine);
+	}
 	if (schedule_may_move(engine) && !engine->exact && link_open(engine)) {
 		intake_waiter(engine, waiter, &named);
-		answer = scheduler_wait(&engine->scheduler, &named, waited_for(engine, waiter));
+		/* How long the submission has waited and the GPU has made no progress. */
+		uint64_t since = waiter->since > engine->progress.last ? waiter->since : engine->progress.last;
+		answer = scheduler_wait(&engine->scheduler, &named, clock_now() - since);
 		if (answer == SCHEDULER_GIVEN_UP)
 			stats_add(STAT_waits_given_up, 1);
 	}

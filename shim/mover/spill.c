@@ -45,6 +45,7 @@ static struct engine *next_engine(unsigned *at)
 	return engine;
 }
 
+/* Locking: the caller must hold ENGINE_START. */
 static void spill_start(struct device *device, enum policy_spill mode, bool to_suspend)
 {
 	struct heap *heap = atomic_load(&device->heap);

@@ -39,13 +39,13 @@ bool gpu_job_is_many(const struct gpu_job_view *view)
 	return n && view->seats[view->self].takes_part;
 }
 
-uint64_t gpu_job_rests(const struct gpu_job_view *view)
+uint64_t gpu_job_refuses_until(const struct gpu_job_view *view)
 {
 	uint64_t until = 0;
 
 	for (uint32_t i = 0; i < view->n; i++)
-		if (view->seats[i].job == view->seats[view->self].job && view->seats[i].claim.rests > until)
-			until = view->seats[i].claim.rests;
+		if (view->seats[i].job == view->seats[view->self].job && view->seats[i].claim.refuses_until > until)
+			until = view->seats[i].claim.refuses_until;
 	return until;
 }
 

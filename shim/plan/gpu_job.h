@@ -63,17 +63,17 @@ enum gpu_job_step {
 
 /* What a process publishes about its job. Times are ns of CLOCK_MONOTONIC, 0: none. */
 struct gpu_job_claim {
-	uint64_t process; /* its own number (base/user_dir.h): the same in all accounts that it is in; not 0 */
-	uint64_t name;    /* the number of the job's name; 0: none */
-	uint64_t wants;   /* since when a submission of its own waits for the turn */
-	uint64_t rests;   /* until when the job takes no part, because it could not be stopped */
-	uint64_t phase;   /* enum gpu_job_phase: of the job, as this process leads it or has last followed */
-	uint64_t attempt; /* to stop it; grows */
-	uint64_t stop_at; /* when all are to stop, in that attempt */
-	uint64_t failed;  /* the attempt at which this process could not be stopped, or not come back */
-	uint64_t state;   /* enum residence */
-	uint64_t over;    /* 1: the turn of this GPU should go to another */
-	uint64_t ran;     /* number of the turn in which its memory came back last, or was to, or it ran */
+	uint64_t process;       /* its own number (base/user_dir.h): the same in all accounts that it is in; not 0 */
+	uint64_t name;          /* the number of the job's name; 0: none */
+	uint64_t wants;         /* since when a submission of its own waits for the turn */
+	uint64_t refuses_until; /* until when the job takes no part, because it could not be stopped */
+	uint64_t phase;         /* enum gpu_job_phase: of the job, as this process leads it or has last followed */
+	uint64_t attempt;       /* to stop it; grows */
+	uint64_t stop_at;       /* when all are to stop, in that attempt */
+	uint64_t failed;        /* the attempt at which this process could not be stopped, or not come back */
+	uint64_t state;         /* enum residence */
+	uint64_t over;          /* 1: the turn of this GPU should go to another */
+	uint64_t ran;           /* number of the turn in which its memory came back last, or was to, or it ran */
 };
 
 struct gpu_job_seat {
@@ -113,7 +113,7 @@ void gpu_job_find(struct gpu_job_view *view);
 /* Returns whether the job of `self` has other seats that take part. */
 bool gpu_job_is_many(const struct gpu_job_view *view);
 /* Returns until when the job of `self` takes no part, because one of its processes could not be stopped. */
-uint64_t gpu_job_rests(const struct gpu_job_view *view);
+uint64_t gpu_job_refuses_until(const struct gpu_job_view *view);
 
 /*
  * Makes one member of all members of a job that take part. numbers: of the members' jobs, by member. Stores in

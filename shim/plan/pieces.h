@@ -45,7 +45,6 @@ struct piece {
 	uint32_t index;              /* index in the heap; PIECES_NONE: not in it */
 	uint8_t place;               /* enum plan_place */
 	bool parked;
-	bool dead;          /* nothing in it is alive: it leaves without a copy, and comes back without one */
 	uint8_t dead_share; /* how much of it is dead: 0 to PLAN_DEAD */
 	bool foretold;      /* plan_fetch() returned it, and it has not been named since */
 	bool arriving;      /* MOVING to the device */
@@ -100,6 +99,12 @@ static inline uint64_t pieces_key(const struct pieces *pieces, const struct piec
 static inline bool pieces_has_key(const struct pieces *pieces, const struct piece *piece)
 {
 	return piece->epoch == pieces->epoch;
+}
+
+/* Returns whether nothing in it is alive: it leaves without a copy, and comes back without one. */
+static inline bool pieces_is_dead(const struct piece *piece)
+{
+	return piece->dead_share == PLAN_DEAD;
 }
 
 /* Changes the length of a piece. */
@@ -206,7 +211,8 @@ static inline bool forecast_is_made(const struct forecast *forecast)
 /* Returns whether the piece needs device memory now. */
 static inline bool forecast_needs(const struct piece *piece)
 {
-	return !piece->dead && (piece->place == PLAN_DEVICE || piece->place == PLAN_PINNED || piece->arriving);
+	return !pieces_is_dead(piece) &&
+	       (piece->place == PLAN_DEVICE || piece->place == PLAN_PINNED || piece->arriving);
 }
 
 #endif

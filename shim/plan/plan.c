@@ -40,16 +40,6 @@ static void plan_room_update(struct plan *plan, const struct piece *piece, struc
 		forecast_add(&plan->room.forecast, plan->at, pieces_key(&plan->pieces, piece), more);
 }
 
-/* Records that the piece dies or comes to life. */
-static void plan_room_set_dead(struct plan *plan, struct piece *piece, uint32_t id, bool dead)
-{
-	plan->room.needed -= (uint64_t)units_needed(piece);
-	piece->dead = dead;
-	plan->room.needed += (uint64_t)units_needed(piece);
-	/* The forecast is left as it is: it has foreseen this if the program does what it did before. */
-	forecast_note(&plan->room.forecast, plan->pieces.now, id, dead);
-}
-
 bool plan_room_forecast(struct plan *plan)
 {
 	struct plan_room *room = &plan->room;
@@ -62,7 +52,7 @@ bool plan_room_forecast(struct plan *plan)
 		room->made = plan->pieces.now;
 		if (plan->tensors.trusted_walk)
 			forecast_make_from(&room->forecast, &plan->pieces, plan->at, future->until, room->needed,
-					   future->transition, future->n_transitions);
+					   future->transitions, future->n_transitions);
 		else
 			forecast_make(&room->forecast, &plan->pieces, plan->at, room->needed);
 	}
@@ -412,14 +402,14 @@ static void keys_of_tensors(struct plan *plan)
 	const struct tensor_future *future = &plan->tensors.future;
 
 	for (uint32_t i = 0; plan->tensors.trusted_walk && i < future->n_uses; i++) {
-		struct piece *piece = pieces_find(&plan->pieces, future->use[i].piece);
+		struct piece *piece = pieces_find(&plan->pieces, future->uses[i].piece);
 		uint64_t slot, key;
 
 		if (!piece || piece->walk_first != i || !plan_tensors_knows(plan, piece))
 			continue;
 		key = key_after(plan, piece, plan->at, &slot);
 		if (key != PREDICT_NONE)
-			pieces_put_key(&plan->pieces, piece, future->use[i].piece, key, slot);
+			pieces_put_key(&plan->pieces, piece, future->uses[i].piece, key, slot);
 	}
 }
 
@@ -539,7 +529,6 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	set_ahead(plan, piece, round, units);
 	piece->place = (uint8_t)place;
 	piece->arriving = place == PLAN_MOVING && (before.place == PLAN_HOST || before.arriving);
-	piece->dead &= place != PLAN_GONE;
 	if (place == PLAN_GONE)
 		piece->dead_share = 0;
 	plan_room_update(plan, piece, before);
@@ -557,10 +546,14 @@ void plan_set_dead(struct plan *plan, uint32_t id, unsigned share)
 
 	if (!piece)
 		return;
+	bool was_dead = pieces_is_dead(piece);
+	plan->room.needed -= (uint64_t)units_needed(piece);
 	piece->dead_share = (uint8_t)share;
-	if (piece->dead == (share == PLAN_DEAD))
+	plan->room.needed += (uint64_t)units_needed(piece);
+	if (pieces_is_dead(piece) == was_dead)
 		return;
-	plan_room_set_dead(plan, piece, id, share == PLAN_DEAD);
+	/* The forecast is left as it is: it has foreseen this if the program does what it did before. */
+	forecast_note(&plan->room.forecast, plan->pieces.now, id, !was_dead);
 	cursor_back(plan, piece);
 }
 
@@ -687,7 +680,7 @@ static uint32_t plan_fetch_from(const struct plan *plan, uint64_t *cursor, uint6
 		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
 			const struct piece *piece = pieces_find(&plan->pieces, id);
 
-			if (piece->place == PLAN_HOST && piece->key == *cursor && piece->dead == dead)
+			if (piece->place == PLAN_HOST && piece->key == *cursor && pieces_is_dead(piece) == dead)
 				return id;
 		}
 	}
@@ -720,7 +713,7 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 	if (id == PIECES_NONE)
 		id = plan_fetch_from(plan, &plan->cursor, plan->pieces.now, false);
 	struct piece *piece = id != PIECES_NONE ? pieces_find(&plan->pieces, id) : NULL;
-	if (!piece || (!piece->dead && !is_time_for(plan, piece, is_far)))
+	if (!piece || (!pieces_is_dead(piece) && !is_time_for(plan, piece, is_far)))
 		return false;
 	piece->foretold = true;
 	*ret_piece = id;

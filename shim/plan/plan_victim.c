@@ -96,7 +96,7 @@ static uint32_t search(struct plan *plan, enum kind kind, uint32_t looked_at, ui
 				    .key = pieces_key(&plan->pieces, piece)};
 
 		if (it.key < least || !is_better(&it, &best) || (kind == OF_SIZE && !it.size) ||
-		    (kind == DEAD && !piece->dead) || (kind == ALIVE && piece->dead))
+		    (kind == DEAD && !pieces_is_dead(piece)) || (kind == ALIVE && pieces_is_dead(piece)))
 			continue;
 		if (kind == HOLLOW && !plan_room_suffices(plan, it.key, until)) {
 			least = it.key + 1; /* nor does it from what is sooner */
@@ -112,7 +112,7 @@ static uint32_t search(struct plan *plan, enum kind kind, uint32_t looked_at, ui
 }
 
 /* Returns the least key that stands for a submission after `when`. */
-static uint64_t key_after(const struct plan *plan, uint64_t when)
+static uint64_t least_key_after(const struct plan *plan, uint64_t when)
 {
 	uint64_t past = plan->pieces.now - plan->at;
 
@@ -231,7 +231,7 @@ enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_un
 			     void *argument, uint32_t *ret_piece)
 {
 	bool at_once = when <= plan->pieces.now;
-	uint64_t key = key_after(plan, at_once ? when : when + (when - plan->pieces.now));
+	uint64_t key = least_key_after(plan, at_once ? when : when + (when - plan->pieces.now));
 
 	pieces_unpark(&plan->pieces, PROBES, busy, argument);
 	for (int attempt = 0; attempt < 2; attempt++) {

@@ -311,7 +311,7 @@ unsigned predict_latest(const struct predict *predict, uint64_t past, uint64_t f
 	unsigned i = 0;
 
 	predict_slots(predict, predict->now, &twins.from, &twins.to);
-	if (predict_at(predict) != PREDICT_NONE && !predict->held)
+	if (predict_at(predict) != PREDICT_NONE && !predict->misfits)
 		predict_slots(predict, predict->at, &twins.then, &twins.then_to);
 	for (; i < n && from < twins.to - twins.from; i++, from++) {
 		struct predict_name *name = &ret_names[i];

@@ -321,7 +321,7 @@ static unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_
  *   same function, other pieces
  *     The place advances, too.
  *   another function
- *     The place stays, and `held` counts. It may be an insert, or stand for what was foreseen (a product of another
+ *     The place stays, and `misfits` counts. It may be an insert, or stand for what was foreseen (a product of another
  *     size by another kernel). A few submissions later the functions decide. Or it is a skip: two tokens in a row that
  *     follow within NEAR positions.
  *   no fit for a while
@@ -340,24 +340,24 @@ static unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_
  * `credit` limits how much is compared, so that a program without any repetition pays little.
  */
 
-#define NEAR         256  /* the longest skip that is searched position by position, by tokens */
-#define NEAR_SOFT    16   /* the same by functions alone */
-#define HELD_MOST    32   /* the longest insert, in submissions */
-#define MATCH_MOST   4096 /* a longer common past, some steps, counts as this long */
-#define TRIED_MOST   64   /* places of one gram that are examined */
-#define EXACT_WORTH  4    /* an equal token counts as this many equal functions */
-#define WORTH_LEAST  32   /* past that suffices to believe in a place */
-#define WORTH_ONE    1024 /* worth of a place that foretells all names, but no function is the same */
-#define LATELY       32   /* submissions over which the score fades */
-#define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* a new place must be better than the present one by this */
-#define CREDIT_EACH  64                                    /* credit for comparisons that each submission adds */
-#define SEARCH_LEAST 2560                                  /* credit that a search requires */
-#define HOME_NEAR    64                                    /* submissions by which steps may differ in length */
-#define PLACES       14  /* places that are compared by what they would have foretold */
-#define COMPARE_COST 176 /* credit that each comparison costs */
-#define SOFT_FIRST   16
-#define SOFT_DOUBT   64 /* steps between searches for a better place while the present one is not believed */
-#define SOFT_MOST    1024
+#define NEAR             256  /* the longest skip that is searched position by position, by tokens */
+#define NEAR_BY_FUNCTION 16   /* the same by functions alone */
+#define MISFITS_MOST     32   /* the longest insert, in submissions */
+#define MATCH_MOST       4096 /* a longer common past, some steps, counts as this long */
+#define TRIED_MOST       64   /* places of one gram that are examined */
+#define EXACT_WORTH      4    /* an equal token counts as this many equal functions */
+#define WORTH_LEAST      32   /* past that suffices to believe in a place */
+#define WORTH_ONE        1024 /* worth of a place that foretells all names, but no function is the same */
+#define LATELY           32   /* submissions over which the score fades */
+#define BETTER_BY        (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* a new place must be better than the present one by this */
+#define CREDIT_EACH      64                                    /* credit for comparisons that each submission adds */
+#define SEARCH_LEAST     2560                                  /* credit that a search requires */
+#define DISTANCE_NEAR    64                                    /* submissions by which steps may differ in length */
+#define PLACES           14  /* places that are compared by what they would have foretold */
+#define COMPARE_COST     176 /* credit that each comparison costs */
+#define UNLIKE_FIRST     16
+#define UNLIKE_DOUBT     64 /* steps between searches for a better place while the present one is not believed */
+#define UNLIKE_MOST      1024
 
 static bool is_there(const struct predict *predict, uint64_t position)
 {
@@ -366,10 +366,10 @@ static bool is_there(const struct predict *predict, uint64_t position)
 
 /* ---- belief ---- */
 
-static void note_home(struct predict *predict)
+static void note_distance(struct predict *predict)
 {
 	if (predict->at != PREDICT_NONE && 2 * predict->share.foreseen > predict->share.named)
-		predict->home = predict->now - predict->at;
+		predict->distance = predict->now - predict->at;
 }
 
 /* Adds what was foreseen of the latest submission to the score, which covers about the last LATELY submissions. */
@@ -383,7 +383,7 @@ static void predict_match_judge(struct predict *predict, uint64_t place)
 	share->chance += added.chance - share->chance / LATELY;
 	share->n += added.n - share->n / LATELY;
 	predict->believed = predict_score_is_good(share, predict->believed);
-	note_home(predict);
+	note_distance(predict);
 }
 
 /* Does the same if all of it was foreseen. */
@@ -396,7 +396,7 @@ static void judge_exact(struct predict *predict)
 	share->n += share->n < SCORE_NAMES * SCORE_NAME ? SCORE_NAME : 0;
 	if (!predict->believed)
 		predict->believed = predict_score_is_good(share, predict->believed);
-	note_home(predict);
+	note_distance(predict);
 }
 
 /* ---- places ---- */
@@ -535,16 +535,16 @@ static void predict_match_collect(struct predict *predict, struct places *places
 		if (distances[i] < predict->now)
 			add_near(predict, places, predict->now - distances[i], CANDIDATES_APART / 2);
 	/* This may be another stretch of the same step. */
-	if (predict->home && predict->home < predict->now)
-		add_near(predict, places, predict->now - predict->home, HOME_NEAR);
+	if (predict->distance && predict->distance < predict->now)
+		add_near(predict, places, predict->now - predict->distance, DISTANCE_NEAR);
 	/*
 	 * The place where the program was, and the one where it would be if everything since stood for what was
 	 * foreseen.
 	 */
-	if (predict->at != PREDICT_NONE && predict->held) {
+	if (predict->at != PREDICT_NONE && predict->misfits) {
 		add_place(predict, places, predict->at);
-		if (is_there(predict, predict->at + predict->held))
-			add_place(predict, places, predict->at + predict->held);
+		if (is_there(predict, predict->at + predict->misfits))
+			add_place(predict, places, predict->at + predict->misfits);
 	}
 	places->n_elected = places->n;
 	add_of_gram(predict, places, BY_TOKEN);
@@ -559,7 +559,7 @@ static struct place look_at_present(struct predict *predict)
 {
 	struct place present = {.at = PREDICT_NONE};
 
-	if (predict->at == PREDICT_NONE || predict->held)
+	if (predict->at == PREDICT_NONE || predict->misfits)
 		return present;
 	present = (struct place){.at = predict->at, .past = common_past(predict, predict->at) + BETTER_BY};
 	predict_match_compare(predict, &present, 0);
@@ -603,8 +603,8 @@ static void predict_match_settle(struct predict *predict, uint64_t place)
 	struct predict_score share = share_at(predict, place);
 
 	predict->at = place;
-	predict->held = predict->soft = 0;
-	predict->soft_limit = SOFT_FIRST;
+	predict->misfits = predict->unlike = 0;
+	predict->unlike_limit = UNLIKE_FIRST;
 	predict->share = share;
 	predict->believed = predict_score_is_good(&share, false);
 }
@@ -638,33 +638,33 @@ static bool seen_before(const struct predict *predict)
  */
 static void predict_match_reconsider(struct predict *predict)
 {
-	bool patient = predict->believed || predict->soft_limit < SOFT_DOUBT;
-	bool due = ++predict->soft >= (patient ? predict->soft_limit : SOFT_DOUBT);
+	bool patient = predict->believed || predict->unlike_limit < UNLIKE_DOUBT;
+	bool due = ++predict->unlike >= (patient ? predict->unlike_limit : UNLIKE_DOUBT);
 
 	if ((!due && !seen_before(predict)) || predict->credit < PREDICT_CREDIT_MOST / 2)
 		return;
-	if (due && predict->soft_limit < SOFT_MOST)
-		predict->soft_limit *= 2;
+	if (due && predict->unlike_limit < UNLIKE_MOST)
+		predict->unlike_limit *= 2;
 	uint64_t place = best_place(predict);
-	unsigned limit = predict->soft_limit;
+	unsigned limit = predict->unlike_limit;
 	if (place != PREDICT_NONE && place != predict->at)
 		predict_match_settle(predict, place);
-	predict->soft = 0;
-	predict->soft_limit = limit;
+	predict->unlike = 0;
+	predict->unlike_limit = limit;
 }
 
 /*
  * Looks for the next position by functions: what came may have stood for what was foreseen, may have been inserted, or
  * a few submissions may have been left out.
  */
-static uint64_t soft_place(struct predict *predict)
+static uint64_t place_by_functions(struct predict *predict)
 {
-	uint64_t insert = predict->at + 1, other = predict->at + 1 + predict->held;
+	uint64_t insert = predict->at + 1, other = predict->at + 1 + predict->misfits;
 	bool is_insert = predict_same_function(predict, insert, predict->now);
 	bool is_other = is_there(predict, other) && predict_same_function(predict, other, predict->now);
 	struct predict_score of_insert = {0}, of_other = {0};
 
-	if (!predict->held)
+	if (!predict->misfits)
 		return PREDICT_NONE;
 	if (is_insert && is_other) {
 		predict_score_add(predict, insert, predict->now, true, &of_insert);
@@ -673,7 +673,7 @@ static uint64_t soft_place(struct predict *predict)
 	}
 	if (is_insert || is_other)
 		return is_insert ? insert : other;
-	for (uint64_t place = insert + 1; place < insert + NEAR_SOFT && is_there(predict, place); place++)
+	for (uint64_t place = insert + 1; place < insert + NEAR_BY_FUNCTION && is_there(predict, place); place++)
 		if (same_run(predict, place, 2, BY_FUNCTION))
 			return place;
 	return PREDICT_NONE;
@@ -694,11 +694,11 @@ static uint64_t near_place(struct predict *predict)
 	for (uint64_t place = predict->at + 2; place < end; place++)
 		if (same_run(predict, place, 2, BY_TOKEN))
 			return place;
-	uint64_t soft = soft_place(predict);
-	if (soft != PREDICT_NONE)
-		return soft;
+	uint64_t by_functions = place_by_functions(predict);
+	if (by_functions != PREDICT_NONE)
+		return by_functions;
 	/* The pieces may be new, so four functions in a row decide. */
-	for (uint64_t place = predict->at + 4; predict->held >= 3 && place < end; place++)
+	for (uint64_t place = predict->at + 4; predict->misfits >= 3 && place < end; place++)
 		if (same_run(predict, place, 4, BY_FUNCTION))
 			return place;
 	return PREDICT_NONE;
@@ -713,11 +713,11 @@ static void predict_match_search(struct predict *predict)
 		predict_match_judge(predict, place);
 		if (place != PREDICT_NONE) {
 			predict->at = place;
-			predict->held = 0;
+			predict->misfits = 0;
 			predict_match_reconsider(predict);
 			return;
 		}
-		if (++predict->held < GRAM_TOKENS &&
+		if (++predict->misfits < GRAM_TOKENS &&
 		    !(seen_before(predict) && predict->credit >= PREDICT_CREDIT_MOST / 2))
 			return;
 	}
@@ -725,7 +725,7 @@ static void predict_match_search(struct predict *predict)
 		place = best_place(predict);
 	if (place != PREDICT_NONE)
 		predict_match_settle(predict, place);
-	else if (predict->held > HELD_MOST)
+	else if (predict->misfits > MISFITS_MOST)
 		predict->at = PREDICT_NONE;
 }
 
@@ -738,7 +738,7 @@ void predict_match_follow(struct predict *predict)
 		predict->credit = PREDICT_CREDIT_MOST;
 	if (predict->at != PREDICT_NONE && predict->at < predict->oldest)
 		predict->at = PREDICT_NONE; /* the ring has dropped it */
-	if (predict->at == PREDICT_NONE || predict->held) {
+	if (predict->at == PREDICT_NONE || predict->misfits) {
 		predict_match_search(predict);
 		return;
 	}

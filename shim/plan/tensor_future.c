@@ -23,10 +23,10 @@ void tensor_future_fini(struct tensor_future *future)
 	tensor_table_fini(&future->match.sizes);
 	best_fit_fini(&future->fit);
 	tensor_table_fini(&future->then);
-	free(future->block);
-	free(future->use);
-	free(future->transition);
-	free(future->born);
+	free(future->blocks);
+	free(future->uses);
+	free(future->transitions);
+	free(future->births);
 }
 
 /* ---- then and now ---- */
@@ -241,9 +241,9 @@ static uint64_t tensor_match_begin(const struct tensor_match *match, const struc
 /* Returns the index of the first block that ends after this byte. */
 static uint32_t block_from(const struct tensor_future *future, uint64_t at)
 {
-	uint32_t past = ranges_after(future->block, future->n_blocks, sizeof(*future->block), at);
+	uint32_t past = ranges_after(future->blocks, future->n_blocks, sizeof(*future->blocks), at);
 
-	return past && future->block[past - 1].end > at ? past - 1 : past;
+	return past && future->blocks[past - 1].end > at ? past - 1 : past;
 }
 
 /* Puts n blocks in the place of those with the numbers first to past - 1. Returns false if there is no room. */
@@ -251,13 +251,13 @@ static bool blocks_replace(struct tensor_future *future, uint32_t first, uint32_
 			   uint32_t n)
 {
 	while (future->n_blocks + n - (past - first) > future->room_blocks)
-		if (!ARRAY_ROOM(future->block, future->room_blocks, future->room_blocks, MOST_BLOCKS))
+		if (!ARRAY_ROOM(future->blocks, future->room_blocks, future->room_blocks, MOST_BLOCKS))
 			return false;
-	if (future->block)
-		memmove(&future->block[first + n], &future->block[past],
-			(future->n_blocks - past) * sizeof(*future->block));
+	if (future->blocks)
+		memmove(&future->blocks[first + n], &future->blocks[past],
+			(future->n_blocks - past) * sizeof(*future->blocks));
 	for (uint32_t i = 0; i < n; i++)
-		future->block[first + i] = by[i];
+		future->blocks[first + i] = by[i];
 	future->n_blocks += n - (past - first);
 	return true;
 }
@@ -271,14 +271,14 @@ static bool blocks_cut(struct tensor_future *future, uint64_t begin, uint64_t en
 	uint32_t first = block_from(future, begin), past = first, n = 0;
 	struct live_range by[3];
 
-	while (past < future->n_blocks && future->block[past].begin < end)
+	while (past < future->n_blocks && future->blocks[past].begin < end)
 		past++;
-	if (past > first && future->block[first].begin < begin)
-		by[n++] = (struct live_range){future->block[first].begin, begin};
+	if (past > first && future->blocks[first].begin < begin)
+		by[n++] = (struct live_range){future->blocks[first].begin, begin};
 	if (added.end)
 		by[n++] = added;
-	if (past > first && future->block[past - 1].end > end)
-		by[n++] = (struct live_range){end, future->block[past - 1].end};
+	if (past > first && future->blocks[past - 1].end > end)
+		by[n++] = (struct live_range){end, future->blocks[past - 1].end};
 	if (!blocks_replace(future, first, past, by, n)) {
 		/* No tensor may be alive outside blocks. */
 		tensor_log_forget(&future->log, 0, UINT64_MAX);
@@ -292,7 +292,7 @@ void tensor_future_report(struct tensor_future *future, uint64_t begin, uint64_t
 	uint32_t index = block_from(future, begin);
 
 	/* What is known of a block that is reported again stays. */
-	if (index < future->n_blocks && future->block[index].begin <= begin && future->block[index].end >= end)
+	if (index < future->n_blocks && future->blocks[index].begin <= begin && future->blocks[index].end >= end)
 		return;
 	if (blocks_cut(future, begin, end, (struct live_range){begin, end}))
 		tensor_log_forget(&future->log, begin, end);
@@ -313,12 +313,12 @@ static bool block_holds(struct tensor_future *future, uint64_t begin, uint64_t e
 	uint32_t index = block_from(future, begin);
 	uint32_t past = index + 1;
 
-	if (index == future->n_blocks || future->block[index].begin > begin)
+	if (index == future->n_blocks || future->blocks[index].begin > begin)
 		return false;
-	while (past < future->n_blocks && future->block[past - 1].end < end &&
-	       future->block[past].begin == future->block[past - 1].end)
+	while (past < future->n_blocks && future->blocks[past - 1].end < end &&
+	       future->blocks[past].begin == future->blocks[past - 1].end)
 		past++;
-	struct live_range all = {future->block[index].begin, future->block[past - 1].end};
+	struct live_range all = {future->blocks[index].begin, future->blocks[past - 1].end};
 	return past == index + 1 ? all.end >= end : blocks_replace(future, index, past, &all, 1) && all.end >= end;
 }
 
@@ -358,13 +358,13 @@ static void compare_birth(struct tensor_future *future, const struct tensor_even
 	uint64_t number = future->log.n_events - future->event_from;
 	bool right;
 
-	if (!future->compared || (future->until && number >= future->n_born))
+	if (!future->compared || (future->until && number >= future->n_births))
 		return;
 	if (!future->until) {
 		future->n_wrong += !then || !then->born || then->bytes != birth->bytes || then->begin != birth->begin;
 		return;
 	}
-	right = future->born[number] == birth->begin;
+	right = future->births[number] == birth->begin;
 	future->n_wrong += !right;
 	future->score = (future->score * (SCORE_BIRTHS - 1) + (right ? TENSOR_FUTURE_SCORE : 0)) / SCORE_BIRTHS;
 }
@@ -434,8 +434,8 @@ static void add_transition(struct future_walk *walk, uint32_t id, bool dead)
 {
 	struct tensor_future *future = walk->future;
 
-	if (ARRAY_ROOM(future->transition, future->n_transitions, future->room_transitions, MOST_TRANSITIONS))
-		future->transition[future->n_transitions++] = (struct transition){walk->position, id, dead};
+	if (ARRAY_ROOM(future->transitions, future->n_transitions, future->room_transitions, MOST_TRANSITIONS))
+		future->transitions[future->n_transitions++] = (struct transition){walk->position, id, dead};
 	else
 		walk->failed = true;
 }
@@ -460,15 +460,15 @@ static void visit_name(struct future_walk *walk, uint32_t id, struct piece *piec
 	bool again = piece->walk_last != TENSOR_USE_NONE;
 
 	(void)bytes;
-	if (again && future->use[piece->walk_last].position == walk->position)
+	if (again && future->uses[piece->walk_last].position == walk->position)
 		return;
-	if (!ARRAY_ROOM(future->use, future->n_uses, future->room_uses, MOST_USES)) {
+	if (!ARRAY_ROOM(future->uses, future->n_uses, future->room_uses, MOST_USES)) {
 		walk->failed = true;
 		return;
 	}
-	*(again ? &future->use[piece->walk_last].next : &piece->walk_first) = future->n_uses;
+	*(again ? &future->uses[piece->walk_last].next : &piece->walk_first) = future->n_uses;
 	piece->walk_last = future->n_uses;
-	future->use[future->n_uses++] = (struct tensor_use){walk->position, id, TENSOR_USE_NONE};
+	future->uses[future->n_uses++] = (struct tensor_use){walk->position, id, TENSOR_USE_NONE};
 }
 
 /* ---- the walk ---- */
@@ -480,7 +480,7 @@ static bool free_the_rest(struct tensor_future *future)
 
 	future->fit.n = 0;
 	for (uint32_t i = 0; i < future->n_blocks; i++) {
-		const struct live_range *block = &future->block[i];
+		const struct live_range *block = &future->blocks[i];
 		uint64_t at = block->begin;
 
 		for (; next < past && next->begin < block->end; next++) {
@@ -518,8 +518,8 @@ static bool walk_begin(struct future_walk *walk)
 	const struct tensor_log *log = &future->log;
 
 	for (uint32_t i = 0; i < future->n_blocks; i++)
-		if (!is_small(&future->block[i]))
-			each_piece(walk, future->block[i].begin, future->block[i].end, visit_only);
+		if (!is_small(&future->blocks[i]))
+			each_piece(walk, future->blocks[i].begin, future->blocks[i].end, visit_only);
 	for (uint32_t i = 0; i < log->n_alive; i++)
 		each_piece(walk, log->alive[i].begin, log->alive[i].begin + log->alive[i].bytes, visit_alive);
 	return free_the_rest(future);
@@ -527,9 +527,9 @@ static bool walk_begin(struct future_walk *walk)
 
 static bool add_born(struct tensor_future *future, uint64_t begin)
 {
-	if (!ARRAY_ROOM(future->born, future->n_born, future->room_born, MOST_EVENTS))
+	if (!ARRAY_ROOM(future->births, future->n_births, future->room_births, MOST_EVENTS))
 		return false;
-	future->born[future->n_born++] = begin;
+	future->births[future->n_births++] = begin;
 	return true;
 }
 
@@ -572,7 +572,7 @@ static void walk_name(struct future_walk *walk, uint64_t then)
 	if (!tensor)
 		return;
 	struct live_range named = {tensor->value, tensor->value + tensor->bytes};
-	const struct live_range *block = &future->block[block_from(future, named.begin)];
+	const struct live_range *block = &future->blocks[block_from(future, named.begin)];
 	if (block->end - block->begin <= future->whole_units * PLAN_UNIT)
 		named = *block;
 	each_piece(walk, named.begin, named.end, visit_name);
@@ -617,7 +617,7 @@ enum tensor_future_result tensor_future_make(struct tensor_future *future, struc
 	*ret_steps = walk.steps += 8 * future->log.n_alive;
 	future->event_from = future->log.n_events;
 	future->round++;
-	future->n_uses = future->n_transitions = future->n_born = 0;
+	future->n_uses = future->n_transitions = future->n_births = 0;
 	if (!find_then(future, &moved))
 		return TENSOR_FUTURE_FAILED;
 	future->compared = true;
@@ -637,8 +637,8 @@ enum tensor_future_result tensor_future_make(struct tensor_future *future, struc
 
 uint64_t tensor_future_use_after(const struct tensor_future *future, uint32_t use, uint64_t position, uint32_t *ret_use)
 {
-	while (use != TENSOR_USE_NONE && future->use[use].position <= position)
-		use = future->use[use].next;
+	while (use != TENSOR_USE_NONE && future->uses[use].position <= position)
+		use = future->uses[use].next;
 	*ret_use = use;
-	return use != TENSOR_USE_NONE ? future->use[use].position : PREDICT_NONE;
+	return use != TENSOR_USE_NONE ? future->uses[use].position : PREDICT_NONE;
 }

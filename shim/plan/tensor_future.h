@@ -49,7 +49,7 @@ struct tensor_future {
 	void *argument;
 	uint32_t whole_units; /* blocks of at most this length are named as a whole */
 	struct tensor_log log;
-	struct live_range *block; /* blocks of the allocator, by address */
+	struct live_range *blocks; /* blocks of the allocator, by address */
 	uint32_t n_blocks, room_blocks;
 
 	/* ---- the latest walk ---- */
@@ -58,13 +58,13 @@ struct tensor_future {
 	struct tensor_match match;
 	struct best_fit fit;      /* what is free at the point of the walk */
 	struct tensor_table then; /* the tensors at that point, by where they were then; value: where they are now */
-	struct tensor_use *use;
+	struct tensor_use *uses;
 	uint32_t n_uses, room_uses;
-	struct transition *transition; /* pieces.h */
+	struct transition *transitions; /* pieces.h */
 	uint32_t n_transitions, room_transitions;
 	/* event number event_from + i: where the tensor will be born; 0: that is not known, or it is a death */
-	uint64_t *born;
-	uint32_t n_born, room_born;
+	uint64_t *births;
+	uint32_t n_births, room_births;
 	uint64_t event_from;
 	bool compared; /* event_from and match are valid, also if no walk was needed */
 

@@ -1,5 +1,6 @@
 /*
- * types.h: what several files of the plan share: the predictor and the plan.
+ * types.h: what several files of the plan share: the predictor and the plan. Guarded by nothing: only the thread that
+ * owns a plan, the mover, touches it.
  */
 #ifndef SPILLWAY_PLAN_TYPES_H
 #define SPILLWAY_PLAN_TYPES_H
@@ -89,11 +90,11 @@ struct predict {
 	uint64_t recent[GRAMS][GRAM_FUNCTIONS]; /* ring of the values in the hash */
 
 	/* ---- the place ---- */
-	uint64_t at;   /* the place; PREDICT_NONE: none */
-	unsigned held; /* submissions that did not fit since the place was followed last */
-	/* soft: steps with other pieces since the last search for a better place; soft_limit: steps until the next */
-	unsigned soft, soft_limit;
-	uint64_t home;                        /* distance to the place when it was last known well; 0: it never was */
+	uint64_t at;      /* the place; PREDICT_NONE: none */
+	unsigned misfits; /* submissions that did not fit since the place was followed last */
+	/* unlike: steps with other pieces since the last search for a better place; unlike_limit: steps until the next */
+	unsigned unlike, unlike_limit;
+	uint64_t distance;                    /* distance to the place when it was last known well; 0: it never was */
 	struct predict_score share;           /* score of recent names, fading */
 	bool believed;                        /* the place is good enough to be used */
 	uint32_t credit;                      /* comparisons that may be made; each submission adds some */

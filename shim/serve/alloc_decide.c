@@ -124,19 +124,9 @@ static uint64_t live_bytes(void)
 	       stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
 }
 
-static void alloc_decide_count_one(int rule, size_t bytes)
-{
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
-	struct rule_count *row = state->counts + (rule < 0 ? state->n_rules : (size_t)rule);
-
-	if (!state->counts)
-		return;
-	atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
-	atomic_fetch_add_explicit(&row->bytes, bytes, memory_order_relaxed);
-}
-
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request)
 {
+	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	const struct policy *policy = process_policy();
 	unsigned needs = policy_needs(policy);
 	char thread[16] = ""; /* the kernel's limit for a name */
@@ -165,8 +155,12 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	struct policy_decision decision = policy_decide(policy, &question);
 
 	/* The default is counted only for requests that rules without an api decide about. */
-	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
-		alloc_decide_count_one(decision.rule, request->bytes);
+	if (state->counts && (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)) {
+		struct rule_count *row = state->counts + (decision.rule < 0 ? state->n_rules : (size_t)decision.rule);
+
+		atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&row->bytes, request->bytes, memory_order_relaxed);
+	}
 	if (policy_settings(policy)->observe) {
 		decision.vmm_spill = POLICY_VMM_DRIVER;
 		decision.use = POLICY_USE_DRIVER;

@@ -16,6 +16,7 @@
 #include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
 #include "shim/serve/segments.h"
+#include "shim/serve/types.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
@@ -45,41 +46,19 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 	return status;
 }
 
-static enum sw_status serve_ask(enum policy_use use, struct device *device, const struct backend_request *request,
-				struct ledger_row *row, size_t *ret_pitch)
-{
-	if (!places[use])
-		return SW_NO_MEMORY;
-	if (use == POLICY_USE_DRIVER)
-		return ask_driver(device, request, row, ret_pitch);
-	return places[use]->alloc(device, request, row, ret_pitch);
-}
-
-/* The first use counts against the cap of its rule; a full cap counts as out of memory. */
-static enum sw_status ask_first(const struct policy_decision *decision, struct device *device,
-				const struct backend_request *request, struct ledger_row *row, size_t *ret_pitch)
-{
-	if (!alloc_decide_take(decision, request->bytes, &row->cap))
-		return SW_NO_MEMORY;
-	enum sw_status status = serve_ask(decision->use, device, request, row, ret_pitch);
-	if (status != SW_OK && row->cap) {
-		budget_give(row->cap, request->bytes);
-		row->cap = NULL;
-	}
-	return status;
-}
-
 /*
  * Tries the uses in their order until one serves the request. After NO_MEMORY and NOT_SUPPORTED the next one is
- * tried; if the last was not able to, the driver serves it, but if it had no memory, that is out of memory.
+ * tried; if the last was not able to, the driver serves it, but if it had no memory, that is out of memory. The first
+ * use counts against the cap of its rule; a full cap counts as out of memory.
  */
 static enum sw_status serve_act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
 				size_t *ret_pitch)
 {
 	struct policy_decision decision = alloc_decide(device, asked);
-	struct backend_managed_settings managed = alloc_decide_managed(&decision);
-	struct backend_system_settings system = alloc_decide_system(&decision, device);
+	struct backend_managed_settings managed;
+	struct backend_system_settings system;
 	struct backend_request request = *asked;
+	enum sw_status status = SW_NO_MEMORY;
 
 	request.decision = &decision;
 	request.managed = &managed;
@@ -87,12 +66,25 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	request.on_use = decision.place == POLICY_PLACE_ON_USE && asked->bytes >= ON_USE_LEAST;
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
-	enum sw_status status = ask_first(&decision, device, &request, row, ret_pitch);
-	for (unsigned i = 1; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++)
-		status = serve_ask((enum policy_use)decision.uses[i], device, &request, row, ret_pitch);
-	if (status == SW_NOT_SUPPORTED)
-		status = serve_ask(POLICY_USE_DRIVER, device, &request, row, ret_pitch);
-	return status;
+	bool fits = decision.cap == POLICY_NO_CAP || alloc_decide_take(&decision, asked->bytes, &row->cap);
+	for (unsigned i = fits ? 0 : 1; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED);
+	     i++) {
+		const struct backend *place = places[decision.uses[i]];
+
+		if (place == &backend_managed)
+			managed = alloc_decide_managed(&decision);
+		if (place == &backend_system)
+			system = alloc_decide_system(&decision, device);
+		if (place == &backend_pass)
+			status = ask_driver(device, &request, row, ret_pitch);
+		else
+			status = place ? place->alloc(device, &request, row, ret_pitch) : SW_NO_MEMORY;
+		if (status != SW_OK && row->cap) {
+			budget_give(row->cap, asked->bytes);
+			row->cap = NULL;
+		}
+	}
+	return status == SW_NOT_SUPPORTED ? ask_driver(device, &request, row, ret_pitch) : status;
 }
 
 CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch)
@@ -124,7 +116,9 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	row->context = context_of_memory();
 	request->site = call_site_find(request->caller);
 	trace_ask(device, request);
-	deferred_free_reap(device->ordinal);
+	if (atomic_load_explicit(&serve_state.deferred_free.n_pending, memory_order_relaxed) ||
+	    atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+		deferred_free_reap(device->ordinal);
 	/* Nobody reports of smaller ones: they share slabs. */
 	if (request->bytes > SMALL_MOST)
 		lifetimes_asked(call_site_asker(request->caller));

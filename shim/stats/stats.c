@@ -104,15 +104,11 @@ uint64_t stats_calls(enum hook_id id)
 	return sum;
 }
 
-/* Adds a duration of `ns` to a histogram. */
-static void stats_took(enum histogram histogram, uint64_t ns)
-{
-	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
-}
-
 void stats_time(enum histogram histogram, uint64_t begin)
 {
-	stats_took(histogram, clock_now() - begin);
+	uint64_t ns = clock_now() - begin;
+
+	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
 }
 
 static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
@@ -525,7 +521,8 @@ uint64_t waiting_end(struct waiting *waiting, const unsigned sites[], unsigned n
 
 	stats_add(STAT_waits, 1);
 	stats_add(STAT_wait_us, us);
-	stats_took(HISTOGRAM_wait_ns, waiting->ns);
+	atomic_fetch_add_explicit(&stats.histogram[HISTOGRAM_wait_ns][stats_bucket(waiting->ns)], 1,
+				  memory_order_relaxed);
 	for (unsigned i = 0; i < n; i++)
 		stats_waited(sites[i], us);
 	return waiting->looked - waiting->began - waiting->ns;

@@ -98,8 +98,8 @@ GROUP(open_heap, NULL)
 TEST(what_was_there_before_is_known)
 {
 	assert_int_equal(future()->n_blocks, 1);
-	assert_int_equal(future()->block[0].begin, offset_of(first.address));
-	assert_int_equal(future()->block[0].end, offset_of(first.address) + 40 * MIB);
+	assert_int_equal(future()->blocks[0].begin, offset_of(first.address));
+	assert_int_equal(future()->blocks[0].end, offset_of(first.address) + 40 * MIB);
 	assert_int_equal(future()->log.n_alive, 2);
 	assert_true(is_alive(first.address + 8 * MIB, 4) && is_alive(first.address + 16 * MIB, 16));
 }

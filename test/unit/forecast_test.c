@@ -37,7 +37,7 @@ static void make_pieces(struct scene *scene, struct seed *seed)
 		piece->units = (uint32_t)seed_below(seed, 16) + 1;
 		piece->place = (uint8_t)seed_below(seed, PLAN_PLACES);
 		piece->arriving = piece->place == PLAN_MOVING && seed_below(seed, 2);
-		piece->dead = seed_below(seed, 2);
+		piece->dead_share = seed_below(seed, 2) ? PLAN_DEAD : 0;
 		if (seed_below(seed, 4))
 			pieces_put_key(&scene->pieces, piece, 3 * i, FROM + 1 + seed_below(seed, scene->until - FROM),
 				       0);

@@ -309,10 +309,10 @@ TEST(jobs_are_found_by_names_and_processes)
 	view.self = 5;
 	assert_true(gpu_job_is_many(&view));
 	/* A rest counts for all of the job. */
-	view.seats[1].claim.rests = 5;
-	assert_int_equal(gpu_job_rests(&view), 5);
+	view.seats[1].claim.refuses_until = 5;
+	assert_int_equal(gpu_job_refuses_until(&view), 5);
 	view.self = 6;
-	assert_int_equal(gpu_job_rests(&view), 0);
+	assert_int_equal(gpu_job_refuses_until(&view), 0);
 	/* Nobody is of a job by an id that is not there. */
 	struct gpu_job_claim a = of(0, 0), b = of(0, 0);
 	assert_false(gpu_job_share(&a, &b));

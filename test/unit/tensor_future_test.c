@@ -196,12 +196,12 @@ TEST(a_block_may_be_named_as_a_whole)
 	assert_int_equal(sizes[2], 60 * MIB);
 	uint32_t first = pieces_find(&pieces, 216)->walk_first;
 	assert_int_not_equal(first, TENSOR_USE_NONE);
-	for (uint32_t use = first; use != TENSOR_USE_NONE; use = future->use[use].next) {
+	for (uint32_t use = first; use != TENSOR_USE_NONE; use = future->uses[use].next) {
 		uint32_t other = pieces_find(&pieces, 224)->walk_first;
 
-		while (other != TENSOR_USE_NONE && future->use[other].position < future->use[use].position)
-			other = future->use[other].next;
-		assert_true(other != TENSOR_USE_NONE && future->use[other].position == future->use[use].position);
+		while (other != TENSOR_USE_NONE && future->uses[other].position < future->uses[use].position)
+			other = future->uses[other].next;
+		assert_true(other != TENSOR_USE_NONE && future->uses[other].position == future->uses[use].position);
 	}
 }
 
