@@ -390,9 +390,7 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
 	tracker->last = number;
 	if (tracker->device >= 0)
 		owners &= ~(UINT64_C(1) << tracker->device);
-	/*
-	 * Movers of other devices wait for it, but not for other work of this one: they hear of its completion early.
-	 */
+	/* Movers of other devices wait for it, not for other work of this one: they hear of its completion early. */
 	if (owners) {
 		if (!tracker->foreign)
 			tracker->foreign_first = number;
