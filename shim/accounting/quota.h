@@ -38,8 +38,9 @@
  * Any other fault of the file (nonsense in its slots, full, no file system for it) leaves this process its own budget,
  * and is logged once.
  *
- * The first take opens files. Not on the launch path. Leaves errno as it is. Cost: a take with its give is about
- * thirty system calls on the file, 15 us; changing the spare 2 to 3 us.
+ * The first take opens files. Not on the launch path. Changes errno: it is called by threads of the library, and inside
+ * calls that restore it (enter_leave(), admit()). Cost: a take with its give is about thirty system calls on the file,
+ * 15 us; changing the spare 2 to 3 us.
  *
  * Locking: takes QUOTA_TAKE and QUOTA_SEAT, among the threads of this process; QUOTA_SEAT is never held over a wait.
  * Other processes are waited for while they take, for microseconds.

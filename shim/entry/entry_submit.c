@@ -5,7 +5,6 @@
 #include "shim/accounting/ledger.h"
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
-#include "shim/entry/copy.h"
 #include "shim/entry/entry.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"

@@ -576,14 +576,14 @@ static void drop_entry(struct graph_exec *entry)
 
 /* ---- launches ---- */
 
-static void name_pointer(struct submission *use, CUdeviceptr address)
+static void name_pointer(struct submission *submission, CUdeviceptr address)
 {
-	submission_name(use, address, 0);
+	submission_name(submission, address, 0);
 	distrust(address);
 }
 
 /* First the copies, then what kernels find in the memory that they have filled. */
-static void name_all(struct submission *use, const struct graph_names *names)
+static void name_all(struct submission *submission, const struct graph_names *names)
 {
 	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
 
@@ -591,16 +591,16 @@ static void name_all(struct submission *use, const struct graph_names *names)
 		const struct graph_name *name = &names->at[i];
 		size_t bytes = atomic_load_explicit(&name->bytes, memory_order_relaxed);
 
-		submission_name(use, name->address, bytes);
+		submission_name(submission, name->address, bytes);
 		if (name->from)
-			pointer_arrays_copied(use, name->address, name->from, bytes);
+			pointer_arrays_copied(submission, name->address, name->from, bytes);
 	}
 	for (size_t i = 0; i < n && atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed); i++)
 		if (!atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed))
-			pointer_arrays_look(use, names->at[i].address, name_pointer);
+			pointer_arrays_look(submission, names->at[i].address, name_pointer);
 }
 
-void graph_operands(struct submission *use, CUgraphExec exec)
+void graph_operands(struct submission *submission, CUgraphExec exec)
 {
 	struct graph_names *names = NULL;
 	uint64_t number = (uintptr_t)exec;
@@ -615,14 +615,14 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 		atomic_fetch_add_explicit(&names->references, 1, memory_order_relaxed);
 	lock_drop(&submit_state.graph_lock);
 
-	submission_function(use, number);
+	submission_function(submission, number);
 	/* Only kernels of graphs may launch graphs that can be launched from the device. */
 	if (!names || atomic_load_explicit(&submit_tables.graph.n_sealed, memory_order_relaxed))
-		submission_unknown(use);
+		submission_unknown(submission);
 	if (!names)
 		return;
-	name_all(use, names);
-	submission_graph(use, names);
+	name_all(submission, names);
+	submission_graph(submission, names);
 }
 
 /* ---- instantiation and update ---- */

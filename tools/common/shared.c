@@ -139,27 +139,29 @@ double shared_waits(const struct shared_gpu *gpu, unsigned member)
 	return waits && member != gpu->holder ? seconds_since(waits) : 0;
 }
 
-static bool takes_part(const struct gpu_account_member *member)
+/* Returns the member's part of what all that take turns have got, or are due. */
+static double part_of(const struct shared_gpu *gpu, unsigned member, bool due)
 {
-	return member->claim.kind != GPU_TURN_OFF;
+	double sum = 0, own = 0;
+
+	for (unsigned i = 0; i < gpu->n; i++) {
+		const struct gpu_turn_claim *claim = &gpu->member[i].claim;
+		double value = claim->kind == GPU_TURN_OFF ? 0 : due ? (double)claim->weight : (double)claim->got;
+
+		sum += value;
+		own = i == member ? value : own;
+	}
+	return sum > 0 ? own / sum : 0;
 }
 
 double shared_got(const struct shared_gpu *gpu, unsigned member)
 {
-	double sum = 0;
-
-	for (unsigned i = 0; i < gpu->n; i++)
-		sum += takes_part(&gpu->member[i]) ? (double)gpu->member[i].claim.got : 0;
-	return sum > 0 && takes_part(&gpu->member[member]) ? (double)gpu->member[member].claim.got / sum : 0;
+	return part_of(gpu, member, false);
 }
 
 double shared_due(const struct shared_gpu *gpu, unsigned member)
 {
-	double sum = 0;
-
-	for (unsigned i = 0; i < gpu->n; i++)
-		sum += takes_part(&gpu->member[i]) ? (double)gpu->member[i].claim.weight : 0;
-	return sum > 0 && takes_part(&gpu->member[member]) ? (double)gpu->member[member].claim.weight / sum : 0;
+	return part_of(gpu, member, true);
 }
 
 /* ---- the table ---- */

@@ -422,32 +422,28 @@ EMBED(report_page_js, "report_page.js");
 EMBED(report_charts_js, "report_charts.js");
 EMBED(report_flame_js, "report_flame.js");
 
-static void html_put(const char *begin, const char *end)
-{
-	fwrite(begin, 1, (size_t)(end - begin), stdout);
-}
-
-static bool html_is(const char *line, const char *end, const char *mark)
-{
-	return (size_t)(end - line) == strlen(mark) && memcmp(line, mark, strlen(mark)) == 0;
-}
-
 static void put_line(const struct digest *digests, size_t n, const char *line, const char *end)
 {
-	if (html_is(line, end, "@STYLE@"))
-		html_put(report_page_css, report_page_css_end);
-	else if (html_is(line, end, "@CHARTS@"))
-		html_put(report_charts_js, report_charts_js_end);
-	else if (html_is(line, end, "@FLAME@"))
-		html_put(report_flame_js, report_flame_js_end);
-	else if (html_is(line, end, "@SCRIPT@"))
-		html_put(report_page_js, report_page_js_end);
-	else if (html_is(line, end, "@DATA@"))
+	const struct {
+		const char *mark, *begin, *end;
+	} parts[] = {
+	    {"@STYLE@", report_page_css, report_page_css_end},
+	    {"@CHARTS@", report_charts_js, report_charts_js_end},
+	    {"@FLAME@", report_flame_js, report_flame_js_end},
+	    {"@SCRIPT@", report_page_js, report_page_js_end},
+	    {"@DATA@", NULL, NULL},
+	    {NULL, line, end}, /* the line itself */
+	};
+	size_t i = 0, length = (size_t)(end - line);
+
+	while (parts[i].mark && (length != strlen(parts[i].mark) || memcmp(line, parts[i].mark, length) != 0))
+		i++;
+	if (parts[i].begin)
+		fwrite(parts[i].begin, 1, (size_t)(parts[i].end - parts[i].begin), stdout);
+	else
 		n > 1 ? report_compare_json(digests, n) : report_json(digests);
-	else {
-		html_put(line, end);
+	if (!parts[i].mark)
 		putchar('\n');
-	}
 }
 
 void report_html(const struct digest *digests, size_t n)

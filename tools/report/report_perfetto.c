@@ -302,41 +302,27 @@ static void put_event(const struct digest *digest, const struct trace_event *eve
 {
 	const struct trace *trace = digest->trace;
 
-	switch (event->kind) {
-	case TRACE_bytes:
-		if (event->bytes.device < DIGEST_DEVICES)
-			put_bytes(digest, event);
-		break;
-	case TRACE_faults:
-		if (event->faults.device < DIGEST_DEVICES)
-			put_faults(trace, event);
-		break;
-	case TRACE_gap:
-		if (event->gap.device < DIGEST_DEVICES)
-			put_gap(digest, event);
-		break;
-	case TRACE_wait:
+	uint32_t kind = event->kind;
+
+	if (kind == TRACE_bytes && event->bytes.device < DIGEST_DEVICES)
+		put_bytes(digest, event);
+	else if (kind == TRACE_faults && event->faults.device < DIGEST_DEVICES)
+		put_faults(trace, event);
+	else if (kind == TRACE_gap && event->gap.device < DIGEST_DEVICES)
+		put_gap(digest, event);
+	else if (kind == TRACE_wait)
 		put_wait(digest, event);
-		break;
-	case TRACE_push:
-	case TRACE_pop:
+	else if (kind == TRACE_push || kind == TRACE_pop)
 		put_range(trace, event);
-		break;
-	case TRACE_made:
-		if (event->made.bytes >= BLOCK_LEAST)
-			put_moment(trace, event, "allocation", event->made.bytes);
-		break;
-	case TRACE_refused:
+	else if (kind == TRACE_made && event->made.bytes >= BLOCK_LEAST)
+		put_moment(trace, event, "allocation", event->made.bytes);
+	else if (kind == TRACE_refused)
 		put_moment(trace, event, "REFUSED", event->refused.bytes);
-		break;
-	case TRACE_mode:
+	else if (kind == TRACE_mode)
 		put_moment(trace, event, event->mode.mode == POLICY_SPILL_FAST ? "spill.mode fast" : "spill.mode exact",
 			   0);
-		break;
-	case TRACE_state:
+	else if (kind == TRACE_state)
 		put_moment(trace, event, event->state.suspended ? "suspended" : "goes on", 0);
-		break;
-	}
 }
 
 void report_perfetto(const struct digest *digest)

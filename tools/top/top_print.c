@@ -35,7 +35,6 @@ static void print_time(FILE *out, uint64_t wall)
 
 static void print_devices(FILE *out, const struct figures *figures)
 {
-	static const enum place off[] = {PLACE_HOST, PLACE_PEER, PLACE_MANAGED, PLACE_SYSTEM, PLACE_PINNED};
 	char text[TOP_TEXT];
 
 	if (!figures->n_devices)
@@ -46,15 +45,20 @@ static void print_devices(FILE *out, const struct figures *figures)
 		const struct figures_device *device = &figures->device[i];
 		uint64_t used = device->live[PLACE_DEVICE] + device->live[PLACE_DRIVER] + device->lent;
 
-		fprintf(out, "%2" PRIu64 " %-31.31s %6s", device->number, device->name,
-			top_bytes((double)device->total, text));
-		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DEVICE], text));
-		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DRIVER], text));
-		fprintf(out, " %6s", top_bytes((double)device->lent, text));
-		fprintf(out, " %6s", top_bytes(device->total > used ? (double)(device->total - used) : 0, text));
-		for (unsigned j = 0; j < sizeof(off) / sizeof(*off); j++)
-			fprintf(out, " %*s", off[j] == PLACE_MANAGED ? 7 : 6,
-				top_bytes((double)device->live[off[j]], text));
+		const uint64_t bytes[] = {device->total,
+					  device->live[PLACE_DEVICE],
+					  device->live[PLACE_DRIVER],
+					  device->lent,
+					  device->total > used ? device->total - used : 0,
+					  device->live[PLACE_HOST],
+					  device->live[PLACE_PEER],
+					  device->live[PLACE_MANAGED],
+					  device->live[PLACE_SYSTEM],
+					  device->live[PLACE_PINNED]};
+
+		fprintf(out, "%2" PRIu64 " %-31.31s", device->number, device->name);
+		for (unsigned j = 0; j < sizeof(bytes) / sizeof(*bytes); j++)
+			fprintf(out, " %*s", j == 7 ? 7 : 6, top_bytes((double)bytes[j], text));
 		fprintf(out, " %6u\n", device->n_processes);
 	}
 	fputc('\n', out);
