@@ -52,8 +52,8 @@ void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name
 void *unknown_body(void *function);
 
 /*
- * entry_submit.c: prefetches and discards of memory that the driver does not take for managed: one function for each row
- * HINT. Each returns true if *ret_result is the answer to the program, and false if the caller must submit the call
+ * entry_submit.c: prefetches and discards of memory that the driver does not take for managed: one function for each
+ * row HINT. Each returns true if *ret_result is the answer to the program, and false if the caller must submit the call
  * like any other.
  */
 

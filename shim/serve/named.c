@@ -1,6 +1,6 @@
 /*
- * named.c: pins the heap memory that nodes of graphs name, for the time of one call; that of copies on the device. Takes
- * memory for what a name means of allocations with place: on-use. See named.h.
+ * named.c: pins the heap memory that nodes of graphs name, for the time of one call; that of copies on the device.
+ * Takes memory for what a name means of allocations with place: on-use. See named.h.
  */
 #include "shim/serve/named.h"
 #include "shim/base/array.h"
