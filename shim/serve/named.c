@@ -308,7 +308,9 @@ static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr star
 	graph_pin_add(hold, start, bytes);
 	if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
 		return true;
-	/* What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once. */
+	/*
+	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once.
+	 */
 	unpin_last(hold);
 	hold->stays = !spill_bring(device, start, bytes);
 	stats_add(STAT_graph_fetches, !hold->stays);

@@ -147,8 +147,8 @@ struct row_event {
 
 struct completion_state {
 	/*
-	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache line
-	 * of its own. Who reads it before the rows knows whether it has seen all up to it.
+	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache
+	 * line of its own. Who reads it before the rows knows whether it has seen all up to it.
 	 */
 	_Atomic uint64_t newest __attribute__((aligned(64)));
 	_Atomic uint64_t newest_wide; /* completion_newest_wide(); raised before the submission leaves its stripe */
