@@ -34,20 +34,6 @@ bool capture_is_open(void)
 	return atomic_load(&captures.n_open) != 0;
 }
 
-bool capture_pause(void)
-{
-	atomic_fetch_add(&captures.n_waiting, 1);
-	if (!capture_is_open() || !capture_is_really_open())
-		return true;
-	atomic_fetch_sub(&captures.n_waiting, 1);
-	return false;
-}
-
-void capture_resume(void)
-{
-	atomic_fetch_sub(&captures.n_waiting, 1);
-}
-
 void capture_opening(void)
 {
 	const struct timespec step = {.tv_nsec = 50000};
@@ -133,6 +119,23 @@ static bool is_of_ended_thread(const struct capturing *entry, const void *argume
 	       syscall(SYS_tgkill, getpid(), entry->thread, 0) && errno == ESRCH;
 }
 
+bool capture_pause(void)
+{
+	atomic_fetch_add(&captures.n_waiting, 1);
+	/* Captures that can never end, because the thread ended during one of its per-thread default stream, go first. */
+	if (capture_is_open())
+		remove_those(is_of_ended_thread, NULL);
+	if (!capture_is_open())
+		return true;
+	atomic_fetch_sub(&captures.n_waiting, 1);
+	return false;
+}
+
+void capture_resume(void)
+{
+	atomic_fetch_sub(&captures.n_waiting, 1);
+}
+
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing)
 {
 	stream = capture_canonical(stream, per_thread);
@@ -150,13 +153,6 @@ void capture_forget_context(CUcontext context)
 {
 	if (capture_is_open())
 		remove_those(is_of_context, context);
-}
-
-bool capture_is_really_open(void)
-{
-	if (capture_is_open())
-		remove_those(is_of_ended_thread, NULL);
-	return capture_is_open();
 }
 
 #define EXCHANGES 8

@@ -36,18 +36,12 @@ void capture_opening(void);
 void capture_opened(CUstream stream, bool per_thread, CUcontext context, bool success);
 /*
  * Called after the real cuStreamEndCapture. still_capturing: it failed and left the capture open.
- * Locking: takes CAPTURE, as do the functions below up to capture_is_really_open().
+ * Locking: takes CAPTURE, as do the functions below up to capture_forget_context().
  */
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing);
 /* Called when the stream or the context is about to end: forgets its captures, which end with it. */
 void capture_forget(CUstream stream);
 void capture_forget_context(CUcontext context);
-/*
- * Removes captures that can never end, because the thread ended during a capture of its per-thread default stream.
- * Makes no driver call. Returns true if a capture is still open.
- */
-bool capture_is_really_open(void);
-
 /*
  * Between capture_relax() and capture_restore() the thread may query events without invalidating captures
  * (docs/facts.md, Stream capture). Returns the thread's previous mode, or CAPTURE_MODE_KEPT if the driver refused

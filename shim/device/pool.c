@@ -263,35 +263,33 @@ static struct pool *pool_find_default_locked(CUdevice ordinal)
 	return pool;
 }
 
+/* Returns what is known of the pool now; if it is not known: number 0, of no device. */
+static struct pool pool_look(CUmemoryPool handle)
+{
+	lock_take(&pool_lock);
+	const struct pool *pool = pool_find_locked(handle);
+	struct pool found = pool ? *pool : (struct pool){.device = -1};
+	lock_drop(&pool_lock);
+	return found;
+}
+
 /* ---- pools whose memory is in the heap ---- */
 
 uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
 {
 	pool_used(device);
-	lock_take(&pool_lock);
-	const struct pool *pool = pool_find_locked(handle);
-	uint64_t id = pool && !pool->driver_only && pool->device == device->ordinal ? pool->id : 0;
-	lock_drop(&pool_lock);
-	return id;
+	struct pool pool = pool_look(handle);
+	return !pool.driver_only && pool.device == device->ordinal ? pool.id : 0;
 }
 
 uint64_t pool_number(CUmemoryPool handle)
 {
-	lock_take(&pool_lock);
-	const struct pool *pool = pool_find_locked(handle);
-	uint64_t id = pool ? pool->id : 0;
-	lock_drop(&pool_lock);
-	return id;
+	return pool_look(handle).id;
 }
 
 bool pool_has_memory(const struct pool *pool)
 {
 	return pool && pool->held;
-}
-
-void pool_row_new(const struct ledger_row *row)
-{
-	pool_row_grown(row, row->bytes);
 }
 
 void pool_row_grown(const struct ledger_row *row, uint64_t bytes)
@@ -338,20 +336,20 @@ void pool_row_gone(struct ledger_row *row)
 
 uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
 {
-	uint64_t bytes = 0;
+	struct pool pool = pool_look(handle);
 
-	lock_take(&pool_lock);
-	const struct pool *pool = pool_find_locked(handle);
-	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
-		bytes = pool->used;
-	else if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-		bytes = pool->used_high;
-	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-		bytes = pool->held;
-	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-		bytes = pool->held_high;
-	lock_drop(&pool_lock);
-	return bytes;
+	switch (attribute) {
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		return pool.used;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		return pool.used_high;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		return pool.held;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		return pool.held_high;
+	default:
+		return 0;
+	}
 }
 
 void pool_heap_waits(CUmemoryPool handle, uint64_t bytes)
@@ -376,14 +374,9 @@ void pool_heap_reset(CUmemoryPool handle, CUmemPool_attribute attribute)
 
 struct device *pool_heap_device(CUmemoryPool handle)
 {
-	CUdevice ordinal = -1;
+	struct pool pool = pool_look(handle);
 
-	lock_take(&pool_lock);
-	const struct pool *pool = pool_find_locked(handle);
-	if (pool && !pool->driver_only)
-		ordinal = pool->device;
-	lock_drop(&pool_lock);
-	return ordinal < 0 ? NULL : device_get(ordinal);
+	return pool.driver_only ? NULL : device_get(pool.device);
 }
 
 /* ---- what the driver's pools may serve within the device budget (async.use: auto) ---- */
@@ -494,16 +487,6 @@ static bool pool_claim_claim(struct device *device, CUmemoryPool handle, size_t 
 	return claimed;
 }
 
-/* The pool may be on another device than the stream. */
-static struct device *owner_of(CUmemoryPool handle)
-{
-	lock_take(&pool_lock);
-	const struct pool *pool = pool_find_locked(handle);
-	CUdevice ordinal = pool ? pool->device : -1;
-	lock_drop(&pool_lock);
-	return device_get(ordinal);
-}
-
 bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum pool_claim how, uint64_t *ret_id)
 {
 	struct device *owner = device;
@@ -513,7 +496,8 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum p
 	if (!handle && atomic_load_explicit(&pools.chosen, memory_order_relaxed) &&
 	    REAL(cuDeviceGetMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
 		return true;
-	if (handle && !(owner = owner_of(handle)))
+	/* It may be on another device than the stream. */
+	if (handle && !(owner = device_get(pool_look(handle).device)))
 		return true;
 	if (how == POOL_OPEN && atomic_load_explicit(&owner->pools_closed, memory_order_relaxed))
 		return false;

@@ -169,7 +169,7 @@ static enum sw_status block_query_extend(struct heap *heap, struct block *block,
 		return status;
 	*ret_away = block_away(tail);
 	block_query_join(store, block, tail);
-	/* Not arena_mark_block(), which would reset what was discarded of the first part. */
+	/* Not arena_mark(), which would reset what was discarded of the first part. */
 	atomic_store_explicit(&store->arena.states[block->unit].units, block->units, memory_order_relaxed);
 	for (uint32_t i = 0; i < more; i++)
 		atomic_store_explicit(&store->arena.table[unit + i], block->unit + 1, memory_order_release);

@@ -18,7 +18,7 @@ struct lifetimes_state lifetimes_state;
 
 /* ---- creation ---- */
 
-static size_t its_bytes(uint64_t bytes)
+static size_t teller_bytes(uint64_t bytes)
 {
 	return (size_t)(bytes / LIVE_MAP_UNIT + 1) * sizeof(_Atomic uint8_t);
 }
@@ -26,7 +26,7 @@ static size_t its_bytes(uint64_t bytes)
 static void drop_memory(struct lifetimes *lifetimes)
 {
 	lazy_memory_free(lifetimes->ring, LIFETIMES_RING * sizeof(lifetimes->ring[0]));
-	lazy_memory_free(lifetimes->its, its_bytes(lifetimes->bytes));
+	lazy_memory_free(lifetimes->tellers, teller_bytes(lifetimes->bytes));
 	live_map_free(lifetimes->map);
 	crossings_free(lifetimes->crossings);
 	free(lifetimes);
@@ -62,8 +62,8 @@ struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
 	lifetimes->map = live_map_new(bytes);
 	lifetimes->crossings = crossings_new(bytes);
 	lifetimes->ring = lazy_memory_new(LIFETIMES_RING * sizeof(lifetimes->ring[0]));
-	lifetimes->its = lazy_memory_new(its_bytes(bytes));
-	if (lifetimes->map && lifetimes->crossings && lifetimes->ring && lifetimes->its && add_heap(lifetimes))
+	lifetimes->tellers = lazy_memory_new(teller_bytes(bytes));
+	if (lifetimes->map && lifetimes->crossings && lifetimes->ring && lifetimes->tellers && add_heap(lifetimes))
 		return lifetimes;
 	drop_memory(lifetimes);
 	return NULL;
@@ -181,23 +181,23 @@ static inline __attribute__((always_inline)) void write_range(struct lifetimes *
 }
 
 /* Returns whose block has this byte of the address space. */
-static enum its its_at(const struct lifetimes *lifetimes, uint64_t address)
+static enum teller teller_at(const struct lifetimes *lifetimes, uint64_t address)
 {
-	return atomic_load(&lifetimes->its[(address - lifetimes->base) / LIVE_MAP_UNIT]);
+	return atomic_load(&lifetimes->tellers[(address - lifetimes->base) / LIVE_MAP_UNIT]);
 }
 
 static const struct live_report no_report;
 
 /* Sets whose these units are. Returns how many of the bytes were the reporting allocator's. */
-static uint64_t set_its(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum its its)
+static uint64_t set_teller(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum teller teller)
 {
 	uint64_t begin = address - lifetimes->base, had = 0;
 
 	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT) {
-		uint8_t was =
-		    atomic_exchange_explicit(&lifetimes->its[at / LIVE_MAP_UNIT], (uint8_t)its, memory_order_relaxed);
+		uint8_t was = atomic_exchange_explicit(&lifetimes->tellers[at / LIVE_MAP_UNIT], (uint8_t)teller,
+						       memory_order_relaxed);
 
-		if (was == ITS || was == ITS_DISTRUSTED || was == ITS_UNTRUSTED)
+		if (was == TELLER_ALLOCATOR || was == TELLER_ALLOCATOR_DISTRUSTED || was == TELLER_ALLOCATOR_UNTRUSTED)
 			had += begin + bytes - at < LIVE_MAP_UNIT ? begin + bytes - at : LIVE_MAP_UNIT;
 	}
 	return had;
@@ -215,22 +215,22 @@ void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t byt
 	if (!any && !atomic_load_explicit(&lifetimes->any_graph, memory_order_relaxed))
 		return;
 	atomic_fetch_add_explicit(&lifetimes_state.sums[lifetimes->device].freed,
-				  set_its(lifetimes, address, bytes, NOT_ITS), memory_order_relaxed);
+				  set_teller(lifetimes, address, bytes, TELLER_NONE), memory_order_relaxed);
 	if (any)
 		write_range(lifetimes, LIFETIMES_FREED, address, whole_units(bytes), no_report);
 }
 
 /* What a unit becomes that a graph names. */
 static const uint8_t named_by_graph[] = {
-    [NOT_ITS] = GRAPHS,
-    [ITS] = ITS_DISTRUSTED,
-    [ITS_DISTRUSTED] = ITS_DISTRUSTED,
-    [ITS_UNTRUSTED] = ITS_DISTRUSTED,
-    [PROGRAMS] = PROGRAMS_DISTRUSTED,
-    [PROGRAMS_DISTRUSTED] = PROGRAMS_DISTRUSTED,
-    [OURS] = OURS_DISTRUSTED,
-    [OURS_DISTRUSTED] = OURS_DISTRUSTED,
-    [GRAPHS] = GRAPHS,
+    [TELLER_NONE] = TELLER_NONE_GRAPH,
+    [TELLER_ALLOCATOR] = TELLER_ALLOCATOR_DISTRUSTED,
+    [TELLER_ALLOCATOR_DISTRUSTED] = TELLER_ALLOCATOR_DISTRUSTED,
+    [TELLER_ALLOCATOR_UNTRUSTED] = TELLER_ALLOCATOR_DISTRUSTED,
+    [TELLER_PROGRAM] = TELLER_PROGRAM_DISTRUSTED,
+    [TELLER_PROGRAM_DISTRUSTED] = TELLER_PROGRAM_DISTRUSTED,
+    [TELLER_LIBRARY] = TELLER_LIBRARY_DISTRUSTED,
+    [TELLER_LIBRARY_DISTRUSTED] = TELLER_LIBRARY_DISTRUSTED,
+    [TELLER_NONE_GRAPH] = TELLER_NONE_GRAPH,
 };
 
 /* Returns whether any of these units was reported and not marked. */
@@ -241,12 +241,12 @@ static bool mark_distrusted(struct lifetimes *lifetimes, uint64_t address, uint6
 
 	atomic_store_explicit(&lifetimes->any_graph, true, memory_order_relaxed);
 	for (uint64_t at = begin; at < begin + bytes; at += LIVE_MAP_UNIT) {
-		_Atomic uint8_t *its = &lifetimes->its[at / LIVE_MAP_UNIT];
-		uint8_t was = atomic_load(its);
+		_Atomic uint8_t *teller = &lifetimes->tellers[at / LIVE_MAP_UNIT];
+		uint8_t was = atomic_load(teller);
 
-		while (was != named_by_graph[was] && !atomic_compare_exchange_weak(its, &was, named_by_graph[was]))
+		while (was != named_by_graph[was] && !atomic_compare_exchange_weak(teller, &was, named_by_graph[was]))
 			;
-		any |= was == ITS || was == PROGRAMS || was == OURS;
+		any |= was == TELLER_ALLOCATOR || was == TELLER_PROGRAM || was == TELLER_LIBRARY;
 	}
 	return any;
 }
@@ -261,8 +261,8 @@ void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t ad
 	 * A graph names a block once for each parameter. Whoever marks a unit is counted before, and until its event is
 	 * in the ring: who sees the mark and no count has the event before whatever it submits.
 	 */
-	uint8_t its = its_at(lifetimes, named);
-	if (its == named_by_graph[its] && !atomic_load(&lifetimes->n_marking))
+	uint8_t teller = teller_at(lifetimes, named);
+	if (teller == named_by_graph[teller] && !atomic_load(&lifetimes->n_marking))
 		return;
 	atomic_fetch_add(&lifetimes->n_marking, 1);
 	if (mark_distrusted(lifetimes, address, bytes) || atomic_load(&lifetimes->n_marking) > 1)
@@ -279,24 +279,24 @@ void lifetimes_reserved(struct lifetimes *lifetimes, uint64_t address)
 }
 
 /* Returns whether all units of the range are in this state. */
-static bool is_all(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum its its)
+static bool is_all(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, enum teller teller)
 {
 	for (uint64_t at = 0; at < bytes; at += LIVE_MAP_UNIT)
-		if (its_at(lifetimes, address + at) != its)
+		if (teller_at(lifetimes, address + at) != teller)
 			return false;
 	return true;
 }
 
 bool lifetimes_is_reported(const struct lifetimes *lifetimes, uint64_t address, uint64_t bytes)
 {
-	return is_all(lifetimes, address, bytes, ITS);
+	return is_all(lifetimes, address, bytes, TELLER_ALLOCATOR);
 }
 
 bool lifetimes_is_declared(const struct lifetimes *lifetimes, uint64_t address)
 {
-	enum its its = its_at(lifetimes, address);
+	enum teller teller = teller_at(lifetimes, address);
 
-	return its == PROGRAMS || its == PROGRAMS_DISTRUSTED;
+	return teller == TELLER_PROGRAM || teller == TELLER_PROGRAM_DISTRUSTED;
 }
 
 struct crossings *lifetimes_crossings(struct lifetimes *lifetimes)
@@ -369,12 +369,12 @@ static void take_latest(struct lifetimes *lifetimes, bool filled)
 	for (unsigned i = 0; i < latest.n; i++) {
 		uint64_t at = latest.part[i].begin, bytes = latest.part[i].end - at;
 
-		set_its(lifetimes, at, bytes, ITS);
+		set_teller(lifetimes, at, bytes, TELLER_ALLOCATOR);
 		/* Who doubts the space after this finds the units, and writes an event (lifetimes_distrust). */
 		atomic_thread_fence(memory_order_seq_cst);
 		if (filled ||
 		    (latest.space && crossings_is_doubted(lifetimes->crossings, latest.space - lifetimes->base)))
-			set_its(lifetimes, at, bytes, ITS_UNTRUSTED);
+			set_teller(lifetimes, at, bytes, TELLER_ALLOCATOR_UNTRUSTED);
 		else /* whoever made it may have filled it */
 			write_range(lifetimes, LIFETIMES_REPORTED, at, whole_units(bytes),
 				    (struct live_report){.empty = stats_submitted() == latest.submitted});
@@ -494,8 +494,8 @@ void lifetimes_tell(const struct lifetimes_report *report)
 	 * What the program's allocator does inside an allocation of ours that it was given says nothing of who else
 	 * does.
 	 */
-	enum its its = its_at(lifetimes, report->address);
-	if (its != OURS && its != OURS_DISTRUSTED)
+	enum teller teller = teller_at(lifetimes, report->address);
+	if (teller != TELLER_LIBRARY && teller != TELLER_LIBRARY_DISTRUSTED)
 		write_report(lifetimes, report, false, false);
 }
 
@@ -507,17 +507,17 @@ void lifetimes_tell(const struct lifetimes_report *report)
 static void adopt(struct lifetimes *lifetimes, uint64_t block, uint64_t bytes, bool born)
 {
 	uint64_t begin = block - lifetimes->base, end = begin + bytes, from = end;
-	enum its first = its_at(lifetimes, block);
+	enum teller first = teller_at(lifetimes, block);
 	bool others = false;
 
-	if (first != PROGRAMS && (first != NOT_ITS || !born))
+	if (first != TELLER_PROGRAM && (first != TELLER_NONE || !born))
 		return;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
 	for (uint64_t at = begin; at < end; at += LIVE_MAP_UNIT) {
-		uint8_t was = NOT_ITS;
+		uint8_t was = TELLER_NONE;
 
-		if (!atomic_compare_exchange_strong(&lifetimes->its[at / LIVE_MAP_UNIT], &was, PROGRAMS))
-			others |= was != PROGRAMS;
+		if (!atomic_compare_exchange_strong(&lifetimes->tellers[at / LIVE_MAP_UNIT], &was, TELLER_PROGRAM))
+			others |= was != TELLER_PROGRAM;
 		else if (from == end)
 			from = at;
 	}
@@ -541,7 +541,7 @@ void lifetimes_declare(const struct lifetimes_report *report, uint64_t block, ui
 		return;
 	}
 	begin_to_report();
-	if (!is_all(lifetimes, block, block_bytes, PROGRAMS))
+	if (!is_all(lifetimes, block, block_bytes, TELLER_PROGRAM))
 		adopt(lifetimes, block, block_bytes, report->born);
 	/* Also if a graph has named it, whose event may come later. */
 	if (lifetimes_is_declared(lifetimes, block))
@@ -552,7 +552,7 @@ void lifetimes_own(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes
 {
 	latest.lifetimes = NULL;
 	atomic_store_explicit(&lifetimes->any, true, memory_order_relaxed);
-	set_its(lifetimes, address, bytes, OURS);
+	set_teller(lifetimes, address, bytes, TELLER_LIBRARY);
 	write_range(lifetimes, LIFETIMES_REPORTED, address, bytes, (struct live_report){.empty = true});
 }
 

@@ -99,9 +99,10 @@ static bool read_lost(struct lifetimes *lifetimes, struct lifetimes_event *ret)
 static bool is_named_by_graph(const struct lifetimes *lifetimes, const struct lifetimes_event *event)
 {
 	for (uint64_t at = event->begin; at < event->end && event->kind <= LIFETIMES_ADOPTED; at += LIVE_MAP_UNIT) {
-		uint8_t its = atomic_load(&lifetimes->its[at / LIVE_MAP_UNIT]);
+		uint8_t teller = atomic_load(&lifetimes->tellers[at / LIVE_MAP_UNIT]);
 
-		if (its == ITS_DISTRUSTED || its == PROGRAMS_DISTRUSTED || its == OURS_DISTRUSTED)
+		if (teller == TELLER_ALLOCATOR_DISTRUSTED || teller == TELLER_PROGRAM_DISTRUSTED ||
+		    teller == TELLER_LIBRARY_DISTRUSTED)
 			return true;
 	}
 	return false;

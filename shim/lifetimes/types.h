@@ -1,6 +1,6 @@
 /*
- * types.h: the lifetimes of one heap, and everything that this room keeps for the process, in one object. Only the files
- * of the room use it.
+ * types.h: the lifetimes of one heap, and everything that this room keeps for the process, in one object. Only the
+ * files of the room use it.
  */
 #ifndef SPILLWAY_LIFETIMES_TYPES_H
 #define SPILLWAY_LIFETIMES_TYPES_H
@@ -20,19 +20,23 @@ struct lifetimes_record {
 	enum lifetimes_kind kind;
 };
 
-/* Of a unit: whose block is there. */
-enum its {
-	NOT_ITS,
-	ITS,                 /* the reporting allocator's */
-	ITS_DISTRUSTED,      /* and an event said that it is distrusted */
-	ITS_UNTRUSTED,       /* and none ever said that it is reported */
-	PROGRAMS,            /* the program itself says what is alive in it */
-	PROGRAMS_DISTRUSTED, /* the same as ITS_DISTRUSTED */
-	OURS,                /* the library's own (lifetimes_own) */
-	OURS_DISTRUSTED,     /* the same as ITS_DISTRUSTED */
-	GRAPHS,              /* nobody reports about it, and a graph has named it */
+/* Who tells what is alive in a unit. */
+enum teller {
+	TELLER_NONE,
+	TELLER_ALLOCATOR,            /* the one that reports, of its blocks */
+	TELLER_ALLOCATOR_DISTRUSTED, /* and an event said that it is distrusted */
+	TELLER_ALLOCATOR_UNTRUSTED,  /* and none ever said that it is reported */
+	TELLER_PROGRAM,              /* the program itself (lifetimes_declare) */
+	TELLER_PROGRAM_DISTRUSTED,
+	TELLER_LIBRARY, /* the library, of what it divides (lifetimes_own) */
+	TELLER_LIBRARY_DISTRUSTED,
+	TELLER_NONE_GRAPH, /* nobody, and a graph has named it */
 };
 
+/*
+ * Any thread reads and writes the atomic fields; shim/README.md has the pairs. `reader` says whose the map is, and the
+ * fields behind `tail`.
+ */
 struct lifetimes {
 	uint64_t base, bytes;
 	int device;
@@ -47,7 +51,7 @@ struct lifetimes {
 	_Atomic uint64_t lost;                  /* events that found no place, by kind (lifetimes_lose) */
 	_Atomic int reader;                     /* enum reader; the map belongs to it */
 	const _Atomic size_t *_Atomic position; /* of the submission log; NULL: nothing is logged yet */
-	_Atomic uint8_t *its;                   /* of each unit of the address space: enum its */
+	_Atomic uint8_t *tellers;               /* of each unit of the address space: enum teller */
 	_Atomic uint64_t head __attribute__((aligned(64)));
 	/*
 	 * Only the reader touches these: the tail; of `lost`, what the map accounts for, and what it will, at this
@@ -86,7 +90,7 @@ struct lifetimes_sums {
 /* At which lines tensors are born (births.c). */
 #define BIRTH_LINES_SLOTS (1u << 14) /* of births that are recognized: eleven steps of a GPT do not fill it */
 #define BIRTH_LINES_UNITS (1u << 16) /* 128 GiB, without a conflict in the address space of one heap */
-#define NODE_LINES_SLOTS  (1u << 15) /* nodes whose lines are known (births.c); a step of a GPT of 16 layers makes 604 */
+#define NODE_LINES_SLOTS  (1u << 15) /* nodes whose lines are known (births.c); a step of a GPT of 16 layers has 604 */
 struct birth_lines_state {
 	_Atomic uint64_t paid; /* clock.h */
 	_Atomic uint64_t recognized[BIRTH_LINES_SLOTS];

@@ -38,7 +38,7 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 /* Returns whether submissions may have named anything that is dead. */
 static bool is_any_unseen(const struct engine *engine)
 {
-	return engine->unseen.any || atomic_load(&engine->channel.tape.lost) != engine->unseen.lost;
+	return engine->unseen.any || atomic_load(&engine->channel.log.lost) != engine->unseen.lost;
 }
 
 void alive_restart(struct engine *engine)
@@ -119,8 +119,8 @@ bool alive_read(struct engine *engine, size_t position)
 	/* How far the log goes if submissions were not seen. What they may have named died before that. */
 	unseen->any = is_any_unseen(engine);
 	if (unseen->any && !unseen->bounded) {
-		unseen->lost_then = atomic_load(&engine->channel.tape.lost);
-		unseen->end = submission_log_end(&engine->channel.tape);
+		unseen->lost_then = atomic_load(&engine->channel.log.lost);
+		unseen->end = submission_log_end(&engine->channel.log);
 		unseen->bounded = true;
 	}
 	while (lifetimes_read(engine->lifetimes, position, &event)) {
@@ -219,7 +219,7 @@ static uint64_t named_from(const struct engine *engine, uint64_t at)
 /* Returns whether a submission that has not been read yet names what reaches into these bytes, or may do so. */
 static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 {
-	const struct submission_log *log = &engine->channel.tape;
+	const struct submission_log *log = &engine->channel.log;
 	size_t at = submission_log_begin(log), last = submission_log_end(log);
 	uint64_t from = named_from(engine, begin);
 	/* Up to where: whoever names a byte of a range means all of it. */

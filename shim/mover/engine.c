@@ -22,7 +22,7 @@ bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named
 		     unsigned *ret_n)
 {
 	return (!engine->inflight || inflight_hear_oldest(engine->inflight)) &&
-	       submission_log_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
+	       submission_log_read(&engine->channel.log, ret_function, ret_named, most, ret_n);
 }
 
 bool engine_hears_all(struct engine *engine)

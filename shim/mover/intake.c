@@ -354,9 +354,9 @@ bool intake_read(struct engine *engine)
 	plan_set_whole(engine->plan, engine->exact ? 0 : (uint32_t)(whole / HEAP_UNIT));
 	for (records = 0; records < 4096; records++) {
 		/* In this order: what happened before a record that is there is read before it. */
-		bool is_there = submission_log_is_there(&engine->channel.tape);
+		bool is_there = submission_log_is_there(&engine->channel.log);
 
-		if (!alive_read(engine, submission_log_begin(&engine->channel.tape)) || !is_there ||
+		if (!alive_read(engine, submission_log_begin(&engine->channel.log)) || !is_there ||
 		    !engine_read_log(engine, &function, some, 1024, &n))
 			break;
 		if (n == 1024) /* it may have named more */

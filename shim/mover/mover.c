@@ -313,6 +313,9 @@ static bool take_order(struct engine *engine)
 	 */
 	if (left && !was_held && order.what == ORDER_RESIDE && (order.reason == RESIDENCE_USER || !left_away))
 		quiesce_resume(engine, false);
+	if (left && order.what == ORDER_BRING && status == SW_OK)
+		heap_pin_end(engine->heap, arena_address(engine->arena, (uint32_t)(order.bytes >> 32)),
+			     (uint32_t)order.bytes * HEAP_UNIT, PIN_OFF);
 	return order.what == ORDER_STOP;
 }
 
@@ -559,7 +562,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	pte_contention_init(&engine->contention);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+		engine->inflight = inflight_new(engine->arena, &engine->channel.log);
 	if (has_channel && (exact || engine->inflight) && engine->by_piece.at && engine->travels && engine->plan &&
 	    engine->intake.extents)
 		return engine;
@@ -577,7 +580,7 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 		return;
 	engine->lifetimes = engine->arena->lifetimes;
 	engine->poisons = contents == POLICY_CONTENTS_POISON;
-	lifetimes_take_over(engine->lifetimes, &engine->channel.tape.head);
+	lifetimes_take_over(engine->lifetimes, &engine->channel.log.head);
 	if (!engine->exact)
 		heap_follow_reports(engine->heap, 0, UINT32_MAX);
 	alive_begin(engine, all_now);

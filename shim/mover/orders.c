@@ -598,7 +598,7 @@ enum sw_status mode_change(struct engine *engine, bool exact)
 		return SW_OK;
 	/* Before the first ticket; from then on it reads all records of the log. */
 	if (!exact && !engine->inflight)
-		engine->inflight = inflight_new(engine->arena, &engine->channel.tape);
+		engine->inflight = inflight_new(engine->arena, &engine->channel.log);
 	if (!exact && !engine->inflight)
 		return SW_NO_HOST_MEMORY;
 	if (quiesce_is_held(engine)) {
@@ -644,7 +644,7 @@ static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64
 }
 
 /*
- * From now on no piece of these units leaves; n 0: any may again. Among themselves the plan would let the one leave that
+ * No piece of these units leaves from now on; n 0: any may again. Among themselves the plan would let one leave that
  * was used the longest time ago, for another one of the same allocation.
  */
 static void set_brings(struct engine *engine, uint32_t unit, uint32_t n)
@@ -682,8 +682,13 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 		clear_for(engine, unit, end, bytes);
 		fetch_all(engine, &list);
 	}
+	enum sw_status status = list.n || !listed ? SW_NO_MEMORY : SW_OK;
+	/* Before anything can move again. */
+	if (status == SW_OK &&
+	    (migrate_any(engine) || !heap_pin(engine->heap, arena_address(engine->arena, unit), n * HEAP_UNIT)))
+		status = SW_BUSY;
 	set_brings(engine, 0, 0);
 	quiesce_open(engine);
 	free(list.at);
-	return list.n || !listed ? SW_NO_MEMORY : SW_OK;
+	return status;
 }

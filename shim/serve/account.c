@@ -448,12 +448,9 @@ struct format {
 static const struct format formats[] = {
     {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT8, 8, 0, false},
     {CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT16, 16, 0, false},
-    {CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_UNSIGNED_INT32, 32, 0, false},
     {CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT8, 8, 0, false},
     {CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16, 16, 0, false},
-    {CU_AD_FORMAT_SIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32, 32, 0, false},
     {CU_AD_FORMAT_HALF, CU_AD_FORMAT_HALF, 16, 0, false},
-    {CU_AD_FORMAT_FLOAT, CU_AD_FORMAT_FLOAT, 32, 0, false},
     {CU_AD_FORMAT_UNORM_INT_101010_2, CU_AD_FORMAT_UNORM_INT_101010_2, 32, 1, false},
     {CU_AD_FORMAT_BC1_UNORM, CU_AD_FORMAT_BC1_UNORM_SRGB, 4, 1, true},
     {CU_AD_FORMAT_BC2_UNORM, CU_AD_FORMAT_BC3_UNORM_SRGB, 8, 1, true},
@@ -485,7 +482,7 @@ static const struct format formats[] = {
     {CU_AD_FORMAT_SNORM_INT16X4, CU_AD_FORMAT_SNORM_INT16X4, 64, 1, false},
 };
 
-/* A format newer than this list counts as 32 bits a channel. */
+/* What is not in the list counts as 32 bits a channel: formats of 32 bits, and those newer than it. */
 static struct format format_of(CUarray_format which)
 {
 	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)

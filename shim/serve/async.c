@@ -196,7 +196,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	}
 	*ret_address = row->key;
 	stats_add(STAT_stream_allocations, 1);
-	pool_row_new(row);
+	pool_row_grown(row, row->bytes);
 	account_commit(row, request->api, request->site);
 	return SW_OK;
 }

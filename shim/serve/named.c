@@ -1,6 +1,6 @@
 /*
- * named.c: pins the heap memory that nodes of graphs name, for the time of one call; that of copies on the device. Takes
- * memory for what a name means of allocations with place: on-use. See named.h.
+ * named.c: pins the heap memory that nodes of graphs name, for the time of one call; that of copies on the device.
+ * Takes memory for what a name means of allocations with place: on-use. See named.h.
  */
 #include "shim/serve/named.h"
 #include "shim/base/array.h"
@@ -19,259 +19,6 @@
 #include "shim/submit/submission.h"
 
 #include <stdlib.h>
-
-#define DEPTH 16 /* of child graphs */
-
-static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
-{
-	*hold = (struct graph_pin){0};
-	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
-}
-
-/* Pins the heap blocks that these bytes touch: several if the program has mapped them (vmm.h). */
-static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
-{
-	const struct device *device = start && !hold->late ? device_of(start) : NULL;
-
-	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
-		return;
-	/* A graph uses it at each launch. */
-	if (on_use_take_whole(start) != CUDA_SUCCESS)
-		hold->late = true;
-	else if (heap_pin(atomic_load(&device->heap), start, bytes))
-		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
-	else
-		hold->late = true;
-}
-
-static void unpin_last(struct graph_pin *hold)
-{
-	const struct graph_pinned *last = &hold->at[--hold->n];
-
-	heap_pin_end(atomic_load(&device_of(last->start)->heap), last->start, last->bytes, PIN_OFF);
-}
-
-static void unpin_all(struct graph_pin *hold)
-{
-	while (hold->n)
-		unpin_last(hold);
-	free(hold->at);
-	hold->at = NULL;
-	hold->room = 0;
-}
-
-static bool graph_pin_held(struct graph_pin *hold)
-{
-	bool held = hold->n;
-
-	if (!held)
-		graph_pin_end(hold);
-	return held;
-}
-
-void graph_pin_end(struct graph_pin *hold)
-{
-	unpin_all(hold);
-	enter_leave(&hold->scope, CUDA_SUCCESS);
-}
-
-static bool is_device(CUmemorytype type)
-{
-	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
-}
-
-static void add_box(struct graph_pin *hold, CUdeviceptr base, const struct copy_extent_place *place,
-		    const struct copy_extent *extent)
-{
-	CUdeviceptr first;
-	size_t bytes;
-
-	if (copy_extent_range(base, place, extent, &first, &bytes) && bytes)
-		graph_pin_add(hold, first, bytes);
-}
-
-static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
-{
-	const struct copy_extent extent = {copy->WidthInBytes, copy->Height, copy->Depth};
-	const struct copy_extent_place src = {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch,
-					      copy->srcHeight};
-	const struct copy_extent_place dst = {copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch,
-					      copy->dstHeight};
-
-	if (is_device(copy->srcMemoryType))
-		add_box(hold, copy->srcDevice, &src, &extent);
-	if (is_device(copy->dstMemoryType))
-		add_box(hold, copy->dstDevice, &dst, &extent);
-}
-
-static void add_set(struct graph_pin *hold, const CUDA_MEMSET_NODE_PARAMS *set)
-{
-	const struct copy_extent extent = {set->width * set->elementSize, set->height, 1};
-
-	add_box(hold, set->dst, &(struct copy_extent_place){.pitch = set->pitch}, &extent);
-}
-
-bool graph_pin_copy(struct graph_pin *hold, CUresult result, const CUDA_MEMCPY3D *copy)
-{
-	if (!copy || !graph_pin_begin(hold, result))
-		return false;
-	add_copy(hold, copy);
-	return graph_pin_held(hold);
-}
-
-bool graph_pin_set(struct graph_pin *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set)
-{
-	if (!set || !graph_pin_begin(hold, result))
-		return false;
-	add_set(hold, set);
-	return graph_pin_held(hold);
-}
-
-bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNodeParams *params)
-{
-	if (!params || !graph_pin_begin(hold, result))
-		return false;
-	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		add_copy(hold, &params->memcpy.copyParams);
-	else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		add_box(
-		    hold, params->memset.dst, &(struct copy_extent_place){.pitch = params->memset.pitch},
-		    &(struct copy_extent){params->memset.width * params->memset.elementSize, params->memset.height, 1});
-	return graph_pin_held(hold);
-}
-
-/* ---- on the device ---- */
-
-/* Attempts to fetch: others may evict it before it is pinned. */
-#define TRIES 3
-
-static bool is_on_host(const struct device *device, CUdeviceptr start, size_t bytes)
-{
-	uint64_t at[CHUNK_PLACES];
-
-	return heap_spread(atomic_load(&device->heap), start, bytes, at) && at[CHUNK_HOST];
-}
-
-/* Pins one side of a copy. Returns whether it is heap memory. */
-static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr start, size_t bytes)
-{
-	struct device *device = is_device(type) ? device_of(start) : NULL;
-
-	if (!device)
-		return false;
-	for (unsigned tries = 0;; tries++) {
-		size_t before = hold->n;
-
-		graph_pin_add(hold, start, bytes);
-		if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
-			return true;
-		if (tries < TRIES) {
-			unpin_last(hold);
-			hold->stays = !spill_bring(device, start, bytes);
-			stats_add(STAT_graph_fetches, !hold->stays);
-		} else {
-			hold->stays = true;
-		}
-	}
-}
-
-static bool pin_sides_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
-{
-	if (!copy->WidthInBytes || copy->Height != 1 || copy->Depth != 1 || copy->srcY || copy->srcZ || copy->dstY ||
-	    copy->dstZ)
-		return false;
-	bool dst = pin_here(hold, copy->dstMemoryType, copy->dstDevice + copy->dstXInBytes, copy->WidthInBytes);
-	return pin_here(hold, copy->srcMemoryType, copy->srcDevice + copy->srcXInBytes, copy->WidthInBytes) || dst;
-}
-
-/* Returns whether anything may be on the host, or moves. */
-static bool any_away(void)
-{
-	return submission_is_tracking() || atomic_load(&host_budget.used);
-}
-
-bool graph_pin_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
-{
-	if (!copy || !any_away() || !graph_pin_begin(hold, CUDA_ERROR_INVALID_VALUE))
-		return false;
-	pin_sides_here(hold, copy);
-	return graph_pin_held(hold);
-}
-
-void graph_refused(void)
-{
-	stats_add(STAT_graph_refusals, 1);
-	log_once("the driver refuses to give a copy of an instantiated graph other memory, because that is not where "
-		 "the former was (on the device, on the host); a program that makes the graph anew then goes on");
-}
-
-/* ---- the nodes of a graph ---- */
-
-static void each_node(struct graph_pin *hold, CUgraph graph, unsigned depth,
-		      void (*visit)(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type))
-{
-	CUgraphNodeType type;
-	CUgraph child;
-	size_t n = 0;
-
-	if (depth == DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS || !n)
-		return;
-	CUgraphNode *nodes = calloc(n, sizeof(CUgraphNode));
-	if (!nodes || REAL(cuGraphGetNodes)(graph, nodes, &n) != CUDA_SUCCESS)
-		n = 0;
-	for (size_t i = 0; i < n; i++) {
-		if (REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS)
-			continue;
-		if (type != CU_GRAPH_NODE_TYPE_GRAPH)
-			visit(hold, nodes[i], type);
-		else if (REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
-			each_node(hold, child, depth + 1, visit);
-	}
-	free(nodes);
-}
-
-static void visit_set(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
-{
-	CUDA_MEMSET_NODE_PARAMS set;
-
-	if (type == CU_GRAPH_NODE_TYPE_MEMSET && REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS)
-		add_set(hold, &set);
-}
-
-bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph)
-{
-	if (!graph || !graph_pin_begin(hold, result))
-		return false;
-	each_node(hold, graph, 0, visit_set);
-	return graph_pin_held(hold);
-}
-
-/*
- * One copy at a time, so that only its own operands need room. If the driver refuses, the copy stays noted as it was.
- */
-static void visit_copy(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
-{
-	CUDA_MEMCPY3D copy;
-
-	if (type != CU_GRAPH_NODE_TYPE_MEMCPY || REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS ||
-	    !pin_sides_here(hold, &copy))
-		return;
-	hold->names_heap = true;
-	REAL(cuGraphMemcpyNodeSetParams)(node, &copy);
-	unpin_all(hold);
-}
-
-bool graph_give_again(CUgraph graph)
-{
-	struct graph_pin hold;
-
-	/* With several GPUs a copy that is given again may lose the context by which it reaches the other's memory. */
-	if (!graph || peer_is_any() || !any_away() || !graph_pin_begin(&hold, CUDA_ERROR_INVALID_VALUE))
-		return false;
-	each_node(&hold, graph, 0, visit_copy);
-	graph_pin_end(&hold);
-	return hold.names_heap;
-}
 
 /* ---- place: on-use ---- */
 
@@ -404,7 +151,8 @@ static CUresult on_use_take_all(uint64_t devices)
 
 const struct submission_takes on_use_takes = {on_use_take, on_use_take_all};
 
-CUresult on_use_take_whole(CUdeviceptr address)
+/* The same for the whole allocation that has the address, if there is one, from within a call that is served. */
+static CUresult on_use_take_whole(CUdeviceptr address)
 {
 	struct device *device = device_of(address);
 
@@ -416,4 +164,257 @@ CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes)
 	struct device *device = device_of(address);
 
 	return device && bytes ? status_result(take_named(device, address, bytes, false)) : CUDA_SUCCESS;
+}
+
+/* ---- pins for graphs ---- */
+
+#define DEPTH 16 /* of child graphs */
+
+static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
+{
+	*hold = (struct graph_pin){0};
+	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
+}
+
+/* Pins the heap blocks that these bytes touch: several if the program has mapped them (vmm.h). */
+static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
+{
+	const struct device *device = start && !hold->late ? device_of(start) : NULL;
+
+	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
+		return;
+	/* A graph uses it at each launch. */
+	if (on_use_take_whole(start) != CUDA_SUCCESS)
+		hold->late = true;
+	else if (heap_pin(atomic_load(&device->heap), start, bytes))
+		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
+	else
+		hold->late = true;
+}
+
+static void unpin_last(struct graph_pin *hold)
+{
+	const struct graph_pinned *last = &hold->at[--hold->n];
+
+	heap_pin_end(atomic_load(&device_of(last->start)->heap), last->start, last->bytes, PIN_OFF);
+}
+
+static void unpin_all(struct graph_pin *hold)
+{
+	while (hold->n)
+		unpin_last(hold);
+	free(hold->at);
+	hold->at = NULL;
+	hold->room = 0;
+}
+
+static bool graph_pin_held(struct graph_pin *hold)
+{
+	bool held = hold->n;
+
+	if (!held)
+		graph_pin_end(hold);
+	return held;
+}
+
+void graph_pin_end(struct graph_pin *hold)
+{
+	unpin_all(hold);
+	enter_leave(&hold->scope, CUDA_SUCCESS);
+}
+
+static bool is_device(CUmemorytype type)
+{
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+static void add_box(struct graph_pin *hold, CUdeviceptr base, const struct copy_extent_place *place,
+		    const struct copy_extent *extent)
+{
+	CUdeviceptr first;
+	size_t bytes;
+
+	if (copy_extent_range(base, place, extent, &first, &bytes) && bytes)
+		graph_pin_add(hold, first, bytes);
+}
+
+static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
+{
+	const struct copy_extent extent = {copy->WidthInBytes, copy->Height, copy->Depth};
+	const struct copy_extent_place src = {copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch,
+					      copy->srcHeight};
+	const struct copy_extent_place dst = {copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch,
+					      copy->dstHeight};
+
+	if (is_device(copy->srcMemoryType))
+		add_box(hold, copy->srcDevice, &src, &extent);
+	if (is_device(copy->dstMemoryType))
+		add_box(hold, copy->dstDevice, &dst, &extent);
+}
+
+static void add_set(struct graph_pin *hold, const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	const struct copy_extent extent = {set->width * set->elementSize, set->height, 1};
+
+	add_box(hold, set->dst, &(struct copy_extent_place){.pitch = set->pitch}, &extent);
+}
+
+bool graph_pin_copy(struct graph_pin *hold, CUresult result, const CUDA_MEMCPY3D *copy)
+{
+	if (!copy || !graph_pin_begin(hold, result))
+		return false;
+	add_copy(hold, copy);
+	return graph_pin_held(hold);
+}
+
+bool graph_pin_set(struct graph_pin *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	if (!set || !graph_pin_begin(hold, result))
+		return false;
+	add_set(hold, set);
+	return graph_pin_held(hold);
+}
+
+bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNodeParams *params)
+{
+	if (!params || !graph_pin_begin(hold, result))
+		return false;
+	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		add_copy(hold, &params->memcpy.copyParams);
+	else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
+		add_box(
+		    hold, params->memset.dst, &(struct copy_extent_place){.pitch = params->memset.pitch},
+		    &(struct copy_extent){params->memset.width * params->memset.elementSize, params->memset.height, 1});
+	return graph_pin_held(hold);
+}
+
+/* ---- on the device ---- */
+
+static bool is_on_host(const struct device *device, CUdeviceptr start, size_t bytes)
+{
+	uint64_t at[CHUNK_PLACES];
+
+	return heap_spread(atomic_load(&device->heap), start, bytes, at) && at[CHUNK_HOST];
+}
+
+/* Pins one side of a copy. Returns whether it is heap memory. */
+static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr start, size_t bytes)
+{
+	struct device *device = is_device(type) ? device_of(start) : NULL;
+
+	if (!device)
+		return false;
+	size_t before = hold->n;
+	graph_pin_add(hold, start, bytes);
+	if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
+		return true;
+	/*
+	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once.
+	 */
+	unpin_last(hold);
+	hold->stays = !spill_bring(device, start, bytes);
+	stats_add(STAT_graph_fetches, !hold->stays);
+	if (hold->stays)
+		graph_pin_add(hold, start, bytes);
+	else
+		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
+	return true;
+}
+
+static bool pin_sides_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
+{
+	if (!copy->WidthInBytes || copy->Height != 1 || copy->Depth != 1 || copy->srcY || copy->srcZ || copy->dstY ||
+	    copy->dstZ)
+		return false;
+	bool dst = pin_here(hold, copy->dstMemoryType, copy->dstDevice + copy->dstXInBytes, copy->WidthInBytes);
+	return pin_here(hold, copy->srcMemoryType, copy->srcDevice + copy->srcXInBytes, copy->WidthInBytes) || dst;
+}
+
+/* Returns whether anything may be on the host, or moves. */
+static bool any_away(void)
+{
+	return submission_is_tracking() || atomic_load(&host_budget.used);
+}
+
+bool graph_pin_here(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
+{
+	if (!copy || !any_away() || !graph_pin_begin(hold, CUDA_ERROR_INVALID_VALUE))
+		return false;
+	pin_sides_here(hold, copy);
+	return graph_pin_held(hold);
+}
+
+void graph_refused(void)
+{
+	stats_add(STAT_graph_refusals, 1);
+	log_once("the driver refuses to give a copy of an instantiated graph other memory, because that is not where "
+		 "the former was (on the device, on the host); a program that makes the graph anew then goes on");
+}
+
+/* ---- the nodes of a graph ---- */
+
+static void each_node(struct graph_pin *hold, CUgraph graph, unsigned depth,
+		      void (*visit)(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type))
+{
+	CUgraphNodeType type;
+	CUgraph child;
+	size_t n = 0;
+
+	if (depth == DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS || !n)
+		return;
+	CUgraphNode *nodes = calloc(n, sizeof(CUgraphNode));
+	if (!nodes || REAL(cuGraphGetNodes)(graph, nodes, &n) != CUDA_SUCCESS)
+		n = 0;
+	for (size_t i = 0; i < n; i++) {
+		if (REAL(cuGraphNodeGetType)(nodes[i], &type) != CUDA_SUCCESS)
+			continue;
+		if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+			visit(hold, nodes[i], type);
+		else if (REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child) == CUDA_SUCCESS)
+			each_node(hold, child, depth + 1, visit);
+	}
+	free(nodes);
+}
+
+static void visit_set(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
+{
+	CUDA_MEMSET_NODE_PARAMS set;
+
+	if (type == CU_GRAPH_NODE_TYPE_MEMSET && REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS)
+		add_set(hold, &set);
+}
+
+bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph)
+{
+	if (!graph || !graph_pin_begin(hold, result))
+		return false;
+	each_node(hold, graph, 0, visit_set);
+	return graph_pin_held(hold);
+}
+
+/*
+ * One copy at a time, so that only its own operands need room. If the driver refuses, the copy stays noted as it was.
+ */
+static void visit_copy(struct graph_pin *hold, CUgraphNode node, CUgraphNodeType type)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (type != CU_GRAPH_NODE_TYPE_MEMCPY || REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS ||
+	    !pin_sides_here(hold, &copy))
+		return;
+	hold->names_heap = true;
+	REAL(cuGraphMemcpyNodeSetParams)(node, &copy);
+	unpin_all(hold);
+}
+
+bool graph_give_again(CUgraph graph)
+{
+	struct graph_pin hold;
+
+	/* With several GPUs a copy that is given again may lose the context by which it reaches the other's memory. */
+	if (!graph || peer_is_any() || !any_away() || !graph_pin_begin(&hold, CUDA_ERROR_INVALID_VALUE))
+		return false;
+	each_node(&hold, graph, 0, visit_copy);
+	graph_pin_end(&hold);
+	return hold.names_heap;
 }

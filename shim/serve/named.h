@@ -101,11 +101,9 @@ extern const struct submission_takes on_use_takes;
 /* Takes memory for what a name means (struct submission_takes). Locking: the same. */
 CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole);
 /*
- * The same for the whole allocation that has the address, if there is one, from within a call that is served; for what
- * keeps the address without a submission that names it.
+ * The same for a range that begins in an allocation, from within a call that is served; for what keeps the address
+ * without a submission that names it.
  */
-CUresult on_use_take_whole(CUdeviceptr address);
-/* As on_use_take_whole(), for a range that begins in an allocation. */
 CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes);
 
 #endif

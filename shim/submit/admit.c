@@ -20,18 +20,18 @@
 #include <stdlib.h>
 
 /*
- * The blocks of a submission, as far as they are kept and looked at: those that it names, then, if it may touch anything,
- * the `everything` of each device.
+ * The blocks of a submission, as far as they are kept and looked at: those that it names, then, if it may touch
+ * anything, the `everything` of each device.
  */
-static unsigned n_blocks(const struct submission *use)
+static unsigned n_blocks(const struct submission *submission)
 {
-	return use->n_held + use->n_all;
+	return submission->n_held + submission->n_all;
 }
 
-static struct block_state *block_at(const struct submission *use, unsigned i)
+static struct block_state *block_at(const struct submission *submission, unsigned i)
 {
-	return i < use->n_held ? use->held[i].block
-			       : &submit_state.submission.arenas[i - use->n_held].channel->everything;
+	return i < submission->n_held ? submission->held[i].block
+				      : &submit_state.submission.arenas[i - submission->n_held].channel->everything;
 }
 
 /* Those that are waited for come before the same ones aside. */
@@ -46,44 +46,44 @@ static int by_block(const void *a, const void *b)
  * Removes repeated blocks; a short list may keep a few. Must run before any pin or `waits` is raised, so that they are
  * taken back from the same list.
  */
-static void list_once(struct submission *use)
+static void list_once(struct submission *submission)
 {
 	unsigned n = 0;
 
-	if (use->n_held <= SUBMISSION_FEW)
+	if (submission->n_held <= SUBMISSION_FEW)
 		return;
-	qsort(use->held, use->n_held, sizeof(use->held[0]), by_block);
-	for (unsigned i = 0; i < use->n_held; i++)
-		if (!n || use->held[n - 1].block != use->held[i].block)
-			use->held[n++] = use->held[i];
-	use->n_held = n;
+	qsort(submission->held, submission->n_held, sizeof(submission->held[0]), by_block);
+	for (unsigned i = 0; i < submission->n_held; i++)
+		if (!n || submission->held[n - 1].block != submission->held[i].block)
+			submission->held[n++] = submission->held[i];
+	submission->n_held = n;
 }
 
 /* For a submission that has not been submitted: its blocks may migrate again. */
-static void let_go(struct submission *use)
+static void let_go(struct submission *submission)
 {
-	for (unsigned i = 0; use->kept == KEPT_BY_PINS && i < n_blocks(use); i++)
-		block_state_unpin(block_at(use, i));
-	if (use->kept == KEPT_BY_TICKET)
-		inflight_ticket_give_back(use->place, 0);
-	use->kept = KEPT_BY_GATE;
+	for (unsigned i = 0; submission->kept == KEPT_BY_PINS && i < n_blocks(submission); i++)
+		block_state_unpin(block_at(submission, i));
+	if (submission->kept == KEPT_BY_TICKET)
+		inflight_ticket_give_back(submission->place, 0);
+	submission->kept = KEPT_BY_GATE;
 }
 
 /* A ticket is given back after that: so its blocks are kept all the time. */
-static void pin(struct submission *use)
+static void pin(struct submission *submission)
 {
-	if (use->kept == KEPT_BY_PINS)
+	if (submission->kept == KEPT_BY_PINS)
 		return;
-	list_once(use);
-	for (unsigned i = 0; i < n_blocks(use); i++)
-		block_state_pin(block_at(use, i));
-	let_go(use);
-	use->kept = KEPT_BY_PINS;
+	list_once(submission);
+	for (unsigned i = 0; i < n_blocks(submission); i++)
+		block_state_pin(block_at(submission, i));
+	let_go(submission);
+	submission->kept = KEPT_BY_PINS;
 }
 
-bool submission_pins(const struct submission *use)
+bool submission_pins(const struct submission *submission)
 {
-	return use->kept == KEPT_BY_PINS;
+	return submission->kept == KEPT_BY_PINS;
 }
 
 /* Result of look(). Not three bools, because packing them for the return costs more than all the looking. */
@@ -91,19 +91,19 @@ bool submission_pins(const struct submission *use)
 #define SEEN_AWAY      2u /* a part is nonresident, and worth waiting for */
 #define SEEN_DISCARDED 4u
 
-static unsigned look(const struct submission *use)
+static unsigned look(const struct submission *submission)
 {
 	uint64_t unmapped = 0, away = 0, discarded = 0;
 
 	/* Not by block_at(), because this loop is a good part of the cost of a launch. */
-	for (unsigned i = 0; i < use->n_held; i++) {
-		const struct block_state *block = use->held[i].block;
+	for (unsigned i = 0; i < submission->n_held; i++) {
+		const struct block_state *block = submission->held[i].block;
 
 		unmapped |= atomic_load(&block->unmapped);
-		away |= atomic_load_explicit(&block->away, memory_order_relaxed) & use->held[i].awaited;
+		away |= atomic_load_explicit(&block->away, memory_order_relaxed) & submission->held[i].awaited;
 		discarded |= atomic_load_explicit(&block->discarded, memory_order_relaxed);
 	}
-	for (unsigned i = 0; i < use->n_all; i++) {
+	for (unsigned i = 0; i < submission->n_all; i++) {
 		const struct block_state *everything = &submit_state.submission.arenas[i].channel->everything;
 
 		unmapped |= atomic_load(&everything->unmapped);
@@ -114,14 +114,14 @@ static unsigned look(const struct submission *use)
 }
 
 /* Returns the devices (bits) whose heaps the submission names; nearly always one. n: number of arenas. */
-static uint64_t named_devices(const struct submission *use, unsigned n)
+static uint64_t named_devices(const struct submission *submission, unsigned n)
 {
 	uint64_t devices = 0;
 
 	if (n == 1)
-		return use->n_held ? submit_state.submission.arenas[0].device : 0;
-	for (unsigned i = 0; i < use->n_held; i++)
-		devices |= submit_state.submission.arenas[use->held[i].arena].device;
+		return submission->n_held ? submit_state.submission.arenas[0].device : 0;
+	for (unsigned i = 0; i < submission->n_held; i++)
+		devices |= submit_state.submission.arenas[submission->held[i].arena].device;
 	return devices;
 }
 
@@ -129,37 +129,37 @@ static uint64_t named_devices(const struct submission *use, unsigned n)
  * Posts the submission to the movers whose memory it names, and to no other. A ticket is valid only if every one of
  * these posts succeeded.
  */
-static void log_it(struct submission *use, bool with_ticket)
+static void log_it(struct submission *submission, bool with_ticket)
 {
 	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	struct inflight_ticket ticket = {0};
 	bool heard = true;
 
-	if (!use->n_named)
+	if (!submission->n_named)
 		return;
 	if (with_ticket)
-		ticket = inflight_ticket_take(use->place);
-	uint64_t devices = named_devices(use, n);
+		ticket = inflight_ticket_take(submission->place);
+	uint64_t devices = named_devices(submission, n);
 	for (unsigned i = 0; i < n; i++)
 		if (devices & submit_state.submission.arenas[i].device)
-			heard &= channel_post(submit_state.submission.arenas[i].channel, use->function, use->named,
-					      use->n_named, ticket);
+			heard &= channel_post(submit_state.submission.arenas[i].channel, submission->function,
+					      submission->named, submission->n_named, ticket);
 	if (with_ticket && heard)
-		use->kept = KEPT_BY_TICKET;
+		submission->kept = KEPT_BY_TICKET;
 	else if (with_ticket)
-		inflight_ticket_give_back(use->place, 0);
+		inflight_ticket_give_back(submission->place, 0);
 }
 
 /* Returns for how long the process was stopped during the wait, in ns. */
-static uint64_t wait_for_it(const struct submission *use)
+static uint64_t wait_for_it(const struct submission *submission)
 {
 	unsigned n = atomic_load(&submit_state.submission.n_arenas);
-	uint64_t devices = use->reach == REACH_ALL ? UINT64_MAX : named_devices(use, n), stopped = 0;
+	uint64_t devices = submission->reach == REACH_ALL ? UINT64_MAX : named_devices(submission, n), stopped = 0;
 
 	for (unsigned i = 0; i < n; i++)
 		if (devices & submit_state.submission.arenas[i].device)
-			stopped += channel_wait(submit_state.submission.arenas[i].channel, use->named, use->n_named,
-						use->reach == REACH_ALL, use->graph);
+			stopped += channel_wait(submit_state.submission.arenas[i].channel, submission->named,
+						submission->n_named, submission->reach == REACH_ALL, submission->graph);
 	return stopped;
 }
 
@@ -169,24 +169,24 @@ static uint64_t wait_for_it(const struct submission *use)
  * the process was stopped.
  */
 #define TELL_NS UINT64_C(1000000000)
-static void tell_wait(const struct submission *use, bool ended, uint64_t *since, uint64_t *stopped)
+static void tell_wait(const struct submission *submission, bool ended, uint64_t *since, uint64_t *stopped)
 {
 	uint64_t now = *since ? clock_now() : 0;
 
 	if (!*since || (!ended && now - *since < TELL_NS))
 		return;
-	trace_event_at(wait, *since, use->device < 0 ? 0 : (uint64_t)use->device, now - *since - *stopped,
-		       trace_function(use->function, (uint32_t)use->id));
+	trace_event_at(wait, *since, submission->device < 0 ? 0 : (uint64_t)submission->device, now - *since - *stopped,
+		       trace_function(submission->function, (uint32_t)submission->id));
 	*since = now;
 	*stopped = 0;
 }
 
 /* What need only be mapped may be evicted while the submission waits for other memory. */
-static void count_waits(const struct submission *use, uint32_t by)
+static void count_waits(const struct submission *submission, uint32_t by)
 {
-	for (unsigned i = 0; i < n_blocks(use); i++)
-		if (i >= use->n_held || use->held[i].awaited)
-			atomic_fetch_add(&block_at(use, i)->waits, by);
+	for (unsigned i = 0; i < n_blocks(submission); i++)
+		if (i >= submission->n_held || submission->held[i].awaited)
+			atomic_fetch_add(&block_at(submission, i)->waits, by);
 }
 
 /*
@@ -194,39 +194,39 @@ static void count_waits(const struct submission *use, uint32_t by)
  * evicted) while the mover does what it can; then they are pinned. After the mover has answered, only unmapped blocks
  * are waited for. Returns what was seen last.
  */
-static unsigned wait_and_pin(struct submission *use)
+static unsigned wait_and_pin(struct submission *submission)
 {
 	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
 	unsigned seen;
 
-	let_go(use);
-	list_once(use);
-	count_waits(use, 1);
+	let_go(submission);
+	list_once(submission);
+	count_waits(submission, 1);
 	completion_flush();
 	do {
-		let_go(use);
-		stopped += wait_for_it(use);
-		pin(use);
-		seen = look(use);
+		let_go(submission);
+		stopped += wait_for_it(submission);
+		pin(submission);
+		seen = look(submission);
 		if (!submission_is_tracking())
 			seen &= ~SEEN_UNMAPPED;
-		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
+		tell_wait(submission, !(seen & SEEN_UNMAPPED), &since, &stopped);
 	} while (seen & SEEN_UNMAPPED);
-	count_waits(use, -1u);
+	count_waits(submission, -1u);
 	return seen;
 }
 
 /*
- * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the driver
- * (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
+ * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the
+ * driver (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
  */
-static void wait_if(struct submission *use, bool must, unsigned seen)
+static void wait_if(struct submission *submission, bool must, unsigned seen)
 {
 	if (__builtin_expect(must, 0))
-		seen = wait_and_pin(use);
-	for (unsigned i = 0; __builtin_expect(seen & SEEN_DISCARDED, 0) && i < n_blocks(use); i++)
-		if (atomic_load_explicit(&block_at(use, i)->discarded, memory_order_relaxed))
-			atomic_store(&block_at(use, i)->discarded, 0);
+		seen = wait_and_pin(submission);
+	for (unsigned i = 0; __builtin_expect(seen & SEEN_DISCARDED, 0) && i < n_blocks(submission); i++)
+		if (atomic_load_explicit(&block_at(submission, i)->discarded, memory_order_relaxed))
+			atomic_store(&block_at(submission, i)->discarded, 0);
 }
 
 /*
@@ -234,22 +234,23 @@ static void wait_if(struct submission *use, bool must, unsigned seen)
  * mapped, and for nonresident ones that are worth it; not for the latter while a capture is open, because a captured
  * call runs nothing and must not wait for the library.
  */
-static void pin_named(struct submission *use)
+static void pin_named(struct submission *submission)
 {
 	int saved = errno;
 
-	if ((!use->n_named && use->reach != REACH_ALL) || !atomic_load(&submit_state.submission.n_arenas))
+	if ((!submission->n_named && submission->reach != REACH_ALL) || !atomic_load(&submit_state.submission.n_arenas))
 		return;
-	use->n_all = use->reach == REACH_ALL ? atomic_load(&submit_state.submission.n_arenas) : 0;
+	submission->n_all = submission->reach == REACH_ALL ? atomic_load(&submit_state.submission.n_arenas) : 0;
 	uint32_t state = atomic_load(&submission_state);
 	if (state & SUBMISSION_PINNING)
-		pin(use);
-	unsigned seen = look(use);
+		pin(submission);
+	unsigned seen = look(submission);
 	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
 	/* One that waits pins its blocks afterwards. */
-	log_it(use, !must_wait && state & SUBMISSION_TICKETS && use->kept == KEPT_BY_GATE && use->reach != REACH_ALL &&
-			use->place && use->n_named <= INFLIGHT_TICKET_NAMES);
-	wait_if(use, must_wait, seen);
+	log_it(submission, !must_wait && state & SUBMISSION_TICKETS && submission->kept == KEPT_BY_GATE &&
+			       submission->reach != REACH_ALL && submission->place &&
+			       submission->n_named <= INFLIGHT_TICKET_NAMES);
+	wait_if(submission, must_wait, seen);
 	errno = saved;
 }
 
@@ -259,22 +260,23 @@ static void pin_named(struct submission *use)
  * may be incomplete. It was outside the driver, where a mover does not see it and may already move memory; so it must
  * count as one that may touch anything.
  */
-static bool is_late(const struct submission *use, uint32_t state)
+static bool is_late(const struct submission *submission, uint32_t state)
 {
 	return state & SUBMISSION_TRACKING &&
-	       (!(use->state & SUBMISSION_TRACKING) ||
-		use->n_arenas != atomic_load(&submit_state.submission.n_arenas) ||
-		(state & SUBMISSION_TICKETS && use->n_besides != atomic_load(&submit_state.submission.n_besides)));
+	       (!(submission->state & SUBMISSION_TRACKING) ||
+		submission->n_arenas != atomic_load(&submit_state.submission.n_arenas) ||
+		(state & SUBMISSION_TICKETS &&
+		 submission->n_besides != atomic_load(&submit_state.submission.n_besides)));
 }
 
-static void pin_late(struct submission *use)
+static void pin_late(struct submission *submission)
 {
-	let_go(use);
-	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
-	use->n_besides = atomic_load(&submit_state.submission.n_besides);
-	use->state |= SUBMISSION_TRACKING;
-	use->reach = REACH_ALL;
-	pin_named(use);
+	let_go(submission);
+	submission->n_arenas = atomic_load(&submit_state.submission.n_arenas);
+	submission->n_besides = atomic_load(&submit_state.submission.n_besides);
+	submission->state |= SUBMISSION_TRACKING;
+	submission->reach = REACH_ALL;
+	pin_named(submission);
 }
 
 /*
@@ -283,16 +285,16 @@ static void pin_late(struct submission *use)
  * because memory moves beside it and it has no ticket, or has one that the mover may not have read, since a block is
  * now unmapped (channel.h).
  */
-static bool is_loose(const struct submission *use, uint32_t state, bool stop)
+static bool is_loose(const struct submission *submission, uint32_t state, bool stop)
 {
 	uint32_t unmapped = 0;
 
-	switch (use->kept) {
+	switch (submission->kept) {
 	case KEPT_BY_GATE:
-		return n_blocks(use) && (stop || state & (SUBMISSION_PINNING | SUBMISSION_TICKETS));
+		return n_blocks(submission) && (stop || state & (SUBMISSION_PINNING | SUBMISSION_TICKETS));
 	case KEPT_BY_TICKET: /* its own blocks count: it does not reach all */
-		for (unsigned i = 0; state & SUBMISSION_TICKETS && i < use->n_held; i++)
-			unmapped |= atomic_load(&use->held[i].block->unmapped);
+		for (unsigned i = 0; state & SUBMISSION_TICKETS && i < submission->n_held; i++)
+			unmapped |= atomic_load(&submission->held[i].block->unmapped);
 		return state & SUBMISSION_PINNING || unmapped;
 	case KEPT_BY_PINS:
 		break;
@@ -300,13 +302,13 @@ static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 	return false;
 }
 
-static void pin_now(struct submission *use)
+static void pin_now(struct submission *submission)
 {
 	int saved = errno;
 
-	pin(use);
-	unsigned seen = look(use);
-	wait_if(use, seen & SEEN_UNMAPPED, seen);
+	pin(submission);
+	unsigned seen = look(submission);
+	wait_if(submission, seen & SEEN_UNMAPPED, seen);
 	errno = saved;
 }
 
@@ -314,13 +316,13 @@ static void pin_now(struct submission *use)
  * Enters first and reads the state second: tracking that begins later waits for submissions that are inside by then
  * (submission_is_quiet).
  */
-static struct submission_stripe *enter_as(const struct submission *use, uint32_t *ret_state)
+static struct submission_stripe *enter_as(const struct submission *submission, uint32_t *ret_state)
 {
 	struct submission_stripe *stripe = submission_enter();
 
-	if (use) {
-		atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
-		atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
+	if (submission) {
+		atomic_store_explicit(&stripe->id, (uint32_t)submission->id, memory_order_relaxed);
+		atomic_store_explicit(&stripe->function, submission->function, memory_order_relaxed);
 	}
 	*ret_state = atomic_load(&submission_state);
 	return stripe;
@@ -330,14 +332,14 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
  * Returns the devices (bits) whose heaps the submission may touch (completion.h). These are all if that is unknown,
  * and, in exact mode, for a graph, whose nodes may run on any device and follow pointers there.
  */
-static uint64_t owners_of(const struct submission *use)
+static uint64_t owners_of(const struct submission *submission)
 {
-	bool is_graph = submission_is_graph(use);
+	bool is_graph = submission_is_graph(submission);
 	unsigned n = atomic_load(&submit_state.submission.n_arenas);
 	uint64_t devices = 0;
 
-	if (use->reach != REACH_ALL && (!is_graph || atomic_load(&submission_state) & SUBMISSION_TICKETS))
-		return named_devices(use, n);
+	if (submission->reach != REACH_ALL && (!is_graph || atomic_load(&submission_state) & SUBMISSION_TICKETS))
+		return named_devices(submission, n);
 	for (unsigned i = 0; i < n; i++)
 		devices |= submit_state.submission.arenas[i].device;
 	return devices;
@@ -347,16 +349,16 @@ static uint64_t owners_of(const struct submission *use)
  * Returns the devices (bits) whose quiesce need not wait for this submission, nor it for them (struct
  * submission_stripe). None if there are tickets, because a quiesce then happens only by order (orders.c).
  */
-static uint64_t apart_of(const struct submission *use, uint32_t state)
+static uint64_t apart_of(const struct submission *submission, uint32_t state)
 {
 	int saved = errno;
 
-	if (!use || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS || use->n_launches > 1 ||
+	if (!submission || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS || submission->n_launches > 1 ||
 	    !peer_is_any())
 		return 0;
-	CUdevice device = completion_device(use->stream, use->per_thread);
+	CUdevice device = completion_device(submission->stream, submission->per_thread);
 	errno = saved;
-	return device < 0 ? 0 : ~(owners_of(use) | UINT64_C(1) << device);
+	return device < 0 ? 0 : ~(owners_of(submission) | UINT64_C(1) << device);
 }
 
 /* ---- allocations that are backed on use ---- */
@@ -366,29 +368,29 @@ void submission_on_take(const struct submission_takes *takes)
 	atomic_store(&submit_state.submission.takes, takes);
 }
 
-CUresult submission_back_slowly(struct submission *use)
+CUresult submission_back_slowly(struct submission *submission)
 {
 	const struct submission_takes *takes = atomic_load(&submit_state.submission.takes);
 	/* What a graph uses, it uses at each launch, whatever is born there meanwhile. */
-	bool whole = submission_is_graph(use) || capture_is_open();
-	unsigned n = use->n_wanted;
+	bool whole = submission_is_graph(submission) || capture_is_open();
+	unsigned n = submission->n_wanted;
 	CUresult result = CUDA_SUCCESS;
 	int saved = errno;
 
-	if (!takes || (!n && use->reach != REACH_ALL && !use->stores_any))
+	if (!takes || (!n && submission->reach != REACH_ALL && !submission->stores_any))
 		return CUDA_SUCCESS;
-	if (use->reach == REACH_ALL || use->stores_any)
-		result = takes->all(on_use_names_devices(use));
+	if (submission->reach == REACH_ALL || submission->stores_any)
+		result = takes->all(on_use_names_devices(submission));
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
-		result = takes->named(use->wanted[i].address, use->wanted[i].bytes, whole);
+		result = takes->named(submission->wanted[i].address, submission->wanted[i].bytes, whole);
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
-		submission_name_in_heaps(use, use->wanted[i].address, use->wanted[i].bytes);
+		submission_name_in_heaps(submission, submission->wanted[i].address, submission->wanted[i].bytes);
 	if (result != CUDA_SUCCESS) {
 		/* It counts in the trace, like one that the driver refuses. */
-		if (use->state & SUBMISSION_TRACE)
-			trace_submit_commit(use->function, (uint32_t)use->id, use->device);
-		submission_drop_graph(use);
-		use->phase = PHASE_REFUSED;
+		if (submission->state & SUBMISSION_TRACE)
+			trace_submit_commit(submission->function, (uint32_t)submission->id, submission->device);
+		submission_drop_graph(submission);
+		submission->phase = PHASE_REFUSED;
 	}
 	errno = saved;
 	return result;
@@ -419,35 +421,35 @@ enum bar {
 };
 
 /* *ret_apart: as apart_of() says. */
-static enum bar bar_of(const struct submission *use, uint32_t state, uint64_t *ret_apart)
+static enum bar bar_of(const struct submission *submission, uint32_t state, uint64_t *ret_apart)
 {
-	bool late = use && is_late(use, state);
+	bool late = submission && is_late(submission, state);
 
-	*ret_apart = apart_of(use, state);
+	*ret_apart = apart_of(submission, state);
 	bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
 		    atomic_load(&submit_state.gate.devices) & ~*ret_apart;
 	if (late)
 		return BAR_LATE;
-	return use && is_loose(use, state, stop) ? BAR_LOOSE : stop ? BAR_GATE : BAR_NONE;
+	return submission && is_loose(submission, state, stop) ? BAR_LOOSE : stop ? BAR_GATE : BAR_NONE;
 }
 
-struct submission_stripe *admit(struct submission *use)
+struct submission_stripe *admit(struct submission *submission)
 {
-	bool is_recorded = use && use->state & (SUBMISSION_TRACKING | SUBMISSION_TRACE);
+	bool is_recorded = submission && submission->state & (SUBMISSION_TRACKING | SUBMISSION_TRACE);
 	uint64_t apart;
 	uint32_t state;
 
-	if (use && use->state & SUBMISSION_TRACE)
-		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
-	if (use)
-		pin_named(use);
+	if (submission && submission->state & SUBMISSION_TRACE)
+		trace_submit_commit(submission->function, (uint32_t)submission->id, submission->device);
+	if (submission)
+		pin_named(submission);
 	for (;;) {
-		struct submission_stripe *stripe = enter_as(use, &state);
-		enum bar bar = bar_of(use, state, &apart);
+		struct submission_stripe *stripe = enter_as(submission, &state);
+		enum bar bar = bar_of(submission, state, &apart);
 
 		if (__builtin_expect(bar == BAR_NONE, 1)) {
-			if (use)
-				use->state = state;
+			if (submission)
+				submission->state = state;
 			if (apart)
 				atomic_store(&stripe->apart, apart);
 			if (is_recorded)
@@ -457,11 +459,11 @@ struct submission_stripe *admit(struct submission *use)
 		submission_leave(stripe);
 		switch (bar) {
 		case BAR_LATE:
-			pin_late(use);
+			pin_late(submission);
 			is_recorded = true;
 			break;
 		case BAR_LOOSE:
-			pin_now(use);
+			pin_now(submission);
 			break;
 		default:
 			gate_wait();
@@ -470,39 +472,40 @@ struct submission_stripe *admit(struct submission *use)
 }
 
 /* Returns the number of the submission; of several launches, each of which has a number, the last. */
-static uint64_t count(const struct submission *use, bool hurry)
+static uint64_t count(const struct submission *submission, bool hurry)
 {
-	struct completion_what what = {use->function, (uint32_t)use->id};
-	uint64_t devices = owners_of(use),
-		 number = completion_submitted(use->stream, use->per_thread, &what, devices, hurry);
+	struct completion_what what = {submission->function, (uint32_t)submission->id};
+	uint64_t devices = owners_of(submission),
+		 number = completion_submitted(submission->stream, submission->per_thread, &what, devices, hurry);
 
-	for (unsigned i = 1; i < use->n_launches; i++) {
-		what.function = (uintptr_t)use->launches[i].function;
-		number = completion_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
+	for (unsigned i = 1; i < submission->n_launches; i++) {
+		what.function = (uintptr_t)submission->launches[i].function;
+		number = completion_submitted(submission->launches[i].hStream, submission->per_thread, &what, devices,
+					      hurry);
 	}
-	if (use->reach != REACH_NAMED)
+	if (submission->reach != REACH_NAMED)
 		completion_is_wide(number);
 	return number;
 }
 
-void submission_close(struct submission *use, struct submission_stripe *stripe)
+void submission_close(struct submission *submission, struct submission_stripe *stripe)
 {
-	if (use) {
-		unsigned arena = use->n_held ? use->held[0].arena : 0;
-		bool hurry = n_blocks(use) && channel_is_hungry(submit_state.submission.arenas[arena].channel);
+	if (submission) {
+		unsigned arena = submission->n_held ? submission->held[0].arena : 0;
+		bool hurry = n_blocks(submission) && channel_is_hungry(submit_state.submission.arenas[arena].channel);
 		/* Where nothing moves, what names nothing is only traced, and not counted (completion.h). */
-		bool counts = n_blocks(use) || use->state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE);
+		bool counts = n_blocks(submission) || submission->state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE);
 		int saved = errno;
-		uint64_t number = counts ? count(use, hurry) : 0;
+		uint64_t number = counts ? count(submission, hurry) : 0;
 
 		errno = saved;
-		for (unsigned i = 0; use->kept == KEPT_BY_PINS && i < n_blocks(use); i++)
-			block_state_submitted(block_at(use, i), number);
-		if (use->kept == KEPT_BY_TICKET)
-			inflight_ticket_give_back(use->place, number);
-		if (__builtin_expect(use->graph != NULL, 0))
-			submission_drop_graph(use);
-		use->phase = PHASE_NONE;
+		for (unsigned i = 0; submission->kept == KEPT_BY_PINS && i < n_blocks(submission); i++)
+			block_state_submitted(block_at(submission, i), number);
+		if (submission->kept == KEPT_BY_TICKET)
+			inflight_ticket_give_back(submission->place, number);
+		if (__builtin_expect(submission->graph != NULL, 0))
+			submission_drop_graph(submission);
+		submission->phase = PHASE_NONE;
 	}
 	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))
 		atomic_store(&stripe->apart, 0);
@@ -583,18 +586,13 @@ static void clear_gate(uint32_t bits)
 }
 
 /*
- * Must come before the bit is set: who was opened before sees another number then (admit.c). Also where it is set for
- * another device: the mover of this one may have read records before it heard tickets.
+ * n_besides must be counted before the bit is set: who was opened before sees another number then (is_late). Also where it
+ * is set for another device: the mover of this one may have read records before it heard tickets.
  */
-static void count_beside(void)
-{
-	atomic_fetch_add(&submit_state.submission.n_besides, 1);
-}
-
 void submission_set_beside(bool on)
 {
 	if (on)
-		count_beside();
+		atomic_fetch_add(&submit_state.submission.n_besides, 1);
 	/* Not if tracking has just ended. */
 	change_if(SUBMISSION_TRACKING, SUBMISSION_TICKETS, on ? SUBMISSION_TICKETS : 0);
 }
@@ -607,7 +605,7 @@ bool submission_is_beside(void)
 void submission_set_tracking(bool on, bool beside)
 {
 	if (on && beside)
-		count_beside();
+		atomic_fetch_add(&submit_state.submission.n_besides, 1);
 	if (on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACKING | (beside ? SUBMISSION_TICKETS : 0));
 	else

@@ -24,13 +24,13 @@ bool channel_init(struct channel *channel, const struct arena *arena, int device
 	channel->device = UINT64_C(1) << device;
 	lock_init(&channel->wake_lock, LOCK_WAKE);
 	lock_init(&channel->lock, LOCK_SPILL);
-	return submission_log_init(&channel->tape);
+	return submission_log_init(&channel->log);
 }
 
 bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
 		  struct inflight_ticket ticket)
 {
-	return submission_log_write(&channel->tape, function, named, n, ticket) || atomic_load(&channel->dead);
+	return submission_log_write(&channel->log, function, named, n, ticket) || atomic_load(&channel->dead);
 }
 
 /* ---- waiting ---- */
@@ -77,14 +77,14 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 		if (!arena_contains(arena, named[i].address))
 			continue;
 		uint32_t word = arena_look(arena, named[i].address);
-		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
-		const struct block_state *mark = &arena->marks[block];
+		uint32_t unit = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
+		const struct block_state *block = &arena->marks[unit];
 		unsigned site, seen = 0;
-		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&mark->away);
+		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&block->away);
 
-		if (!away && !atomic_load(&mark->unmapped))
+		if (!away && !atomic_load(&block->unmapped))
 			continue;
-		site = site_at(arena, block, named[i].address);
+		site = site_at(arena, unit, named[i].address);
 		while (seen < found && ret_sites[seen] != site)
 			seen++;
 		if (seen == found)
@@ -143,10 +143,10 @@ uint64_t channel_wait(struct channel *channel, const struct named *named, unsign
  * may read the record any number of times.
  */
 
-bool submission_log_init(struct submission_log *tape)
+bool submission_log_init(struct submission_log *log)
 {
-	tape->words = lazy_memory_new(SUBMISSION_LOG_WORDS * sizeof(*tape->words));
-	return tape->words != NULL;
+	log->words = lazy_memory_new(SUBMISSION_LOG_WORDS * sizeof(*log->words));
+	return log->words != NULL;
 }
 
 /* Flag in an address word: its extent follows. */
@@ -155,7 +155,7 @@ bool submission_log_init(struct submission_log *tape)
 /* The first word, from the lowest bit: n + 1, the ticket's place, its serial. */
 #define PLACE_BIT  20
 #define SERIAL_BIT 32
-_Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
+_Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the log");
 _Static_assert(INFLIGHT_TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
 
 static unsigned n_of(uint64_t first)
@@ -168,9 +168,9 @@ static struct inflight_ticket ticket_of(uint64_t first)
 	return (struct inflight_ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
 }
 
-static void submission_log_put(struct submission_log *tape, size_t at, uint64_t word)
+static void submission_log_put(struct submission_log *log, size_t at, uint64_t word)
 {
-	atomic_store_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
+	atomic_store_explicit(&log->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
 }
 
 static size_t length_of(const struct named *named, unsigned n)
@@ -182,62 +182,62 @@ static size_t length_of(const struct named *named, unsigned n)
 	return length;
 }
 
-bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
+bool submission_log_write(struct submission_log *log, uint64_t function, const struct named *named, unsigned n,
 			  struct inflight_ticket ticket)
 {
-	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
+	size_t length = length_of(named, n), head = atomic_load_explicit(&log->head, memory_order_relaxed);
 
 	do {
 		/* Acquired, so its words are 0 again. The tail may have passed a head that was read long ago. */
-		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
+		size_t tail = atomic_load_explicit(&log->tail, memory_order_acquire);
 
 		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > SUBMISSION_LOG_WORDS) {
-			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_release); /* after what was reported */
+			atomic_fetch_add_explicit(&log->lost, 1, memory_order_release); /* after what was reported */
 			return false;
 		}
-	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
+	} while (!atomic_compare_exchange_weak_explicit(&log->head, &head, head + length, memory_order_relaxed,
 							memory_order_relaxed));
 	size_t at = head + 1;
-	submission_log_put(tape, at++, function);
+	submission_log_put(log, at++, function);
 	for (unsigned i = 0; i < n; i++) {
-		submission_log_put(tape, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
+		submission_log_put(log, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
 		if (named[i].bytes)
-			submission_log_put(tape, at++, named[i].bytes);
+			submission_log_put(log, at++, named[i].bytes);
 	}
-	atomic_store_explicit(&tape->words[head % SUBMISSION_LOG_WORDS],
+	atomic_store_explicit(&log->words[head % SUBMISSION_LOG_WORDS],
 			      (uint64_t)ticket.serial << SERIAL_BIT | (uint64_t)ticket.place << PLACE_BIT | (n + 1ull),
 			      memory_order_release);
 	return true;
 }
 
 /* Returns the first word of the record at `at`; 0 if it is not written yet. */
-static uint64_t first_at(const struct submission_log *tape, size_t at)
+static uint64_t first_at(const struct submission_log *log, size_t at)
 {
-	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
+	return atomic_load_explicit(&log->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
 }
 
-static uint64_t word_at(const struct submission_log *tape, size_t at)
+static uint64_t word_at(const struct submission_log *log, size_t at)
 {
-	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
+	return atomic_load_explicit(&log->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
 }
 
 /* Reads a name, and returns where the next one is. */
-static size_t name_at(const struct submission_log *tape, size_t at, struct named *ret)
+static size_t name_at(const struct submission_log *log, size_t at, struct named *ret)
 {
-	uint64_t address = word_at(tape, at++);
+	uint64_t address = word_at(log, at++);
 
-	*ret = (struct named){address & ~HAS_BYTES, address & HAS_BYTES ? word_at(tape, at++) : 0};
+	*ret = (struct named){address & ~HAS_BYTES, address & HAS_BYTES ? word_at(log, at++) : 0};
 	return at;
 }
 
 /* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
-static uint64_t first_before_end(const struct submission_log *tape, size_t at)
+static uint64_t first_before_end(const struct submission_log *log, size_t at)
 {
-	return at == submission_log_end(tape) ? 0 : first_at(tape, at);
+	return at == submission_log_end(log) ? 0 : first_at(log, at);
 }
 
 /* Reads the names of the record at *at, whose first word is this. Returns false if that is 0. */
-static bool read_names(const struct submission_log *tape, uint64_t first, size_t *at, struct named *ret_named,
+static bool read_names(const struct submission_log *log, uint64_t first, size_t *at, struct named *ret_named,
 		       unsigned most, unsigned *ret_n)
 {
 	struct named name;
@@ -247,23 +247,23 @@ static bool read_names(const struct submission_log *tape, uint64_t first, size_t
 	*ret_n = n_of(first);
 	*at += 2;
 	for (unsigned i = 0; i < *ret_n; i++) {
-		*at = name_at(tape, *at, &name);
+		*at = name_at(log, *at, &name);
 		if (i < most)
 			ret_named[i] = name;
 	}
 	return true;
 }
 
-bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
+bool submission_log_names(const struct submission_log *log, size_t *at, struct named *ret_named, unsigned most,
 			  unsigned *ret_n)
 {
-	return read_names(tape, first_before_end(tape, *at), at, ret_named, most, ret_n);
+	return read_names(log, first_before_end(log, *at), at, ret_named, most, ret_n);
 }
 
-bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
+bool submission_log_look(const struct submission_log *log, size_t *at, struct inflight_ticket *ret_ticket,
 			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
 {
-	uint64_t first = first_before_end(tape, *at);
+	uint64_t first = first_before_end(log, *at);
 	struct named name;
 
 	if (!first)
@@ -273,41 +273,41 @@ bool submission_log_look(const struct submission_log *tape, size_t *at, struct i
 	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
 	*at += 2;
 	for (unsigned i = 0; i < n; i++) {
-		*at = name_at(tape, *at, &name);
+		*at = name_at(log, *at, &name);
 		if (i < *ret_n)
 			ret_addresses[i] = name.address;
 	}
 	return true;
 }
 
-bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
+bool submission_log_read(struct submission_log *log, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n)
 {
-	size_t begin = submission_log_begin(tape), end = begin;
+	size_t begin = submission_log_begin(log), end = begin;
 
-	if (!read_names(tape, first_at(tape, begin), &end, ret_named, most, ret_n))
+	if (!read_names(log, first_at(log, begin), &end, ret_named, most, ret_n))
 		return false;
-	*ret_function = word_at(tape, begin + 1);
+	*ret_function = word_at(log, begin + 1);
 	*ret_n = *ret_n < most ? *ret_n : most;
 	while (begin != end)
-		submission_log_put(tape, begin++, 0);
-	atomic_store_explicit(&tape->tail, end, memory_order_release);
+		submission_log_put(log, begin++, 0);
+	atomic_store_explicit(&log->tail, end, memory_order_release);
 	return true;
 }
 
-bool submission_log_is_there(const struct submission_log *tape)
+bool submission_log_is_there(const struct submission_log *log)
 {
-	return first_at(tape, submission_log_begin(tape)) != 0;
+	return first_at(log, submission_log_begin(log)) != 0;
 }
 
-size_t submission_log_begin(const struct submission_log *tape)
+size_t submission_log_begin(const struct submission_log *log)
 {
-	return atomic_load_explicit(&tape->tail, memory_order_relaxed);
+	return atomic_load_explicit(&log->tail, memory_order_relaxed);
 }
 
-size_t submission_log_end(const struct submission_log *tape)
+size_t submission_log_end(const struct submission_log *log)
 {
-	return atomic_load_explicit(&tape->head, memory_order_relaxed);
+	return atomic_load_explicit(&log->head, memory_order_relaxed);
 }
 
 /* ---- tickets ---- */
@@ -372,7 +372,7 @@ struct out {
 
 struct inflight {
 	const struct arena *arena;
-	const struct submission_log *tape;
+	const struct submission_log *log;
 	size_t at; /* position in the log up to which records have been read */
 	struct inflight_block *blocks;
 	struct out *out; /* by place, from 1 */
@@ -383,30 +383,30 @@ struct inflight {
 #define BYTES_OF_BLOCKS(inflight) ((inflight)->arena->n_units * sizeof(*(inflight)->blocks))
 #define BYTES_OF_OUT              ((INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out))
 
-struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape)
+struct inflight *inflight_new(const struct arena *arena, const struct submission_log *log)
 {
-	struct inflight *claims = calloc(1, sizeof(*claims));
+	struct inflight *inflight = calloc(1, sizeof(*inflight));
 
-	if (!claims)
+	if (!inflight)
 		return NULL;
-	claims->arena = arena;
-	claims->tape = tape;
-	claims->at = submission_log_begin(tape);
-	claims->blocks = lazy_memory_new(BYTES_OF_BLOCKS(claims));
-	claims->out = lazy_memory_new(BYTES_OF_OUT);
-	if (claims->blocks && claims->out)
-		return claims;
-	inflight_free(claims);
+	inflight->arena = arena;
+	inflight->log = log;
+	inflight->at = submission_log_begin(log);
+	inflight->blocks = lazy_memory_new(BYTES_OF_BLOCKS(inflight));
+	inflight->out = lazy_memory_new(BYTES_OF_OUT);
+	if (inflight->blocks && inflight->out)
+		return inflight;
+	inflight_free(inflight);
 	return NULL;
 }
 
-void inflight_free(struct inflight *claims)
+void inflight_free(struct inflight *inflight)
 {
-	if (!claims)
+	if (!inflight)
 		return;
-	lazy_memory_free(claims->blocks, BYTES_OF_BLOCKS(claims));
-	lazy_memory_free(claims->out, BYTES_OF_OUT);
-	free(claims);
+	lazy_memory_free(inflight->blocks, BYTES_OF_BLOCKS(inflight));
+	lazy_memory_free(inflight->out, BYTES_OF_OUT);
+	free(inflight);
 }
 
 /* ---- tickets that are given back ---- */
@@ -419,29 +419,29 @@ static void inflight_count(struct inflight_block *block, uint64_t number)
 }
 
 /* Returns false if the ticket is still out. */
-static bool inflight_settle(struct inflight *claims, uint32_t place)
+static bool inflight_settle(struct inflight *inflight, uint32_t place)
 {
-	struct out *out = &claims->out[place];
+	struct out *out = &inflight->out[place];
 	uint64_t number;
 
 	if (!inflight_ticket_is_back((struct inflight_ticket){place, out->serial}, &number))
 		return false;
 	for (unsigned i = 0; i < out->n; i++) {
-		claims->blocks[out->units[i]].out--;
-		inflight_count(&claims->blocks[out->units[i]], number);
+		inflight->blocks[out->units[i]].out--;
+		inflight_count(&inflight->blocks[out->units[i]], number);
 	}
 	out->n = 0;
 	return true;
 }
 
-static void settle_all(struct inflight *claims)
+static void settle_all(struct inflight *inflight)
 {
 	unsigned kept = 0;
 
-	for (unsigned i = 0; i < claims->n_places; i++)
-		if (!inflight_settle(claims, claims->places[i]))
-			claims->places[kept++] = claims->places[i];
-	claims->n_places = kept;
+	for (unsigned i = 0; i < inflight->n_places; i++)
+		if (!inflight_settle(inflight, inflight->places[i]))
+			inflight->places[kept++] = inflight->places[i];
+	inflight->n_places = kept;
 }
 
 /* ---- records ---- */
@@ -456,63 +456,63 @@ static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *r
 }
 
 /* The thread gave its previous ticket back before it took this one, so settling frees the place. */
-static void inflight_claim(struct inflight *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses,
+static void inflight_claim(struct inflight *inflight, struct inflight_ticket ticket, const CUdeviceptr *addresses,
 			   unsigned n)
 {
-	struct out *out = &claims->out[ticket.place];
+	struct out *out = &inflight->out[ticket.place];
 	uint64_t number;
 	uint32_t unit;
 
 	if (out->n)
-		settle_all(claims);
+		settle_all(inflight);
 	bool is_back = inflight_ticket_is_back(ticket, &number);
 	for (unsigned i = 0; i < n; i++) {
-		if (!block_of(claims->arena, addresses[i], &unit))
+		if (!block_of(inflight->arena, addresses[i], &unit))
 			continue;
 		if (is_back) {
-			inflight_count(&claims->blocks[unit], number);
+			inflight_count(&inflight->blocks[unit], number);
 		} else {
-			claims->blocks[unit].out++;
+			inflight->blocks[unit].out++;
 			out->units[out->n++] = unit;
 		}
 	}
 	out->serial = ticket.serial;
 	if (out->n)
-		claims->places[claims->n_places++] = ticket.place;
+		inflight->places[inflight->n_places++] = ticket.place;
 }
 
 /* Returns false if no complete record follows. */
-static bool hear_one(struct inflight *claims)
+static bool hear_one(struct inflight *inflight)
 {
 	CUdeviceptr addresses[INFLIGHT_TICKET_NAMES];
 	struct inflight_ticket ticket;
 	unsigned n;
 
-	if (!submission_log_look(claims->tape, &claims->at, &ticket, addresses, INFLIGHT_TICKET_NAMES, &n))
+	if (!submission_log_look(inflight->log, &inflight->at, &ticket, addresses, INFLIGHT_TICKET_NAMES, &n))
 		return false;
 	if (ticket.place)
-		inflight_claim(claims, ticket, addresses, n);
+		inflight_claim(inflight, ticket, addresses, n);
 	return true;
 }
 
-bool inflight_hear(struct inflight *claims)
+bool inflight_hear(struct inflight *inflight)
 {
-	size_t end = submission_log_end(claims->tape);
+	size_t end = submission_log_end(inflight->log);
 
-	for (unsigned looks = 0; (ptrdiff_t)(end - claims->at) > 0 && looks < LOOKS;)
-		looks = hear_one(claims) ? 0 : looks + 1;
-	settle_all(claims);
-	return (ptrdiff_t)(end - claims->at) <= 0;
+	for (unsigned looks = 0; (ptrdiff_t)(end - inflight->at) > 0 && looks < LOOKS;)
+		looks = hear_one(inflight) ? 0 : looks + 1;
+	settle_all(inflight);
+	return (ptrdiff_t)(end - inflight->at) <= 0;
 }
 
-bool inflight_hear_oldest(struct inflight *claims)
+bool inflight_hear_oldest(struct inflight *inflight)
 {
-	return claims->at != submission_log_begin(claims->tape) || hear_one(claims);
+	return inflight->at != submission_log_begin(inflight->log) || hear_one(inflight);
 }
 
-bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t done)
+bool inflight_has(const struct inflight *inflight, uint32_t block_unit, uint64_t done)
 {
-	const struct inflight_block *block = &claims->blocks[block_unit];
+	const struct inflight_block *block = &inflight->blocks[block_unit];
 
 	return block->out || block->last > done;
 }

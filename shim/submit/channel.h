@@ -126,33 +126,33 @@ struct submission_log {
 };
 
 /* Returns false if there is no memory. A log lives as long as the process. */
-bool submission_log_init(struct submission_log *tape);
+bool submission_log_init(struct submission_log *log);
 /* Writes a record. Returns false if there is no room. Any thread. */
-bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
+bool submission_log_write(struct submission_log *log, uint64_t function, const struct named *named, unsigned n,
 			  struct inflight_ticket ticket);
 /*
  * Reads and removes the oldest record; names beyond `most` are dropped. Returns false if no record is complete. Only
  * the reader may call this and the functions below.
  */
-bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
+bool submission_log_read(struct submission_log *log, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n);
 
 /* Returns whether the oldest record is complete. */
-bool submission_log_is_there(const struct submission_log *tape);
+bool submission_log_is_there(const struct submission_log *log);
 /* Return the positions of the oldest record, and of the next one to be written. */
-size_t submission_log_begin(const struct submission_log *tape);
-size_t submission_log_end(const struct submission_log *tape);
+size_t submission_log_begin(const struct submission_log *log);
+size_t submission_log_end(const struct submission_log *log);
 /*
  * Reads the names of the record at *at without removing it, at most `most` of them, and advances *at past it. *ret_n:
  * how many names the record has. Returns false if the record is not complete, or at the end.
  */
-bool submission_log_names(const struct submission_log *tape, size_t *at, struct named *ret_named, unsigned most,
+bool submission_log_names(const struct submission_log *log, size_t *at, struct named *ret_named, unsigned most,
 			  unsigned *ret_n);
 /*
  * Reads the record at *at without removing it, and advances *at past it. Returns no addresses for a record without a
  * ticket, and drops those beyond `most`. Returns false if the record is not complete, or at the end.
  */
-bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
+bool submission_log_look(const struct submission_log *log, size_t *at, struct inflight_ticket *ret_ticket,
 			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n);
 
 /* ---- the channel ---- */
@@ -178,20 +178,21 @@ struct waiter {
 struct channel {
 	const struct arena *arena;
 	uint64_t device; /* a bit */
-	struct submission_log tape;
+	struct submission_log log;
 	/* Stands for all memory of the device; pinned by submissions that may touch anything. */
 	struct block_state everything;
-	_Atomic bool hungry; /* the mover needs completions: an event is recorded behind each submission */
-	_Atomic bool dead;   /* the mover has stopped moving memory, for good */
+	_Atomic bool
+	    hungry;        /* written by the mover: it needs completions: an event is recorded behind each submission */
+	_Atomic bool dead; /* written by the mover: it has stopped moving memory, for good */
 
 	struct lock lock;           /* SPILL; for the waiters */
 	struct clock_cond answered; /* signalled if a waiter, or an order to the mover, is answered */
-	struct waiter *waiters;
-	_Atomic unsigned n_waiters;
+	struct waiter *waiters;     /* guarded by SPILL */
+	_Atomic unsigned n_waiters; /* written under SPILL; raised before `asleep` is read */
 
 	struct lock wake_lock; /* WAKE; only for the mover's nap */
 	struct clock_cond wake;
-	_Atomic bool asleep; /* the mover naps */
+	_Atomic bool asleep; /* the mover naps: written by it under WAKE, before it reads n_waiters */
 };
 
 /* Initializes a channel whose memory is all zeros. device: the ordinal. Returns false if memory is short. */
@@ -237,21 +238,21 @@ struct inflight;
  * Reads the records that are in the log now and those that follow; tickets of earlier ones are not known. Returns NULL
  * if memory is short. The arena and the log must outlive it.
  */
-struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape);
-void inflight_free(struct inflight *claims);
+struct inflight *inflight_new(const struct arena *arena, const struct submission_log *log);
+void inflight_free(struct inflight *inflight);
 
 /*
  * Reads every record that is in the log now, and every ticket that has been given back. Returns false if a record is
  * still being written, so that the names in it and in those behind it are unknown.
  */
-bool inflight_hear(struct inflight *claims);
+bool inflight_hear(struct inflight *inflight);
 /*
  * Reads the oldest record of the log unless it has been read. Returns false if it could not be read, because it was not
  * complete; then it must not be removed, even if it becomes complete a moment later.
  */
-bool inflight_hear_oldest(struct inflight *claims);
+bool inflight_hear_oldest(struct inflight *inflight);
 /* Returns whether a submission that was read uses the block. done: the number up to which all are complete. */
-bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t done);
+bool inflight_has(const struct inflight *inflight, uint32_t block_unit, uint64_t done);
 
 /* ---- the latest submissions ---- */
 

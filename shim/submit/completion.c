@@ -53,36 +53,36 @@ uint64_t completion_newest_wide(void)
  * reused for another stream whenever its lock is not held.
  */
 
-static struct tracker *const rows = submit_state.completion.trackers;
-static struct tracker *const shared = &submit_state.completion.trackers[TRACKERS];
+static struct row *const rows = submit_state.completion.rows;
+static struct row *const shared = &submit_state.completion.rows[ROWS];
 
 /*
  * Returns the row behind this one (NULL: the first) with its lock; the shared row comes last, then NULL. Drops the lock
  * of this one.
  */
-static struct tracker *next_locked(struct tracker *tracker)
+static struct row *next_locked(struct row *row)
 {
-	unsigned next = tracker ? (unsigned)(tracker - rows) + 1 : 0, n = atomic_load(&submit_tables.rows.n);
+	unsigned next = row ? (unsigned)(row - rows) + 1 : 0, n = atomic_load(&submit_tables.rows.n);
 
-	if (tracker)
-		lock_drop(&tracker->lock);
-	if (tracker == shared)
+	if (row)
+		lock_drop(&row->lock);
+	if (row == shared)
 		return NULL;
-	tracker = next < n ? &rows[next] : shared;
-	lock_take(&tracker->lock);
-	return tracker;
+	row = next < n ? &rows[next] : shared;
+	lock_take(&row->lock);
+	return row;
 }
 
 /* Returns the ring of EVENTS events of the row. Locking: the caller must hold the row's lock to use it. */
-static struct row_event *ring_of(const struct tracker *tracker)
+static struct row_event *ring_of(const struct row *row)
 {
-	return submit_tables.rows.rings[tracker - rows];
+	return submit_tables.rows.rings[row - rows];
 }
 
-static void forget_events(struct tracker *tracker)
+static void forget_events(struct row *row)
 {
-	memset(ring_of(tracker), 0, sizeof(submit_tables.rows.rings[0]));
-	tracker->n = tracker->head = 0;
+	memset(ring_of(row), 0, sizeof(submit_tables.rows.rings[0]));
+	row->n = row->head = 0;
 }
 
 /* Returns whether the handle means different streams in different contexts or threads. */
@@ -93,7 +93,7 @@ static bool is_default(CUstream stream)
 
 /* The row that this thread used last, and the arguments that it was found for. */
 static __thread struct found {
-	struct tracker *tracker;
+	struct row *row;
 	CUstream stream; /* as the program passed it */
 	bool per_thread;
 	CUcontext current; /* for default streams; else NULL */
@@ -106,9 +106,9 @@ static void close_own(void *its)
 {
 	if (!process_counts() || !*process_fork_page)
 		return;
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		if (tracker->thread == (uintptr_t)its)
-			tracker->open = false;
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		if (row->thread == (uintptr_t)its)
+			row->open = false;
 }
 
 /* Of this thread, from 1; 0 if not assigned yet. */
@@ -134,67 +134,65 @@ static uint64_t my_serial(void)
 	return serial;
 }
 
-static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, uint64_t thread)
+static bool is_for(const struct row *row, CUstream stream, CUcontext context, uint64_t thread)
 {
-	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
-	       (!is_default(stream) || tracker->context == context);
+	return row->open && row->stream == stream && row->thread == thread &&
+	       (!is_default(stream) || row->context == context);
 }
 
 /* Returns a row, with its lock, that nothing is under way in: one that is closed, or an open one; or NULL. */
-static struct tracker *idle_locked(bool open)
+static struct row *idle_locked(bool open)
 {
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		if (!tracker->first && !tracker->n && !tracker->recording && !tracker->ending &&
-		    tracker->open == open && tracker != shared)
-			return tracker;
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		if (!row->first && !row->n && !row->recording && !row->ending && row->open == open && row != shared)
+			return row;
 	return NULL;
 }
 
 /* Returns a row for another stream, with its lock: a closed one, a new one, or an open one; NULL: none is left. */
-static struct tracker *free_locked(void)
+static struct row *free_locked(void)
 {
 	unsigned n = atomic_load(&submit_tables.rows.n);
-	struct tracker *tracker = idle_locked(false);
+	struct row *row = idle_locked(false);
 
-	if (tracker || n == TRACKERS)
-		return tracker ? tracker : idle_locked(true);
-	tracker = &rows[n];
-	lock_take(&tracker->lock);
+	if (row || n == ROWS)
+		return row ? row : idle_locked(true);
+	row = &rows[n];
+	lock_take(&row->lock);
 	atomic_store(&submit_tables.rows.n, n + 1);
-	return tracker;
+	return row;
 }
 
 /* Without a context the stream shares the last row for this once: events of a wrong context would prove nothing. */
-static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
-				   uint64_t thread)
+static struct row *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device, uint64_t thread)
 {
-	struct tracker *tracker = context ? free_locked() : NULL;
+	struct row *row = context ? free_locked() : NULL;
 
-	if (!tracker) {
+	if (!row) {
 		lock_take(&shared->lock);
 		return shared;
 	}
 	/* Events of another context cannot be reused; they are few, and end with that context. */
-	if (tracker->context != context)
-		forget_events(tracker);
-	tracker->open = true;
-	tracker->per_thread = per_thread;
-	tracker->stream = stream;
-	tracker->context = context;
-	tracker->whole = context_whole(context);
-	tracker->device = device;
-	tracker->thread = thread;
-	tracker->first = tracker->last = tracker->recorded = 0;
-	tracker->foreign = 0;
-	tracker->head = 0;
-	return tracker;
+	if (row->context != context)
+		forget_events(row);
+	row->open = true;
+	row->per_thread = per_thread;
+	row->stream = stream;
+	row->context = context;
+	row->whole = context_whole(context);
+	row->device = device;
+	row->thread = thread;
+	row->first = row->last = row->recorded = 0;
+	row->foreign = 0;
+	row->head = 0;
+	return row;
 }
 
 /*
  * Finds the row or opens it, and remembers it in `mine`. Returns it with its lock, which is not dropped in between:
  * the row might be closed, and opened for another stream.
  */
-static struct tracker *find_or_open_locked(CUstream stream, bool per_thread, CUcontext current)
+static struct row *find_or_open_locked(CUstream stream, bool per_thread, CUcontext current)
 {
 	uint64_t thread = stream == CU_STREAM_PER_THREAD || (per_thread && !stream) ? my_serial() : 0;
 	/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean the same in both spellings of an entry point. */
@@ -207,30 +205,30 @@ static struct tracker *find_or_open_locked(CUstream stream, bool per_thread, CUc
 		device = -1;
 
 	lock_take(&submit_state.completion.table_lock);
-	struct tracker *tracker = next_locked(NULL);
-	while (tracker && !is_for(tracker, key, context, thread))
-		tracker = next_locked(tracker);
-	if (!tracker)
-		tracker = open_locked(key, per_thread, context, device, thread);
+	struct row *row = next_locked(NULL);
+	while (row && !is_for(row, key, context, thread))
+		row = next_locked(row);
+	if (!row)
+		row = open_locked(key, per_thread, context, device, thread);
 	lock_drop(&submit_state.completion.table_lock);
-	mine = (struct found){tracker, stream, per_thread, current, key, thread};
-	return tracker;
+	mine = (struct found){row, stream, per_thread, current, key, thread};
+	return row;
 }
 
 /*
  * Returns the row that this thread used last, or NULL if there is none or it now belongs to another stream.
  * Locking: takes ROW, which the caller must drop.
  */
-static struct tracker *last_locked(void)
+static struct row *last_locked(void)
 {
-	struct tracker *tracker = mine.tracker;
+	struct row *row = mine.row;
 
-	if (!tracker)
+	if (!row)
 		return NULL;
-	lock_take(&tracker->lock);
-	if (is_for(tracker, mine.key, mine.current, mine.thread))
-		return tracker;
-	lock_drop(&tracker->lock);
+	lock_take(&row->lock);
+	if (is_for(row, mine.key, mine.current, mine.thread))
+		return row;
+	lock_drop(&row->lock);
 	return NULL;
 }
 
@@ -238,7 +236,7 @@ static struct tracker *last_locked(void)
  * Returns the row of a stream; opens one if it has none. Never NULL.
  * Locking: takes ROW, which the caller must drop; takes ROWS to search and open.
  */
-static struct tracker *stream_locked(CUstream stream, bool per_thread)
+static struct row *stream_locked(CUstream stream, bool per_thread)
 {
 	if (stream == COMPLETION_ANY_STREAM) {
 		lock_take(&shared->lock);
@@ -246,32 +244,32 @@ static struct tracker *stream_locked(CUstream stream, bool per_thread)
 	}
 	CUcontext current = is_default(stream) ? context_current() : NULL;
 	if (mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
-		struct tracker *tracker = last_locked();
+		struct row *row = last_locked();
 
-		if (tracker)
-			return tracker;
+		if (row)
+			return row;
 	}
 	return find_or_open_locked(stream, per_thread, current);
 }
 
 CUdevice completion_device(CUstream stream, bool per_thread)
 {
-	struct tracker *tracker = stream_locked(stream, per_thread);
-	CUdevice device = tracker == shared ? -1 : tracker->device;
+	struct row *row = stream_locked(stream, per_thread);
+	CUdevice device = row == shared ? -1 : row->device;
 
-	lock_drop(&tracker->lock);
+	lock_drop(&row->lock);
 	return device;
 }
 
 /* ---- what is done ---- */
 
 /* Records that all submissions of the row up to the number are complete. Locking: the caller must hold ROW. */
-static void pass_locked(struct tracker *tracker, uint64_t number)
+static void pass_locked(struct row *row, uint64_t number)
 {
-	if (tracker->first && tracker->first <= number)
-		tracker->first = tracker->last > number ? number + 1 : 0;
-	if (!tracker->first || tracker->first > tracker->foreign_last)
-		tracker->foreign = 0;
+	if (row->first && row->first <= number)
+		row->first = row->last > number ? number + 1 : 0;
+	if (!row->first || row->first > row->foreign_last)
+		row->foreign = 0;
 }
 
 /* The same of the whole context. Locking: takes ROW. */
@@ -279,9 +277,9 @@ static void pass_context(CUcontext context, uint64_t number)
 {
 	CUcontext whole = context_whole(context);
 
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		if (tracker->whole == whole)
-			pass_locked(tracker, number);
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		if (row->whole == whole)
+			pass_locked(row, number);
 }
 
 /* The same of the shared row. Locking: takes ROW. */
@@ -309,19 +307,19 @@ void completion_is_wide(uint64_t number)
  * returned success. `recording` stays set meanwhile, so that the context does not end first.
  * Locking: the caller must hold ROW; drops it for the call.
  */
-static void destroy_inherited_locked(struct tracker *tracker)
+static void destroy_inherited_locked(struct row *row)
 {
-	CUcontext context = tracker->context;
-	CUstream stream = tracker->stream;
+	CUcontext context = row->context;
+	CUstream stream = row->stream;
 	bool pushed = false;
 
-	tracker->inherited = false;
-	lock_drop(&tracker->lock);
+	row->inherited = false;
+	lock_drop(&row->lock);
 	if (context_enter(context, &pushed) == CUDA_SUCCESS) {
 		REAL(cuStreamDestroy_v2)(stream);
 		context_leave(pushed);
 	}
-	lock_take(&tracker->lock);
+	lock_take(&row->lock);
 }
 
 /*
@@ -329,18 +327,18 @@ static void destroy_inherited_locked(struct tracker *tracker)
  * part of the capture; while a capture is open, nothing is recorded. The stream and its context stay until `recording`
  * is cleared (completion.h). Locking: the caller must hold ROW; drops it.
  */
-static void record_and_drop(struct tracker *tracker, uint64_t number)
+static void record_and_drop(struct row *row, uint64_t number)
 {
-	unsigned at = (tracker->head + tracker->n) % EVENTS;
-	CUevent event = ring_of(tracker)[at].event;
-	CUcontext context = tracker->context;
-	CUstream stream = tracker->stream;
-	bool per_thread = tracker->per_thread;
+	unsigned at = (row->head + row->n) % EVENTS;
+	CUevent event = ring_of(row)[at].event;
+	CUcontext context = row->context;
+	CUstream stream = row->stream;
+	bool per_thread = row->per_thread;
 	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	bool pushed = false;
 
-	tracker->recording = true;
-	lock_drop(&tracker->lock);
+	row->recording = true;
+	lock_drop(&row->lock);
 	if (capture_pause()) {
 		result = CUDA_SUCCESS;
 		if (!event && context_enter(context, &pushed) == CUDA_SUCCESS) {
@@ -354,56 +352,55 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 			result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 		capture_resume();
 	}
-	lock_take(&tracker->lock);
-	if (__builtin_expect(tracker->inherited, 0))
-		destroy_inherited_locked(tracker);
-	tracker->recording = false;
+	lock_take(&row->lock);
+	if (__builtin_expect(row->inherited, 0))
+		destroy_inherited_locked(row);
+	row->recording = false;
 	/* If the context is ending or has ended, the event ends with it. */
-	if (!tracker->ending && event && tracker->context == context) {
-		ring_of(tracker)[at].event = event;
+	if (!row->ending && event && row->context == context) {
+		ring_of(row)[at].event = event;
 		if (result == CUDA_SUCCESS) {
-			ring_of(tracker)[at].number = number;
-			tracker->n++;
-			tracker->recorded = number;
+			ring_of(row)[at].number = number;
+			row->n++;
+			row->recorded = number;
 		}
 	}
-	lock_drop(&tracker->lock);
+	lock_drop(&row->lock);
 }
 
-static bool may_record(const struct tracker *tracker)
+static bool may_record(const struct row *row)
 {
-	return tracker != shared && !tracker->recording && !tracker->ending && tracker->n < EVENTS && tracker->open &&
-	       !capture_is_open();
+	return row != shared && !row->recording && !row->ending && row->n < EVENTS && row->open && !capture_is_open();
 }
 
 uint64_t completion_submitted(CUstream stream, bool per_thread, const struct completion_what *what, uint64_t owners,
 			      bool hurry)
 {
-	struct tracker *tracker = stream_locked(stream, per_thread);
+	struct row *row = stream_locked(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&submit_state.completion.newest, 1) + 1;
 
 	latest_own = number;
-	recent_submissions_note(number, what, (unsigned)(tracker - rows));
+	recent_submissions_note(number, what, (unsigned)(row - rows));
 
-	if (!tracker->first)
-		tracker->first = number;
-	tracker->last = number;
-	if (tracker->device >= 0)
-		owners &= ~(UINT64_C(1) << tracker->device);
+	if (!row->first)
+		row->first = number;
+	row->last = number;
+	if (row->device >= 0)
+		owners &= ~(UINT64_C(1) << row->device);
 	/* Movers of other devices wait for it, but not for other work of this one: they hear of its completion early. */
 	if (owners) {
-		if (!tracker->foreign)
-			tracker->foreign_first = number;
-		tracker->foreign |= owners;
-		tracker->foreign_last = number;
+		if (!row->foreign)
+			row->foreign_first = number;
+		row->foreign |= owners;
+		row->foreign_last = number;
 		hurry = true;
 	}
 	has_submitted = true;
-	if ((hurry || number - tracker->recorded >= STRIDE) && may_record(tracker)) {
+	if ((hurry || number - row->recorded >= STRIDE) && may_record(row)) {
 		has_submitted = false;
-		record_and_drop(tracker, number);
+		record_and_drop(row, number);
 	} else {
-		lock_drop(&tracker->lock);
+		lock_drop(&row->lock);
 	}
 	return number;
 }
@@ -413,17 +410,17 @@ void completion_flush(void)
 	if (!has_submitted)
 		return;
 	has_submitted = false;
-	struct tracker *tracker = last_locked();
-	if (!tracker)
+	struct row *row = last_locked();
+	if (!row)
 		return;
 	/*
 	 * Not on the legacy stream: an event there waits for all blocking streams and holds them back, even if this
 	 * thread's work would not have. An event of the context proves its tail complete.
 	 */
-	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY)
-		record_and_drop(tracker, tracker->last);
+	if (row->recorded < row->last && may_record(row) && row->stream != CU_STREAM_LEGACY)
+		record_and_drop(row, row->last);
 	else
-		lock_drop(&tracker->lock);
+		lock_drop(&row->lock);
 }
 
 /* ---- finding out ---- */
@@ -554,42 +551,42 @@ static void poll_shared(void)
 
 /* ---- all of it ---- */
 
-static void poll_locked(struct tracker *tracker, struct completion_answers *answers)
+static void poll_locked(struct row *row, struct completion_answers *answers)
 {
-	while (tracker->n) {
-		CUresult result = REAL(cuEventQuery)(ring_of(tracker)[tracker->head].event);
+	while (row->n) {
+		CUresult result = REAL(cuEventQuery)(ring_of(row)[row->head].event);
 
 		note_answer(answers, result);
 		/* Captured: a capture took it, and had ended when the record returned. It proves nothing. */
 		if (result != CUDA_SUCCESS && !is_captured(result))
 			return;
-		uint64_t number = ring_of(tracker)[tracker->head].number;
-		tracker->head = (tracker->head + 1) % EVENTS;
-		tracker->n--;
+		uint64_t number = ring_of(row)[row->head].number;
+		row->head = (row->head + 1) % EVENTS;
+		row->n--;
 		if (result == CUDA_SUCCESS)
-			pass_locked(tracker, number);
+			pass_locked(row, number);
 	}
 }
 
 /* Queries the stream too, if this thread can: it has no handle for default streams of other threads or contexts. */
-static void look_locked(struct tracker *tracker, CUcontext current)
+static void look_locked(struct row *row, CUcontext current)
 {
 	struct completion_answers unused = {0};
 
-	if (!tracker->first || tracker->ending)
+	if (!row->first || row->ending)
 		return;
-	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
+	poll_locked(row, &unused); /* an error stays there for the mover to see */
 	/* Asking for a stream that captures would end that: a capture waits only for a while. */
-	if (!tracker->first || !tracker->open || tracker->thread || capture_is_open() ||
-	    (is_default(tracker->stream) && tracker->context != current))
+	if (!row->first || !row->open || row->thread || capture_is_open() ||
+	    (is_default(row->stream) && row->context != current))
 		return;
-	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
-		pass_locked(tracker, tracker->last);
+	if (REAL(cuStreamQuery)(row->stream) == CUDA_SUCCESS)
+		pass_locked(row, row->last);
 }
 
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 {
-	struct tracker *own = stream_locked(stream, per_thread);
+	struct row *own = stream_locked(stream, per_thread);
 	CUcontext current = context_current();
 	uint64_t oldest = UINT64_MAX;
 
@@ -598,12 +595,12 @@ uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
 	/* Several streams share the last row, so it counts as another stream even for those. */
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
-		if (tracker == own && own != shared)
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row)) {
+		if (row == own && own != shared)
 			continue;
-		look_locked(tracker, current);
-		if (tracker->first && tracker->first < oldest)
-			oldest = tracker->first;
+		look_locked(row, current);
+		if (row->first && row->first < oldest)
+			oldest = row->first;
 	}
 	capture_restore(mode);
 	capture_resume();
@@ -611,32 +608,32 @@ uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 }
 
 /* Returns whether the row has submissions that no event follows, and no new ones since the last look. */
-static bool has_tail(struct tracker *tracker)
+static bool has_tail(struct row *row)
 {
-	if (!tracker->first || tracker->n || tracker->recording || tracker->ending)
+	if (!row->first || row->n || row->recording || row->ending)
 		return false;
-	bool grown = tracker->seen != tracker->last;
-	tracker->seen = tracker->last;
+	bool grown = row->seen != row->last;
+	row->seen = row->last;
 	return !grown;
 }
 
 /* Returns whether all work of the row runs on one of these devices (bits). */
-static bool is_of(const struct tracker *tracker, uint64_t devices)
+static bool is_of(const struct row *row, uint64_t devices)
 {
-	return tracker != shared && tracker->device >= 0 && devices >> tracker->device & 1;
+	return row != shared && row->device >= 0 && devices >> row->device & 1;
 }
 
 /*
  * Returns the oldest submission of the row that is not known to be complete and may touch the heap of `owner`, by the
  * owners that it was counted with, or 0. Locking: the caller must hold ROW.
  */
-static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
+static uint64_t oldest_told_locked(const struct row *row, CUdevice owner)
 {
-	if (tracker == shared || tracker->device < 0)
-		return tracker->first;
-	if (!tracker->first || !(tracker->foreign >> owner & 1))
+	if (row == shared || row->device < 0)
+		return row->first;
+	if (!row->first || !(row->foreign >> owner & 1))
 		return 0;
-	return tracker->first > tracker->foreign_first ? tracker->first : tracker->foreign_first;
+	return row->first > row->foreign_first ? row->first : row->foreign_first;
 }
 
 uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
@@ -650,15 +647,15 @@ uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails
 	lock_take(&submit_state.completion.table_lock);
 	poll_tails(&answers);
 	poll_shared();
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
-		if (!tracker->ending)
-			poll_locked(tracker, &answers);
-		uint64_t oldest = is_of(tracker, devices) ? tracker->first : oldest_told_locked(tracker, owner);
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row)) {
+		if (!row->ending)
+			poll_locked(row, &answers);
+		uint64_t oldest = is_of(row, devices) ? row->first : oldest_told_locked(row, owner);
 		if (oldest && oldest <= result)
 			result = oldest - 1;
-		if (look_after_tails && tracker != shared && has_tail(tracker))
-			*(oldest ? &tail : &other_tail) = tracker->context;
-		any_others |= tracker == shared && tracker->first;
+		if (look_after_tails && row != shared && has_tail(row))
+			*(oldest ? &tail : &other_tail) = row->context;
+		any_others |= row == shared && row->first;
 	}
 	lock_drop(&submit_state.completion.table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
@@ -686,8 +683,8 @@ bool completion_touches(CUdevice owner, uint64_t devices)
 {
 	bool any = false;
 
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		any |= !is_of(tracker, devices) && oldest_told_locked(tracker, owner);
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		any |= !is_of(row, devices) && oldest_told_locked(row, owner);
 	return any;
 }
 
@@ -696,8 +693,8 @@ void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const
 {
 	uint64_t first[COMPLETION_STREAMS] = {0}, last = atomic_load(&submit_state.completion.newest);
 
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		first[tracker - rows] = tracker->first;
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		first[row - rows] = row->first;
 	for (uint64_t number = last < SUBMISSIONS_KEPT ? 1 : last - SUBMISSIONS_KEPT + 1; number <= last; number++) {
 		struct completion_what what;
 		unsigned row;
@@ -716,14 +713,14 @@ void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const
 #define CONTEXT_NAPS 30000
 
 /* Returns whether no record is under way any more. Locking: the caller must hold ROW; drops it during the naps. */
-static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigned naps)
+static bool wait_for_record_locked(struct row *row, long nap_ns, unsigned naps)
 {
-	while (tracker->recording && naps--) {
-		lock_drop(&tracker->lock);
+	while (row->recording && naps--) {
+		lock_drop(&row->lock);
 		nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
-		lock_take(&tracker->lock);
+		lock_take(&row->lock);
 	}
-	return !tracker->recording;
+	return !row->recording;
 }
 
 bool completion_stream_ending(CUstream stream)
@@ -735,12 +732,12 @@ bool completion_stream_ending(CUstream stream)
 		return false;
 	/* A nap is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
-		if (!tracker->open || tracker->stream != stream)
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row)) {
+		if (!row->open || row->stream != stream)
 			continue;
-		tracker->open = false;
-		if (!wait_for_record_locked(tracker, NAP_NS, SHORT_NAPS))
-			inherited = tracker->inherited = true;
+		row->open = false;
+		if (!wait_for_record_locked(row, NAP_NS, SHORT_NAPS))
+			inherited = row->inherited = true;
 	}
 	pthread_setcancelstate(before, NULL);
 	return inherited;
@@ -753,8 +750,8 @@ bool completion_context_ending(CUcontext context)
 	lock_take(&submit_state.completion.table_lock);
 	tails->n_ends++;
 	/* From here on no record begins in these rows, and their events are not used. */
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		tracker->ending |= tracker->context == context;
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		row->ending |= row->context == context;
 	for (struct tail *tail = tails->at; tail < tails->at + COMPLETION_TAILS; tail++) {
 		if (tail->under_way && (tail->context == context || tail->owner == context)) {
 			REAL(cuEventDestroy_v2)(tail->event);
@@ -763,20 +760,20 @@ bool completion_context_ending(CUcontext context)
 	}
 	lock_drop(&submit_state.completion.table_lock);
 	/* A cancellation point; without ROWS. */
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker))
-		if (may && tracker->context == context)
-			may = wait_for_record_locked(tracker, LONG_NAP_NS, CONTEXT_NAPS);
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		if (may && row->context == context)
+			may = wait_for_record_locked(row, LONG_NAP_NS, CONTEXT_NAPS);
 	if (!may)
 		return false;
 	/*
 	 * The work of a green context may go on after its end, but events in it end with it. Its rows are closed, and wait
 	 * for an event of its primary context, which covers that work (docs/facts.md).
 	 */
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
-		if (tracker->ending && tracker->context == context && tracker->whole != context && tracker->first) {
-			forget_events(tracker);
-			tracker->context = tracker->whole;
-			tracker->open = tracker->ending = false;
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row)) {
+		if (row->ending && row->context == context && row->whole != context && row->first) {
+			forget_events(row);
+			row->context = row->whole;
+			row->open = row->ending = false;
 		}
 	}
 	return true;
@@ -785,15 +782,15 @@ bool completion_context_ending(CUcontext context)
 void completion_context_ended(CUcontext context, bool ended)
 {
 	lock_take(&submit_state.completion.table_lock);
-	for (struct tracker *tracker = next_locked(NULL); tracker; tracker = next_locked(tracker)) {
-		if (!tracker->ending || tracker->context != context)
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row)) {
+		if (!row->ending || row->context != context)
 			continue;
-		tracker->ending = false;
+		row->ending = false;
 		if (ended) {
-			forget_events(tracker);
-			tracker->open = false;
-			tracker->first = tracker->foreign = 0;
-			tracker->context = NULL;
+			forget_events(row);
+			row->open = false;
+			row->first = row->foreign = 0;
+			row->context = NULL;
 		}
 	}
 	lock_drop(&submit_state.completion.table_lock);

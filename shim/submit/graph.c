@@ -267,9 +267,9 @@ static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v
 /* ---- copies, sets, values ---- */
 
 /*
- * Finds the range of one side of a copy; 0 bytes: its reach is unknown. Returns false for an array: the driver holds the
- * memory of arrays, never a heap. Host addresses are named too: that is harmless, and memory that the program declares
- * as host memory may be in a heap.
+ * Finds the range of one side of a copy; 0 bytes: its reach is unknown. Returns false for an array: the driver holds
+ * the memory of arrays, never a heap. Host addresses are named too: that is harmless, and memory that the program
+ * declares as host memory may be in a heap.
  */
 static bool range_of(CUmemorytype type, const void *host, CUdeviceptr device, struct copy_extent_place place,
 		     const struct copy_extent *extent, CUdeviceptr *ret_first, size_t *ret_bytes)
@@ -463,9 +463,10 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 /* ---- whole graphs ---- */
 
 /*
- * Reads all nodes, including those of child graphs; or, without a graph, one node by parameters in the form in which the
- * program sets them. The caller must drop the names. They are NULL if a node cannot be read (a kernel node that can be
- * updated from the device, a conditional node, a type unknown to this code), if the driver fails, or if memory is short.
+ * Reads all nodes, including those of child graphs; or, without a graph, one node by parameters in the form in which
+ * the program sets them. The caller must drop the names. They are NULL if a node cannot be read (a kernel node that can
+ * be updated from the device, a conditional node, a type unknown to this code), if the driver fails, or if memory is
+ * short.
  */
 static struct reading graph_read(CUgraph graph, const CUgraphNodeParams *params)
 {
@@ -575,14 +576,14 @@ static void drop_entry(struct graph_exec *entry)
 
 /* ---- launches ---- */
 
-static void name_pointer(struct submission *use, CUdeviceptr address)
+static void name_pointer(struct submission *submission, CUdeviceptr address)
 {
-	submission_name(use, address, 0);
+	submission_name(submission, address, 0);
 	distrust(address);
 }
 
 /* First the copies, then what kernels find in the memory that they have filled. */
-static void name_all(struct submission *use, const struct graph_names *names)
+static void name_all(struct submission *submission, const struct graph_names *names)
 {
 	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
 
@@ -590,16 +591,16 @@ static void name_all(struct submission *use, const struct graph_names *names)
 		const struct graph_name *name = &names->at[i];
 		size_t bytes = atomic_load_explicit(&name->bytes, memory_order_relaxed);
 
-		submission_name(use, name->address, bytes);
+		submission_name(submission, name->address, bytes);
 		if (name->from)
-			pointer_arrays_copied(use, name->address, name->from, bytes);
+			pointer_arrays_copied(submission, name->address, name->from, bytes);
 	}
 	for (size_t i = 0; i < n && atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed); i++)
 		if (!atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed))
-			pointer_arrays_look(use, names->at[i].address, name_pointer);
+			pointer_arrays_look(submission, names->at[i].address, name_pointer);
 }
 
-void graph_operands(struct submission *use, CUgraphExec exec)
+void graph_operands(struct submission *submission, CUgraphExec exec)
 {
 	struct graph_names *names = NULL;
 	uint64_t number = (uintptr_t)exec;
@@ -614,14 +615,14 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 		atomic_fetch_add_explicit(&names->references, 1, memory_order_relaxed);
 	lock_drop(&submit_state.graph_lock);
 
-	submission_function(use, number);
+	submission_function(submission, number);
 	/* Only kernels of graphs may launch graphs that can be launched from the device. */
 	if (!names || atomic_load_explicit(&submit_tables.graph.n_sealed, memory_order_relaxed))
-		submission_unknown(use);
+		submission_unknown(submission);
 	if (!names)
 		return;
-	name_all(use, names);
-	submission_graph(use, names);
+	name_all(submission, names);
+	submission_graph(submission, names);
 }
 
 /* ---- instantiation and update ---- */

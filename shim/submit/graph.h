@@ -26,7 +26,7 @@
  * Adds the names of a launch of this instance to the submission, or marks the submission as unknown. Any thread may
  * call it; it allocates nothing. Locking: takes GRAPH, and names without it.
  */
-void graph_operands(struct submission *use, CUgraphExec exec);
+void graph_operands(struct submission *submission, CUgraphExec exec);
 
 /* Returns the number of unknown instances that are alive, without those made before the library was active. */
 unsigned graph_n_unknown(void);

@@ -23,23 +23,24 @@
 /* Most parameters of a call do not concern memory. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-static void set_work(struct submission *use, enum hook_id id, uint64_t extent)
+static void set_work(struct submission *submission, enum hook_id id, uint64_t extent)
 {
-	submission_function(use, (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63);
+	submission_function(submission, (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1)
+													       << 63);
 }
 
 /* Names an address with a known extent. Extent 0 touches nothing, but means "unknown" to submission_name(). */
-static void operands_name(struct submission *use, CUdeviceptr address, size_t bytes)
+static void operands_name(struct submission *submission, CUdeviceptr address, size_t bytes)
 {
 	if (bytes)
-		submission_name(use, address, bytes);
+		submission_name(submission, address, bytes);
 }
 
 #define HOST(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
 
 /* ---- kernels ---- */
 
-static inline void name_word(void *use, const char *at)
+static inline void name_word(void *submission, const char *at)
 {
 	uint64_t word;
 
@@ -48,50 +49,51 @@ static inline void name_word(void *use, const char *at)
 	memcpy(&word, at, sizeof(word));
 	CUdeviceptr pointer = submission_pointer(word);
 	if (pointer) {
-		submission_name(use, pointer, 0);
-		pointer_arrays_name(use, pointer);
+		submission_name(submission, pointer, 0);
+		pointer_arrays_name(submission, pointer);
 	}
 }
 
-static void name_kernel(struct submission *use, CUfunction function, void **params, void **extra)
+static void name_kernel(struct submission *submission, CUfunction function, void **params, void **extra)
 {
 	struct kernel_params unused;
 	const char *buffer = NULL;
 	size_t bytes = 0;
 
 	if (__builtin_expect(extra != NULL, 0) && !kernel_params_buffer(extra, &buffer, &bytes))
-		submission_unknown(use);
+		submission_unknown(submission);
 	for (size_t at = 0; at + 8 <= bytes; at += 8)
-		name_word(use, buffer + at);
-	if (params && !kernel_params_each(function, params, name_word, use))
-		submission_unknown(use);
+		name_word(submission, buffer + at);
+	if (params && !kernel_params_each(function, params, name_word, submission))
+		submission_unknown(submission);
 	else if (!params && extra) /* the buffer has them all; the cache holds the name with the layout */
 		kernel_params_get(function, &unused);
 }
 
-static inline void launch(struct submission *use, enum hook_id id, CUfunction function, void **params, void **extra)
+static inline void launch(struct submission *submission, enum hook_id id, CUfunction function, void **params,
+			  void **extra)
 {
-	submission_function(use, (uintptr_t)function);
-	name_kernel(use, function, params, extra);
+	submission_function(submission, (uintptr_t)function);
+	name_kernel(submission, function, params, extra);
 }
 
 /* The parameters were set earlier, by cuParamSet*, and are not known. */
-static void launch_old(struct submission *use, enum hook_id id, CUfunction function)
+static void launch_old(struct submission *submission, enum hook_id id, CUfunction function)
 {
-	submission_function(use, (uintptr_t)function);
-	submission_unknown(use);
+	submission_function(submission, (uintptr_t)function);
+	submission_unknown(submission);
 }
 
 /* A cooperative launch: one kernel for each device, each on a separate stream. */
-static void launch_many(struct submission *use, enum hook_id id, const CUDA_LAUNCH_PARAMS *list, unsigned n)
+static void launch_many(struct submission *submission, enum hook_id id, const CUDA_LAUNCH_PARAMS *list, unsigned n)
 {
 	for (unsigned i = 0; list && i < n; i++) {
 		if (!i)
-			submission_function(use, (uintptr_t)list[i].function);
-		name_kernel(use, list[i].function, list[i].kernelParams, NULL);
+			submission_function(submission, (uintptr_t)list[i].function);
+		name_kernel(submission, list[i].function, list[i].kernelParams, NULL);
 	}
 	if (list && n > 1)
-		submission_launches(use, list, n);
+		submission_launches(submission, list, n);
 }
 
 /* ---- copies and sets ---- */
@@ -104,20 +106,20 @@ struct side {
 };
 
 /* Names the range of a copy or set. If it exceeds the address space, the driver will refuse it; only base is named. */
-static void name_box(struct submission *use, CUdeviceptr base, const struct copy_extent_place *place,
+static void name_box(struct submission *submission, CUdeviceptr base, const struct copy_extent_place *place,
 		     const struct copy_extent *extent)
 {
 	CUdeviceptr first;
 	size_t bytes;
 
 	if (copy_extent_range(base, place, extent, &first, &bytes))
-		operands_name(use, first, bytes);
+		operands_name(submission, first, bytes);
 	else
-		operands_name(use, base, 1);
+		operands_name(submission, base, 1);
 }
 
 /* Returns false if the side is an array, or invalid. */
-static bool name_side(struct submission *use, const struct side *side, const struct copy_extent *extent,
+static bool name_side(struct submission *submission, const struct side *side, const struct copy_extent *extent,
 		      struct pointer_arrays_side *ret_named)
 {
 	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
@@ -125,7 +127,7 @@ static bool name_side(struct submission *use, const struct side *side, const str
 		return false;
 	*ret_named =
 	    (struct pointer_arrays_side){side->type == CU_MEMORYTYPE_HOST ? side->host : side->device, side->place};
-	name_box(use, ret_named->base, &side->place, extent);
+	name_box(submission, ret_named->base, &side->place, extent);
 	return true;
 }
 
@@ -139,14 +141,14 @@ static bool name_side(struct submission *use, const struct side *side, const str
 #define SIDE_2D(args, which) SIDE(args, which, .z = 0)
 #define SIDE_3D(args, which) SIDE(args, which, .z = (args)->which##Z, .height = (args)->which##Height)
 
-static void copy_sides(struct submission *use, const struct side *dst, const struct side *src,
+static void copy_sides(struct submission *submission, const struct side *dst, const struct side *src,
 		       struct copy_extent extent)
 {
 	struct pointer_arrays_side to, from;
-	bool linear = name_side(use, dst, &extent, &to);
+	bool linear = name_side(submission, dst, &extent, &to);
 
-	if (name_side(use, src, &extent, &from) && linear)
-		pointer_arrays_copied_box(use, &to, &from, &extent);
+	if (name_side(submission, src, &extent, &from) && linear)
+		pointer_arrays_copied_box(submission, &to, &from, &extent);
 }
 
 static uint64_t operands_volume(const struct copy_extent *extent)
@@ -154,87 +156,89 @@ static uint64_t operands_volume(const struct copy_extent *extent)
 	return extent->width * extent->height * extent->depth;
 }
 
-#define COPY_2D(use, id, args)                                                                                         \
+#define COPY_2D(submission, id, args)                                                                                  \
 	do {                                                                                                           \
-		set_work(use, id, (args) ? (uint64_t)(args)->WidthInBytes *(args)->Height : 0);                        \
+		set_work(submission, id, (args) ? (uint64_t)(args)->WidthInBytes *(args)->Height : 0);                 \
 		if (args)                                                                                              \
-			copy_sides(use, SIDE_2D(args, dst), SIDE_2D(args, src),                                        \
+			copy_sides(submission, SIDE_2D(args, dst), SIDE_2D(args, src),                                 \
 				   (struct copy_extent){(args)->WidthInBytes, (args)->Height, 1});                     \
 	} while (0)
 
 #define EXTENT_3D(args) ((struct copy_extent){(args)->WidthInBytes, (args)->Height, (args)->Depth})
-#define COPY_3D(use, id, args)                                                                                         \
+#define COPY_3D(submission, id, args)                                                                                  \
 	do {                                                                                                           \
-		set_work(use, id, (args) ? operands_volume(&EXTENT_3D(args)) : 0);                                     \
+		set_work(submission, id, (args) ? operands_volume(&EXTENT_3D(args)) : 0);                              \
 		if (args)                                                                                              \
-			copy_sides(use, SIDE_3D(args, dst), SIDE_3D(args, src), EXTENT_3D(args));                      \
+			copy_sides(submission, SIDE_3D(args, dst), SIDE_3D(args, src), EXTENT_3D(args));               \
 	} while (0)
 
-static void copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static void copy(struct submission *submission, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	set_work(use, id, bytes);
-	operands_name(use, dst, bytes);
-	operands_name(use, src, bytes);
-	pointer_arrays_copied(use, dst, src, bytes);
+	set_work(submission, id, bytes);
+	operands_name(submission, dst, bytes);
+	operands_name(submission, src, bytes);
+	pointer_arrays_copied(submission, dst, src, bytes);
 }
 
 /* Names one address of known extent. */
-static void one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
+static void one(struct submission *submission, enum hook_id id, CUdeviceptr address, size_t bytes)
 {
-	set_work(use, id, bytes);
-	operands_name(use, address, bytes);
+	set_work(submission, id, bytes);
+	operands_name(submission, address, bytes);
 }
 
 /* A 2D set of one row may have pitch 0; with more rows the driver refuses it. */
-static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size_t element, size_t width, size_t height)
+static void name_set(struct submission *submission, CUdeviceptr dst, size_t pitch, size_t element, size_t width,
+		     size_t height)
 {
 	struct copy_extent_place place = {.pitch = pitch};
 	struct copy_extent extent = {.height = height, .depth = 1};
 
 	if (__builtin_mul_overflow(width, element, &extent.width))
-		operands_name(use, dst, 1);
+		operands_name(submission, dst, 1);
 	else
-		name_box(use, dst, &place, &extent);
+		name_box(submission, dst, &place, &extent);
 }
 
 /*
  * A set that clears whole words of 32 bits tells nobody an address; with other values it may write one, half by half.
  * Libraries clear counters before their kernels, usually of 4 bytes.
  */
-static void set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, unsigned value, size_t element,
-		size_t width, size_t height)
+static void set(struct submission *submission, enum hook_id id, CUdeviceptr dst, size_t pitch, unsigned value,
+		size_t element, size_t width, size_t height)
 {
-	set_work(use, id, element * width * height);
+	set_work(submission, id, element * width * height);
 	if (!value && (dst | pitch | element * width) % 4 == 0)
-		submission_named_only(use);
-	name_set(use, dst, pitch, element, width, height);
+		submission_named_only(submission);
+	name_set(submission, dst, pitch, element, width, height);
 }
 
 /* ---- lists ---- */
 
-static void copy_list(struct submission *use, enum hook_id id, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+static void copy_list(struct submission *submission, enum hook_id id, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
 		      const size_t *sizes, size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
-		operands_name(use, dsts[i], sizes[i]);
-		operands_name(use, srcs[i], sizes[i]);
-		pointer_arrays_copied(use, dsts[i], srcs[i], sizes[i]);
+		operands_name(submission, dsts[i], sizes[i]);
+		operands_name(submission, srcs[i], sizes[i]);
+		pointer_arrays_copied(submission, dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	set_work(use, id, sum);
+	set_work(submission, id, sum);
 }
 
-static void list(struct submission *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes, size_t n)
+static void list(struct submission *submission, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes,
+		 size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; addresses && sizes && i < n; i++) {
-		operands_name(use, addresses[i], sizes[i]);
+		operands_name(submission, addresses[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	set_work(use, id, sum);
+	set_work(submission, id, sum);
 }
 
 /*
@@ -242,7 +246,7 @@ static void list(struct submission *use, enum hook_id id, const CUdeviceptr *add
  * if one side is an array. Such elements have at most 16 bytes (four channels of 32 bits, or a compressed block), and
  * are assumed to have 16. Returns false if this side is an array, or if its size in bytes overflows.
  */
-static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operand, struct copy_extent extent,
+static bool name_operand(struct submission *submission, const CUmemcpy3DOperand *operand, struct copy_extent extent,
 			 size_t element, struct pointer_arrays_side *ret_named)
 {
 	struct copy_extent_place place = {.height = operand->op.ptr.layerHeight};
@@ -251,15 +255,15 @@ static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operan
 		return false;
 	if (__builtin_mul_overflow(extent.width, element, &extent.width) ||
 	    __builtin_mul_overflow(operand->op.ptr.rowLength, element, &place.pitch)) {
-		operands_name(use, operand->op.ptr.ptr, 1);
+		operands_name(submission, operand->op.ptr.ptr, 1);
 		return false;
 	}
 	*ret_named = (struct pointer_arrays_side){operand->op.ptr.ptr, place};
-	name_box(use, operand->op.ptr.ptr, &place, &extent);
+	name_box(submission, operand->op.ptr.ptr, &place, &extent);
 	return true;
 }
 
-static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n)
+static void copy_list_3d(struct submission *submission, enum hook_id id, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n)
 {
 	uint64_t sum = n;
 
@@ -269,56 +273,56 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 		    ops[i].dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || ops[i].src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
 
 		struct pointer_arrays_side to, from;
-		bool linear = name_operand(use, &ops[i].dst, extent, arrays ? 16 : 1, &to);
+		bool linear = name_operand(submission, &ops[i].dst, extent, arrays ? 16 : 1, &to);
 
-		if (name_operand(use, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
-			pointer_arrays_copied_box(use, &to, &from, &extent);
+		if (name_operand(submission, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
+			pointer_arrays_copied_box(submission, &to, &from, &extent);
 		sum = sum * 31 + operands_volume(&extent);
 	}
-	set_work(use, id, sum);
+	set_work(submission, id, sum);
 }
 
 /* dstNumBytes is only a hint, so the reach of the output is unknown. */
-static void decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
+static void decompress(struct submission *submission, enum hook_id id, const CUmemDecompressParams *params, size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; params && i < n; i++) {
-		operands_name(use, HOST(params[i].src), params[i].srcNumBytes);
-		submission_name(use, HOST(params[i].dst), 0);
-		submission_name(use, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
+		operands_name(submission, HOST(params[i].src), params[i].srcNumBytes);
+		submission_name(submission, HOST(params[i].dst), 0);
+		submission_name(submission, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
 		sum = sum * 31 + params[i].srcNumBytes;
 	}
-	set_work(use, id, sum);
+	set_work(submission, id, sum);
 }
 
-static void write_word(struct submission *use, enum hook_id id, CUdeviceptr address, uint64_t word)
+static void write_word(struct submission *submission, enum hook_id id, CUdeviceptr address, uint64_t word)
 {
-	one(use, id, address, sizeof(word));
-	pointer_arrays_written(use, address, word);
+	one(submission, id, address, sizeof(word));
+	pointer_arrays_written(submission, address, word);
 }
 
-static void memory_operations(struct submission *use, enum hook_id id, const CUstreamBatchMemOpParams *params,
+static void memory_operations(struct submission *submission, enum hook_id id, const CUstreamBatchMemOpParams *params,
 			      unsigned n)
 {
-	set_work(use, id, n);
+	set_work(submission, id, n);
 	for (unsigned i = 0; params && i < n; i++) {
 		CUdeviceptr address;
 		size_t bytes;
 		uint64_t word;
 
 		if (!memory_operation(&params[i], &address, &bytes, &word))
-			submission_unknown(use);
+			submission_unknown(submission);
 		else if (bytes)
-			submission_name(use, address, bytes);
+			submission_name(submission, address, bytes);
 		if (word)
-			pointer_arrays_written(use, address, word);
+			pointer_arrays_written(submission, address, word);
 	}
 }
 
-static void launch_graph(struct submission *use, enum hook_id id, CUgraphExec exec)
+static void launch_graph(struct submission *submission, enum hook_id id, CUgraphExec exec)
 {
-	graph_operands(use, exec);
+	graph_operands(submission, exec);
 }
 
 /* ---- one line for each entry point ---- */
@@ -327,10 +331,10 @@ static void launch_graph(struct submission *use, enum hook_id id, CUgraphExec ex
 
 /* what: the function that gets the submission, the id of the entry point, and what follows. */
 #define ROW(call, stream_used, per_thread, params, what, ...)                                                          \
-	void operands_##call(struct submission *use, OPERANDS_UNPACK params)                                           \
+	void operands_##call(struct submission *submission, OPERANDS_UNPACK params)                                           \
 	{                                                                                                              \
-		submission_stream(use, stream_used, per_thread);                                                       \
-		what(use, HOOK_##call, __VA_ARGS__);                                                                   \
+		submission_stream(submission, stream_used, per_thread);                                                       \
+		what(submission, HOOK_##call, __VA_ARGS__);                                                                   \
 	}
 /*
  * Synchronous entry points have no stream; asynchronous ones take it from their parameter `stream`. _OWN also defines
@@ -339,7 +343,8 @@ static void launch_graph(struct submission *use, enum hook_id id, CUgraphExec ex
 #define SYNC(call, params, ...)      ROW(call, NULL, false, params, __VA_ARGS__)
 #define SYNC_OWN(call, params, ...)  SYNC(call, params, __VA_ARGS__) ROW(call##_ptds, NULL, true, params, __VA_ARGS__)
 #define ASYNC(call, params, ...)     ROW(call, stream, false, params, __VA_ARGS__)
-#define ASYNC_OWN(call, params, ...) ASYNC(call, params, __VA_ARGS__) ROW(call##_ptsz, stream, true, params, __VA_ARGS__)
+#define ASYNC_OWN(call, params, ...)                                                                                   \
+	ASYNC(call, params, __VA_ARGS__) ROW(call##_ptsz, stream, true, params, __VA_ARGS__)
 
 /*
  * First versions of entry points have 32-bit device addresses: those are never in a heap, but their host side can be.
@@ -380,7 +385,8 @@ ASYNC_OWN(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream 
 ASYNC_OWN(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), copy, dst, src, n)
 ASYNC_OWN(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream), one, HOST(src), n)
 ASYNC_OWN(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream), one, HOST(dst), n)
-ASYNC_OWN(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
+ASYNC_OWN(cuMemcpyPeerAsync,
+	  (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
 	  copy, dst, src, n)
 
 /* Copies in 2D and 3D, and lists of copies. */
@@ -396,7 +402,8 @@ ASYNC_OWN(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box, CUstream stream),
 ASYNC_OWN(cuMemcpyBatchAsync, (COPIES, ATTRIBUTES, size_t *failed, CUstream stream), copy_list, dsts, srcs, sizes, n)
 ASYNC_OWN(cuMemcpyBatchAsync_v2, (COPIES, ATTRIBUTES, CUstream stream), copy_list, dsts, srcs, sizes, n)
 ASYNC_OWN(cuMemcpyWithAttributesAsync,
-	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream), copy, dst, src, n)
+	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream),
+	  copy, dst, src, n)
 ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream stream),
 	  copy_list_3d, op, 1)
 ASYNC_OWN(cuMemcpy3DBatchAsync,
@@ -427,12 +434,14 @@ SETS(32, 4, unsigned)
 ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), one, address, n)
 ASYNC_OWN(cuMemPrefetchAsync_v2,
 	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream), one, address, n)
-ASYNC_OWN(cuMemPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
+ASYNC_OWN(cuMemPrefetchBatchAsync,
+	  (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
 ASYNC_OWN(cuMemDiscardBatchAsync, (RANGES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
 ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream),
 	  list, addresses, sizes, n)
 ASYNC_OWN(cuMemBatchDecompressAsync,
-	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream), decompress, params, n)
+	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream),
+	  decompress, params, n)
 
 /* Memory operations of streams. */
 #define VALUES(call, type, ...)                                                                                        \

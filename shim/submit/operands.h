@@ -21,8 +21,8 @@
 #define OPERANDS_UNPACK(...) __VA_ARGS__
 
 /* clang-format off */
-#define HOOK_SUBMIT(name, params, args) void operands_##name(struct submission *use, OPERANDS_UNPACK params);
-#define HOOK_SUBMIT_SYNC(name, params, args) void operands_##name(struct submission *use, OPERANDS_UNPACK params);
+#define HOOK_SUBMIT(name, params, args) void operands_##name(struct submission *submission, OPERANDS_UNPACK params);
+#define HOOK_SUBMIT_SYNC(name, params, args) void operands_##name(struct submission *submission, OPERANDS_UNPACK params);
 #include "shim/driver/hooks.def"
 /* clang-format on */
 

@@ -271,15 +271,15 @@ static void pointer_arrays_remember(struct pointer_array *table)
 	atomic_store(&pointer_arrays_any, true);
 }
 
-static void tell_stored(struct submission *use, const struct pointer_array *table)
+static void tell_stored(struct submission *submission, const struct pointer_array *table)
 {
 	if (table->n > MANY)
-		submission_stores(use, 0);
+		submission_stores(submission, 0);
 	for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
-		submission_stores(use, table->at[i]);
+		submission_stores(submission, table->at[i]);
 }
 
-void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+void pointer_arrays_copied(struct submission *submission, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	int saved = errno;
 
@@ -287,7 +287,7 @@ void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr 
 		return;
 	struct pointer_array *table = pointer_arrays_find(dst, src, bytes);
 	if (table)
-		tell_stored(use, table);
+		tell_stored(submission, table);
 	if (table || atomic_load(&pointer_arrays_any)) {
 		lock_take(&submit_state.pointer_arrays_lock);
 		/* The copy overwrites these arrays, or parts of them. */
@@ -368,14 +368,14 @@ static void pointer_arrays_put(CUdeviceptr dst, CUdeviceptr address)
 	pointer_arrays_add((unsigned)number, address);
 }
 
-void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t word)
+void pointer_arrays_written(struct submission *submission, CUdeviceptr dst, uint64_t word)
 {
 	CUdeviceptr pointer = submission_pointer(word);
 	int saved = errno;
 
 	if (!submission_means_heap(pointer))
 		return;
-	submission_stores(use, pointer);
+	submission_stores(submission, pointer);
 	lock_take(&submit_state.pointer_arrays_lock);
 	pointer_arrays_put(dst, pointer);
 	lock_drop(&submit_state.pointer_arrays_lock);
@@ -409,24 +409,24 @@ static bool is_run(const struct pointer_arrays_side *side, const struct copy_ext
 	       copy_extent_range(side->base, &side->place, extent, ret_first, &bytes) && bytes == all;
 }
 
-static bool copied_run(struct submission *use, const struct pointer_arrays_side *dst,
+static bool copied_run(struct submission *submission, const struct pointer_arrays_side *dst,
 		       const struct pointer_arrays_side *src, const struct copy_extent *extent)
 {
 	CUdeviceptr to, from;
 
 	if (!is_run(dst, extent, &to) || !is_run(src, extent, &from))
 		return false;
-	pointer_arrays_copied(use, to, from, extent->width * extent->height * extent->depth);
+	pointer_arrays_copied(submission, to, from, extent->width * extent->height * extent->depth);
 	return true;
 }
 
-void pointer_arrays_copied_box(struct submission *use, const struct pointer_arrays_side *dst,
+void pointer_arrays_copied_box(struct submission *submission, const struct pointer_arrays_side *dst,
 			       const struct pointer_arrays_side *src, const struct copy_extent *extent)
 {
 	struct pointer_arrays_side to = packed(dst, extent), from = packed(src, extent);
 	size_t rows;
 
-	if (extent->width < sizeof(CUdeviceptr) || copied_run(use, &to, &from, extent) ||
+	if (extent->width < sizeof(CUdeviceptr) || copied_run(submission, &to, &from, extent) ||
 	    __builtin_mul_overflow(extent->height, extent->depth, &rows) || rows > ROWS_MOST)
 		return;
 	for (size_t z = 0; z < extent->depth; z++) {
@@ -437,7 +437,7 @@ void pointer_arrays_copied_box(struct submission *use, const struct pointer_arra
 			to_row.place.z += z;
 			from_row.place.y += y;
 			from_row.place.z += z;
-			copied_run(use, &to_row, &from_row, &(struct copy_extent){extent->width, 1, 1});
+			copied_run(submission, &to_row, &from_row, &(struct copy_extent){extent->width, 1, 1});
 		}
 	}
 }
@@ -455,8 +455,8 @@ static bool follows(struct pointer_array *table, uint64_t function)
 	return true;
 }
 
-void pointer_arrays_look(struct submission *use, CUdeviceptr address,
-			 void (*name)(struct submission *use, CUdeviceptr address))
+void pointer_arrays_look(struct submission *submission, CUdeviceptr address,
+			 void (*name)(struct submission *submission, CUdeviceptr address))
 {
 	int number = table_of(address >> LINE_SHIFT);
 
@@ -465,14 +465,14 @@ void pointer_arrays_look(struct submission *use, CUdeviceptr address,
 	lock_take(&submit_state.pointer_arrays_lock);
 	struct pointer_array *table = arrays->tables[number];
 	if (table && address >= table->start && address < table->end &&
-	    (name || follows(table, submission_what(use)))) {
+	    (name || follows(table, submission_what(submission)))) {
 		if (table->n > MANY)
-			submission_unknown(use);
+			submission_unknown(submission);
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++) {
 			if (name)
-				name(use, table->at[i]);
+				name(submission, table->at[i]);
 			else
-				submission_name(use, table->at[i], 0);
+				submission_name(submission, table->at[i], 0);
 		}
 	}
 	lock_drop(&submit_state.pointer_arrays_lock);

@@ -40,40 +40,40 @@
  * Records that a copy is about to be submitted, and tells its submission of the addresses that it copies
  * (submission_stores). dst and src may be any values, readable or not.
  */
-void pointer_arrays_copied(struct submission *use, CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+void pointer_arrays_copied(struct submission *submission, CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 
 /* As pointer_arrays_copied(), for a copy of up to three dimensions. */
 struct pointer_arrays_side {
 	CUdeviceptr base;
 	struct copy_extent_place place;
 };
-void pointer_arrays_copied_box(struct submission *use, const struct pointer_arrays_side *dst,
+void pointer_arrays_copied_box(struct submission *submission, const struct pointer_arrays_side *dst,
 			       const struct pointer_arrays_side *src, const struct copy_extent *extent);
 
 /*
  * As pointer_arrays_copied(), for a stream that writes one word of 8 bytes. Beside other words of an array, within 512
  * bytes, or just behind one, it becomes a part of that; what it overwrites is not forgotten.
  */
-void pointer_arrays_written(struct submission *use, CUdeviceptr dst, uint64_t word);
+void pointer_arrays_written(struct submission *submission, CUdeviceptr dst, uint64_t word);
 
 /* Set when the first array is remembered, and never cleared. Hidden, so that its address is not loaded from the GOT. */
 extern _Atomic bool pointer_arrays_any __attribute__((visibility("hidden")));
 /*
- * The slow path of pointer_arrays_name(); `name` is NULL. And the same for a graph: whatever was launched with the array
- * before, because a graph does not say which of its kernels takes it. Calls `name` for each address in the array; it must
- * not call these functions.
+ * The slow path of pointer_arrays_name(); `name` is NULL. And the same for a graph: whatever was launched with the
+ * array before, because a graph does not say which of its kernels takes it. Calls `name` for each address in the array;
+ * it must not call these functions.
  */
-void pointer_arrays_look(struct submission *use, CUdeviceptr address,
-			 void (*name)(struct submission *use, CUdeviceptr address));
+void pointer_arrays_look(struct submission *submission, CUdeviceptr address,
+			 void (*name)(struct submission *submission, CUdeviceptr address));
 
 /*
  * Called for an address that a kernel takes and that the submission has named: names the addresses of the array there,
  * if one is known.
  */
-static inline void pointer_arrays_name(struct submission *use, CUdeviceptr address)
+static inline void pointer_arrays_name(struct submission *submission, CUdeviceptr address)
 {
 	if (__builtin_expect(atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed), 0))
-		pointer_arrays_look(use, address, NULL);
+		pointer_arrays_look(submission, address, NULL);
 }
 
 #endif

@@ -67,21 +67,11 @@ static bool find(CUdeviceptr address, struct heap **ret_heap, uint32_t *ret_firs
 	return arena_is_on_use(heap_arena(*ret_heap), address, ret_first);
 }
 
-/* Returns whether an address is in an allocation that is backed on use. */
-static bool on_use_names_is(CUdeviceptr address)
-{
-	struct heap *heap;
-	uint32_t first;
-
-	return atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE &&
-	       find(address, &heap, &first);
-}
-
 /*
  * Returns whether some of what a name means may have no memory. If all has, which stays so while the allocation lives,
  * its blocks are named now, and it need not be listed: what is listed counts for the mover as named twice.
  */
-static bool may_be_missing(const struct submission *use, struct heap *heap, uint32_t first, CUdeviceptr address,
+static bool may_be_missing(const struct submission *submission, struct heap *heap, uint32_t first, CUdeviceptr address,
 			   uint64_t bytes)
 {
 	const struct arena *arena = heap_arena(heap);
@@ -89,7 +79,7 @@ static bool may_be_missing(const struct submission *use, struct heap *heap, uint
 
 	if (!atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed))
 		return false;
-	if (submission_is_graph(use) || capture_is_open())
+	if (submission_is_graph(submission) || capture_is_open())
 		return true;
 	if (!bytes) {
 		if (!arena_on_use_extent(arena, first, address, &begin, &bytes))
@@ -114,32 +104,32 @@ static bool find_near(CUdeviceptr *address, size_t bytes, struct heap **ret_heap
 	return !bytes && behind % HEAP_UNIT < 2 * ON_USE_NEAR - 1 && find(*address, ret_heap, ret_first);
 }
 
-static void on_use_names_add(struct submission *use, CUdeviceptr address, size_t bytes)
+static void on_use_names_add(struct submission *submission, CUdeviceptr address, size_t bytes)
 {
-	const struct named *last = use->n_wanted ? &use->wanted[use->n_wanted - 1] : NULL;
+	const struct named *last = submission->n_wanted ? &submission->wanted[submission->n_wanted - 1] : NULL;
 	struct heap *heap;
 	uint32_t first;
 
 	if (!find_near(&address, bytes, &heap, &first) || (last && last->address == address && last->bytes == bytes) ||
-	    !may_be_missing(use, heap, first, address, bytes))
+	    !may_be_missing(submission, heap, first, address, bytes))
 		return;
 	int saved = errno;
 	/* What has no memory yet has no block that could be named, so the submission may touch anything. */
-	if (!ARRAY_ROOM(use->wanted, use->n_wanted, use->room_wanted, WANTED_MOST))
-		use->reach = REACH_ALL;
+	if (!ARRAY_ROOM(submission->wanted, submission->n_wanted, submission->room_wanted, WANTED_MOST))
+		submission->reach = REACH_ALL;
 	else
-		use->wanted[use->n_wanted++] = (struct named){address, bytes};
+		submission->wanted[submission->n_wanted++] = (struct named){address, bytes};
 	errno = saved;
 }
 
-void submission_stores(struct submission *use, CUdeviceptr address)
+void submission_stores(struct submission *submission, CUdeviceptr address)
 {
 	if (!(atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE))
 		return;
 	if (address)
-		on_use_names_add(use, address, 0);
+		on_use_names_add(submission, address, 0);
 	else
-		use->stores_any = true;
+		submission->stores_any = true;
 }
 
 /* Returns the devices whose heaps kernels on a stream may use: its own, and those of peers. */
@@ -161,14 +151,14 @@ static uint64_t devices_from(CUstream stream, bool per_thread)
  * that, kernels alone are bound to what their devices may access. A graph may have nodes on any device, copies name
  * memory that the stream's device has no access to, and stored pointers may be read anywhere.
  */
-uint64_t on_use_names_devices(const struct submission *use)
+uint64_t on_use_names_devices(const struct submission *submission)
 {
-	if (use->stores_any || submission_is_graph(use) || submission_is_no_kernel(use->function) ||
-	    process_stage() != STAGE_RUNNING)
+	if (submission->stores_any || submission_is_graph(submission) ||
+	    submission_is_no_kernel(submission->function) || process_stage() != STAGE_RUNNING)
 		return UINT64_MAX;
-	uint64_t devices = devices_from(use->stream, use->per_thread);
-	for (unsigned i = 1; i < use->n_launches; i++)
-		devices |= devices_from(use->launches[i].hStream, use->per_thread);
+	uint64_t devices = devices_from(submission->stream, submission->per_thread);
+	for (unsigned i = 1; i < submission->n_launches; i++)
+		devices |= devices_from(submission->launches[i].hStream, submission->per_thread);
 	return devices;
 }
 
@@ -176,16 +166,16 @@ uint64_t on_use_names_devices(const struct submission *use)
 
 static void submission_free(void *argument)
 {
-	struct submission *use = argument;
+	struct submission *submission = argument;
 
-	free(use->named);
-	free(use->held);
-	free(use->wanted);
+	free(submission->named);
+	free(submission->held);
+	free(submission->wanted);
 	/* If the thread was ended inside the driver, its ticket stays out for good, and so does its place. */
-	bool inside = use->phase == PHASE_OPEN;
+	bool inside = submission->phase == PHASE_OPEN;
 	if (!inside)
-		inflight_ticket_give_place(use->place);
-	*use = (struct submission){.phase = use->phase, .place = inside ? use->place : NULL};
+		inflight_ticket_give_place(submission->place);
+	*submission = (struct submission){.phase = submission->phase, .place = inside ? submission->place : NULL};
 }
 
 static void make_key(void)
@@ -194,69 +184,71 @@ static void make_key(void)
 }
 
 /* Has the lists freed when the thread ends. */
-static void free_at_end(struct submission *use)
+static void free_at_end(struct submission *submission)
 {
-	if (use->has_key)
+	if (submission->has_key)
 		return;
 	pthread_once(&submit_state.submission.key_once, make_key);
-	use->has_key = submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, use) == 0;
+	submission->has_key =
+	    submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, submission) == 0;
 }
 
 /*
  * Returns false, with the size unchanged, if memory is short or the limit is reached. Without a key, the lists of a
  * thread that ends are leaked.
  */
-static bool make_room(struct submission *use)
+static bool make_room(struct submission *submission)
 {
-	uint32_t room = use->room; /* of `held`, which never has more than `named` */
+	uint32_t room = submission->room; /* of `held`, which never has more than `named` */
 	int saved = errno;
-	bool more = ARRAY_ROOM(use->held, use->n_named, room, NAMED_MOST) &&
-		    ARRAY_ROOM(use->named, use->n_named, use->room, NAMED_MOST);
+	bool more = ARRAY_ROOM(submission->held, submission->n_named, room, NAMED_MOST) &&
+		    ARRAY_ROOM(submission->named, submission->n_named, submission->room, NAMED_MOST);
 
 	if (more)
-		free_at_end(use);
+		free_at_end(submission);
 	/* Without a key, the place would not be given back when the thread ends. */
-	if (use->has_key && !use->place)
-		use->place = inflight_ticket_take_place();
+	if (submission->has_key && !submission->place)
+		submission->place = inflight_ticket_take_place();
 	errno = saved;
 	return more;
 }
 
 /* It may go on into memory that it does not name, or may be more than one call. */
-static void follow_pointers(struct submission *use)
+static void follow_pointers(struct submission *submission)
 {
-	if (use->reach == REACH_NAMED)
-		use->reach = REACH_POINTERS;
+	if (submission->reach == REACH_NAMED)
+		submission->reach = REACH_POINTERS;
 }
 
 struct submission *submission_open(uint64_t id)
 {
-	struct submission *use = &mine;
+	struct submission *submission = &mine;
 
-	if (use->phase == PHASE_OPEN) /* what is submitted inside counts with it */
-		follow_pointers(use);
-	if (enter_depth || use->phase == PHASE_OPEN)
+	if (submission->phase == PHASE_OPEN) /* what is submitted inside counts with it */
+		follow_pointers(submission);
+	if (enter_depth || submission->phase == PHASE_OPEN)
 		return NULL;
 	/* A forked child has no mover: the gate would never open, and the locks are as they were at the fork. */
 	if (__builtin_expect(!*process_fork_page, 0)) {
 		process_cloned();
 		return NULL;
 	}
-	use->phase = PHASE_OPEN;
-	use->reach = REACH_POINTERS;
-	use->kept = KEPT_BY_GATE;
-	use->stream = NULL;
-	use->per_thread = use->stores_any = false;
-	use->graph = NULL;
-	use->device = -1;
-	use->state = atomic_load(&submission_state);
-	use->n_arenas = atomic_load(&submit_state.submission.n_arenas);
-	use->n_besides = atomic_load(&submit_state.submission.n_besides);
-	if (use->state & SUBMISSION_TRACE && !trace_submit_begin())
-		use->state &= ~SUBMISSION_TRACE;
-	use->id = use->function = id;
-	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_wanted = 0;
-	return use;
+	submission->phase = PHASE_OPEN;
+	submission->reach = REACH_POINTERS;
+	submission->kept = KEPT_BY_GATE;
+	submission->stream = NULL;
+	submission->per_thread = submission->stores_any = false;
+	submission->graph = NULL;
+	submission->device = -1;
+	submission->state = atomic_load(&submission_state);
+	submission->n_arenas = atomic_load(&submit_state.submission.n_arenas);
+	submission->n_besides = atomic_load(&submit_state.submission.n_besides);
+	if (submission->state & SUBMISSION_TRACE && !trace_submit_begin())
+		submission->state &= ~SUBMISSION_TRACE;
+	submission->id = submission->function = id;
+	submission->n_launches = submission->n_named = submission->n_held = submission->n_all = submission->n_wanted =
+	    0;
+	return submission;
 }
 
 bool submission_was_refused(void)
@@ -264,63 +256,63 @@ bool submission_was_refused(void)
 	return mine.phase == PHASE_REFUSED;
 }
 
-void submission_stream(struct submission *use, CUstream stream, bool per_thread)
+void submission_stream(struct submission *submission, CUstream stream, bool per_thread)
 {
-	use->stream = stream;
-	use->per_thread = per_thread;
+	submission->stream = stream;
+	submission->per_thread = per_thread;
 }
 
-void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+void submission_launches(struct submission *submission, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
 {
-	use->launches = launches;
-	use->n_launches = n;
+	submission->launches = launches;
+	submission->n_launches = n;
 }
 
-void submission_function(struct submission *use, uint64_t function)
+void submission_function(struct submission *submission, uint64_t function)
 {
-	use->function = function;
+	submission->function = function;
 }
 
-uint64_t submission_what(const struct submission *use)
+uint64_t submission_what(const struct submission *submission)
 {
-	return use->function;
+	return submission->function;
 }
 
-void submission_graph(struct submission *use, struct graph_names *names)
+void submission_graph(struct submission *submission, struct graph_names *names)
 {
-	use->graph = names;
+	submission->graph = names;
 }
 
-void submission_drop_graph(struct submission *use)
+void submission_drop_graph(struct submission *submission)
 {
-	graph_names_drop(use->graph);
-	use->graph = NULL;
+	graph_names_drop(submission->graph);
+	submission->graph = NULL;
 }
 
-void submission_named_only(struct submission *use)
+void submission_named_only(struct submission *submission)
 {
-	if (use->reach == REACH_POINTERS)
-		use->reach = REACH_NAMED;
+	if (submission->reach == REACH_POINTERS)
+		submission->reach = REACH_NAMED;
 }
 
-void submission_unknown(struct submission *use)
+void submission_unknown(struct submission *submission)
 {
-	use->reach = REACH_ALL;
+	submission->reach = REACH_ALL;
 }
 
 /* Returns whether the block is among the latest ones: aside, or to be waited for. */
-static bool is_listed(const struct submission *use, const struct block_state *block, bool aside)
+static bool is_listed(const struct submission *submission, const struct block_state *block, bool aside)
 {
-	unsigned first = use->n_held > SUBMISSION_FEW ? use->n_held - SUBMISSION_FEW : 0;
+	unsigned first = submission->n_held > SUBMISSION_FEW ? submission->n_held - SUBMISSION_FEW : 0;
 
-	for (unsigned i = use->n_held; i > first; i--)
-		if (use->held[i - 1].block == block && (aside || use->held[i - 1].awaited))
+	for (unsigned i = submission->n_held; i > first; i--)
+		if (submission->held[i - 1].block == block && (aside || submission->held[i - 1].awaited))
 			return true;
 	return false;
 }
 
 /* The trace names addresses in all heaps, also of devices without a mover. */
-static void name_traced(struct submission *use, CUdeviceptr address, size_t bytes)
+static void name_traced(struct submission *submission, CUdeviceptr address, size_t bytes)
 {
 	const struct device *device = device_of(address);
 
@@ -329,21 +321,23 @@ static void name_traced(struct submission *use, CUdeviceptr address, size_t byte
 	if (!device || (!arena_look(heap_arena(atomic_load(&device->heap)), address) &&
 			!arena_is_on_use(heap_arena(atomic_load(&device->heap)), address, &first)))
 		return;
-	if (use->device < 0)
-		use->device = device->ordinal;
+	if (submission->device < 0)
+		submission->device = device->ordinal;
 	trace_submit_name(address, bytes);
 }
 
 bool submission_is_heap(CUdeviceptr address)
 {
-	uint32_t first;
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
+	struct heap *heap;
+	uint32_t first;
 
 	for (unsigned i = 0; i < n; i++)
-		if (arena_contains(submit_state.submission.arenas[i].arena, address))
-			return arena_look(submit_state.submission.arenas[i].arena, address) != 0 ||
-			       arena_is_on_use(submit_state.submission.arenas[i].arena, address, &first);
-	return on_use_names_is(address);
+		if (arena_contains(submit_state.submission.arenas[i].arena, address) &&
+		    arena_look(submit_state.submission.arenas[i].arena, address))
+			return true;
+	return atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE &&
+	       find(address, &heap, &first);
 }
 
 bool submission_means_heap(CUdeviceptr address)
@@ -379,19 +373,19 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 }
 
 /* Adds a name, and the block that begins at a unit, or the slab there. Inlined, because it is most of a name's cost. */
-static inline __attribute__((always_inline)) void name_block(struct submission *use, const struct submission_arena *in,
-							     uint32_t unit, CUdeviceptr address, size_t bytes,
-							     bool aside)
+static inline __attribute__((always_inline)) void name_block(struct submission *submission,
+							     const struct submission_arena *in, uint32_t unit,
+							     CUdeviceptr address, size_t bytes, bool aside)
 {
 	struct block_state *block = &in->arena->marks[unit];
 
-	if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
-		use->reach = REACH_ALL;
+	if (__builtin_expect(submission->n_named == submission->room, 0) && !make_room(submission)) {
+		submission->reach = REACH_ALL;
 		return;
 	}
-	use->named[use->n_named++] = (struct named){address, bytes};
-	if (!(use->state & SUBMISSION_PINNING) || !is_listed(use, block, aside))
-		use->held[use->n_held++] = (struct held){block, in->number, aside ? 0 : UINT32_MAX};
+	submission->named[submission->n_named++] = (struct named){address, bytes};
+	if (!(submission->state & SUBMISSION_PINNING) || !is_listed(submission, block, aside))
+		submission->held[submission->n_held++] = (struct held){block, in->number, aside ? 0 : UINT32_MAX};
 }
 
 /* ---- memory that the program has placed itself, in `fast`: a pointer may mean several blocks ---- */
@@ -400,14 +394,15 @@ static inline __attribute__((always_inline)) void name_block(struct submission *
  * Returns whether a pointer may reach further than what was born around it: in a graph, which uses memory without
  * births, or where all is doubted. Then it matters whether anything in the address space may move.
  */
-static bool is_beyond(const struct submission *use, const struct arena *arena, CUdeviceptr address, uint32_t block_unit)
+static bool is_beyond(const struct submission *submission, const struct arena *arena, CUdeviceptr address,
+		      uint32_t block_unit)
 {
 	uint32_t units, space = arena_reach(arena, block_unit, &units);
 
 	if (!arena->lifetimes)
 		return false;
 	struct crossings *reach = lifetimes_crossings(arena->lifetimes);
-	if (submission_is_graph(use)) {
+	if (submission_is_graph(submission)) {
 		/* First the doubt, then the count: heap_follow_reports() counts first. */
 		if (!crossings_is_doubted(reach, space * HEAP_UNIT))
 			lifetimes_distrust(arena->lifetimes, address, arena_address(arena, space), units * HEAP_UNIT);
@@ -418,8 +413,8 @@ static bool is_beyond(const struct submission *use, const struct arena *arena, C
 }
 
 /* Names each block that the range touches. */
-static void name_range(struct submission *use, const struct submission_arena *in, CUdeviceptr begin, uint64_t length,
-		       bool aside)
+static void name_range(struct submission *submission, const struct submission_arena *in, CUdeviceptr begin,
+		       uint64_t length, bool aside)
 {
 	const struct arena *arena = in->arena;
 
@@ -433,9 +428,9 @@ static void name_range(struct submission *use, const struct submission_arena *in
 			uint32_t past =
 			    word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
 
-			if (!is_listed(use, &arena->marks[word - 1], aside))
-				name_block(use, in, word - 1, arena_address(arena, unit), aside ? NAMED_ASIDE : 1,
-					   aside);
+			if (!is_listed(submission, &arena->marks[word - 1], aside))
+				name_block(submission, in, word - 1, arena_address(arena, unit),
+					   aside ? NAMED_ASIDE : 1, aside);
 			if (past > next)
 				next = past;
 		}
@@ -444,7 +439,8 @@ static void name_range(struct submission *use, const struct submission_arena *in
 }
 
 /* Names what a pointer means to this address, if it is in a block that the program has placed. */
-static void name_extent(struct submission *use, const struct submission_arena *in, CUdeviceptr address, bool aside)
+static void name_extent(struct submission *submission, const struct submission_arena *in, CUdeviceptr address,
+			bool aside)
 {
 	uint32_t word = arena_contains(in->arena, address) ? arena_look(in->arena, address) : 0, first;
 	CUdeviceptr begin;
@@ -457,36 +453,36 @@ static void name_extent(struct submission *use, const struct submission_arena *i
 			/* Only near the pointer. */
 			begin = address;
 			length = 1;
-		} else if (submission_is_graph(use)) {
+		} else if (submission_is_graph(submission)) {
 			known = false;
 			begin = arena_address(in->arena, first);
 			length = atomic_load(&in->arena->states[first].on_use_units) * HEAP_UNIT;
 		}
 		/* What is not known to be used need only be mapped. */
-		name_range(use, in, begin, length, aside || !known);
+		name_range(submission, in, begin, length, aside || !known);
 		return;
 	}
 	if (!word || word & ARENA_SLAB ||
 	    !atomic_load_explicit(&in->arena->states[word - 1].space_units, memory_order_relaxed))
 		return;
-	if (is_beyond(use, in->arena, address, word - 1)) {
-		use->reach = REACH_ALL;
+	if (is_beyond(submission, in->arena, address, word - 1)) {
+		submission->reach = REACH_ALL;
 		return;
 	}
 	arena_extent(in->arena, address, &begin, &length);
-	name_range(use, in, begin, length, aside);
+	name_range(submission, in, begin, length, aside);
 }
 
-static __attribute__((noinline)) void name_others(struct submission *use, const struct submission_arena *in,
+static __attribute__((noinline)) void name_others(struct submission *submission, const struct submission_arena *in,
 						  CUdeviceptr address, size_t bytes)
 {
 	if (bytes) {
-		name_range(use, in, address, bytes, false);
+		name_range(submission, in, address, bytes, false);
 		return;
 	}
-	name_extent(use, in, address, false);
-	name_extent(use, in, address - NEAR, true);
-	name_extent(use, in, address + NEAR - 1, true);
+	name_extent(submission, in, address, false);
+	name_extent(submission, in, address - NEAR, true);
+	name_extent(submission, in, address + NEAR - 1, true);
 }
 
 /* Returns the byte next to an address between blocks, if a block or a slab is near, else 0. */
@@ -501,7 +497,7 @@ static __attribute__((noinline)) CUdeviceptr nearest(const struct arena *arena, 
 		   : 0;
 }
 
-void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes)
+void submission_name_in_heaps(struct submission *submission, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&submit_state.submission.n_arenas, memory_order_acquire);
 
@@ -513,31 +509,32 @@ void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_
 		uint32_t word = arena_look(in->arena, address);
 		CUdeviceptr at = address;
 		if (__builtin_expect(!word, 0)) {
-			follow_pointers(use); /* it may go on into a block behind */
+			follow_pointers(submission); /* it may go on into a block behind */
 			at = bytes ? 0 : nearest(in->arena, address);
 			word = at ? arena_look(in->arena, at) : 0;
 		}
 		if (word)
-			name_block(use, in, word & ARENA_SLAB ? arena_unit(in->arena, at) : word - 1, at, bytes, false);
+			name_block(submission, in, word & ARENA_SLAB ? arena_unit(in->arena, at) : word - 1, at, bytes,
+				   false);
 		if (atomic_load_explicit(&in->arena->any_unreported, memory_order_relaxed))
-			name_others(use, in, at ? at : address, bytes);
+			name_others(submission, in, at ? at : address, bytes);
 		return;
 	}
 }
 
-void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
+void submission_name(struct submission *submission, CUdeviceptr address, size_t bytes)
 {
 	uint32_t state = atomic_load_explicit(&submission_state, memory_order_relaxed);
 
-	if (use->state & SUBMISSION_TRACE)
-		name_traced(use, address, bytes);
+	if (submission->state & SUBMISSION_TRACE)
+		name_traced(submission, address, bytes);
 	if (__builtin_expect(state & SUBMISSION_ON_USE, 0)) {
-		on_use_names_add(use, address, bytes);
+		on_use_names_add(submission, address, bytes);
 		/* Where nothing moves, no other list is made. */
-		if (use->room_wanted)
-			free_at_end(use);
+		if (submission->room_wanted)
+			free_at_end(submission);
 	}
-	submission_name_in_heaps(use, address, bytes);
+	submission_name_in_heaps(submission, address, bytes);
 }
 
 /* ---- called by the mover ---- */

@@ -48,18 +48,18 @@ struct submission;
  * Sets the stream of the submission. per_thread: the entry point is a _ptsz or _ptds spelling, in which stream 0 is the
  * per-thread default stream. Entry points without a stream (synchronous copies and sets) use stream NULL.
  */
-void submission_stream(struct submission *use, CUstream stream, bool per_thread);
+void submission_stream(struct submission *submission, CUstream stream, bool per_thread);
 
 /*
  * The submission is several launches, each on its own stream. The caller must also pass the first one's stream to
  * submission_stream(), and keep the list until submission_close().
  */
-void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n);
+void submission_launches(struct submission *submission, const CUDA_LAUNCH_PARAMS *launches, unsigned n);
 
 /* Sets what is run: a number that is equal for equal work (a function handle, the id of an entry point). */
-void submission_function(struct submission *use, uint64_t function);
+void submission_function(struct submission *submission, uint64_t function);
 /* Returns what submission_function() set, or else the id of the entry point. */
-uint64_t submission_what(const struct submission *use);
+uint64_t submission_what(const struct submission *submission);
 
 /*
  * Returns the address that an 8-byte word may be, or 0: most words of a structure are small numbers or undefined. No
@@ -78,13 +78,13 @@ static inline CUdeviceptr submission_pointer(uint64_t word)
  * that lies less than 512 bytes beside a block names that. In memory that the program has placed itself, in `fast`,
  * names all blocks that the pointer or the range means. Locking: takes no lock.
  */
-void submission_name(struct submission *use, CUdeviceptr address, size_t bytes);
+void submission_name(struct submission *submission, CUdeviceptr address, size_t bytes);
 
 /*
  * The submission writes a pointer to device memory, with this value (0: with many values). What reads it later names
  * nothing, so memory is taken now for what it means in an allocation that is backed on use. Locking: takes no lock.
  */
-void submission_stores(struct submission *use, CUdeviceptr address);
+void submission_stores(struct submission *submission, CUdeviceptr address);
 
 /* Returns whether any 8-byte word is an address of live heap memory. Locking: takes no lock. */
 bool submission_is_heap(CUdeviceptr address);
@@ -97,7 +97,7 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes);
  * The submission is a launch of a graph that names these. Takes over the caller's reference, until the submission ends.
  */
 struct graph_names;
-void submission_graph(struct submission *use, struct graph_names *names);
+void submission_graph(struct submission *submission, struct graph_names *names);
 
 /* Returns whether this work is anything but kernels and graphs, whose handles do not have the highest bit set. */
 static inline bool submission_is_no_kernel(uint64_t function)
@@ -110,13 +110,13 @@ static inline bool submission_is_no_kernel(uint64_t function)
  * kernel, and what a graph runs, may follow pointers; a copy, or sets of other values, may bring a pointer to a kernel
  * that was submitted before.
  */
-void submission_named_only(struct submission *use);
+void submission_named_only(struct submission *submission);
 
 /*
  * The submission may touch memory that its arguments do not show: a graph with nodes that we cannot look into. While it
  * runs, no piece may be unmapped for a migration.
  */
-void submission_unknown(struct submission *use);
+void submission_unknown(struct submission *submission);
 
 /* ---- called by the entry points ---- */
 
@@ -210,11 +210,11 @@ struct submission *submission_open(uint64_t id);
  * there is none, returns the error for the program; the submission has ended then. Preserves errno. Locking: takes what
  * an allocation takes; the caller must hold nothing.
  */
-CUresult submission_back_slowly(struct submission *use);
-static inline CUresult submission_back(struct submission *use)
+CUresult submission_back_slowly(struct submission *submission);
+static inline CUresult submission_back(struct submission *submission)
 {
-	return use && atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE
-		   ? submission_back_slowly(use)
+	return submission && atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE
+		   ? submission_back_slowly(submission)
 		   : CUDA_SUCCESS;
 }
 /*
@@ -226,11 +226,11 @@ bool submission_was_refused(void);
  * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
  * the real call. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
  */
-struct submission_stripe *admit(struct submission *use);
+struct submission_stripe *admit(struct submission *submission);
 /* Returns whether an admitted submission pins the blocks that it names. */
-bool submission_pins(const struct submission *use);
+bool submission_pins(const struct submission *submission);
 /* Counts the submission and gives up its pins or its ticket. Preserves errno. Locking: as completion_submitted(). */
-void submission_close(struct submission *use, struct submission_stripe *stripe);
+void submission_close(struct submission *submission, struct submission_stripe *stripe);
 
 /*
  * A call returned that the context died of an illegal access: one that submits, waits for work, asks whether it is

@@ -23,16 +23,16 @@
 #define SUBMIT_BODY(call, name, params, args)                                                                          \
 	static __attribute__((noinline)) CUresult tracked_##name params                                                \
 	{                                                                                                              \
-		struct submission *use = submission_open(HOOK_##name);                                                               \
+		struct submission *submission = submission_open(HOOK_##name);                                                               \
                                                                                                                        \
-		if (use)                                                                                               \
-			operands_##name(use, SUBMIT_UNPACK args);                                                      \
-		CUresult result = submission_back(use);                                                                \
+		if (submission)                                                                                               \
+			operands_##name(submission, SUBMIT_UNPACK args);                                                      \
+		CUresult result = submission_back(submission);                                                                \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0))                                                       \
 			return result;                                                                                 \
-		struct submission_stripe *inside = admit(use);                                                            \
+		struct submission_stripe *inside = admit(submission);                                                            \
 		result = call;                                                                                         \
-		submission_close(use, inside);                                                                                \
+		submission_close(submission, inside);                                                                                \
 		if (__builtin_expect(result == CUDA_ERROR_ILLEGAL_ADDRESS, 0))                                         \
 			submission_faulted();                                                                          \
 		return result;                                                                                         \

@@ -11,7 +11,7 @@ _Atomic bool pointer_arrays_any;
 struct submit_state submit_state = {
     .completion = {.table_lock = LOCK_INIT(LOCK_ROWS),
 		   .key_once = PTHREAD_ONCE_INIT,
-		   .trackers = {[0 ... TRACKERS] = {.lock = LOCK_INIT(LOCK_ROW)}}},
+		   .rows = {[0 ... ROWS] = {.lock = LOCK_INIT(LOCK_ROW)}}},
     .submission.key_once = PTHREAD_ONCE_INIT,
     .gate = {.devices = UINT64_MAX, .lock = LOCK_INIT(LOCK_GATE)},
     .kernel_params_generation = 1,

@@ -55,8 +55,8 @@ struct submission {
 		KEPT_BY_PINS,
 	} kept;
 	/*
-	 * submission_state when it was opened, and then when it was admitted. In between, with TRACE, its names go into a
-	 * record of the trace; with PINNING each block is listed once, as far as that is cheap.
+	 * submission_state when it was opened, and then when it was admitted. In between, with TRACE, its names go into
+	 * a record of the trace; with PINNING each block is listed once, as far as that is cheap.
 	 */
 	uint32_t state;
 	bool per_thread;
@@ -81,20 +81,20 @@ struct submission {
 };
 
 /* Drops the names of the graph. To be called when the submission ends. */
-void submission_drop_graph(struct submission *use);
+void submission_drop_graph(struct submission *submission);
 
 /* The part of submission_name() that is about memory in heaps. */
-void submission_name_in_heaps(struct submission *use, CUdeviceptr address, size_t bytes);
+void submission_name_in_heaps(struct submission *submission, CUdeviceptr address, size_t bytes);
 
 /*
  * Returns the devices (bits) of whose allocations that are backed on use a submission that may touch anything may touch
  * some. Locking: as completion_device().
  */
-uint64_t on_use_names_devices(const struct submission *use);
+uint64_t on_use_names_devices(const struct submission *submission);
 
-static inline bool submission_is_graph(const struct submission *use)
+static inline bool submission_is_graph(const struct submission *submission)
 {
-	return use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+	return submission->id == HOOK_cuGraphLaunch || submission->id == HOOK_cuGraphLaunch_ptsz;
 }
 
 /* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
@@ -110,19 +110,19 @@ struct submission_arena {
 /* ---- completion.c ---- */
 
 /* Streams with a row. Further streams share the last row, which only all contexts together prove complete. */
-#define TRACKERS (COMPLETION_STREAMS - 1)
+#define ROWS (COMPLETION_STREAMS - 1)
 /*
  * Events under way per stream; a program runs about a thousand launches ahead. When all are under way, no event is
  * recorded until some pass.
  */
 #define EVENTS 512
-struct tracker {
-	struct lock lock;
-	bool open;       /* new submissions may be counted here */
-	bool ending;     /* the context is about to end, so the events are not used */
-	bool recording;  /* a thread records an event, without the lock */
-	bool inherited;  /* that thread must destroy the stream afterwards (completion_stream_ending) */
-	bool per_thread; /* spelling of the calls that submit */
+struct row {
+	struct lock lock; /* ROW: guards all the other fields */
+	bool open;        /* new submissions may be counted here */
+	bool ending;      /* the context is about to end, so the events are not used */
+	bool recording;   /* a thread records an event, without the lock */
+	bool inherited;   /* that thread must destroy the stream afterwards (completion_stream_ending) */
+	bool per_thread;  /* spelling of the calls that submit */
 	CUstream stream;
 	CUcontext context;
 	CUcontext whole;      /* the same, or for a green one its primary context */
@@ -146,22 +146,25 @@ struct row_event {
 };
 
 struct completion_state {
-	/* Number of the latest submission. Every submission adds to it, so it has a cache line of its own. */
+	/*
+	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache
+	 * line of its own. Who reads it before the rows knows whether it has seen all up to it.
+	 */
 	_Atomic uint64_t newest __attribute__((aligned(64)));
-	_Atomic uint64_t newest_wide; /* see completion_newest_wide() */
+	_Atomic uint64_t newest_wide; /* completion_newest_wide(); raised before the submission leaves its stripe */
 	/* ROWS: protects opening rows, and the tails and the shared row below. ROW is taken under it. */
 	struct lock table_lock __attribute__((aligned(64)));
 	pthread_once_t key_once; /* makes the next two */
-	pthread_key_t key;       /* closes the rows of a thread that ends */
-	bool has_key;
+	pthread_key_t key;       /* closes the rows of a thread that ends; written in key_once */
+	bool has_key;            /* the same */
 	/* The last row, which is always open, is shared by all streams without a row. */
-	struct tracker trackers[TRACKERS + 1] __attribute__((aligned(64)));
+	struct row rows[ROWS + 1] __attribute__((aligned(64)));
 };
 
 struct rows_state {
-	struct row_event rings[TRACKERS + 1][EVENTS]; /* each under the lock of its row */
-	_Atomic uint64_t n_threads;                   /* threads with a serial number, ever */
-	atomic_uint n;                                /* rows that have ever been opened; written under table_lock */
+	struct row_event rings[ROWS + 1][EVENTS]; /* each under the lock of its row */
+	_Atomic uint64_t n_threads;               /* threads with a serial number, ever */
+	atomic_uint n;                            /* rows that have ever been opened; written under table_lock */
 };
 
 /* ---- completion.c: tails ---- */
@@ -203,8 +206,8 @@ struct recent_submissions_entry {
 /* ---- admit.c: the gate ---- */
 
 struct gate_state {
-	_Atomic uint64_t devices; /* gate_for() */
-	_Atomic uint32_t n_waiting;
+	_Atomic uint64_t devices;   /* gate_for(): written by a mover before it closes the gate, read behind `inside` */
+	_Atomic uint32_t n_waiting; /* written by those that wait */
 	/* GATE. Waiting submissions sleep here; the gate is rarely closed. */
 	struct lock lock;
 	struct clock_cond opened;
@@ -213,13 +216,13 @@ struct gate_state {
 /* ---- submission.c ---- */
 
 struct submissions_state {
-	struct submission_arena arenas[DEVICE_MOST];
-	atomic_uint n_arenas;
-	atomic_uint next_stripe; /* threads that took a stripe, ever */
+	struct submission_arena arenas[DEVICE_MOST]; /* each written once, before n_arenas counts it */
+	atomic_uint n_arenas;                        /* written by movers that start, one at a time (ENGINE_START) */
+	atomic_uint next_stripe;                     /* threads that took a stripe, ever */
 	atomic_uint n_besides;   /* how often memory began to move beside submissions; raised before TICKETS is set */
 	pthread_once_t key_once; /* makes the next two */
-	pthread_key_t key;       /* frees the lists of a thread that ends */
-	bool has_key;
+	pthread_key_t key;       /* frees the lists of a thread that ends; written in key_once */
+	bool has_key;            /* the same */
 	_Atomic(const struct submission_takes *) takes; /* submission_on_take(); NULL: none yet */
 };
 
@@ -227,6 +230,7 @@ struct submissions_state {
 
 #define KERNEL_PARAMS_SLOT_BITS 12 /* 4096 functions, 1 MiB, of which only the used part is ever touched */
 
+/* Written by who holds `writing`; a reader copies it, and looks at `sequence` before and after. */
 struct kernel_params_slot {
 	_Atomic uint32_t sequence; /* odd while the slot is written */
 	_Atomic uint32_t n;
@@ -242,7 +246,7 @@ struct kernel_params_state {
 	struct kernel_params_slot slots[1 << KERNEL_PARAMS_SLOT_BITS];
 	/* Names of the functions in the slots; written and read under the same sequence numbers. */
 	_Atomic uint64_t names[1 << KERNEL_PARAMS_SLOT_BITS][KERNEL_PARAMS_NAME_WORDS];
-	atomic_flag writing; /* a thread writes slots, names and `turn` */
+	atomic_flag writing; /* guards the writing of slots and names, and `turn` */
 	unsigned turn;       /* which of a function's slots is displaced next */
 };
 
@@ -254,8 +258,8 @@ struct kernel_params_state {
 struct graph_exec;
 
 struct graph_state {
-	struct graph_exec *buckets[GRAPH_BUCKETS]; /* under graph_lock */
-	atomic_uint n_unknown, n_sealed;           /* instances */
+	struct graph_exec *buckets[GRAPH_BUCKETS]; /* guarded by GRAPH */
+	atomic_uint n_unknown, n_sealed;           /* instances; written under GRAPH */
 };
 
 /* ---- pointer_arrays.c ---- */
@@ -308,8 +312,8 @@ struct submit_tables {
 extern struct submit_tables submit_tables __attribute__((visibility("hidden")));
 
 /*
- * Looks after the tail of a context (completion.c), up to the number; for tests, too. Locking: takes ROWS, and ROW; must
- * be called without them.
+ * Looks after the tail of a context (completion.c), up to the number; for tests, too. Locking: takes ROWS, and ROW;
+ * must be called without them.
  */
 void completion_context_look_after(CUcontext context, uint64_t number);
 

@@ -137,7 +137,7 @@ TEST(what_died_before_the_mover_looked_may_have_been_named)
 
 TEST(what_died_before_a_lost_submission_may_have_been_named)
 {
-	uint64_t lost = atomic_load(&engine->channel.tape.lost);
+	uint64_t lost = atomic_load(&engine->channel.log.lost);
 
 	report(8 * MIB, true);
 	submit(8 * MIB);
@@ -147,11 +147,11 @@ TEST(what_died_before_a_lost_submission_may_have_been_named)
 	report(12 * MIB, true);
 	report(8 * MIB, false);
 	report(12 * MIB, false);
-	while (atomic_load(&engine->channel.tape.lost) == lost)
+	while (atomic_load(&engine->channel.log.lost) == lost)
 		submit(40 * MIB);
 	submit(8 * MIB);
 	submit(12 * MIB);
-	assert_true(atomic_load(&engine->channel.tape.lost) > lost);
+	assert_true(atomic_load(&engine->channel.log.lost) > lost);
 	read_all();
 	assert_false(is_dead(8 * MIB));
 	assert_false(is_dead(12 * MIB));

@@ -78,7 +78,7 @@ static int set_up(void **state)
 	struct engine *engine = mover_new(&devices[0], own_heap.heap, true);
 	assert_non_null(engine);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
-	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
+	arena_mark(heap_arena(own_heap.heap), 0, 4, 1, 0, 0);
 	block = arena_address(heap_arena(own_heap.heap), 0);
 	submission_set_tracking(true, false);
 	gate_for(1);

@@ -123,9 +123,9 @@ TEST(nothing_is_taken_from_what_was_submitted_a_moment_ago)
 	/* Nor while somebody is just saying what it names. */
 	ticket_engine->progress.done = completion_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
-	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 2);
+	size_t at = atomic_fetch_add(&ticket_engine->channel.log.head, 2);
 	assert_int_equal(migrate_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MIGRATE_BUSY);
-	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 1);
+	atomic_store(&ticket_engine->channel.log.words[at % SUBMISSION_LOG_WORDS], 1);
 	ticket_empty_log();
 }
 

@@ -182,13 +182,13 @@ TEST(what_has_not_been_heard_stays_on_the_log)
 TEST(nobody_can_tell_while_a_record_is_being_written)
 {
 	ticket_empty_log();
-	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 3);
+	size_t at = atomic_fetch_add(&ticket_engine->channel.log.head, 3);
 	uint64_t number = ticket_submit(ticket_block);
 	assert_false(engine_hears_all(ticket_engine));
 	assert_false(inflight_has(ticket_engine->inflight, ticket_unit(ticket_block), number - 1));
-	atomic_store(&ticket_engine->channel.tape.words[(at + 1) % SUBMISSION_LOG_WORDS], 7);
-	atomic_store(&ticket_engine->channel.tape.words[(at + 2) % SUBMISSION_LOG_WORDS], ticket_other);
-	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 2);
+	atomic_store(&ticket_engine->channel.log.words[(at + 1) % SUBMISSION_LOG_WORDS], 7);
+	atomic_store(&ticket_engine->channel.log.words[(at + 2) % SUBMISSION_LOG_WORDS], ticket_other);
+	atomic_store(&ticket_engine->channel.log.words[at % SUBMISSION_LOG_WORDS], 2);
 	assert_true(engine_hears_all(ticket_engine));
 	assert_true(inflight_has(ticket_engine->inflight, ticket_unit(ticket_block), number - 1));
 }
@@ -199,9 +199,9 @@ static void fill_the_log(void)
 {
 	static struct named many[1000];
 
-	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1000, (struct inflight_ticket){0}))
+	while (submission_log_write(&ticket_engine->channel.log, 1, many, 1000, (struct inflight_ticket){0}))
 		;
-	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1, (struct inflight_ticket){0}))
+	while (submission_log_write(&ticket_engine->channel.log, 1, many, 1, (struct inflight_ticket){0}))
 		;
 }
 

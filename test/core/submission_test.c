@@ -65,7 +65,7 @@ static void with_an_engine(void)
 	atomic_store(&mover_state.spill.engines[device.ordinal], engine);
 	assert_non_null(engine);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
-	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
+	arena_mark(heap_arena(own_heap.heap), 0, 4, 1, 0, 0);
 	block = arena_address(heap_arena(own_heap.heap), 0);
 	track_and_hold();
 }
@@ -356,7 +356,7 @@ TEST(a_discard_waits_for_what_held_nothing)
 	struct arena *arena = heap_arena(own_heap.heap);
 	CUdeviceptr other = block + 4 * HEAP_UNIT;
 
-	arena_mark_block(arena, 4, 4);
+	arena_mark(arena, 4, 4, 5, 0, 0);
 	hold_no_more();
 	/* Somebody is inside the driver, and has no number yet. */
 	atomic_fetch_add(&submission_stripes[SUBMISSION_STRIPES - 1].inside, 1);

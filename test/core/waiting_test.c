@@ -156,7 +156,7 @@ static int set_up(void **state)
 	assert_non_null(engine);
 	struct arena *arena = heap_arena(own_heap.heap);
 	assert_true(submission_add_arena(arena, &engine->channel));
-	arena_mark_block(arena, 0, 4);
+	arena_mark(arena, 0, 4, 1, 0, 0);
 	site = stats_site(0, 0, -1, NULL, 8 * MIB);
 	atomic_store(&arena->states[0].site, site);
 	atomic_store(&arena->marks[0].away, 1);

@@ -1,6 +1,6 @@
 /*
  * doctor_program.c: `spillway doctor -- PROGRAM`: runs the program as `spillway run` would, while the library logs
- * which libraries obtained the driver's functions (shim/driver/door_log.h), and interprets the log.
+ * which libraries obtained the driver's functions (shim/driver/real.h), and interprets the log.
  */
 #include <errno.h>
 #include <fcntl.h>
