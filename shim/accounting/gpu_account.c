@@ -5,7 +5,6 @@
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -180,7 +179,6 @@ bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16],
 {
 	const struct shared_terms terms = {.total = total, .replaces = !account->keeps_total};
 	const struct account_slot slot = {.member = *member};
-	int saved = errno;
 
 	if (account->file.open)
 		return true;
@@ -189,7 +187,6 @@ bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16],
 	if (account->lasting)
 		log_once("device.total: no account of the GPU (%s): this process goes by its own budget",
 			 account->lasting);
-	errno = saved;
 	return account->file.open;
 }
 
@@ -247,13 +244,11 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
 		      struct gpu_account_view *ret_view)
 {
 	const struct shared_file *file = &account->file;
-	int saved = errno;
 
 	ret_view->n = ret_view->self = 0;
 	bool good = shared_is_whole(file) && write_member(account, member) && read_view(file->fd, file->slot, ret_view);
 	if (!good)
 		shared_abandon(&account->file);
-	errno = saved;
 	return good;
 }
 
@@ -277,7 +272,6 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 	struct gpu_account_member member;
 	struct account_head head;
 	uint64_t may_have = now, others;
-	int saved = errno;
 	bool locked = shared_is_whole(&account->file) && shared_lock(&account->file);
 
 	if (locked && shared_read_head(account->file.fd, &kind, &head) && !shared_settles(&head.file) &&
@@ -294,7 +288,6 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 	}
 	if (locked)
 		shared_unlock(&account->file);
-	errno = saved;
 	return may_have;
 }
 
@@ -302,7 +295,6 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
 		      uint64_t now)
 {
 	struct account_head head;
-	int saved = errno;
 	bool locked = shared_is_whole(&account->file) && shared_lock(&account->file), passed = false;
 
 	if (locked && shared_read_head(account->file.fd, &kind, &head) && head.turn.number == view->turn.number &&
@@ -317,7 +309,6 @@ bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view
 	}
 	if (locked)
 		shared_unlock(&account->file);
-	errno = saved;
 	return passed;
 }
 
@@ -339,11 +330,8 @@ uint64_t gpu_account_begin(struct gpu_account *account, const unsigned char uuid
 
 void gpu_account_leave(struct gpu_account *account)
 {
-	int saved = errno;
-
 	/* The control thread may be using the account still. */
 	shared_leave(&account->file, false);
-	errno = saved;
 }
 
 void gpu_account_child(struct gpu_account *account)
@@ -355,12 +343,9 @@ void gpu_account_child(struct gpu_account *account)
 
 void gpu_account_queue_end(struct shared_file *line)
 {
-	int saved = errno;
-
 	if (shared_is_open(line))
 		close(line->fd);
 	line->open = false;
-	errno = saved;
 }
 
 /* Returns true if no process has entered the file yet; it has no head until the first of them writes it. */
@@ -376,7 +361,6 @@ enum gpu_account_place gpu_account_queue(struct shared_file *line, const unsigne
 					 struct gpu_account_view *ret_view)
 {
 	enum gpu_account_place place = GPU_ACCOUNT_EMPTY;
-	int saved = errno;
 	struct stat status;
 
 	/* The file may have been removed, and made again. */
@@ -396,7 +380,6 @@ enum gpu_account_place gpu_account_queue(struct shared_file *line, const unsigne
 	for (unsigned i = 0; i < ret_view->n; i++)
 		if (ret_view->members[i].job.process == identity_get())
 			ret_view->self = i;
-	errno = saved;
 	return place;
 }
 
@@ -406,7 +389,6 @@ enum gpu_account_place gpu_account_queue(struct shared_file *line, const unsigne
 static void each_file(user_dir_visit *visit, void *argument)
 {
 	struct user_dir folder;
-	int saved = errno;
 
 	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
 		if (user_dir_open_place(place, &folder) != 0)
@@ -414,7 +396,6 @@ static void each_file(user_dir_visit *visit, void *argument)
 		user_dir_each_file(&folder, GPU_ACCOUNT_TAIL, GPU_ACCOUNT_FILES, visit, argument);
 		user_dir_close(&folder, false);
 	}
-	errno = saved;
 }
 
 struct found {

@@ -193,30 +193,12 @@ bool ledger_span(struct ledger_row *row)
 	return ok;
 }
 
-static bool is_quiet(const struct ledger_row *row)
-{
-	return row->kind == LEDGER_MANAGED && row->managed.quiet;
-}
-
 static struct ledger_row *ledger_containing(unsigned kinds, uint64_t address)
 {
 	size_t at = ledger_after(address);
 	struct ledger_row *row = at ? ledger.spans[at - 1] : NULL;
 
-	return row && address - row->key < row->bytes && row->kind & kinds && !is_quiet(row) ? row : NULL;
-}
-
-static struct ledger_row *ledger_touching(unsigned kinds, uint64_t address, uint64_t bytes)
-{
-	size_t at = ledger_after(address);
-
-	if (at && address - ledger.spans[at - 1]->key < ledger.spans[at - 1]->bytes)
-		at--;
-	for (; at < ledger.n_spans && (ledger.spans[at]->key <= address || ledger.spans[at]->key - address < bytes);
-	     at++)
-		if (ledger.spans[at]->kind & kinds)
-			return ledger.spans[at];
-	return NULL;
+	return row && address - row->key < row->bytes && row->kind & kinds ? row : NULL;
 }
 
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
@@ -225,16 +207,6 @@ bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 		return false;
 	lock_take(&ledger.lock);
 	struct ledger_row *row = ledger_containing(kinds, address);
-	if (row)
-		*ret = *row;
-	lock_drop(&ledger.lock);
-	return row != NULL;
-}
-
-bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret)
-{
-	lock_take(&ledger.lock);
-	struct ledger_row *row = ledger_touching(kinds, address, bytes);
 	if (row)
 		*ret = *row;
 	lock_drop(&ledger.lock);

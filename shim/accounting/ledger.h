@@ -87,9 +87,6 @@ struct ledger_row {
 			uint64_t pool_id; /* as in heap */
 		} async;
 		struct {
-			bool quiet; /* the program's own: only ledger_find_any() finds it by any address */
-		} managed;
-		struct {
 			size_t mapped;      /* bytes of the mapping */
 			bool asked_managed; /* the program asked for managed memory */
 			bool registered;    /* by cuMemHostRegister */
@@ -164,8 +161,6 @@ bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
 bool ledger_span(struct ledger_row *row);
 /* Copies the spanning row of these kinds that has the address in it. Returns false if there is none. */
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret);
-/* As ledger_find(), but also finds quiet rows, and takes a range: the first row that has one of these bytes. */
-bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);

@@ -451,25 +451,21 @@ static bool take_locked(uint64_t bytes)
 
 bool quota_take(uint64_t bytes)
 {
-	int saved = errno;
-
 	if (atomic_load_explicit(&quota_state.state, memory_order_relaxed) == NONE)
 		return true;
 	lock_take(&quota_state.taking);
 	bool taken = take_locked(bytes);
 	lock_drop(&quota_state.taking);
-	errno = saved;
 	return taken;
 }
 
 void quota_give(uint64_t bytes)
 {
-	int now = atomic_load(&quota_state.state), saved = errno;
+	int now = atomic_load(&quota_state.state);
 
 	if (now == NONE || now == ARRANGED || now == ALONE)
 		return;
 	publish(&quota_state.mine.used, 0, bytes);
-	errno = saved;
 }
 
 uint64_t quota_left(void)
@@ -499,33 +495,24 @@ uint64_t quota_enough(uint64_t bytes)
 
 void quota_spare_add(uint64_t bytes)
 {
-	int saved = errno;
-
 	if (is_seated())
 		publish(&quota_state.mine.spare, bytes, 0);
-	errno = saved;
 }
 
 void quota_spare_sub(uint64_t bytes)
 {
-	int saved = errno;
-
 	if (is_seated())
 		publish(&quota_state.mine.spare, 0, bytes);
-	errno = saved;
 }
 
 bool quota_is_asked(void)
 {
 	struct quota_head head;
-	int saved = errno;
 
 	if (!is_seated())
 		return false;
 	struct shared_file at = seat_now();
-	bool asked = shared_is_open(&at) && shared_read_head(at.fd, &kind, &head) && head.asked_until >= clock_now();
-	errno = saved;
-	return asked;
+	return shared_is_open(&at) && shared_read_head(at.fd, &kind, &head) && head.asked_until >= clock_now();
 }
 
 uint64_t quota_owed(void)
@@ -594,19 +581,18 @@ static void tick_locked(void)
 
 void quota_tick(void)
 {
-	int saved = errno, now = atomic_load(&quota_state.state);
+	int now = atomic_load(&quota_state.state);
 
 	/* A thread that takes just now does the same, as far as it matters. */
 	if ((now != SEATED && now != OUTSIDE) || !lock_try(&quota_state.taking))
 		return;
 	tick_locked();
 	lock_drop(&quota_state.taking);
-	errno = saved;
 }
 
 void quota_leave(void)
 {
-	int saved = errno, now = SEATED;
+	int now = SEATED;
 
 	if (!atomic_compare_exchange_strong(&quota_state.state, &now, LEFT)) {
 		if (now == OUTSIDE)
@@ -628,7 +614,6 @@ void quota_leave(void)
 		shared_leave(&quota_state.seat, empty);
 		lock_drop(&quota_state.taking);
 	}
-	errno = saved;
 }
 
 void quota_child(void)

@@ -11,7 +11,7 @@
  *  - The ranks together never take more than T, however many take at the same time. (A total that is lowered while
  *    they run takes nothing away; nothing more is given until the sum is below it.)
  *  - The exception: in the second after the file was lost a rank may be given what another holds that has not come back
- *    yet. Removed, as by a log-out: if that one is in another PID namespace (a container that shares the folder), or its
+ *    yet. Removed, as by a log-out: if that is in another PID namespace (a container that shares the folder), or its
  *    descriptors cannot be read in /proc. Truncated or overwritten: any. From then on nothing is given until the sum is
  *    below T. Who is stopped, or has `control: no`, comes back when it next takes, instead of within a second; while it
  *    holds its place in a truncated file nobody takes anything.
@@ -38,8 +38,9 @@
  * Any other fault of the file (nonsense in its slots, full, no file system for it) leaves this process its own budget,
  * and is logged once.
  *
- * The first take opens files. Not on the launch path. Leaves errno as it is. Cost: a take with its give is about
- * thirty system calls on the file, 15 us; changing the spare 2 to 3 us.
+ * The first take opens files. Not on the launch path. Changes errno: it is called by threads of the library, and inside
+ * calls that restore it (enter_leave(), admit()). Cost: a take with its give is about thirty system calls on the file,
+ * 15 us; changing the spare 2 to 3 us.
  *
  * Locking: takes QUOTA_TAKE and QUOTA_SEAT, among the threads of this process; QUOTA_SEAT is never held over a wait.
  * Other processes are waited for while they take, for microseconds.
@@ -146,7 +147,9 @@ struct quota_state {
 	/* QUOTA_SEAT. Orders the writes of the slot. Never held over a wait. */
 	struct lock publishing;
 	struct shared_file seat; /* Guarded by `publishing`; replaced under both locks. */
-	/* What this process has taken, wants and does not use, whatever happens to the file. Guarded by `publishing`. */
+	/*
+	 * What this process has taken, wants and does not use, whatever happens to the file. Guarded by `publishing`.
+	 */
 	struct quota_slot mine;
 	uint64_t last_sweep; /* clock_now() of the last sweep_if_due() that was due. Guarded by `taking`. */
 	/* Times in ns, constant but in tests, which change them. */

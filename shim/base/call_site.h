@@ -4,7 +4,7 @@
  * The caller of the driver is rarely the answer: it is the CUDA runtime, and behind it the allocator of a framework.
  * Kinds of names, the first that can be had:
  *   "train.py:57 in forward"            the innermost frame of the user's own files in Python (python.h)
- *   "train.py:57 in forward [backward]" a thread of PyTorch's autograd, which runs no Python of the user: of its tensors,
+ *   "train.py:57 in forward [backward]" a thread of PyTorch's autograd, which runs no Python of users: of its tensors,
  *                                       where it is known for which line it makes them (lifetimes.h)
  *   "backward"                          such a thread otherwise
  *   "libmodel.so:load_weights+0x1c"     the innermost native caller that is no plumbing, without the function's name

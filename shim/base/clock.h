@@ -1,6 +1,6 @@
 /*
- * clock.h: reads the clocks, waits with a deadline, and limits how much of the time something takes. The launch path must not read a clock while no device is short
- * of memory (quiet_test).
+ * clock.h: reads the clocks, waits with a deadline, and limits how much of the time something takes. The launch path
+ * must not read a clock while no device is short of memory (quiet_test).
  */
 #ifndef SPILLWAY_CLOCK_H
 #define SPILLWAY_CLOCK_H

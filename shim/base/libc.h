@@ -1,9 +1,9 @@
 /*
- * libc.h: functions that glibc has and other C libraries lack or name differently, and threads. The children of a program inherit
- * LD_PRELOAD, and a child built for musl loads the library with musl in glibc's place (musl accepts the name
- * libc.so.6); a missing symbol then ends that child before its main(). So symbols that musl lacks are only referenced
- * weakly, no thread-local variable uses __tls_get_addr, which would require glibc's loader by name, and such a child
- * must find musl's dlsym() behind the library's.
+ * libc.h: functions that glibc has and other C libraries lack or name differently, and threads. The children of a
+ * program inherit LD_PRELOAD, and a child built for musl loads the library with musl in glibc's place (musl accepts the
+ * name libc.so.6); a missing symbol then ends that child before its main(). So symbols that musl lacks are only
+ * referenced weakly, no thread-local variable uses __tls_get_addr, which would require glibc's loader by name, and such
+ * a child must find musl's dlsym() behind the library's.
  */
 #ifndef SPILLWAY_LIBC_H
 #define SPILLWAY_LIBC_H
@@ -39,9 +39,9 @@ void *libc_find(const char *name);
 /* ---- threads ---- */
 
 /*
- * Starts a thread of the library, which blocks all signals: they belong to the program. It has a stack of `stack` bytes, of which only touched pages use memory, or of 8 MiB if the
- * thread-local memory of all libraries does not fit. joined: the caller will join it. Returns 0 or an errno.
- * ret_thread may be NULL.
+ * Starts a thread of the library, which blocks all signals: they belong to the program. It has a stack of `stack`
+ * bytes, of which only touched pages use memory, or of 8 MiB if the thread-local memory of all libraries does not fit.
+ * joined: the caller will join it. Returns 0 or an errno. ret_thread may be NULL.
  */
 int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined, pthread_t *ret_thread);
 

@@ -23,8 +23,8 @@
  */
 /* clang-format off */
 #define LOCK_RANKS(X)                                                                                                  \
-	X(SUMMARY,          HOLDS, "the text of the summary (sampler.c)",                     "no")                        \
-	X(SAMPLER,          HOLDS, "what is looked at once a second (sampler.c)",               "no")                        \
+	X(SUMMARY,          HOLDS, "the text of the summary (lifecycle.c)",                     "no")                        \
+	X(SAMPLER,          HOLDS, "what is looked at once a second (lifecycle.c)",               "no")                        \
 	X(TRACE_FILE,       HOLDS, "the file of the trace (trace_drain.c)",                   "no")                        \
 	X(START,            HOLDS, "reading the policy, finding devices and heaps (once)",    "queries; reserving address space") \
 	X(ENGINE_START,     HOLDS, "starting the mover of a device (spill.c)",                "VMM calls, making streams") \

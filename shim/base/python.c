@@ -321,7 +321,9 @@ enum python_found python_frames_find(const struct python *python, uint64_t threa
 
 /* ---- where CPython keeps what is read ---- */
 
-/* Of 3.13 and later the row has which of the words of _Py_DebugOffsets is the offset, and those that prove the table. */
+/*
+ * Of 3.13 and later the row has which of the words of _Py_DebugOffsets is the offset, and those that prove the table.
+ */
 static const struct version {
 	uint16_t version; /* the upper bits of Py_Version */
 	struct python_layout layout;
@@ -335,8 +337,8 @@ static const struct version {
     {0x030a, {PYTHON_LINES_LINETABLE, {{24, N, 176,  24, 32, 96, N,  104, 112, 40, 120, N,   48, 72}}}, 0, 0, 0, 0, 0},
     {0x030b, {PYTHON_LINES_LOCATIONS, {{56, 8, 152,  48, 32, 56, 69, 112, 120, 72, 136, 184, 48, 72}}}, 0, 0, 0, 0, 0},
     {0x030c, {PYTHON_LINES_LOCATIONS, {{56, 0, 136,  8, 0, 56, 70,   112, 120, 68, 136, 192, 40, 56}}}, 0, 0, 0, 0, 0},
-    {0x030d, {PYTHON_LINES_LOCATIONS, {{23, N, 24,   29, 30, 31, 33, 35, 36, 39, 38, 43,     70, N}}}, 45, 65, 66, 68, 69},
-    {0x030e, {PYTHON_LINES_LOCATIONS, {{26, N, 27,   32, 33, 34, 36, 40, 41, 44, 43, 48,     80, N}}}, 51, 75, 76, 78, 79},
+    {0x030d, {PYTHON_LINES_LOCATIONS, {{23, N, 24, 29, 30, 31, 33, 35, 36, 39, 38, 43, 70, N}}}, 45, 65, 66, 68, 69},
+    {0x030e, {PYTHON_LINES_LOCATIONS, {{26, N, 27, 32, 33, 34, 36, 40, 41, 44, 43, 48, 80, N}}}, 51, 75, 76, 78, 79},
 /* clang-format on */
 #undef N
 };

@@ -26,7 +26,7 @@
 #include "shim/context/context.h"
 #include "shim/device/peer.h"
 #include "shim/driver/real.h"
-#include "shim/entry/copy.h"
+#include "shim/entry/entry.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/serve/async.h"

@@ -5,7 +5,7 @@
  * cuMemcpyPeerAsync to such memory of the other GPU, and there to where it belongs. All of that is behind what the
  * program's stream has been given, and that stream goes on behind it.
  */
-#include "shim/entry/copy.h"
+#include "shim/entry/entry.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"

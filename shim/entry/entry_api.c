@@ -17,7 +17,6 @@
 #include "shim/heap/heap.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/lifecycle/sampler.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"

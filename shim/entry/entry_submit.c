@@ -5,7 +5,6 @@
 #include "shim/accounting/ledger.h"
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
-#include "shim/entry/copy.h"
 #include "shim/entry/entry.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
@@ -546,8 +545,7 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 
 /*
  * Returns true if *ret_result is the answer to the program, apart from the driver's part. If there is such a part
- * (part->locations is not NULL), the caller must submit it first. In every case where it returns true, the caller
- * must call batch_done() at the end.
+ * (part->locations is not NULL), the caller must submit it, and free part->locations.
  */
 static bool entry_batch_take(const struct batch *batch, struct part *part, CUresult *ret_result)
 {
@@ -566,58 +564,44 @@ static bool entry_batch_take(const struct batch *batch, struct part *part, CUres
 	return n != 0;
 }
 
-static void batch_done(enum hook_id id, const struct batch *batch, struct part *part, CUresult result)
-{
-	if (result == CUDA_SUCCESS && batch->discards)
-		submit_discards(id, batch);
-	free(part->locations);
-}
-
 /* The driver's part is submitted, and counted, as a separate call. */
-#define DISCARD(name, own)                                                                                             \
-	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
-			 unsigned long long flags, CUstream hStream)                                                   \
+#define BATCH(name, params, part_args, ...)                                                                            \
+	bool hint_##name(CUresult *ret_result, ENTRY_UNPACK params)                                                    \
 	{                                                                                                              \
 		struct batch batch = {.addresses = dptrs,                                                              \
 				      .sizes = sizes,                                                                  \
 				      .n = count,                                                                      \
 				      .flags = flags,                                                                  \
 				      .stream = hStream,                                                               \
-				      .discards = true,                                                                \
-				      .per_thread = own};                                                              \
+				      .per_thread = submit_is_per_thread(#name),                                       \
+				      __VA_ARGS__};                                                                    \
 		struct part part;                                                                                      \
                                                                                                                        \
 		if (!entry_batch_take(&batch, &part, ret_result))                                                      \
 			return false;                                                                                  \
 		if (part.locations)                                                                                    \
-			*ret_result = submit_##name(part.addresses, part.sizes, part.n, flags, hStream);               \
-		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
+			*ret_result = submit_##name part_args;                                                         \
+		if (*ret_result == CUDA_SUCCESS && batch.discards)                                                     \
+			submit_discards(HOOK_##name, &batch);                                                          \
+		free(part.locations);                                                                                  \
 		return true;                                                                                           \
 	}
-#define PREFETCH(name, own, discards_too)                                                                              \
-	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
-			 CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs,                 \
-			 unsigned long long flags, CUstream hStream)                                                   \
-	{                                                                                                              \
-		struct batch batch = {                                                                                 \
-		    dptrs,   sizes, count,        prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags,               \
-		    hStream, true,  discards_too, own};                                                                \
-		struct part part;                                                                                      \
-                                                                                                                       \
-		if (!entry_batch_take(&batch, &part, ret_result))                                                      \
-			return false;                                                                                  \
-		if (part.locations)                                                                                    \
-			*ret_result = submit_##name(part.addresses, part.sizes, part.n, part.locations, part.first,    \
-						    part.n, flags, hStream);                                           \
-		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
-		return true;                                                                                           \
-	}
-DISCARD(cuMemDiscardBatchAsync, false)
-DISCARD(cuMemDiscardBatchAsync_ptsz, true)
-PREFETCH(cuMemPrefetchBatchAsync, false, false)
-PREFETCH(cuMemPrefetchBatchAsync_ptsz, true, false)
-PREFETCH(cuMemDiscardAndPrefetchBatchAsync, false, true)
-PREFETCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, true, true)
+#define DISCARD(name)                                                                                                  \
+	BATCH(name, (CUdeviceptr * dptrs, size_t * sizes, size_t count, unsigned long long flags, CUstream hStream),   \
+	      (part.addresses, part.sizes, part.n, flags, hStream), .discards = true)
+#define PREFETCH(name, discards_too)                                                                                   \
+	BATCH(name,                                                                                                    \
+	      (CUdeviceptr * dptrs, size_t * sizes, size_t count, CUmemLocation * prefetchLocs,                        \
+	       size_t * prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, CUstream hStream),          \
+	      (part.addresses, part.sizes, part.n, part.locations, part.first, part.n, flags, hStream),                \
+	      .locations = prefetchLocs, .first = prefetchLocIdxs, .n_locations = numPrefetchLocs, .prefetches = true, \
+	      .discards = discards_too)
+DISCARD(cuMemDiscardBatchAsync)
+DISCARD(cuMemDiscardBatchAsync_ptsz)
+PREFETCH(cuMemPrefetchBatchAsync, false)
+PREFETCH(cuMemPrefetchBatchAsync_ptsz, false)
+PREFETCH(cuMemDiscardAndPrefetchBatchAsync, true)
+PREFETCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, true)
 
 #define HOOK_BODY HOOK_SHELL
 #define HOOKS_OF  HOOKS_HINT

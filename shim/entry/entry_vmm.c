@@ -36,7 +36,8 @@
 /* Returns true if the heap of the handle's device has made room after the driver ran out of memory. */
 static bool has_room(struct room *room, const CUmemAllocationProp *prop, size_t size)
 {
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && make_room_for_driver(room, prop->location.id, size);
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+	       make_room_for_driver(room, prop->location.id, size);
 }
 
 static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop,

@@ -4,11 +4,11 @@
  * that it returns belongs to a hooked row, the program gets our body (docs/facts.md, Reaching the driver:
  * cuGetProcAddress returns only exported addresses). So this file needs no list of versions.
  */
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
 #include "shim/entry/entry.h"
-#include "shim/driver/door_log.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/base/log.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -3,7 +3,7 @@
  *
  *   suspend   ok BYTES             device bytes given back
  *   resume    ok BYTES             device bytes that will come back as they are used
- *   status    ok BYTES STATE       running, suspended, or waiting for its turn, and the bytes that were given back on request
+ *   status    ok BYTES STATE       running, suspended, or waiting for its turn, and the bytes given back on request
  *   set KEY=VALUE                  changes a setting (settings.c)
  *   anything  error TEXT           nothing has changed
  *

@@ -28,7 +28,7 @@ void control_cut_off(void);
  * this returns, as far as it can. A weight holds for the time from now on; the other processes see it within a tenth of
  * a second. Writes the reply, a line without a newline:
  *
- *   ok MOVED MS ABOVE   bytes that left, how long that took, and bytes that are still above the budget (share.weight: 0;
+ *   ok MOVED MS ABOVE   bytes that left, how long that took, and bytes still above the budget (share.weight: 0;
  *                       spill.mode: bytes that moved for it, and 0)
  *   error TEXT          nothing has changed
  *

@@ -13,6 +13,7 @@
  * CUDA call: the driver may have ended already.
  */
 #include "shim/lifecycle/lifecycle.h"
+#include "policy/policy.h"
 #include "shim/accounting/quota.h"
 #include "shim/accounting/shared_file.h"
 #include "shim/base/clock.h"
@@ -23,18 +24,21 @@
 #include "shim/device/device.h"
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
-#include "shim/driver/door_log.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
+#include "shim/heap/migration.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/follow.h"
 #include "shim/lifecycle/types.h"
-#include "shim/lifecycle/sampler.h"
 #include "shim/mover/spill.h"
+#include "shim/process/process.h"
 #include "shim/serve/alloc_decide.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/ipc.h"
 #include "shim/serve/named.h"
+#include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
+#include "shim/stats/summary.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
@@ -104,6 +108,202 @@ static const struct trace_sources sources = {
     .function_generation = kernel_params_generation,
     .submissions = submission_set_trace,
 };
+
+/* ---- once a second ---- */
+
+/*
+ * What other processes read on the statistics page is sampled: page faults are counted where the driver writes them and
+ * must be polled; and a killed process cannot write its last figures.
+ */
+
+/* Returns true if a count has changed. */
+static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
+{
+	uint64_t now[FAULT_COUNT];
+	bool changed = false;
+
+	faults_read(device, now);
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		changed |= atomic_exchange_explicit(&into[i], now[i], memory_order_relaxed) != now[i];
+	return changed;
+}
+
+/* Faults that are not measured do not appear in the trace. cpu: CPU faults to record together with this device. */
+static void tell_faults(unsigned i, uint64_t cpu)
+{
+	const struct stats_device *device = &stats.device[i];
+
+	if (device->fault[FAULT_GPU] != STATS_NA)
+		trace_event(faults, i, device->fault[FAULT_GPU], cpu == STATS_NA ? 0 : cpu,
+			    device->fault[FAULT_IN_BYTES], device->fault[FAULT_OUT_BYTES]);
+}
+
+static void put_all_faults(void)
+{
+	faults_poll();
+	/* CPU faults belong to the process; the trace records them with the first device. */
+	bool is_first = true, any = put_faults(-1, stats.fault);
+
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		if (!atomic_load(&stats.device[i].known))
+			continue;
+		if (put_faults((int)i, stats.device[i].fault) || (is_first && any))
+			tell_faults(i, is_first ? stats.fault[FAULT_CPU] : 0);
+		is_first = false;
+	}
+}
+
+_Static_assert(FAULT_OF_CPU == TRACE_FAULT_OF_CPU && FAULT_OF_GPU < FAULT_OF_CPU, "as the trace has them");
+
+static void trace_one(const struct fault_event *event, void *argument)
+{
+	(void)argument;
+	trace_event(fault, trace_device(event->device), event->address, event->cause, event->bytes, event->kind,
+		    trace_device(event->from));
+}
+
+/* Sends single faults to the trace if the policy asks for both. Called once, before the first managed allocation. */
+static void sampler_start(const struct policy *policy)
+{
+	if (policy_settings(policy)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
+		faults_listen(trace_one, NULL);
+}
+
+/*
+ * Brings the statistics page and the trace up to date; about once a second and at exit, by any thread.
+ * Locking: tries SAMPLER; does nothing if another thread holds it. The caller must hold no lock.
+ */
+static void sampler_sample(void)
+{
+	char line[STATS_LINE];
+
+	/* A thread that holds the lock does the work; at exit no lock may be waited for. */
+	if (!lock_try(&lifecycle_state.sampler_lock))
+		return;
+	stats_find_again();
+	atomic_store_explicit(&stats.last_clock, clock_now(), memory_order_relaxed);
+	if (stats_peak(PLACE_MANAGED) || stats_peak(PLACE_SYSTEM)) {
+		put_all_faults();
+		stats_set_line(faults_source(line, sizeof(line)));
+	}
+	lock_drop(&lifecycle_state.sampler_lock);
+}
+
+/*
+ * The tick: sampler_sample() and the work of other modules that is due about once a second. Called by one thread.
+ * Locking: the caller must hold no lock.
+ */
+static void sampler_tick(void)
+{
+	sampler_sample();
+	quota_tick();
+	device_tick();
+	deferred_free_tick();
+	segments_tick();
+	peer_tick();
+	pool_tick();
+}
+
+/* ---- host memory that is pinned ahead (host.pin_ahead) ---- */
+
+/*
+ * Host memory is pinned before memory has to leave a device, so that a first suspension takes no longer than a later
+ * one. Pinning takes 0.2 s a GiB, copying 0.02 s (docs/facts.md, Pinning).
+ * The control thread does it, not the mover's: as long as nothing has spilled there is no mover, and none should be
+ * started for this, because submissions are tracked from then on.
+ *
+ * Which devices host memory is pinned ahead for, and when: while the process is not suspended, and no other process of
+ * the user is short of host memory. After a refusal there is a rest.
+ */
+
+/* ns: after the driver had no host memory, or another process was short of it, none is pinned ahead for so long. */
+#define REFUSED_NS 10000000000u
+
+/* Returns how many bytes the policy wants pinned for each device. */
+static uint64_t wanted(void)
+{
+	struct policy_size size = process_settings()->host_pin_ahead;
+
+	if (process_settings()->spill < POLICY_SPILL_EXACT)
+		return 0;
+	return size.kind == POLICY_SIZE_AUTO ? UINT64_MAX : size.value;
+}
+
+struct step {
+	uint64_t most;
+	enum sw_status status; /* INVALID: none has been taken yet */
+};
+
+static void pin_for(struct device *device, void *argument)
+{
+	struct heap *heap = atomic_load(&device->heap);
+	struct step *step = argument;
+
+	if (step->status == SW_INVALID && heap && heap_has_host(heap) && spill_residence(device) == RESIDENCE_RUNS)
+		step->status = heap_pin_ahead(heap, step->most);
+}
+
+/*
+ * Takes one step for the first device that needs one: pins at most one chunk (heap_pin_ahead()). Returns after how many
+ * ms it is to be called again at the latest, which is as long as the step took, so that half of the thread's time is
+ * left; 0: nothing to do at present. Called on the control thread. Locking: takes HEAP; the caller must hold no lock.
+ */
+static unsigned pin_ahead_look(void)
+{
+	struct step step = {.most = wanted(), .status = SW_INVALID};
+	uint64_t begin = clock_now();
+
+	if (!step.most || begin < lifecycle_state.no_pin_before)
+		return 0;
+	device_each(pin_for, &step);
+	uint64_t end = clock_now();
+	if (step.status == SW_OK)
+		return (unsigned)((end - begin) / 1000000) + 1;
+	if (step.status != SW_INVALID || quota_is_asked())
+		lifecycle_state.no_pin_before = end + REFUSED_NS;
+	return 0;
+}
+
+/* ---- the summary at the end ---- */
+
+/* How long the summary waits for a slow reader of standard error, so that the program still ends. */
+#define SUMMARY_MS 1000
+
+void exit_summary_print(void)
+{
+	struct summary *const summary = &lifecycle_state.summary.text;
+	bool full = process_settings()->report == POLICY_REPORT_FULL;
+	char names[200];
+
+	/* At exit no lock may be waited for: the thread that held it may have ended. */
+	if (!lock_try(&lifecycle_state.summary.lock))
+		return;
+	sampler_sample();
+	if (full)
+		summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, summary);
+	else
+		summary_make_short(&stats, clock_now(), summary);
+	for (unsigned i = 0; i < summary->n; i++)
+		log_line("%s", summary->line[i].text);
+	if (process_settings()->observe)
+		alloc_decide_print();
+	if (full && stats_get(STAT_unknown_names))
+		log_line("  %llu entry points asked for that we do not know: %s",
+			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));
+	lock_drop(&lifecycle_state.summary.lock);
+}
+
+/* At exit: writes the summary if the policy asks for it and anything was allocated or refused. */
+static void exit_summary_end(void)
+{
+	if (process_settings()->report == POLICY_REPORT_NONE ||
+	    stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
+		return;
+	log_patience(SUMMARY_MS);
+	exit_summary_print();
+}
+
+/* ---- when the control thread looks ---- */
 
 #define MS_NS   1000000u
 #define LOOK_MS 1000 /* between two looks where nothing asks for another time */

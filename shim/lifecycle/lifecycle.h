@@ -1,5 +1,5 @@
 /*
- * lifecycle.h: starts the library at the first call of the program that needs the policy.
+ * lifecycle.h: starts the library at the first call of the program that needs the policy, and sums up.
  */
 #ifndef SPILLWAY_LIFECYCLE_H
 #define SPILLWAY_LIFECYCLE_H
@@ -25,5 +25,8 @@ static inline bool lifecycle_enter(struct enter_scope *scope)
 	}
 	return enter_serve_at(stage, scope);
 }
+
+/* Writes the summary; at any time in STAGE_RUNNING. Locking: tries SUMMARY; does nothing if another thread holds it. */
+void exit_summary_print(void);
 
 #endif

@@ -26,7 +26,7 @@ struct suspension_state {
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
 };
 
-/* ---- sampler.c ---- */
+/* ---- lifecycle.c ---- */
 
 struct exit_summary_state {
 	struct lock lock;    /* SUMMARY: held while it is made and printed */
@@ -119,7 +119,7 @@ struct lifecycle_state {
 	struct turn_common_state turn_common;
 	struct jobs_state jobs;
 	struct exit_summary_state summary;
-	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (sampler.c) */
+	struct lock sampler_lock; /* SAMPLER: the thread that holds it takes the sample (lifecycle.c) */
 };
 
 /* Hidden, so that its address is not loaded from the GOT. */

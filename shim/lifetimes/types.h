@@ -1,6 +1,6 @@
 /*
- * types.h: the lifetimes of one heap, and everything that this room keeps for the process, in one object. Only the files
- * of the room use it.
+ * types.h: the lifetimes of one heap, and everything that this room keeps for the process, in one object. Only the
+ * files of the room use it.
  */
 #ifndef SPILLWAY_LIFETIMES_TYPES_H
 #define SPILLWAY_LIFETIMES_TYPES_H
@@ -90,7 +90,7 @@ struct lifetimes_sums {
 /* At which lines tensors are born (births.c). */
 #define BIRTH_LINES_SLOTS (1u << 14) /* of births that are recognized: eleven steps of a GPT do not fill it */
 #define BIRTH_LINES_UNITS (1u << 16) /* 128 GiB, without a conflict in the address space of one heap */
-#define NODE_LINES_SLOTS  (1u << 15) /* nodes whose lines are known (births.c); a step of a GPT of 16 layers makes 604 */
+#define NODE_LINES_SLOTS  (1u << 15) /* nodes whose lines are known (births.c); a step of a GPT of 16 layers has 604 */
 struct birth_lines_state {
 	_Atomic uint64_t paid; /* clock.h */
 	_Atomic uint64_t recognized[BIRTH_LINES_SLOTS];

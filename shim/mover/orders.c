@@ -644,7 +644,7 @@ static void clear_for(struct engine *engine, uint32_t unit, uint32_t end, uint64
 }
 
 /*
- * From now on no piece of these units leaves; n 0: any may again. Among themselves the plan would let the one leave that
+ * No piece of these units leaves from now on; n 0: any may again. Among themselves the plan would let one leave that
  * was used the longest time ago, for another one of the same allocation.
  */
 static void set_brings(struct engine *engine, uint32_t unit, uint32_t n)

@@ -15,7 +15,7 @@
  *  - A job asks for the turn of a GPU only if it has the turns of all its GPUs before that one, and keeps those that it
  *    has until it has run. Whoever waits for a GPU that a job keeps waits for one that waits for a later GPU only, so
  *    the waits make no circle: the job that waits for the last GPU waits for one that runs, and whose turn ends.
- *  - A job whose turn is over on one of its GPUs, or that runs without the turn of one, stops. If a process does not stop,
+ *  - A job whose turn is over on one of its GPUs, or that runs without the turn of one, stops. If one does not stop,
  *    all run on, and it is tried again later.
  *  - When all are stopped, all move their memory out. When all of it has left, the turns of all GPUs are given on; that
  *    of a job of one seat as soon as it is stopped: then the memory of the next one comes while its own leaves.

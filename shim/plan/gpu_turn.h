@@ -24,12 +24,12 @@
  *  - A turn ends when its process has nothing to do while another waits, or after its quantum, if another has been
  *    served less for its weight. So time is divided by weight, and who comes back after a pause has at most one quantum
  *    in advance (gpu_turn_enter).
- *  - Who needs short turns goes first, as long as it has been served less than the holder; and who has waited for longer
+ *  - Who needs short turns goes first, as long as it was served less than the holder; and who has waited for longer
  *    than its patience, as soon as the holder has had the shortest turn. Neither happens before the holder has run for
  *    some times the cost of a switch, so switches never take more than a part of the time. Who has not had a turn yet
  *    counts as one that needs a short one, but for a holder that is in its own first one: of many that start together,
  *    each has a whole one.
- *  - Who has not published anything for GPU_TURN_SILENT (stopped by a signal) takes no part: it keeps its memory, and the
+ *  - Who has published nothing for GPU_TURN_SILENT (stopped by a signal) takes no part: it keeps its memory, and the
  *    others go on in what is left.
  */
 
@@ -84,7 +84,7 @@ struct gpu_turn_view {
 	uint32_t n;
 	bool on; /* there are turns */
 	uint32_t
-	    holder; /* number of the member whose turn it is, or GPU_TURN_NOBODY: no process has it, or its process died */
+	    holder; /* number of the member whose turn it is, or GPU_TURN_NOBODY: none has it, or its process died */
 	uint64_t since; /* when the turn began */
 };
 
@@ -115,8 +115,8 @@ uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
 uint32_t gpu_turn_next(const struct gpu_turn_view *view);
 /*
  * Returns how long the holder may go on, in ns, when gpu_turn_next() says that another is to have the turn, until
- * little of its memory is alive (struct leave_moment): not at all if it has nothing to do; about a step if the other should
- * not wait; else some steps, which cost nobody more than a part of a quantum.
+ * little of its memory is alive (struct leave_moment): not at all if it has nothing to do; about a step if the other
+ * should not wait; else some steps, which cost nobody more than a part of a quantum.
  */
 uint64_t gpu_turn_may_wait(const struct gpu_turn_view *view);
 /*
@@ -177,13 +177,13 @@ bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, un
  *  - F below R: the limit falls at once to what the process uses less the missing bytes.
  *  - The limit never promises more than what is used and F - R.
  *  - Growth: by an eighth of what is free beyond 2 R at most, below that in small steps (a piece at least, if two fit),
- *    and only to what is used plus the step; not within GROW_AFTER of a shrink, and then about once a second. Both times
+ *    and only to what is used plus the step; not within GROW_AFTER of a shrink, then about once a second. Both times
  *    have jitter, so that processes that do not know of each other do not act at the same moment. Each of up to 8 of
  *    them takes a part of what is free that leaves enough for the others, so together they never go below R by growing.
  *  - Growth ends an eighth of R above R, but for who has less than that eighth: it takes it from there, or it could be
  *    left with nothing for good. Simulated: without this rule one of four processes had less than 30 MiB, of 80 GiB, in
  *    8 of 5,000 runs.
- *  - A new process on the GPU shows as memory that others suddenly hold. R is doubled for a while then, because a process
+ *  - A new process on the GPU shows as memory that others suddenly hold. R is doubled for a while, because a process
  *    that starts takes more than its context.
  */
 

@@ -183,8 +183,8 @@ static enum plan_answer exchange_not_begun(struct scheduler *scheduler, const st
 /*
  * Begins to evict pieces that the submission uses little for one that it uses more and that is missing. needed: the
  * units that must be free for it. from: index of the most used piece that is missing and that nothing has been begun
- * for. Returns PLAN_FOUND if evictions are in flight, PLAN_BUSY if a piece may be evicted later, PLAN_NONE if nothing is
- * exchanged.
+ * for. Returns PLAN_FOUND if evictions are in flight, PLAN_BUSY if a piece may be evicted later, PLAN_NONE if nothing
+ * is exchanged.
  */
 static enum plan_answer exchange_one(struct scheduler *scheduler, const struct scheduler_named *named, unsigned from,
 				     unsigned missing, uint64_t needed, bool gap)

@@ -1,8 +1,8 @@
 /*
  * tensor_future.h: where the tensors of the near future will lie, and which pieces will be used for them, in a program
  * whose allocator uses other addresses than in the past. What the program will do is known from the past (predict.h).
- * Which tensor of then is which one of now follows from their order (struct tensor_match), and where the next one will be
- * born from the allocator's rule (struct best_fit).
+ * Which tensor of then is which one of now follows from their order (struct tensor_match), and where the next one will
+ * be born from the allocator's rule (struct best_fit).
  *
  * From time to time a *walk* is made from the remembered position on. It begins with the tensors that are alive now,
  * and finds for each birth, death and name of then where it will be now. If births come elsewhere than foreseen, the

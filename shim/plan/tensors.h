@@ -1,6 +1,6 @@
 /*
- * tensors.h: what is known of tensors: those that the program's allocator has reported, and guesses where those end that
- * it has not.
+ * tensors.h: what is known of tensors: those that the program's allocator has reported, and guesses where those end
+ * that it has not.
  */
 #ifndef SPILLWAY_TENSORS_H
 #define SPILLWAY_TENSORS_H

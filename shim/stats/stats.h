@@ -32,7 +32,10 @@ extern struct stats_page stats;
 extern struct stats_stripe stats_stripes[STATS_STRIPES];
 extern __thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec"))); /* stripe + 1; 0 = none yet */
 
-/* The file of the page, for stats_file.c. Used by one thread at a time: under START at first, then by the thread that looks once a second, and at the end. */
+/*
+ * The file of the page, for stats_file.c. Used by one thread at a time: under START at first, then by the thread that
+ * looks once a second, and at the end.
+ */
 extern struct stats_file {
 	bool is_there;
 	pid_t owner;

@@ -20,8 +20,8 @@
 #include <stdlib.h>
 
 /*
- * The blocks of a submission, as far as they are kept and looked at: those that it names, then, if it may touch anything,
- * the `everything` of each device.
+ * The blocks of a submission, as far as they are kept and looked at: those that it names, then, if it may touch
+ * anything, the `everything` of each device.
  */
 static unsigned n_blocks(const struct submission *submission)
 {
@@ -217,8 +217,8 @@ static unsigned wait_and_pin(struct submission *submission)
 }
 
 /*
- * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the driver
- * (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
+ * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the
+ * driver (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
  */
 static void wait_if(struct submission *submission, bool must, unsigned seen)
 {

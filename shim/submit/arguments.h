@@ -92,8 +92,8 @@ static inline __attribute__((always_inline)) bool kernel_params_each(CUfunction 
 }
 
 /*
- * Finds the parameters in one buffer, laid out as on the device, that a launch may pass instead (`extra`); NULL if there
- * are none, or more than the driver takes. Returns false if the list has an entry that is unknown to this code.
+ * Finds the parameters in one buffer, laid out as on the device, that a launch may pass instead (`extra`); NULL if
+ * there are none, or more than the driver takes. Returns false if the list has an entry that is unknown to this code.
  */
 bool kernel_params_buffer(void *const *extra, const char **ret_buffer, size_t *ret_bytes);
 

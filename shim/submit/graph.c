@@ -267,9 +267,9 @@ static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v
 /* ---- copies, sets, values ---- */
 
 /*
- * Finds the range of one side of a copy; 0 bytes: its reach is unknown. Returns false for an array: the driver holds the
- * memory of arrays, never a heap. Host addresses are named too: that is harmless, and memory that the program declares
- * as host memory may be in a heap.
+ * Finds the range of one side of a copy; 0 bytes: its reach is unknown. Returns false for an array: the driver holds
+ * the memory of arrays, never a heap. Host addresses are named too: that is harmless, and memory that the program
+ * declares as host memory may be in a heap.
  */
 static bool range_of(CUmemorytype type, const void *host, CUdeviceptr device, struct copy_extent_place place,
 		     const struct copy_extent *extent, CUdeviceptr *ret_first, size_t *ret_bytes)
@@ -463,9 +463,10 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 /* ---- whole graphs ---- */
 
 /*
- * Reads all nodes, including those of child graphs; or, without a graph, one node by parameters in the form in which the
- * program sets them. The caller must drop the names. They are NULL if a node cannot be read (a kernel node that can be
- * updated from the device, a conditional node, a type unknown to this code), if the driver fails, or if memory is short.
+ * Reads all nodes, including those of child graphs; or, without a graph, one node by parameters in the form in which
+ * the program sets them. The caller must drop the names. They are NULL if a node cannot be read (a kernel node that can
+ * be updated from the device, a conditional node, a type unknown to this code), if the driver fails, or if memory is
+ * short.
  */
 static struct reading graph_read(CUgraph graph, const CUgraphNodeParams *params)
 {

@@ -343,7 +343,8 @@ static void launch_graph(struct submission *submission, enum hook_id id, CUgraph
 #define SYNC(call, params, ...)      ROW(call, NULL, false, params, __VA_ARGS__)
 #define SYNC_OWN(call, params, ...)  SYNC(call, params, __VA_ARGS__) ROW(call##_ptds, NULL, true, params, __VA_ARGS__)
 #define ASYNC(call, params, ...)     ROW(call, stream, false, params, __VA_ARGS__)
-#define ASYNC_OWN(call, params, ...) ASYNC(call, params, __VA_ARGS__) ROW(call##_ptsz, stream, true, params, __VA_ARGS__)
+#define ASYNC_OWN(call, params, ...)                                                                                   \
+	ASYNC(call, params, __VA_ARGS__) ROW(call##_ptsz, stream, true, params, __VA_ARGS__)
 
 /*
  * First versions of entry points have 32-bit device addresses: those are never in a heap, but their host side can be.
@@ -384,7 +385,8 @@ ASYNC_OWN(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream 
 ASYNC_OWN(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), copy, dst, src, n)
 ASYNC_OWN(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream), one, HOST(src), n)
 ASYNC_OWN(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream), one, HOST(dst), n)
-ASYNC_OWN(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
+ASYNC_OWN(cuMemcpyPeerAsync,
+	  (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
 	  copy, dst, src, n)
 
 /* Copies in 2D and 3D, and lists of copies. */
@@ -400,7 +402,8 @@ ASYNC_OWN(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box, CUstream stream),
 ASYNC_OWN(cuMemcpyBatchAsync, (COPIES, ATTRIBUTES, size_t *failed, CUstream stream), copy_list, dsts, srcs, sizes, n)
 ASYNC_OWN(cuMemcpyBatchAsync_v2, (COPIES, ATTRIBUTES, CUstream stream), copy_list, dsts, srcs, sizes, n)
 ASYNC_OWN(cuMemcpyWithAttributesAsync,
-	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream), copy, dst, src, n)
+	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream),
+	  copy, dst, src, n)
 ASYNC_OWN(cuMemcpy3DWithAttributesAsync, (CUDA_MEMCPY3D_BATCH_OP *op, unsigned long long flags, CUstream stream),
 	  copy_list_3d, op, 1)
 ASYNC_OWN(cuMemcpy3DBatchAsync,
@@ -431,12 +434,14 @@ SETS(32, 4, unsigned)
 ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), one, address, n)
 ASYNC_OWN(cuMemPrefetchAsync_v2,
 	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream), one, address, n)
-ASYNC_OWN(cuMemPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
+ASYNC_OWN(cuMemPrefetchBatchAsync,
+	  (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
 ASYNC_OWN(cuMemDiscardBatchAsync, (RANGES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
 ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream),
 	  list, addresses, sizes, n)
 ASYNC_OWN(cuMemBatchDecompressAsync,
-	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream), decompress, params, n)
+	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream),
+	  decompress, params, n)
 
 /* Memory operations of streams. */
 #define VALUES(call, type, ...)                                                                                        \

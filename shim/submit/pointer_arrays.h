@@ -59,9 +59,9 @@ void pointer_arrays_written(struct submission *submission, CUdeviceptr dst, uint
 /* Set when the first array is remembered, and never cleared. Hidden, so that its address is not loaded from the GOT. */
 extern _Atomic bool pointer_arrays_any __attribute__((visibility("hidden")));
 /*
- * The slow path of pointer_arrays_name(); `name` is NULL. And the same for a graph: whatever was launched with the array
- * before, because a graph does not say which of its kernels takes it. Calls `name` for each address in the array; it must
- * not call these functions.
+ * The slow path of pointer_arrays_name(); `name` is NULL. And the same for a graph: whatever was launched with the
+ * array before, because a graph does not say which of its kernels takes it. Calls `name` for each address in the array;
+ * it must not call these functions.
  */
 void pointer_arrays_look(struct submission *submission, CUdeviceptr address,
 			 void (*name)(struct submission *submission, CUdeviceptr address));

@@ -55,8 +55,8 @@ struct submission {
 		KEPT_BY_PINS,
 	} kept;
 	/*
-	 * submission_state when it was opened, and then when it was admitted. In between, with TRACE, its names go into a
-	 * record of the trace; with PINNING each block is listed once, as far as that is cheap.
+	 * submission_state when it was opened, and then when it was admitted. In between, with TRACE, its names go into
+	 * a record of the trace; with PINNING each block is listed once, as far as that is cheap.
 	 */
 	uint32_t state;
 	bool per_thread;
@@ -147,8 +147,8 @@ struct row_event {
 
 struct completion_state {
 	/*
-	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache line
-	 * of its own. Who reads it before the rows knows whether it has seen all up to it.
+	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache
+	 * line of its own. Who reads it before the rows knows whether it has seen all up to it.
 	 */
 	_Atomic uint64_t newest __attribute__((aligned(64)));
 	_Atomic uint64_t newest_wide; /* completion_newest_wide(); raised before the submission leaves its stripe */
@@ -312,8 +312,8 @@ struct submit_tables {
 extern struct submit_tables submit_tables __attribute__((visibility("hidden")));
 
 /*
- * Looks after the tail of a context (completion.c), up to the number; for tests, too. Locking: takes ROWS, and ROW; must
- * be called without them.
+ * Looks after the tail of a context (completion.c), up to the number; for tests, too. Locking: takes ROWS, and ROW;
+ * must be called without them.
  */
 void completion_context_look_after(CUcontext context, uint64_t number);
 

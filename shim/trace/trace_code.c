@@ -3,7 +3,8 @@
  * written only once the buffer has space for all of it, so that a lack of memory leaves no partial event.
  *
  * Earlier submissions are found by a hash of 128 bits of the function, the device and all addresses; the addresses
- * themselves are not kept. The table has a fixed size: a new entry replaces the oldest of a few neighbours. A submission that was replaced is written in full when it is repeated, which costs only bytes.
+ * themselves are not kept. The table has a fixed size: a new entry replaces the oldest of a few neighbours. A
+ * submission that was replaced is written in full when it is repeated, which costs only bytes.
  */
 #include "shim/trace/trace_code.h"
 

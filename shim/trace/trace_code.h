@@ -127,10 +127,10 @@ void trace_shape_own(struct trace_shape *ret_shape);
  */
 bool trace_shape_read(const char *value, struct trace_shape *ret_shape);
 /*
- * Reads the event of a frame of a file of this shape at *at and advances *at. *before is the time of the previous event, at first that of the
- * frame. `again` events are returned as they are; the caller must keep the submits. named: room for `most` addresses,
- * to which ret_event->named points; submit.n is the number in the file, even if it is larger. Returns false at the
- * end of the frame; if *at is not at the end then, the frame is damaged.
+ * Reads the event of a frame of a file of this shape at *at and advances *at. *before is the time of the previous
+ * event, at first that of the frame. `again` events are returned as they are; the caller must keep the submits. named:
+ * room for `most` addresses, to which ret_event->named points; submit.n is the number in the file, even if it is
+ * larger. Returns false at the end of the frame; if *at is not at the end then, the frame is damaged.
  */
 bool trace_event_read(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before,
 		      struct trace_named *named, size_t most, struct trace_event *ret_event);

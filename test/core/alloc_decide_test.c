@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "shim/accounting/ledger.h"
-#include "shim/lifecycle/sampler.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/serve/alloc_decide.h"
 
 static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";

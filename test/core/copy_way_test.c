@@ -5,7 +5,7 @@
 #include "test/core/core.h"
 
 #include "shim/context/context.h"
-#include "shim/entry/copy.h"
+#include "shim/entry/entry.h"
 #include "shim/submit/submit_body.h"
 
 #include <pthread.h>

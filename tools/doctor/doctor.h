@@ -141,7 +141,9 @@ extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, d
 	doctor_write((finding)->fact, strlen((finding)->fact), sizeof((finding)->fact), __VA_ARGS__)
 #define doctor_so(finding, ...)  doctor_write((finding)->so, 0, sizeof((finding)->so), __VA_ARGS__)
 #define doctor_fix(finding, ...) doctor_write((finding)->fix, 0, sizeof((finding)->fix), __VA_ARGS__)
-/* Writes a text from there on, without control characters: it may be of a file or a variable, and goes to a terminal. */
+/*
+ * Writes a text from there on, without control characters: it may be of a file or a variable, and goes to a terminal.
+ */
 __attribute__((format(printf, 4, 5))) void doctor_write(char *text, size_t from, size_t room, const char *format, ...);
 
 /*

@@ -1,5 +1,5 @@
 /*
- * Reads the library's log of lookups of driver functions (shim/driver/door_log.h).
+ * Reads the library's log of lookups of driver functions (shim/driver/real.h).
  */
 #include "tools/doctor/doctor_doors.h"
 

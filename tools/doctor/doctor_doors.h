@@ -1,6 +1,6 @@
 /*
  * doctor_doors.h: reads the library's log of which libraries obtained the driver's functions, and how (format:
- * shim/driver/door_log.h). The file is not trusted: other lines are skipped, and the number of kept entries is
+ * shim/driver/real.h). The file is not trusted: other lines are skipped, and the number of kept entries is
  * limited.
  */
 #ifndef TOOLS_DOCTOR_DOORS_H

@@ -2,7 +2,7 @@
  * replay_internal.h: the state of a simulated run, shared by the files that simulate it:
  *
  *   replay_program.c  the program, the GPU, allocations; what the mover hears of them; the counts
- *   replay_run.c      the mover's work, that is the library's scheduler (shim/plan/scheduler.h) with simulated copies; the
+ *   replay_run.c      the mover's work, the library's scheduler (shim/plan/scheduler.h) with simulated copies; the
  *                     main loop
  *
  * Times are microseconds since the beginning. Only the mover changes where pieces are, and only at certain moments. So

@@ -1,7 +1,7 @@
 /*
  * Runs a model under several budgets. Each budget is one run; in `exact` and `fast` mode a second run without moves
- * shows whether the library would stop moving (governor.h). The smallest good budget is searched by bisection between the
- * last good budget of the sweep and the first bad one.
+ * shows whether the library would stop moving (governor.h). The smallest good budget is searched by bisection between
+ * the last good budget of the sweep and the first bad one.
  */
 #include "tools/common/units.h"
 #include "tools/common/grow.h"

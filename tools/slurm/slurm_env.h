@@ -57,7 +57,7 @@ bool slurm_set_add(char set[SLURM_ENV_BYTES], const char *item);
 /*
  * Makes the environment of a task. Settings of the command line replace those of the same key in the job's environment,
  * and both replace the budgets:
- *   host.budget    half of the memory of the step on this node, in equal parts for its tasks there. The other half is for
+ *   host.budget    half of the memory of the step on this node, in equal parts for its tasks. The other half is for
  *                  the program itself; it is the share that the library takes of a cgroup's limit, too.
  *   device.budget  where several tasks use one GPU, or the step has a part of one: nine tenths of the part, shared
  *                  equally. A tenth is left for contexts and libraries, which the budget does not count.
