@@ -619,12 +619,12 @@ void segments_release(const struct ledger_row *row)
  */
 
 /*
- * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_lock.c). A program whose
+ * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_tick). A program whose
  * steps take less than this has the same addresses in each; meanwhile what is dead leaves the device first. If the user
  * has said how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
  */
 #define UNUSED_TICKS 20
-/* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
+/* After so long without a tick, ticks have stopped (heap_tick): then what is unused is freed at once. */
 #define TICKING_NS 3000000000u
 /* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
 #define MOST_WAITING 2
