@@ -95,10 +95,9 @@ static int refuse_more(const char *command, const char *argument)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
-	tool_say(argument[0] == '-' ? "unknown option %s; `spillway %s --help` says what there is"
-				    : "%s is one argument too many; `spillway %s --help` says what there is",
-		 policy_quote(argument, quoted), command);
-	return TOOL_BAD;
+	return tool_bad(argument[0] == '-' ? "unknown option %s; `spillway %s --help` says what there is"
+					   : "%s is one argument too many; `spillway %s --help` says what there is",
+			policy_quote(argument, quoted), command);
 }
 
 /* `spillway help run` is `spillway run --help`. */
@@ -161,8 +160,7 @@ static int become_script(const char *interpreter, const char *name, int argc, ch
 	command[2] = tool;
 	memcpy(command + 3, argv + 1, (size_t)(argc - 1) * sizeof(*command));
 	execvp(interpreter, command);
-	tool_say("`spillway %s` needs %s: %s", argv[0], interpreter, strerror(errno));
-	return TOOL_BROKEN;
+	return tool_broken("`spillway %s` needs %s: %s", argv[0], interpreter, strerror(errno));
 }
 
 static int tool_demo(int argc, char **argv)
@@ -179,10 +177,8 @@ static int main_dispatch(int argc, char **argv)
 {
 	const struct command *command;
 
-	if (argc < 2) {
-		tool_say("no command given; `spillway --help` lists the commands");
-		return TOOL_BAD;
-	}
+	if (argc < 2)
+		return tool_bad("no command given; `spillway --help` lists the commands");
 	if (is_help(argv[1]))
 		return print_help();
 	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)

@@ -22,8 +22,8 @@
  * would have if nobody shared; it enters as soon as it can.
  *
  * An account is used by one thread at a time; the caller ensures that. Nothing here waits: if another process just
- * changes the file, the call fails and is to be made again later. Changes errno: it is called by threads of the library,
- * and inside enter_serve(), whose end restores it.
+ * changes the file, the call fails and is to be made again later. Changes errno: it is called by threads of the
+ * library, and inside enter_serve(), whose end restores it.
  */
 #ifndef SPILLWAY_GPU_ACCOUNT_H
 #define SPILLWAY_GPU_ACCOUNT_H

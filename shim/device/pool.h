@@ -93,8 +93,8 @@ uint64_t pool_number(CUmemoryPool pool);
  */
 bool pool_has_memory(const struct pool *forgotten);
 /*
- * Count a heap row of pool row->heap.pool_id: so many bytes are new or more; freed by the program (may be called several
- * times); its memory is released.
+ * Count a heap row of pool row->heap.pool_id: so many bytes are new or more; freed by the program (may be called
+ * several times); its memory is released.
  */
 void pool_row_grown(const struct ledger_row *row, uint64_t bytes);
 void pool_row_freed(struct ledger_row *row);

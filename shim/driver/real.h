@@ -80,14 +80,14 @@ bool real_knows_name(const char *name);
  *
  *   PID start EXECUTABLE                             the library was loaded
  *   PID look DOOR RESULT NAME OBJECT                 OBJECT asked for NAME by DOOR: "dlsym" or "cuGetProcAddress"
- *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   of each loaded object, at the first request and at exit
+ *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   of each loaded object, at the first request and exit
  *   PID mapped PATH                                  then, too: code of a library that is in a namespace of its own
  *   PID end                                          the process has ended by exit()
  *
  * RESULT is "ours", "driver" (we do not hook it), "copy" (of a second libcuda), "none" (there is no such function) or
- * "other". OURS .. ELSEWHERE count the driver's functions that the object was linked to and that we hook: those that lead to us, past us to a driver,
- * nowhere yet, and to some other library. DLSYM is "ours", "past", or "-" where the object has no dlsym; RUNTIME is
- * the libcudart that it calls, or "-".
+ * "other". OURS .. ELSEWHERE count the driver's functions that the object was linked to and that we hook: those that
+ * lead to us, past us to a driver, nowhere yet, and to some other library. DLSYM is "ours", "past", or "-" where the
+ * object has no dlsym; RUNTIME is the libcudart that it calls, or "-".
  */
 
 enum door { DOOR_DLSYM, DOOR_PROC };

@@ -62,7 +62,7 @@ static CUresult serve_cuMemFree(CUdeviceptr_v1 dptr)
 	return serve_free(dptr);
 }
 
-/* ---- managed memory: the driver serves it, unless a rule names it (typed_alloc.h) ---- */
+/* ---- managed memory: the driver serves it, unless a rule names it (serve.h) ---- */
 
 HOOK_INLINE CUresult serve_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {

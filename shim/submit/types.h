@@ -92,10 +92,7 @@ void submission_name_in_heaps(struct submission *submission, CUdeviceptr address
  */
 uint64_t on_use_names_devices(const struct submission *submission);
 
-static inline bool submission_is_graph(const struct submission *submission)
-{
-	return submission->id == HOOK_cuGraphLaunch || submission->id == HOOK_cuGraphLaunch_ptsz;
-}
+bool submission_is_graph(const struct submission *submission);
 
 /* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
 struct submission_arena {
@@ -147,8 +144,8 @@ struct row_event {
 
 struct completion_state {
 	/*
-	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache line
-	 * of its own. Who reads it before the rows knows whether it has seen all up to it.
+	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache
+	 * line of its own. Who reads it before the rows knows whether it has seen all up to it.
 	 */
 	_Atomic uint64_t newest __attribute__((aligned(64)));
 	_Atomic uint64_t newest_wide; /* completion_newest_wide(); raised before the submission leaves its stripe */

@@ -52,8 +52,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "cdi",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 23,
     .head = "usage: spillway cdi [option...]\n\n"
 	    "Writes a spec of the Container Device Interface: a container that is started with its device has the\n"
@@ -83,20 +82,16 @@ static int cdi_read(int argc, char **argv, struct cdi_request *request)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (optind != argc) {
-		tool_say("`spillway cdi` takes no argument, but was given %s", policy_quote(argv[optind], quoted));
-		return TOOL_BAD;
-	}
-	if (!is_name(request->name)) {
-		tool_say("--name: %s is no name of a device; it has letters and digits, and _ - . : between them",
-			 policy_quote(request->name, quoted));
-		return TOOL_BAD;
-	}
-	if (*request->at != '/' || strpbrk(request->at, ": ")) {
-		tool_say("--at: %s is no full path without blanks and colons, which LD_PRELOAD could carry",
-			 policy_quote(request->at, quoted));
-		return TOOL_BAD;
-	}
+	if (optind != argc)
+		return tool_bad("`spillway cdi` takes no argument, but was given %s",
+				policy_quote(argv[optind], quoted));
+	if (!is_name(request->name))
+		return tool_bad(
+		    "--name: %s is no name of a device; it has letters and digits, and _ - . : between them",
+		    policy_quote(request->name, quoted));
+	if (*request->at != '/' || strpbrk(request->at, ": "))
+		return tool_bad("--at: %s is no full path without blanks and colons, which LD_PRELOAD could carry",
+				policy_quote(request->at, quoted));
 	return OPTIONS_GO_ON;
 }
 
@@ -105,8 +100,7 @@ static bool policy_is_alone(const struct policy *policy, const char *path)
 {
 	if (!policy_includes_files(policy))
 		return true;
-	tool_say("%s includes other files, which the container would not have; write it as one file", path);
-	return false;
+	return tool_fails("%s includes other files, which the container would not have; write it as one file", path);
 }
 
 /* Reads the policy as the container would, and finds its file. */
@@ -132,16 +126,13 @@ static bool find_folder(struct cdi *cdi)
 
 	if (!cdi->request->folder)
 		return true;
-	if (!realpath(cdi->request->folder, cdi->folder) || stat(cdi->folder, &status) != 0) {
-		tool_say("--run-folder: %s: %s", cdi->request->folder, strerror(errno));
-		return false;
-	}
+	if (!realpath(cdi->request->folder, cdi->folder) || stat(cdi->folder, &status) != 0)
+		return tool_fails("--run-folder: %s: %s", cdi->request->folder, strerror(errno));
 	if (S_ISDIR(status.st_mode) && (status.st_mode & 0777) == S_IRWXU)
 		return true;
-	tool_say("--run-folder: %s must be a folder of the user that the containers run as, with mode 0700; "
-		 "install -d -m 700 -o USER FOLDER makes one",
-		 cdi->request->folder);
-	return false;
+	return tool_fails("--run-folder: %s must be a folder of the user that the containers run as, with mode 0700; "
+			  "install -d -m 700 -o USER FOLDER makes one",
+			  cdi->request->folder);
 }
 
 /* The limits of the host hold in its containers, too, as far as they can: the container's root must be the host's. */
@@ -159,8 +150,7 @@ static bool find_files(struct cdi *cdi)
 		return false;
 	if (realpath("/proc/self/exe", cdi->tool))
 		return true;
-	tool_say("the path of this tool is not known: %s", strerror(errno));
-	return false;
+	return tool_fails("the path of this tool is not known: %s", strerror(errno));
 }
 
 /* ---- the spec ---- */

@@ -41,11 +41,10 @@ static bool can_be_preloaded(const char *path)
 {
 	if (!strpbrk(path, ": "))
 		return true;
-	tool_say(
+	return tool_fails(
 	    "the library's path \"%s\" has a blank or a colon in it, which LD_PRELOAD cannot carry; put the library "
 	    "elsewhere and name it with --library",
 	    path);
-	return false;
 }
 
 bool library_is_ours(const char *path)
@@ -59,21 +58,15 @@ bool library_is_ours(const char *path)
 
 static bool find_given(const char *given, char ret_path[PATH_MAX])
 {
-	if (!realpath(given, ret_path)) {
-		tool_say("--library: %s: %s", given, strerror(errno));
-		return false;
-	}
-	if (!is_file(ret_path)) {
-		tool_say("--library: %s is not a file that can be read", given);
-		return false;
-	}
-	if (!library_is_ours(ret_path)) {
-		tool_say(
+	if (!realpath(given, ret_path))
+		return tool_fails("--library: %s: %s", given, strerror(errno));
+	if (!is_file(ret_path))
+		return tool_fails("--library: %s is not a file that can be read", given);
+	if (!library_is_ours(ret_path))
+		return tool_fails(
 		    "--library: %s is not Spillway's library: it does not define spillway_version and the driver's "
 		    "cuGetProcAddress_v2; name a libspillway.so",
 		    given);
-		return false;
-	}
 	return can_be_preloaded(ret_path);
 }
 
@@ -81,11 +74,9 @@ bool library_tool_folder(char ret_path[PATH_MAX])
 {
 	ssize_t length = readlink("/proc/self/exe", ret_path, PATH_MAX - 1);
 
-	if (length < 0) {
-		tool_say("/proc/self/exe cannot be read, so what belongs to this tool is not found: %s",
-			 strerror(errno));
-		return false;
-	}
+	if (length < 0)
+		return tool_fails("/proc/self/exe cannot be read, so what belongs to this tool is not found: %s",
+				  strerror(errno));
 	ret_path[length] = '\0';
 	*strrchr(ret_path, '/') = '\0';
 	return true;
@@ -116,8 +107,7 @@ bool library_find_audit(const char *library, char ret_path[PATH_MAX])
 
 	if (snprintf(ret_path, PATH_MAX, "%.*s/libspillway-audit.so", folder, library) < PATH_MAX && is_file(ret_path))
 		return true;
-	tool_say("--audit: there is no libspillway-audit.so beside %s", library);
-	return false;
+	return tool_fails("--audit: there is no libspillway-audit.so beside %s", library);
 }
 
 /* ---- programs to start ---- */

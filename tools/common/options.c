@@ -56,10 +56,9 @@ static int options_refuse(const struct options *options, const char *option, int
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
-	tool_say(code == ':' ? "%s needs a value; `spillway %s --help` gives an example"
-			     : "unknown option %s; `spillway %s --help` lists them",
-		 policy_quote(option, quoted), options->command);
-	return TOOL_BAD;
+	return tool_bad(code == ':' ? "%s needs a value; `spillway %s --help` gives an example"
+				    : "unknown option %s; `spillway %s --help` lists them",
+			policy_quote(option, quoted), options->command);
 }
 
 static bool options_take(const struct option_row *row, void *request)

@@ -56,6 +56,9 @@ struct options {
  */
 int options_read(const struct options *options, int argc, char **argv, void *request);
 
+/* For the initialiser of struct options: an array of rows. */
+#define OPTION_ROWS(list) .rows = list, .n = sizeof(list) / sizeof(*(list))
+
 /* For `read`: reads a whole number within these bounds, or fills in why. */
 bool options_whole(const char *text, uint64_t least, uint64_t most, uint64_t *ret_number, char *why);
 

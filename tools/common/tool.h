@@ -22,6 +22,10 @@ enum {
 
 /* Prints "spillway: ..." and a line end to stderr. */
 __attribute__((format(printf, 1, 2))) void tool_say(const char *format, ...);
+/* The same, for the end of a function: an exit status, or false. */
+#define tool_bad(...)    (tool_say(__VA_ARGS__), TOOL_BAD)
+#define tool_broken(...) (tool_say(__VA_ARGS__), TOOL_BROKEN)
+#define tool_fails(...)  (tool_say(__VA_ARGS__), false)
 
 /* Prints every problem to stderr, one per line, and the number of problems beyond the list. */
 void tool_print_errors(const struct policy_errors *errors);

@@ -312,8 +312,7 @@ static bool are_names(char **texts, int n)
 	for (int i = 0; i < n; i++) {
 		if (process_read_name(texts[i], &name))
 			continue;
-		tool_say("%s is no process id; `spillway list` shows them", policy_quote(texts[i], quoted));
-		return false;
+		return tool_fails("%s is no process id; `spillway list` shows them", policy_quote(texts[i], quoted));
 	}
 	return true;
 }
@@ -332,13 +331,10 @@ static int ask_all(const struct verb *verb, const struct verb *back, int argc, c
 	if (request.job) {
 		if (optind == argc && *request.job)
 			return ask_job(verb, back, request.job);
-		tool_say("--job takes one name, and nothing else; write `spillway %s --job NAME`", verb->name);
-		return TOOL_BAD;
+		return tool_bad("--job takes one name, and nothing else; write `spillway %s --job NAME`", verb->name);
 	}
-	if (optind == argc) {
-		tool_say("no process given; write `spillway %s PID...`, `spillway list` shows them", verb->name);
-		return TOOL_BAD;
-	}
+	if (optind == argc)
+		return tool_bad("no process given; write `spillway %s PID...`, `spillway list` shows them", verb->name);
 	if (!are_names(argv + optind, argc - optind))
 		return TOOL_BAD;
 	for (int i = optind; i < argc; i++)
@@ -413,21 +409,16 @@ int tool_set(int argc, char **argv)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (first == argc) {
-		tool_say("no process given; write `spillway set PID KEY=VALUE`, `spillway list` shows them");
-		return TOOL_BAD;
-	}
+	if (first == argc)
+		return tool_bad("no process given; write `spillway set PID KEY=VALUE`, `spillway list` shows them");
 	if (!are_names(argv + first, 1))
 		return TOOL_BAD;
-	if (first + 1 == argc) {
-		tool_say("nothing to change; write KEY=VALUE, as in device.budget=20GiB");
-		return TOOL_BAD;
-	}
+	if (first + 1 == argc)
+		return tool_bad("nothing to change; write KEY=VALUE, as in device.budget=20GiB");
 	for (int i = first + 1; i < argc; i++) {
-		if (!strchr(argv[i], '=') || strlen(argv[i]) > MOST_SETTING || strchr(argv[i], ' ')) {
-			tool_say("%s is not KEY=VALUE, as in device.budget=20GiB", policy_quote(argv[i], quoted));
-			return TOOL_BAD;
-		}
+		if (!strchr(argv[i], '=') || strlen(argv[i]) > MOST_SETTING || strchr(argv[i], ' '))
+			return tool_bad("%s is not KEY=VALUE, as in device.budget=20GiB",
+					policy_quote(argv[i], quoted));
 	}
 	process_read_name(argv[first], &name);
 	for (int i = first + 1; i < argc; i++)
@@ -495,11 +486,9 @@ int tool_list(int argc, char **argv)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (optind < argc) {
-		tool_say("`spillway list` takes no argument but --job NAME, and was given %s",
-			 policy_quote(argv[optind], quoted));
-		return TOOL_BAD;
-	}
+	if (optind < argc)
+		return tool_bad("`spillway list` takes no argument but --job NAME, and was given %s",
+				policy_quote(argv[optind], quoted));
 	struct list list = {.job = request.job};
 	process_each(list_add, &list);
 	uint64_t end = clock_now() + LIST_MS * UINT64_C(1000000);

@@ -266,10 +266,8 @@ static int doctor_examine(const struct request *request, struct doctor *doctor)
 			return TOOL_BAD;
 	}
 	doctor_cuda_ask(request->root, !request->no_measure, request->patience_s, &doctor->cuda);
-	if (!look_at_all(doctor)) {
-		tool_say("out of memory");
-		return TOOL_BROKEN;
-	}
+	if (!look_at_all(doctor))
+		return tool_broken("out of memory");
 	if (request->program)
 		status = doctor_program(doctor, request->program);
 	if (status != TOOL_OK)
@@ -290,10 +288,8 @@ static bool read_patience(void *request, int code, const char *text, char *why)
 
 	(void)code;
 	(void)why;
-	if (!policy_is_digit(*text) || *end || value < 1 || value > PATIENCE_MOST_S) {
-		tool_say("--timeout takes a number of seconds from 1 to %d", PATIENCE_MOST_S);
-		return false;
-	}
+	if (!policy_is_digit(*text) || *end || value < 1 || value > PATIENCE_MOST_S)
+		return tool_fails("--timeout takes a number of seconds from 1 to %d", PATIENCE_MOST_S);
 	((struct request *)request)->patience_s = (unsigned)value;
 	return true;
 }
@@ -312,8 +308,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "doctor",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .program = true,
     .column = 19,
     .head = "usage: spillway doctor [option...] [[--] PROGRAM [argument...]]\n\n"
@@ -337,8 +332,7 @@ static int request_read(int argc, char **argv, struct request *request)
 	request->program = argv[optind] ? argv + optind : NULL;
 	if (status != OPTIONS_GO_ON || request->program || !request->audit)
 		return status;
-	tool_say("--audit needs a program; write `spillway doctor --audit -- PROGRAM [argument...]`");
-	return TOOL_BAD;
+	return tool_bad("--audit needs a program; write `spillway doctor --audit -- PROGRAM [argument...]`");
 }
 
 int tool_doctor(int argc, char **argv)

@@ -234,17 +234,13 @@ int doctor_program(struct doctor *doctor, char **program)
 	look_before(doctor, program);
 	snprintf(path, sizeof(path), "%s/spillway-doors-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
 	fd = mkostemp(path, O_CLOEXEC);
-	if (fd < 0) {
-		tool_say("%s: %s; set TMPDIR to a folder that can be written", path, strerror(errno));
-		return TOOL_BROKEN;
-	}
+	if (fd < 0)
+		return tool_broken("%s: %s; set TMPDIR to a folder that can be written", path, strerror(errno));
 	bool good = program_run(doctor, program, path, &status) && doors_read(fd, &doors);
 	close(fd);
 	unlink(path);
-	if (!good) {
-		tool_say("the program could not be started, or there is no memory");
-		return TOOL_BROKEN;
-	}
+	if (!good)
+		return tool_broken("the program could not be started, or there is no memory");
 	/* `spillway run` ends with these statuses if it starts nothing; it has then printed why. */
 	if (!doors.n && WIFEXITED(status) &&
 	    (WEXITSTATUS(status) == TOOL_NOT_FOUND || WEXITSTATUS(status) == TOOL_NOT_EXECUTABLE ||

@@ -185,8 +185,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "check",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 19,
     .head = "usage: spillway check [option...] POLICY...\n\n"
 	    "Reads each policy, a file or a built-in one, and prints every error and warning in it;\n"

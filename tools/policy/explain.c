@@ -83,8 +83,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "explain",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 19,
     .head = "usage: spillway explain [option...] POLICY\n\n"
 	    "Says which rule of a policy decides about an allocation, why not the ones before it, and what would\n"
@@ -101,10 +100,8 @@ static int question_read(int argc, char **argv, struct question *question)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (optind + 1 != argc || !*argv[optind]) {
-		tool_say("one policy is needed; write `spillway explain [option...] POLICY`");
-		return TOOL_BAD;
-	}
+	if (optind + 1 != argc || !*argv[optind])
+		return tool_bad("one policy is needed; write `spillway explain [option...] POLICY`");
 	question->policy = argv[optind];
 	return OPTIONS_GO_ON;
 }

@@ -43,8 +43,7 @@ static bool prom_fails(const char *path, const char *what)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
-	tool_say("%s: %s: %s", policy_quote(path, quoted), what, strerror(errno));
-	return false;
+	return tool_fails("%s: %s: %s", policy_quote(path, quoted), what, strerror(errno));
 }
 
 static bool open_target(const char *path, struct target *ret_target)
@@ -58,10 +57,8 @@ static bool open_target(const char *path, struct target *ret_target)
 	strcpy(folder, path);
 	strcpy(name, path);
 	const char *base = basename(name);
-	if (!strcmp(base, ".") || !strcmp(base, "..") || !strcmp(base, "/") || path[strlen(path) - 1] == '/') {
-		tool_say("%s is a folder; name a file in it, spillway.prom say", policy_quote(path, quoted));
-		return false;
-	}
+	if (!strcmp(base, ".") || !strcmp(base, "..") || !strcmp(base, "/") || path[strlen(path) - 1] == '/')
+		return tool_fails("%s is a folder; name a file in it, spillway.prom say", policy_quote(path, quoted));
 	/* The temporary name does not end in .prom, so that the collector does not read it. */
 	if ((size_t)snprintf(ret_target->temporary, sizeof(ret_target->temporary), ".%s.%d", base, (int)getpid()) >=
 	    sizeof(ret_target->temporary)) {
@@ -81,11 +78,10 @@ static bool may_replace(const struct target *target, const char *path)
 
 	if (fstatat(target->folder, target->name, &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(status.st_mode))
 		return true;
-	tool_say("%s is %s; it is left as it is: give the name of a file", policy_quote(path, quoted),
-		 S_ISLNK(status.st_mode)   ? "a symbolic link"
-		 : S_ISDIR(status.st_mode) ? "a folder"
-					   : "no regular file");
-	return false;
+	return tool_fails("%s is %s; it is left as it is: give the name of a file", policy_quote(path, quoted),
+			  S_ISLNK(status.st_mode)   ? "a symbolic link"
+			  : S_ISDIR(status.st_mode) ? "a folder"
+						    : "no regular file");
 }
 
 static bool fill_and_rename(const struct target *target, int fd, const char *path, const struct figures *figures)
@@ -127,10 +123,8 @@ static bool write_one(const struct wish *wish, const struct target *target, stru
 {
 	static const struct figures_choice everybody = {.only = (uid_t)-1};
 
-	if (!figures_read(figures, &everybody)) {
-		tool_say("no memory for the figures of all processes");
-		return false;
-	}
+	if (!figures_read(figures, &everybody))
+		return tool_fails("no memory for the figures of all processes");
 	if (target)
 		return write_file(target, wish->path, figures);
 	prom_print(stdout, figures);
@@ -167,8 +161,7 @@ static bool read_interval(void *argument, int code, const char *text, char *why)
 	(void)why;
 	if (seconds_read(text, &wish->interval))
 		return true;
-	tool_say("%s is no interval; %s", policy_quote(text, quoted), SECONDS_RANGE);
-	return false;
+	return tool_fails("%s is no interval; %s", policy_quote(text, quoted), SECONDS_RANGE);
 }
 
 static const struct option_row rows[] = {
@@ -179,8 +172,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "prom",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 22,
     .head =
 	"usage: spillway prom [option...] FILE\n"
@@ -202,15 +194,12 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (wish->list && wish->interval > 0) {
-		tool_say("--list is printed once; leave --interval away");
-		return TOOL_BAD;
-	}
-	if (argc - optind != !wish->list || (!wish->list && !*argv[optind])) {
-		tool_say(wish->list ? "`spillway prom --list` takes no file"
+	if (wish->list && wish->interval > 0)
+		return tool_bad("--list is printed once; leave --interval away");
+	if (argc - optind != !wish->list || (!wish->list && !*argv[optind]))
+		return tool_bad(wish->list
+				    ? "`spillway prom --list` takes no file"
 				    : "one file is needed; write `spillway prom FILE`, or - for standard output");
-		return TOOL_BAD;
-	}
 	wish->path = argv[optind];
 	return OPTIONS_GO_ON;
 }

@@ -174,8 +174,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "replay",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 24,
     .head = "usage: spillway replay [option...] TRACE\n\n"
 	    "Predicts, without a GPU, what a recorded job would cost with less device memory: peak, bytes moved and\n"
@@ -200,10 +199,8 @@ static int replay_options(int argc, char **argv, struct replay_request *ret_requ
 	status = options_read(&options, argc, argv, ret_request);
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (optind + 1 != argc || !*argv[optind]) {
-		tool_say("one trace is needed; write `spillway replay [option...] TRACE`");
-		return TOOL_BAD;
-	}
+	if (optind + 1 != argc || !*argv[optind])
+		return tool_bad("one trace is needed; write `spillway replay [option...] TRACE`");
 	ret_request->path = argv[optind];
 	return OPTIONS_GO_ON;
 }
@@ -317,8 +314,8 @@ static bool choose_device(struct replay_request *request, const struct replay_mo
 	}
 	if (bytes[request->device])
 		return true;
-	tool_say("--device: nothing was allocated on device %u; device %u has the most", request->device, most);
-	return false;
+	return tool_fails("--device: nothing was allocated on device %u; device %u has the most", request->device,
+			  most);
 }
 
 /*

@@ -42,10 +42,8 @@ static bool take_output(void *argument, int code, const char *text, char *why)
 
 	(void)text;
 	(void)why;
-	if (wish->chosen) {
-		tool_say("only one of --html, --json and --perfetto can be had at a time");
-		return false;
-	}
+	if (wish->chosen)
+		return tool_fails("only one of --html, --json and --perfetto can be had at a time");
 	wish->chosen = true;
 	wish->output = (enum output)code;
 	return true;
@@ -76,8 +74,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "report",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 19,
     .head = "usage: spillway report [option...] TRACE...\n\n"
 	    "Shows what a trace says: what the run's memory cost, where it was, what moved, what to change. Several\n"
@@ -180,8 +177,7 @@ static bool cannot_write(const char *path)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
-	tool_say("%s cannot be written: %s", policy_quote(path, quoted), strerror(errno));
-	return false;
+	return tool_fails("%s cannot be written: %s", policy_quote(path, quoted), strerror(errno));
 }
 
 /* Makes the temporary name "folder/.name.PID". */
@@ -321,10 +317,10 @@ static int show_runs(const struct wish *wish, struct runs *runs, int n)
 		return runs->status;
 	if (n <= RUNS_MOST)
 		return show_in(wish, runs->digests, runs->n, NULL);
-	tool_say("%d traces are too many to be put beside each other, and are not those of the ranks of one job; the "
-		 "most are %d",
-		 n, RUNS_MOST);
-	return TOOL_BAD;
+	return tool_bad(
+	    "%d traces are too many to be put beside each other, and are not those of the ranks of one job; the "
+	    "most are %d",
+	    n, RUNS_MOST);
 }
 
 /* `report --html job.html job.trace`: the page comes first, as --output is not there to say where it goes. */

@@ -266,10 +266,8 @@ static int start_program(struct fit *fit)
 	ssize_t n;
 
 	fflush(NULL);
-	if (!take_signals(fit) || pipe2(ends, O_CLOEXEC) != 0 || (fit->program.pid = fork()) < 0) {
-		tool_say("the program cannot be started: %s", strerror(errno));
-		return TOOL_BROKEN;
-	}
+	if (!take_signals(fit) || pipe2(ends, O_CLOEXEC) != 0 || (fit->program.pid = fork()) < 0)
+		return tool_broken("the program cannot be started: %s", strerror(errno));
 	if (fit->program.pid == 0)
 		become_program(fit, parent, ends[1]);
 	fit->program.started = user_dir_process_started(fit->program.pid);

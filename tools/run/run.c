@@ -79,8 +79,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "run",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .program = true,
     .column = 19,
     .head = "usage: spillway run [option...] [--] PROGRAM [argument...]\n\n"
@@ -101,8 +100,7 @@ static int request_read(int argc, char **argv, struct request *request)
 	request->program = argv + optind;
 	if (status != OPTIONS_GO_ON || request->ended || (request->program[0] && *request->program[0]))
 		return status;
-	tool_say("no program given; write `spillway run -- PROGRAM [argument...]`");
-	return TOOL_BAD;
+	return tool_bad("no program given; write `spillway run -- PROGRAM [argument...]`");
 }
 
 /* ---- the name of a trace ---- */
@@ -112,11 +110,10 @@ static bool knows_all(const char *pattern)
 	for (const char *at = strchr(pattern, '%'); at; at = strchr(at + 2, '%')) {
 		if (at[1] && strchr("pher%", at[1]))
 			continue;
-		tool_say(
+		return tool_fails(
 		    "--trace: '%%%.1s' is not known; %%p is the process, %%h the host, %%e the program, %%r the rank, "
 		    "%%%% a percent sign",
 		    at + 1);
-		return false;
 	}
 	return true;
 }
@@ -136,10 +133,8 @@ static bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 	policy_quote(pattern, quoted);
 	if (!knows_all(pattern))
 		return false;
-	if (!*name || !strcmp(name, ".") || !strcmp(name, "..") || n >= sizeof(folder)) {
-		tool_say("--trace: %s is no name of a file", quoted);
-		return false;
-	}
+	if (!*name || !strcmp(name, ".") || !strcmp(name, "..") || n >= sizeof(folder))
+		return tool_fails("--trace: %s is no name of a file", quoted);
 	snprintf(folder, sizeof(folder), "%.*s", (int)n, pattern);
 	/*
 	 * A folder with a process id or host in its name must be created by the one who starts the processes, so it is
@@ -147,19 +142,14 @@ static bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 	 */
 	if (strchr(folder, '%'))
 		snprintf(real, sizeof(real), "%s", folder);
-	else if (!realpath(!slash ? "." : n ? folder : "/", real) || access(real, W_OK | X_OK)) {
-		tool_say("--trace: no file can be made for %s: %s", quoted, strerror(errno));
-		return false;
-	}
-	if (snprintf(ret_name, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) >= PATH_MAX) {
-		tool_say("--trace: %s is too long", quoted);
-		return false;
-	}
+	else if (!realpath(!slash ? "." : n ? folder : "/", real) || access(real, W_OK | X_OK))
+		return tool_fails("--trace: no file can be made for %s: %s", quoted, strerror(errno));
+	if (snprintf(ret_name, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) >= PATH_MAX)
+		return tool_fails("--trace: %s is too long", quoted);
 	/* If the name is a folder, the library would write a file beside it, which the user does not want. */
 	if (stat(ret_name, &there) || !S_ISDIR(there.st_mode))
 		return true;
-	tool_say("--trace: %s is a folder; name a file in it", quoted);
-	return false;
+	return tool_fails("--trace: %s is a folder; name a file in it", quoted);
 }
 
 /* ---- preparations ---- */
@@ -200,8 +190,7 @@ static bool set_policy(const char *name, bool builtin)
 		return !name || setenv("SPILLWAY_POLICY", name, 1) == 0;
 	if (realpath(name, path))
 		return setenv("SPILLWAY_POLICY", path, 1) == 0;
-	tool_say("%s: %s", name, strerror(errno));
-	return false;
+	return tool_fails("%s: %s", name, strerror(errno));
 }
 
 /* Files are compared by device and inode, because one file may have several names. */
@@ -300,25 +289,18 @@ static int request_check(const struct request *request)
 {
 	const char *policy = getenv("SPILLWAY_POLICY"), *off = getenv("SPILLWAY");
 
-	if (!request->fit && request->write) {
-		tool_say("--write-policy needs --fit: without it no policy is made");
-		return TOOL_BAD;
-	}
-	if (request->fit && (request->policy || (policy && *policy))) {
-		tool_say("--fit finds a policy, and %s names one; leave one of them out",
-			 request->policy ? "--policy" : "SPILLWAY_POLICY");
-		return TOOL_BAD;
-	}
-	if (request->fit && off && strcmp(off, "0") == 0) {
-		tool_say("--fit needs figures, and SPILLWAY=0 is set: nothing would be counted");
-		return TOOL_BAD;
-	}
-	if (request->fit && request->share) {
-		tool_say("--fit looks for what a program needs alone, and --share lets it wait for others; leave one "
-			 "of them "
-			 "out");
-		return TOOL_BAD;
-	}
+	if (!request->fit && request->write)
+		return tool_bad("--write-policy needs --fit: without it no policy is made");
+	if (request->fit && (request->policy || (policy && *policy)))
+		return tool_bad("--fit finds a policy, and %s names one; leave one of them out",
+				request->policy ? "--policy" : "SPILLWAY_POLICY");
+	if (request->fit && off && strcmp(off, "0") == 0)
+		return tool_bad("--fit needs figures, and SPILLWAY=0 is set: nothing would be counted");
+	if (request->fit && request->share)
+		return tool_bad(
+		    "--fit looks for what a program needs alone, and --share lets it wait for others; leave one "
+		    "of them "
+		    "out");
 	return new_file_is_taken(request->write) ? TOOL_BAD : TOOL_OK;
 }
 
@@ -392,10 +374,8 @@ static int prepare_and_start(const struct request *request)
 		return TOOL_BAD;
 	if (request->audit && !library_find_audit(library, audit))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library, audit, asked.builtin)) {
-		tool_say("the environment could not be set");
-		return TOOL_BROKEN;
-	}
+	if (!set_environment(request, policy, library, audit, asked.builtin))
+		return tool_broken("the environment could not be set");
 	return start(request, asked.report);
 }
 
@@ -404,10 +384,8 @@ static int summary_of(const char *text)
 	char *end;
 	long pid = strtol(text, &end, 10);
 
-	if (*text < '0' || *text > '9' || *end || pid <= 0 || pid > INT_MAX) {
-		tool_say("--summary-of: '%s' is no process id", text);
-		return TOOL_BAD;
-	}
+	if (*text < '0' || *text > '9' || *end || pid <= 0 || pid > INT_MAX)
+		return tool_bad("--summary-of: '%s' is no process id", text);
 	watcher_print_left((pid_t)pid);
 	return TOOL_OK;
 }

@@ -58,8 +58,7 @@ static bool say_wrong(const char *what, const char *text, const char *instead)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
-	tool_say("%s is no %s; %s", policy_quote(text, quoted), what, instead);
-	return false;
+	return tool_fails("%s is no %s; %s", policy_quote(text, quoted), what, instead);
 }
 
 static bool read_value(void *argument, int code, const char *text, char *why)
@@ -94,10 +93,8 @@ static bool read_processes(int n, char **texts, struct wish *wish)
 
 	wish->choice.name = names;
 	wish->choice.n = (size_t)n;
-	if (!names) {
-		tool_say("no memory");
-		return false;
-	}
+	if (!names)
+		return tool_fails("no memory");
 	for (int i = 0; i < n; i++)
 		if (!process_read_name(texts[i], &names[i]))
 			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
@@ -144,8 +141,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .command = "top",
-    .rows = rows,
-    .n = sizeof(rows) / sizeof(*rows),
+    OPTION_ROWS(rows),
     .column = 22,
     .head =
 	"usage: spillway top [option...] [PID|ID...]\n\n"
@@ -174,8 +170,7 @@ static bool top_take(struct figures *figures, const struct wish *wish)
 {
 	if (figures_read(figures, &wish->choice))
 		return true;
-	tool_say("no memory for the figures of all processes");
-	return false;
+	return tool_fails("no memory for the figures of all processes");
 }
 
 /* Prints the named processes that were not found. In JSON they are visible to programs. */
