@@ -154,8 +154,6 @@ bool heap_has_soon(const struct heap *heap);
  * failure. soon: what heap_has_soon() returned before the try. Locking: the caller holds HEAP.
  */
 void heap_failed(struct heap *heap, enum heap_from from, bool soon, struct heap_grant *grant);
-/* Initialises the lock and how much free memory is kept. */
-void heap_lock_init(struct heap *heap, const struct heap_config *config);
 /*
  * Ends the pins that the program itself has made on an allocation that is being freed. Locking: the caller holds HEAP.
  */

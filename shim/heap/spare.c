@@ -355,7 +355,7 @@ static enum sw_status pin_one(struct heap *heap, unsigned units)
 
 static enum sw_status fill(struct heap *heap, uint64_t bytes, uint64_t most_ready)
 {
-	/* Idle memory beyond `keep` would go back to the driver when unused (heap_lock.c). */
+	/* Idle memory beyond `keep` would go back to the driver when unused (heap.c). */
 	uint64_t keep = heap->keep[CHUNK_HOST], limit = most_ready < keep ? most_ready : keep;
 	struct census census = {.heap = heap};
 

@@ -170,7 +170,7 @@ struct heap {
 	struct chunk *left;           /* spares that the driver may still write to: never reused. Under HEAP */
 	uint64_t keep[CHUNK_PLACES];
 	uint64_t ahead; /* host memory that is kept pinned for what lies on the device (spare.c) */
-	/* fields of heap_lock.c */
+	/* what is kept (heap.c) */
 	bool at_once[CHUNK_PLACES];   /* idle memory goes back at once, even if it was in use lately */
 	uint64_t least[CHUNK_PLACES]; /* minimum of idle bytes in the present span of ticks */
 	unsigned ticks[CHUNK_PLACES]; /* ticks in the present span */

@@ -265,7 +265,7 @@ TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
 	core_heap_close(&own);
 }
 
-/* Ticks in the span after which idle host memory goes back (heap_lock.c). */
+/* Ticks in the span after which idle host memory goes back (heap.c). */
 #define HOST_SPAN 20
 
 /* 4 MiB are kept without it. */

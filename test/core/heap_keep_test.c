@@ -11,7 +11,7 @@
 #define BLOCK (32 * MIB)
 #define N     4
 
-/* Ticks in a span, as in heap_lock.c. */
+/* Ticks in a span, as in heap.c. */
 enum { DEVICE_SPAN = 2, HOST_SPAN = 20 };
 
 static struct core_heap own;
