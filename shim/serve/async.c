@@ -5,7 +5,6 @@
 #include "shim/serve/async.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/serve/alloc_decide.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"

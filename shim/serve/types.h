@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 struct ledger_row;
-struct rule_count; /* alloc_decide.c */
+struct rule_count; /* serve.c */
 struct segment;    /* segments.c */
 struct taken;      /* ipc.c */
 
@@ -28,7 +28,7 @@ struct account_state {
 	atomic_bool said_refused; /* the lines about the first request that was refused */
 };
 
-/* ---- alloc_decide.c ---- */
+/* ---- serve.c: the policy's decision ---- */
 
 /* Few programs have more callers than this; the others are looked up at each call. */
 #define LIBRARIES 256

@@ -12,7 +12,7 @@
 
 #include "shim/accounting/ledger.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/serve/alloc_decide.h"
+#include "shim/serve/serve.h"
 
 static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";
 

@@ -76,7 +76,7 @@ static struct policy_decision job_decide(struct building *b, const struct replay
 	}
 	struct policy_decision decision = policy_decide(b->setting->policy, &request);
 	/*
-	 * As in shim/serve/alloc_decide.c: in observe mode decisions are only counted, and the driver serves every
+	 * As in shim/serve/serve.c: in observe mode decisions are only counted, and the driver serves every
 	 * allocation.
 	 */
 	if (policy_settings(b->setting->policy)->observe) {
