@@ -74,6 +74,14 @@ extern const struct backend backend_pass;    /* where the driver would have put 
 extern const struct backend backend_managed; /* cuMemAllocManaged; kind LEDGER_MANAGED */
 extern const struct backend backend_system;  /* pages of the process; kind LEDGER_SYSTEM */
 
+/*
+ * The free of a backend whose memory the driver does not free: waits until the context is idle, then releases the row;
+ * if that cannot be, the free is deferred.
+ */
+CUresult backend_free_idle(struct ledger_row *row);
+
+/* ---- the heap's (make_room.c) ---- */
+
 /* Returns where a decision (NULL: none) lets heap memory begin. */
 enum heap_from backend_heap_from(const struct policy_decision *decision);
 

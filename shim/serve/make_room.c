@@ -1,16 +1,20 @@
-/* make_room.c: the givers, in their order (make_room.h). */
+/* make_room.c: the givers, in their order (make_room.h), and the heap's backend, whose requests ask them. */
 #include "shim/serve/make_room.h"
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
+#include "shim/serve/backend.h"
 #include "shim/serve/control.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/types.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
 
 #include <pthread.h>
@@ -141,7 +145,8 @@ static bool is_away(const struct device *device)
 	return spill_residence(device) != RESIDENCE_RUNS || atomic_load(&device->out_of_turn);
 }
 
-uint64_t make_room_most(const struct device *device, const struct heap *heap, enum heap_from from)
+/* Returns what a request may have at most, whoever uses the rest now. */
+static uint64_t make_room_most(const struct device *device, const struct heap *heap, enum heap_from from)
 {
 	uint64_t used, left, shared = atomic_load(&device->shared_total);
 	uint64_t most = atomic_load(&device->follows) ? device->total : atomic_load(&device->own_limit);
@@ -212,7 +217,8 @@ static enum heap_from place_of(const struct room *room)
 	return atomic_load(&serve_state.deferred_free.n_pending) ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 }
 
-void make_room_begin(struct room *room)
+/* A request to the heap is about to be tried, at room->place. */
+static void make_room_begin(struct room *room)
 {
 	room->away = is_away(room->device);
 	room->refusals = atomic_load(&host_budget.refusals);
@@ -228,8 +234,11 @@ static void renew(struct room *room, unsigned giver)
 		room->place = place_of(room);
 }
 
-/* Sleeping is a cancellation point, and the program's call that called us must not be cancelled half-way. */
-bool make_room(struct room *room)
+/*
+ * There was no memory: returns true if something was given, so that the caller should try again, at room->place.
+ * Sleeping is a cancellation point, and the program's call that called us must not be cancelled half-way.
+ */
+static bool make_room(struct room *room)
 {
 	bool made = false;
 	int before;
@@ -292,3 +301,165 @@ void make_room_end(struct room *room, CUresult result)
 	if (room->made && result == CUDA_SUCCESS)
 		stats_add(STAT_rescues, 1);
 }
+
+/* ---- the heap's backend ---- */
+
+static void note_spill(const struct device *device, const struct heap_grant *grant)
+{
+	bool moves = process_settings()->spill >= POLICY_SPILL_EXACT;
+	char budget[32], bytes[32];
+
+	stats_add(STAT_spilled_allocations, 1);
+	stats_add(STAT_spilled_bytes, grant->bytes_away);
+	stats_add(STAT_rescues, 1);
+	if (process_settings()->report == POLICY_REPORT_NONE)
+		return;
+	log_once("SPILLING BEGINS: the device budget of %s is %s, %s went to %s; %s",
+		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+		 heap_is_full(atomic_load(&device->heap)) ? "not full but the device is" : "full",
+		 log_bytes(bytes, sizeof(bytes), grant->bytes_away),
+		 !grant->bytes_lent                       ? "host memory"
+		 : grant->bytes_lent == grant->bytes_away ? "other devices"
+							  : "other devices and host memory",
+		 moves ? "memory moves over the link to where it is used, which takes time"
+		       : "the GPU reaches it over the link, many times slower");
+}
+
+enum heap_from backend_heap_from(const struct policy_decision *decision)
+{
+	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
+
+	if (place == POLICY_PLACE_HOST)
+		return HEAP_HOST;
+	if (place == POLICY_PLACE_STRIPE)
+		return HEAP_STRIPE;
+	return place == POLICY_PLACE_DEVICE || process_settings()->spill == POLICY_SPILL_OFF ? HEAP_DEVICE
+											     : HEAP_DEVICE_FIRST;
+}
+
+enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				 backend_heap_make make, struct heap_grant *ret_grant)
+{
+	struct room room = {.device = device, .bytes = bytes, .kind = kind, .from = from};
+	enum sw_status status;
+
+	if (__builtin_expect(!atomic_load_explicit(&device->admission.over, memory_order_acquire), 0))
+		admission_wait(device);
+	struct heap *heap = device_heap(device);
+	if (!heap)
+		return SW_NOT_SUPPORTED;
+	if (from == HEAP_HOST && !heap_has_host(heap)) {
+		log_once(
+		    "place: host needs host-backed VMM memory, which this driver or device does not have; the next "
+		    "choice is taken, at last the driver");
+		return SW_NOT_SUPPORTED;
+	}
+	pool_refresh(device);
+	if (from != HEAP_HOST && atomic_load(&device->lender.lent.used))
+		device_take_back(device, heap_rounded(bytes));
+	make_room_begin(&room);
+	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
+		spill_room_for_new(device, bytes);
+	do {
+		status = make(heap, bytes, kind, room.place, ret_grant);
+		room.lack = ret_grant->lack;
+		room.soon = ret_grant->soon;
+	} while (status == SW_NO_MEMORY && make_room(&room));
+	/* heap_on_use_take() keeps what it took before it failed. */
+	if (ret_grant->bytes_away) {
+		if (!atomic_load_explicit(&pdl_cleared, memory_order_relaxed))
+			pdl_spilled();
+		if (from == HEAP_DEVICE_FIRST && spill_residence(device) == RESIDENCE_RUNS)
+			note_spill(device, ret_grant);
+		/* Memory that begins on the host is fetched when it is used. */
+		if (kind == CHUNK_MOVABLE)
+			spill_pressure(device);
+	}
+	if (status != SW_OK)
+		return status;
+	control_start();
+	if (ret_grant->reused)
+		stats_add(STAT_block_reuses, 1);
+	return SW_OK;
+}
+
+/*
+ * Returns whether such an allocation may be made: one that fits on the device natively, or into the budgets. More could
+ * never be used, and a program that asks for less and less until it gets it is to learn that.
+ */
+static bool may_reserve(const struct device *device, struct heap *heap, uint64_t bytes, enum heap_from from)
+{
+	return bytes <= device->total || bytes <= make_room_most(device, heap, from);
+}
+
+/* By address space alone; submissions take memory (serve/named.h). */
+static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
+{
+	struct heap *heap = device_heap(device);
+	CUdeviceptr address;
+
+	if (!heap)
+		return SW_NOT_SUPPORTED;
+	if (!may_reserve(device, heap, request->bytes, backend_heap_from(request->decision)))
+		return SW_NO_MEMORY;
+	enum sw_status status = heap_on_use_reserve(heap, request->bytes, request->decision->keep, &address);
+	if (status != SW_OK)
+		return status;
+	/* Before the program knows the address. */
+	submission_set_on_use();
+	row->key = address;
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_heap;
+	row->heap.on_use = true;
+	return SW_OK;
+}
+
+static enum sw_status backend_heap_alloc(struct device *device, const struct backend_request *request,
+					 struct ledger_row *row, size_t *ret_pitch)
+{
+	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
+	struct heap_grant grant = {0};
+
+	/* Known already, unless the program has kept the handle of a context that was reset. */
+	context_known(row->context, device->ordinal);
+	if (request->on_use) {
+		if (request->height)
+			*ret_pitch = request->bytes / request->height;
+		return reserve(device, request, row);
+	}
+	enum sw_status status =
+	    backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision), heap_alloc, &grant);
+	if (status != SW_OK)
+		return status;
+	if (request->decision && request->decision->keep)
+		heap_keep(atomic_load(&device->heap), grant.block);
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_heap;
+	row->key = grant.address;
+	row->heap.block = grant.block;
+	row->on_host_bytes = grant.bytes_away;
+	if (request->height)
+		*ret_pitch = request->bytes / request->height;
+	return SW_OK;
+}
+
+static void backend_heap_release(struct ledger_row *row)
+{
+	struct device *device = device_get(row->device);
+
+	pool_row_gone(row);
+	if (row->heap.on_use)
+		row->heap.had = heap_on_use_free(atomic_load(&device->heap), row->key);
+	else if (segments_has(row))
+		segments_release(row);
+	else
+		heap_free(atomic_load(&device->heap), row->heap.block, row->key);
+	ledger_row_free(row);
+}
+
+const struct backend backend_heap = {
+    .name = "heap",
+    .alloc = backend_heap_alloc,
+    .free = backend_free_idle,
+    .release = backend_heap_release,
+};

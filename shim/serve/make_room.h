@@ -54,16 +54,6 @@ struct room {
 };
 
 /*
- * A request to the heap, with device, bytes, kind and from filled in, is about to be tried, at room->place. Afterwards,
- * if there was no memory, the caller stores lack and soon, and asks make_room(). Returns true if something was given:
- * then the caller should try again, at room->place. Locking: the caller must hold no lock.
- */
-void make_room_begin(struct room *room);
-bool make_room(struct room *room);
-/* Returns what a request may have at most, whoever uses the rest now. */
-uint64_t make_room_most(const struct device *device, const struct heap *heap, enum heap_from from);
-
-/*
  * The driver has refused the request for lack of memory. Returns true if the caller should retry. device: its
  * ordinal, or -1 for the current one. bytes: that the request asks for; 0: not known. The scope of process.h must be
  * open. Locking: the caller must hold no lock.
