@@ -49,7 +49,7 @@
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context.c)", "queries and ends of events") \
 	X(EVENTS,           HOLDS, "events that are kept to be used again (context.c)",       "ends of events")            \
 	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (pointer_arrays.c)",          "no")                        \
-	X(DISCARD,          BRIEF, "the numbers of discards (alive.c)",                       "no")                        \
+	X(DISCARD,          BRIEF, "the numbers of discards (spill.c)",                       "no")                        \
 	X(MOVERS,           BRIEF, "how many movers run (mover.c)",                           "no")                        \
 	X(GATE,             BRIEF, "sleeping at the gate, and opening it (admit.c)",           "no")                        \
 	X(WAKE,             BRIEF, "(device) the mover's nap (channel.h)",                    "no")                        \

@@ -3,7 +3,7 @@
  *
  *   engine.c        submission log, orders from other threads, device budget, death of the engine
  *   piece.c         one piece: block state, what the plan knows, what stays on the device, end and figures of moves
- *   alive.c         what of a piece has to be copied: births, deaths and discards; how far a pointer reaches
+ *   alive.c         what of a piece has to be copied: births and deaths; how far a pointer reaches
  *   link.c          the streams that pieces are copied on; which copies contend with changes of mappings
  *   migrate.c       migration of one piece, and recovery when the driver refuses; pieces that are not mapped
  *   intake.c        changes of the heap, and the log of submissions
@@ -96,11 +96,6 @@ uint64_t engine_budget(const struct engine *engine);
  * what they use, up to the amount that this heap has away from the device, and returns false.
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
-/* Returns the engine of the device; NULL: none was started. Any thread may call it. */
-static inline struct engine *engine_of(const struct device *device)
-{
-	return atomic_load_explicit(&mover_state.spill.engines[device->ordinal], memory_order_acquire);
-}
 /* Returns whether memory moves no more: the context died, memory is lost, or the mover has ended. */
 static inline bool engine_is_dead(const struct engine *engine)
 {

@@ -389,7 +389,7 @@ struct engine {
 
 /* ---- for the process ---- */
 
-/* alive.c */
+/* spill.c */
 struct discard_state {
 	_Atomic bool any; /* something was ever discarded */
 	struct lock lock; /* DISCARD */
