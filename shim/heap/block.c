@@ -25,6 +25,7 @@
 #include "shim/base/array.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
+#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 
@@ -695,6 +696,49 @@ void block_tell_all(struct block_store *store, const struct block *block)
 			store->news.pieces[store->news.n++] = unit;
 		else
 			store->news.all = true;
+}
+
+/* ---- pins ---- */
+
+void block_set_pins(struct block_store *store, struct block *block, uint32_t pins, enum pin_end end)
+{
+	bool was = block_is_pinned(block);
+
+	if (end != PIN_OFF && !block->stays)
+		stats_add(STAT_pinned_blocks, 1);
+	block->n_pins = pins;
+	block->stays |= end != PIN_OFF;
+	block->left |= end == PIN_LEFT;
+	if (block_is_pinned(block) == was)
+		return;
+	block_show_pin(store, block);
+	block_tell_all(store, block);
+}
+
+void block_drop_pins(struct block_store *store, struct block *block, uint32_t n, enum pin_end end)
+{
+	block_set_pins(store, block, block->n_pins > n ? block->n_pins - n : 0, end);
+}
+
+struct asked_pin **block_asked(struct block *block, CUdeviceptr base)
+{
+	struct asked_pin **at = &block->asked;
+
+	while (*at && (*at)->base != base)
+		at = &(*at)->next;
+	return at;
+}
+
+void block_forget_asked(struct block_store *store, struct block *block, CUdeviceptr address)
+{
+	struct asked_pin **at = block_asked(block, address), *pin = *at;
+
+	if (!pin)
+		return;
+	/* If it is a slab, it may move again. */
+	block_drop_pins(store, block, pin->n, PIN_OFF);
+	*at = pin->next;
+	free(pin);
 }
 
 static bool block_is_valid(const struct block *block, uint64_t *bytes)

@@ -85,6 +85,20 @@ void block_set_bounded(struct block_store *store, struct block *block, bool boun
 /* Updates in the arena whether its pieces are pinned; a moving piece is updated when it arrives. */
 void block_show_pin(struct block_store *store, struct block *block);
 
+/* ---- pins (pin.c) ---- */
+
+/* Sets how many pins of the block will end. end: whether it stays all the same. */
+void block_set_pins(struct block_store *store, struct block *block, uint32_t pins, enum pin_end end);
+/*
+ * Ends n pins, or all there are: if the program frees a block while it pins it, another block may lie there meanwhile,
+ * which was never pinned.
+ */
+void block_drop_pins(struct block_store *store, struct block *block, uint32_t n, enum pin_end end);
+/* Returns the place in the list of the program's own pins of the allocation that begins there: it is NULL if it has none. */
+struct asked_pin **block_asked(struct block *block, CUdeviceptr base);
+/* Ends the pins that the program itself has made on an allocation that is being freed. */
+void block_forget_asked(struct block_store *store, struct block *block, CUdeviceptr address);
+
 /* Returns the free bytes at a place, in warm blocks and warm chunks. */
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);
 /* Returns the bytes at a place that block_retry_refused() is to give back. */
@@ -137,9 +151,7 @@ struct chunk *spare_find(struct heap *heap, const struct block *block, enum chun
 
 /* ---- the heap as a whole ---- */
 
-/* Locking: takes HEAP. */
-void heap_enter(struct heap *heap);
-/* Tells what has changed: the heap's figures, gauges of bytes in use, budgets. Locking: drops HEAP. */
+/* Ends what has changed the heap: tells its figures, gauges of bytes in use, budgets. Locking: drops HEAP. */
 void heap_leave(struct heap *heap);
 
 /*
@@ -154,9 +166,5 @@ bool heap_has_soon(const struct heap *heap);
  * failure. soon: what heap_has_soon() returned before the try. Locking: the caller holds HEAP.
  */
 void heap_failed(struct heap *heap, enum heap_from from, bool soon, struct heap_grant *grant);
-/*
- * Ends the pins that the program itself has made on an allocation that is being freed. Locking: the caller holds HEAP.
- */
-void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr address);
 
 #endif

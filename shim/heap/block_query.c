@@ -17,7 +17,7 @@
 
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	const struct block *block = arena_block_at(&heap->store.arena, address);
 	bool one = block && !block->slab && !block->divider && block->chunks && !block->chunks->next;
 	heap_leave(heap);
@@ -55,7 +55,7 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 {
 	uint64_t sum[CHUNK_PLACES] = {0};
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	const struct block *block = arena_block_at(&heap->store.arena, base);
 	if (block)
 		spread_of(heap, block, base, bytes, sum);
@@ -75,7 +75,7 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 	uint64_t by_lender[HEAP_LENDERS] = {0};
 	unsigned n = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	const struct block *block = arena_block_at(&heap->store.arena, base);
 	CUdeviceptr at = block ? block_address(&heap->store, block) : 0;
 	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
@@ -94,7 +94,7 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 {
 	uint64_t sum[CHUNK_PLACES] = {0}, found = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	const struct block *block = arena_block_at(&heap->store.arena, address);
 	while (block) {
 		bool loose = block->loose;
@@ -117,7 +117,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 	struct block_store *store = &heap->store;
 	enum sw_status status = SW_INVALID;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = arena_block_at(&store->arena, base);
 	if (block && (block->slab || block->divider || block->stays || !store->chunks.usable[CHUNK_HOST])) {
 		status = SW_NOT_SUPPORTED;
@@ -184,7 +184,7 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 	const struct arena *arena = &heap->store.arena;
 	enum sw_status status = SW_INVALID;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = arena_block_at(arena, base);
 	if (block && block->slab) {
 		/* A slot has the length of its class. */
@@ -227,7 +227,7 @@ enum sw_status heap_share_begin(struct heap *heap, CUdeviceptr base, uint64_t *r
 {
 	enum sw_status status = SW_INVALID;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = arena_block_at(&heap->store.arena, base);
 	if (block) {
 		status = SW_OK;
@@ -252,7 +252,7 @@ enum sw_status heap_share(struct heap *heap, CUdeviceptr base, unsigned first, s
 	struct heap_share share = {0};
 	enum sw_status status = SW_OK;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = arena_block_at(&heap->store.arena, base);
 	if (!block || !block->shared)
 		status = SW_INVALID;
@@ -287,7 +287,7 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 {
 	const struct arena *arena = &heap->store.arena;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool there = block_has_piece(arena, piece);
 	if (there) {
 		*ret_units = arena->states[piece].units_of_piece;
@@ -308,7 +308,7 @@ size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
 	struct block_store *store = &heap->store;
 	size_t taken = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	*ret_all = store->news.all || !store->news.wanted;
 	store->news.wanted = true;
 	if (*ret_all) {
@@ -328,7 +328,7 @@ void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece
 {
 	const struct arena *arena = &heap->store.arena;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++)
 		if (block_has_piece(arena, unit))
 			visit(argument, unit);

@@ -24,7 +24,7 @@ bool heap_reserve(struct heap *heap, uint64_t bytes, CUdeviceptr hint, CUdevicep
 
 	if (units > arena->n_units)
 		return false;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool hinted = arena_contains(arena, hint) && (hint - arena->base) % HEAP_UNIT == 0;
 	if (hinted) {
 		unit = arena_unit(arena, hint);
@@ -44,7 +44,7 @@ void heap_unreserve(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 {
 	struct arena *arena = &heap->store.arena;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	arena_give(arena, arena_unit(arena, address), (uint32_t)(bytes / HEAP_UNIT));
 	heap_leave(heap);
 }
@@ -61,7 +61,7 @@ bool heap_is_vacant(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 {
 	const struct arena *arena = &heap->store.arena;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool vacant = is_vacant(arena, arena_unit(arena, address), (uint32_t)(bytes / HEAP_UNIT));
 	heap_leave(heap);
 	return vacant;
@@ -76,7 +76,7 @@ static enum sw_status block_unmapped_make(struct heap *heap, size_t bytes, bool 
 
 	if (bytes / HEAP_UNIT > heap->store.arena.n_units)
 		return SW_NO_MEMORY;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool soon = heap_has_soon(heap);
 	enum sw_status status =
 	    block_make_unmapped(&heap->store, (uint32_t)(bytes / HEAP_UNIT), whole, from, &grant.block);
@@ -106,7 +106,7 @@ enum sw_status heap_make_whole(struct heap *heap, size_t bytes, enum chunk_kind 
 
 void heap_end_unmapped(struct heap *heap, struct block *block)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	block_take_down(&heap->store, block);
 	heap_trim_to_keep(heap);
 	heap_leave(heap);
@@ -119,7 +119,7 @@ uint64_t heap_unmapped_bytes(const struct block *block)
 
 bool heap_was_placed(struct heap *heap, const struct block *block)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool placed = block->placed;
 	heap_leave(heap);
 	return placed;
@@ -166,7 +166,7 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 	struct arena *arena = &heap->store.arena;
 	CUresult result = CUDA_ERROR_NOT_READY;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (block->units_mapped)
 		goto out;
 	result = CUDA_ERROR_INVALID_VALUE;
@@ -200,7 +200,7 @@ static void unmark_placed(struct heap *heap, struct block *block)
 	block_set_bounded(&heap->store, block, false);
 	block->unreported = false;
 	if (block->asked)
-		heap_forget_asked(heap, block, block_address(&heap->store, block));
+		block_forget_asked(&heap->store, block, block_address(&heap->store, block));
 	arena_unmark(arena, block->unit, block->units);
 	block_tell_all(&heap->store, block);
 	for (struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next) {
@@ -244,7 +244,7 @@ CUresult heap_unplace(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 	/* From here on no piece there is moving or begins to move. */
 	if (!heap_pin_placed(heap, address, bytes))
 		return CUDA_ERROR_NOT_READY;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	CUresult result = map_remove(address, bytes);
 	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS;
 	     at += block ? heap_unmapped_bytes(block) : HEAP_UNIT) {
@@ -295,7 +295,7 @@ void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end)
 
 	if (!atomic_load(&arena->any_unreported))
 		return;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (end > arena->n_units_seen)
 		end = arena->n_units_seen;
 	for (uint32_t unit = first; unit < end;) {
@@ -310,7 +310,7 @@ void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end)
 
 void heap_open(struct heap *heap, CUdeviceptr address, bool open)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = placed_at(heap, address);
 	if (block && block->open != open) {
 		block->open = open;
@@ -323,7 +323,7 @@ void heap_open(struct heap *heap, CUdeviceptr address, bool open)
 
 bool heap_is_open(struct heap *heap, CUdeviceptr address)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	const struct block *block = placed_at(heap, address);
 	bool open = block && block->open;
 	heap_leave(heap);
@@ -355,7 +355,7 @@ enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGe
 {
 	if (!block_unmapped_pin(heap, block))
 		return SW_BUSY;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool one = block->chunks && !block->chunks->next && !block->chunks->parts;
 	if (one) {
 		*ret_handle = block->chunks->handle;
@@ -370,7 +370,7 @@ CUresult heap_map_again(struct heap *heap, struct block *block, CUdeviceptr addr
 {
 	if (!block_unmapped_pin(heap, block))
 		return CUDA_ERROR_NOT_READY;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	CUresult result = map_all(block, address);
 	if (result == CUDA_SUCCESS)
 		block_unmapped_fix(heap, block);

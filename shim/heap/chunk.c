@@ -54,13 +54,6 @@ bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk)
 	return chunk->place == CHUNK_PEER && lender_wanted(store->lenders[chunk->lender]);
 }
 
-static CUmemLocation location_of(const struct chunk_store *store, const struct chunk *chunk)
-{
-	if (chunk->place != CHUNK_PEER)
-		return store->location[chunk->place];
-	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->lenders[chunk->lender]->device};
-}
-
 /* For messages. */
 static const char *name_of(const struct chunk *chunk)
 {
@@ -77,12 +70,12 @@ static const char *name_of(const struct chunk *chunk)
  * chunks are made with it, and exportable, as far as the device supports both; movable ones are exportable if the
  * policy requires it. If the driver refuses, the chunk is made without both.
  */
-static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
+static CUresult create_special(struct chunk_store *store, struct chunk *chunk, CUmemLocation location)
 {
 	bool fixed = chunk->kind == CHUNK_FIXED;
 	CUmemAllocationProp prop = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = location_of(store, chunk),
+	    .location = location,
 	    .requestedHandleTypes =
 		store->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
 	    .allocFlags.gpuDirectRDMACapable = fixed && store->rdma && chunk->place == CHUNK_DEVICE,
@@ -100,13 +93,16 @@ static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
 
 static enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location_of(store, chunk)};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[chunk->place]};
 	bool special =
 	    chunk->kind == CHUNK_FIXED ? store->rdma || store->exportable : store->share && store->exportable;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
+	if (chunk->place == CHUNK_PEER)
+		prop.location =
+		    (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->lenders[chunk->lender]->device};
 	if (special)
-		result = create_special(store, chunk);
+		result = create_special(store, chunk, prop.location);
 	if (result != CUDA_SUCCESS && (!special || result != CUDA_ERROR_OUT_OF_MEMORY))
 		result = REAL(cuMemCreate)(&chunk->handle, chunk_bytes(chunk->units), &prop, 0);
 	if (result == CUDA_SUCCESS) {
@@ -574,18 +570,14 @@ CUdeviceptr compound_at(const struct chunk *chunk, uint64_t at, uint64_t *ret_by
 
 /* ---- the driver's mapping calls, counted and timed ---- */
 
-static CUresult map_counted(CUresult result, enum histogram histogram, uint64_t begin)
-{
-	stats_time(histogram, begin);
-	stats_add(STAT_maps, 1);
-	return result;
-}
-
 CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle)
 {
 	uint64_t begin = clock_now();
 
-	return map_counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
+	stats_add(STAT_maps, 1);
+	CUresult result = REAL(cuMemMap)(at, bytes, 0, handle, 0);
+	stats_time(HISTOGRAM_map_ns, begin);
+	return result;
 }
 
 CUresult map_allow(CUdeviceptr at, uint64_t bytes, uint64_t devices, bool allow)
@@ -599,12 +591,18 @@ CUresult map_allow(CUdeviceptr at, uint64_t bytes, uint64_t devices, bool allow)
 		    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = __builtin_ctzll(devices)},
 		    .flags = allow ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
 		};
-	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
+	stats_add(STAT_maps, 1);
+	CUresult result = REAL(cuMemSetAccess)(at, bytes, access, n);
+	stats_time(HISTOGRAM_map_ns, begin);
+	return result;
 }
 
 CUresult map_remove(CUdeviceptr at, uint64_t bytes)
 {
 	uint64_t begin = clock_now();
 
-	return map_counted(REAL(cuMemUnmap)(at, bytes), HISTOGRAM_unmap_ns, begin);
+	stats_add(STAT_maps, 1);
+	CUresult result = REAL(cuMemUnmap)(at, bytes);
+	stats_time(HISTOGRAM_unmap_ns, begin);
+	return result;
 }

@@ -40,22 +40,17 @@ static const uint64_t most[CHUNK_PLACES] = {
 /* After so long without a tick, ticks have stopped: their thread has ended, or is not wanted (control: no). */
 #define TICKING_NS 3000000000u
 
-void heap_enter(struct heap *heap)
-{
-	lock_take(&heap->lock);
-}
-
 static void tell_budgets(const struct chunk_store *chunks)
 {
 	const struct budget *device = chunks->budget[CHUNK_DEVICE], *host = chunks->budget[CHUNK_HOST];
 
-	stats_set_budget(chunks->device, atomic_load_explicit(&device->limit, memory_order_relaxed),
-			 atomic_load_explicit(&device->used, memory_order_relaxed));
+	stats_set_budgets(chunks->device, atomic_load_explicit(&device->limit, memory_order_relaxed),
+			  atomic_load_explicit(&device->used, memory_order_relaxed),
+			  atomic_load_explicit(&host->limit, memory_order_relaxed),
+			  atomic_load_explicit(&host->used, memory_order_relaxed));
 	for (unsigned i = 0; i < chunks->n_lenders; i++)
 		stats_set_lent(chunks->lenders[i]->device,
 			       atomic_load_explicit(&chunks->lenders[i]->lent.used, memory_order_relaxed));
-	stats_set_host_budget(atomic_load_explicit(&host->limit, memory_order_relaxed),
-			      atomic_load_explicit(&host->used, memory_order_relaxed));
 }
 
 /* Stores a figure. Returns what it was. */
@@ -141,7 +136,7 @@ static void heap_lock_init(struct heap *heap, const struct heap_config *config)
 
 void heap_keep_host(struct heap *heap, uint64_t bytes)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (heap->keep[CHUNK_HOST] < bytes)
 		heap->keep[CHUNK_HOST] = bytes;
 	heap_leave(heap);
@@ -205,7 +200,7 @@ void heap_tick(struct heap *heap)
 {
 	uint64_t keep[CHUNK_PLACES];
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	heap->ticked = clock_now();
 	block_retry_refused(&heap->store);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
@@ -238,7 +233,7 @@ void heap_tick(struct heap *heap)
 
 uint32_t heap_divide(struct heap *heap, struct block *block, void *divider)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	block->divider = divider;
 	atomic_store_explicit(&heap->store.arena.states[block->unit].divided, true, memory_order_release);
 	uint32_t units = block->units;
@@ -269,7 +264,7 @@ bool heap_part_begin(struct heap *heap, struct block *block, uint32_t unit, uint
 {
 	struct arena *arena = &heap->store.arena;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool may = !block->stays && !block->left;
 	for (uint32_t i = 0; may && i < units; i++)
 		atomic_store_explicit(&arena->part[block->unit + unit + i], block->unit + unit + 1,
@@ -285,9 +280,9 @@ void heap_part_end(struct heap *heap, struct block *block, CUdeviceptr address)
 	struct arena *arena = &heap->store.arena;
 	uint32_t first = arena_unit(arena, address);
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (block->asked)
-		heap_forget_asked(heap, block, address);
+		block_forget_asked(&heap->store, block, address);
 	for (uint32_t n = arena_part_units(arena, first), i = 0; i < n; i++)
 		atomic_store_explicit(&arena->part[first + i], 0, memory_order_release);
 	heap_leave(heap);
@@ -319,7 +314,7 @@ static void set_unused(struct heap *heap, struct block *block, bool unused)
 
 void heap_set_unused(struct heap *heap, struct block *block, bool unused)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	set_unused(heap, block, unused);
 	heap_leave(heap);
 }
@@ -447,7 +442,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	enum sw_status status = SW_NO_MEMORY;
 	struct heap_grant grant = {0};
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool soon = heap_has_soon(heap);
 	if (small)
 		status = small_take(&heap->small, bytes, kind, from == HEAP_STRIPE ? HEAP_DEVICE : from, &grant.address,
@@ -476,7 +471,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 
 void heap_keep(struct heap *heap, struct block *block)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (!block->keep) {
 		block_set_keep(&heap->store, block, true);
 		block_tell_all(&heap->store, block);
@@ -486,9 +481,9 @@ void heap_keep(struct heap *heap, struct block *block)
 
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (block->asked)
-		heap_forget_asked(heap, block, address);
+		block_forget_asked(&heap->store, block, address);
 	if (block->slab) {
 		small_give(&heap->small, block, address);
 	} else {
@@ -582,7 +577,7 @@ uint64_t heap_made_device(struct heap *heap)
 {
 	const struct chunk_store *store = &heap->store.chunks;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	uint64_t bytes = store->made_bytes[CHUNK_DEVICE] + store->made_bytes[CHUNK_PEER];
 	heap_leave(heap);
 	return bytes;
@@ -592,7 +587,7 @@ uint64_t heap_block_bytes(struct heap *heap)
 {
 	uint64_t sum = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		sum += heap->figures.in_use[place];
 	sum -= heap->taken_bytes;
@@ -604,7 +599,7 @@ uint64_t heap_others_bytes(struct heap *heap)
 {
 	const struct chunk_store *store = &heap->store.chunks;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	uint64_t used = atomic_load(&store->budget[CHUNK_DEVICE]->used), made = store->made_bytes[CHUNK_DEVICE];
 	heap_leave(heap);
 	return used > made ? used - made : 0;
@@ -619,7 +614,7 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
 	const struct block_store *store = &heap->store;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (!keep_device)
 		while (small_reclaim(&heap->small))
 			;

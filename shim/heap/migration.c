@@ -44,7 +44,7 @@ static void drop_spare(struct heap *heap, struct migration *transit)
 
 void migration_leave_spare(struct heap *heap, struct migration *transit)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	transit->spare->next = heap->left;
 	heap->left = transit->spare;
 	transit->spare = NULL;
@@ -102,7 +102,7 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 	struct chunk_store *store = &heap->store.chunks;
 	enum sw_status status = SW_INVALID;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct chunk *chunk = find_movable(heap, piece, to);
 	if (!chunk)
 		goto out;
@@ -126,7 +126,7 @@ enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struc
 	enum sw_status status = SW_INVALID;
 	struct chunk *spare;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct chunk *chunk = find_movable(heap, piece, CHUNK_HOST);
 	/* Who maps its memory itself may unmap it at any time, also while the process is suspended. */
 	if (chunk && chunk->place == CHUNK_DEVICE && !chunk->block->slab && !chunk->block->loose)
@@ -143,7 +143,7 @@ enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration
 {
 	enum sw_status status = SW_INVALID;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct chunk *chunk = find_movable(heap, piece, CHUNK_DEVICE);
 	if (chunk)
 		status = chunk_give_alias(&heap->store.chunks, chunk);
@@ -157,7 +157,7 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
 {
 	enum chunk_place to = transit->chunk->place == CHUNK_DEVICE ? CHUNK_HOST : CHUNK_DEVICE;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool pinned = block_keeps(transit->block, transit->chunk->place);
 	struct chunk *spare = pinned ? NULL : spare_find(heap, transit->block, to, transit->units, in_place);
 	if (spare)
@@ -168,7 +168,7 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
 
 void heap_give_spare(struct heap *heap, struct migration *transit)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	put_spare(heap, transit);
 	heap_leave(heap);
 }
@@ -194,7 +194,7 @@ static void migration_exchange_one(struct heap *heap, struct migration *transit,
 	struct block *block = transit->block;
 	uint64_t bytes = chunk_bytes(chunk->units);
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (block->slab)
 		small_before_move(&heap->small, block);
 	take_memory(chunk, spare);
@@ -230,7 +230,7 @@ void migration_exchange_lost(struct heap *heap, struct migration *transit)
 /* Gives an unbacked chunk warm host memory. Returns whether there was any. */
 static bool take_warm(struct heap *heap, struct chunk *chunk)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct chunk *warm = spare_warm_host(heap, chunk->units);
 	if (warm) {
 		struct chunk was = *chunk;
@@ -254,7 +254,7 @@ enum sw_status migration_back(struct heap *heap, struct migration *transit, bool
 		if (status != SW_OK && take_warm(heap, chunk))
 			status = SW_OK;
 	}
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (status == SW_OK)
 		chunk->unbacked = false;
 	transit->handle = chunk->handle;
@@ -265,7 +265,7 @@ enum sw_status migration_back(struct heap *heap, struct migration *transit, bool
 
 bool migration_is_given(struct heap *heap, const struct migration *transit)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool given = transit->block->given;
 	if (given)
 		transit->block->left = true;
@@ -277,7 +277,7 @@ void migration_end(struct heap *heap, struct migration *transit)
 {
 	struct block *block = transit->block;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	transit->chunk->moving = false;
 	if (block_keeps(block, transit->chunk->place))
 		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, BLOCK_STATE_PINNED);
@@ -308,7 +308,7 @@ unsigned migration_first_awaited(struct heap *heap, const struct migration *firs
 {
 	unsigned i = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	while (i < n && !is_awaited(heap, (const void *)((const char *)first + i * stride)))
 		i++;
 	heap_leave(heap);
@@ -380,7 +380,7 @@ CUresult migration_map(struct heap *heap, const struct migration *transit, bool 
 
 void heap_lend(struct heap *heap, bool on)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	heap->no_peers = !on;
 	heap_leave(heap);
 }

@@ -41,7 +41,7 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, C
 		return SW_NO_HOST_MEMORY;
 	on_use->units = units_for(bytes);
 	on_use->keep = keep;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool taken = arena_take(arena, on_use->units, &on_use->unit);
 	if (taken) {
 		struct unit_state *state = &arena->states[on_use->unit];
@@ -94,7 +94,7 @@ uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base)
 	uint64_t had = 0;
 	uint32_t next;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct on_use *on_use = on_use_at(arena, base);
 	if (!on_use) {
 		heap_leave(heap);
@@ -115,7 +115,7 @@ uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base)
 			continue;
 		had += block->units * HEAP_UNIT;
 		if (block->asked)
-			heap_forget_asked(heap, block, block_address(&heap->store, block));
+			block_forget_asked(&heap->store, block, block_address(&heap->store, block));
 		arena_unmark(arena, block->unit, block->units);
 		block_tell_all(&heap->store, block);
 		block_give(&heap->store, block);
@@ -172,7 +172,7 @@ bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base
 	const struct arena *arena = &heap->store.arena;
 	const struct on_use *found = NULL;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	for (const struct on_use *one = heap->on_use; one; one = one->next)
 		if (arena_address(arena, one->unit) >= from && (!found || one->unit < found->unit) &&
 		    atomic_load(&arena->states[one->unit].on_use_left))
@@ -222,7 +222,7 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
 	enum sw_status status = SW_INVALID;
 
 	(void)kind;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool soon = heap_has_soon(heap);
 	/* A part that could neither be finished nor taken down is mapped where its memory is to be made again. */
 	block_retry_refused(&heap->store);
@@ -271,7 +271,7 @@ enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t r
 	for (int place = 0; place < CHUNK_PLACES; place++)
 		ret_bytes[place] = 0;
 	*ret_stays = false;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	const struct on_use *on_use = on_use_at(arena, base);
 	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next) {
 		const struct block *block = part_at(arena, unit, &next);
@@ -289,7 +289,7 @@ void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site)
 	struct arena *arena = &heap->store.arena;
 	uint32_t next;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct on_use *on_use = on_use_at(arena, base);
 	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next) {
 		const struct block *block = part_at(arena, unit, &next);

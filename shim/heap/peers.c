@@ -68,7 +68,7 @@ CUresult heap_reach(struct heap *heap)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	atomic_fetch_add(&heap->store.n_awaited, 1);
 	for (unsigned ms = 0;; ms++) {
-		heap_enter(heap);
+		lock_take(&heap->lock);
 		result = open_all(heap, chunk_peers(&heap->store.chunks), &moving);
 		heap_leave(heap);
 		if (result != CUDA_SUCCESS || !moving || ms == PATIENCE_MS)
@@ -86,7 +86,7 @@ void heap_unreach(struct heap *heap, uint64_t devices)
 	struct unit_state *state;
 	uint32_t unit = 0, piece;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	devices &= ~chunk_peers(&heap->store.chunks);
 	while ((state = next_piece(arena, &unit, &piece))) {
 		uint64_t open = devices & atomic_load(&state->peers);
@@ -110,7 +110,7 @@ uint64_t heap_reached_by(struct heap *heap)
 	uint32_t unit = 0, piece;
 	uint64_t devices = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	while ((state = next_piece(&heap->store.arena, &unit, &piece)))
 		devices |= atomic_load(&state->peers);
 	heap_leave(heap);
@@ -139,7 +139,7 @@ void heap_give_back_lent(struct heap *heap)
 {
 	if (!atomic_load_explicit(&heap->figures.idle[CHUNK_PEER], memory_order_relaxed))
 		return;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){UINT64_MAX, UINT64_MAX, 0});
 	heap_leave(heap);
 }

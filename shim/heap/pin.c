@@ -48,30 +48,6 @@ static void units_of(const struct arena *arena, CUdeviceptr address, size_t byte
 	*ret_end = arena_unit(arena, address + (bytes == 0 ? 0 : bytes < left ? bytes - 1 : left - 1)) + 1;
 }
 
-static void pin_change(struct heap *heap, struct block *block, uint32_t pins, enum pin_end end)
-{
-	bool was = block_is_pinned(block);
-
-	if (end != PIN_OFF && !block->stays)
-		stats_add(STAT_pinned_blocks, 1);
-	block->n_pins = pins;
-	block->stays |= end != PIN_OFF;
-	block->left |= end == PIN_LEFT;
-	if (block_is_pinned(block) == was)
-		return;
-	block_show_pin(&heap->store, block);
-	block_tell_all(&heap->store, block);
-}
-
-/*
- * Ends n pins, or all there are: if the program frees a block while it pins it, another block may lie there meanwhile,
- * which was never pinned. Locking: the caller holds HEAP.
- */
-static void pin_drop(struct heap *heap, struct block *block, uint32_t n, enum pin_end end)
-{
-	pin_change(heap, block, block->n_pins > n ? block->n_pins - n : 0, end);
-}
-
 /* Locking: the caller holds HEAP. */
 static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end)
 {
@@ -93,7 +69,7 @@ static bool have_arrived(struct heap *heap, uint32_t first, uint32_t end)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	atomic_fetch_add(&heap->store.n_awaited, 1);
 	for (unsigned ms = 0;; ms++) {
-		heap_enter(heap);
+		lock_take(&heap->lock);
 		moving = is_on_its_way(arena, first, end);
 		heap_leave(heap);
 		if (!moving || ms == PATIENCE_MS)
@@ -112,9 +88,9 @@ bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 	struct block *block;
 
 	units_of(arena, address, bytes, &first, &end);
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	for (unit = first; (block = next_block(arena, &unit, end));)
-		pin_change(heap, block, block->n_pins + 1, PIN_OFF);
+		block_set_pins(&heap->store, block, block->n_pins + 1, PIN_OFF);
 	bool moving = is_on_its_way(arena, first, end);
 	heap_leave(heap);
 	if (!moving || have_arrived(heap, first, end))
@@ -130,11 +106,11 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 	struct block *block;
 
 	units_of(arena, address, bytes, &unit, &last);
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	while ((block = next_block(arena, &unit, last))) {
 		bool was_left = block->left;
 
-		pin_drop(heap, block, 1, end);
+		block_drop_pins(&heap->store, block, 1, end);
 		if (block->slab && block->left != was_left)
 			small_leave(&heap->small, block);
 	}
@@ -143,11 +119,11 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 
 void heap_hold(struct heap *heap, struct block *block, bool hold)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (hold)
-		pin_change(heap, block, block->n_pins + 1, PIN_OFF);
+		block_set_pins(&heap->store, block, block->n_pins + 1, PIN_OFF);
 	else
-		pin_drop(heap, block, 1, PIN_OFF);
+		block_drop_pins(&heap->store, block, 1, PIN_OFF);
 	heap_leave(heap);
 }
 
@@ -161,11 +137,11 @@ bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes)
 	struct block *block;
 
 	units_of(arena, address, bytes, &first, &end);
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool beside = heap->store.beside;
 	for (unit = first; (block = next_block(arena, &unit, end));) {
 		block->elsewhere = true;
-		pin_change(heap, block, block->n_pins, beside ? PIN_STAYS : PIN_OFF);
+		block_set_pins(&heap->store, block, block->n_pins, beside ? PIN_STAYS : PIN_OFF);
 	}
 	heap_leave(heap);
 	return !beside || have_arrived(heap, first, end);
@@ -195,7 +171,7 @@ void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most)
 	struct block *block;
 	uint32_t unit = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (heap->store.beside == beside) {
 		heap_leave(heap);
 		return;
@@ -223,7 +199,7 @@ uint64_t heap_pinned_device(struct heap *heap)
 	uint64_t bytes = 0;
 	uint32_t unit = 0;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	while ((block = next_block(arena, &unit, arena->n_units_seen)))
 		if (block_is_pinned(block))
 			bytes += block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER];
@@ -232,22 +208,6 @@ uint64_t heap_pinned_device(struct heap *heap)
 }
 
 /* ---- pins of the program ---- */
-
-/* Pins of the program on one allocation; a slab may have several of these. */
-struct asked_pin {
-	struct asked_pin *next;
-	CUdeviceptr base;
-	uint32_t n;
-};
-
-static struct asked_pin **find_asked(struct block *block, CUdeviceptr base)
-{
-	struct asked_pin **at = &block->asked;
-
-	while (*at && (*at)->base != base)
-		at = &(*at)->next;
-	return at;
-}
 
 enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
 {
@@ -260,9 +220,9 @@ enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
 		free(pin);
 		return SW_BUSY;
 	}
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = arena_block_at(&heap->store.arena, base);
-	struct asked_pin **at = block ? find_asked(block, base) : NULL;
+	struct asked_pin **at = block ? block_asked(block, base) : NULL;
 	if (at && !*at) {
 		pin->base = base;
 		*at = pin;
@@ -280,14 +240,14 @@ enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
 
 enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	struct block *block = arena_block_at(&heap->store.arena, base);
-	struct asked_pin **at = block ? find_asked(block, base) : NULL;
+	struct asked_pin **at = block ? block_asked(block, base) : NULL;
 	bool is_pinned = at && *at;
 	if (is_pinned) {
 		struct asked_pin *pin = *at;
 
-		pin_drop(heap, block, 1, PIN_OFF);
+		block_drop_pins(&heap->store, block, 1, PIN_OFF);
 		if (--pin->n == 0) {
 			*at = pin->next;
 			free(pin);
@@ -295,16 +255,4 @@ enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base)
 	}
 	heap_leave(heap);
 	return is_pinned ? SW_OK : SW_INVALID;
-}
-
-void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr address)
-{
-	struct asked_pin **at = find_asked(block, address), *pin = *at;
-
-	if (!pin)
-		return;
-	/* If it is a slab, it may move again. */
-	pin_drop(heap, block, pin->n, PIN_OFF);
-	*at = pin->next;
-	free(pin);
 }

@@ -91,7 +91,7 @@ struct chunk *spare_find(struct heap *heap, const struct block *block, enum chun
 /* Frees a chunk of a warm block on the host, before more memory is pinned; not while a peer has room. */
 static bool free_spare(struct heap *heap, unsigned units, bool lend)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	bool freed =
 	    !(lend && peer_has_more(heap, units)) && block_free_chunk(&heap->store, CHUNK_MOVABLE, CHUNK_HOST, units);
 	heap_leave(heap);
@@ -120,7 +120,7 @@ static enum sw_status spare_pin(struct heap *heap, unsigned units)
 
 	if (status != SW_OK)
 		return status;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	chunk_join(store, chunk);
 	/* If this fails, the chunk gets its alias when it is taken. */
 	chunk_give_alias(store, chunk);
@@ -139,7 +139,7 @@ static unsigned to_pin(struct heap *heap, unsigned units)
 	struct block_store *store = &heap->store;
 	unsigned missing = units;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (block_takes_parts(store) &&
 	    block_idle(store, CHUNK_HOST) + chunk_left(&store->chunks, CHUNK_HOST) >= chunk_bytes(units))
 		do
@@ -157,7 +157,7 @@ static enum sw_status make_part(struct heap *heap, unsigned units)
 
 	if (status != SW_NO_MEMORY)
 		return status;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	status = make_of_others(heap, CHUNK_HOST, units, &chunk);
 	if (status == SW_OK)
 		chunk_put(&heap->store.chunks, chunk);
@@ -190,7 +190,7 @@ static enum sw_status make_away(struct heap *heap, unsigned units, bool lend)
 	if (!lend || !peer_has_more(heap, units) ||
 	    chunk_make(&heap->store.chunks, CHUNK_MOVABLE, CHUNK_PEER, units, &chunk) != SW_OK)
 		return make_on_host(heap, units);
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	chunk_join(&heap->store.chunks, chunk);
 	chunk_put(&heap->store.chunks, chunk);
 	heap_leave(heap);
@@ -205,7 +205,7 @@ static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsi
 
 	if (place != CHUNK_DEVICE && (free_spare(heap, units, lend) || make_away(heap, units, lend) == SW_OK))
 		return SW_OK;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	if (place != CHUNK_DEVICE && lend && !heap->no_peers)
 		status = make_of_others(heap, CHUNK_PEER, units, &chunk);
 	if (status != SW_OK)
@@ -338,7 +338,7 @@ static bool is_wanted(const struct heap *heap, uint64_t bytes)
 
 static void take_census(struct heap *heap, struct census *census)
 {
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	count_free(census, &heap->store);
 	heap_leave(heap);
 	memcpy(census->whole, census->ready, sizeof(census->whole));
@@ -399,7 +399,7 @@ static bool drop_surplus(struct heap *heap, const struct census *census, uint64_
 	struct chunk_store *store = &heap->store.chunks;
 	bool dropped = false;
 
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	for (unsigned units = CHUNK_MOST; units && !dropped; units--) {
 		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
 
@@ -415,7 +415,7 @@ enum sw_status heap_pin_ahead(struct heap *heap, uint64_t most)
 
 	take_census(heap, &census);
 	uint64_t bytes = census.here_bytes < most ? census.here_bytes : most;
-	heap_enter(heap);
+	lock_take(&heap->lock);
 	heap->ahead = bytes;
 	heap_leave(heap);
 	uint64_t useful = bytes ? count_useful(&census, bytes) : 0;

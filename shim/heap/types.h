@@ -95,6 +95,13 @@ struct block {
 	struct block *age_next, *age_prev; /* warm list by age, oldest last */
 };
 
+/* Pins of the program on one allocation; a slab may have several of these. */
+struct asked_pin {
+	struct asked_pin *next;
+	CUdeviceptr base;
+	uint32_t n;
+};
+
 /* An allocation that is backed on use (on_use.c). Its parts are blocks, which have its address space. */
 struct on_use {
 	uint32_t unit, units;

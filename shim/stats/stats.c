@@ -111,18 +111,14 @@ void stats_time(enum histogram histogram, uint64_t begin)
 	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
 }
 
-void stats_set_budget(int ordinal, uint64_t budget, uint64_t used)
+void stats_set_budgets(int ordinal, uint64_t budget, uint64_t used, uint64_t host_budget, uint64_t host_used)
 {
+	atomic_store_explicit(&stats.host_budget, host_budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.host_used, host_used, memory_order_relaxed);
 	if ((unsigned)ordinal >= STATS_DEVICES)
 		return;
 	atomic_store_explicit(&stats.device[ordinal].budget, budget, memory_order_relaxed);
 	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
-}
-
-void stats_set_host_budget(uint64_t budget, uint64_t used)
-{
-	atomic_store_explicit(&stats.host_budget, budget, memory_order_relaxed);
-	atomic_store_explicit(&stats.host_used, used, memory_order_relaxed);
 }
 
 static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
@@ -249,32 +245,6 @@ _Static_assert(!(STATS_RULES & (STATS_RULES - 1)) && STATS_SITES <= 1 << DEVICE_
 		   STATS_BACKENDS < 1 << (RULE_SHIFT - BACKEND_SHIFT) && STATS_RULES << RULE_SHIFT <= KNOWN,
 	       "all of it fits");
 
-static unsigned number_of(int device, unsigned backend, uint64_t rule)
-{
-	unsigned number = KNOWN | (unsigned)rule << RULE_SHIFT;
-
-	if ((unsigned)device < STATS_DEVICES)
-		number |= ((unsigned)device + 1) << DEVICE_SHIFT;
-	if (backend < STATS_BACKENDS)
-		number |= (backend + 1) << BACKEND_SHIFT;
-	return number;
-}
-
-/* text: as the page has it, cut off. */
-static bool is_it(const struct stats_site *site, uint64_t caller, const char *text, uint64_t device, uint64_t backend,
-		  uint64_t rule, uint64_t least)
-{
-	return site->caller == caller && !strcmp(site->text, text) && site->device == device &&
-	       site->backend == backend && site->rule == rule && site->least_bytes == least;
-}
-
-static uint64_t rule_number(int rule)
-{
-	if (rule < 0)
-		return 0;
-	return rule + 1 < STATS_RULES ? (uint64_t)rule + 1 : STATS_RULES - 1;
-}
-
 /* Finds or creates an entry of the table. Returns its place; 0: the table is full. least: as in struct stats_site. */
 static unsigned place_of(uint64_t device, unsigned backend, uint64_t rule, const struct call_site *caller,
 			 uint64_t least)
@@ -282,7 +252,7 @@ static unsigned place_of(uint64_t device, unsigned backend, uint64_t rule, const
 	uint64_t who = caller ? (uintptr_t)caller->address : 0;
 	uint64_t hash = ((caller ? caller->hash : 0) ^ device << 56 ^ (uint64_t)backend << 52 ^ rule << 44 ^ least) *
 			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads keys that differ in few bits */
-	char text[STATS_TEXT] = "";
+	char text[STATS_TEXT] = "";          /* as the page has it, cut off */
 
 	if (caller)
 		strncpy(text, caller->text, sizeof(text) - 1);
@@ -305,7 +275,8 @@ static unsigned place_of(uint64_t device, unsigned backend, uint64_t rule, const
 			sched_yield();
 			known = atomic_load_explicit(&site->known, memory_order_acquire);
 		}
-		if (is_it(site, who, text, device, backend, rule, least))
+		if (site->caller == who && !strcmp(site->text, text) && site->device == device &&
+		    site->backend == backend && site->rule == rule && site->least_bytes == least)
 			return at;
 	}
 	return 0;
@@ -313,9 +284,15 @@ static unsigned place_of(uint64_t device, unsigned backend, uint64_t rule, const
 
 unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes)
 {
-	uint64_t number = rule_number(rule), least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 1;
+	uint64_t its_rule = rule < 0 ? 0 : rule + 1 < STATS_RULES ? (uint64_t)rule + 1 : STATS_RULES - 1;
+	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 1;
+	unsigned number = KNOWN | (unsigned)its_rule << RULE_SHIFT;
 
-	return number_of(device, backend, number) | place_of((uint64_t)device, backend, number, caller, least);
+	if ((unsigned)device < STATS_DEVICES)
+		number |= ((unsigned)device + 1) << DEVICE_SHIFT;
+	if (backend < STATS_BACKENDS)
+		number |= (backend + 1) << BACKEND_SHIFT;
+	return number | place_of((uint64_t)device, backend, its_rule, caller, least);
 }
 
 unsigned stats_site_of_tensors(unsigned site, const struct call_site *line)

@@ -63,6 +63,16 @@ static inline void stats_add(enum stats_counter stat, uint64_t n)
 	atomic_fetch_add_explicit(&stats.counter[stat], n, memory_order_relaxed);
 }
 
+/* Returns the bucket of a histogram (stats_page.h) that a value counts in. */
+static inline unsigned stats_bucket(uint64_t value)
+{
+	if (value < 8)
+		return (unsigned)value;
+	unsigned power = 63 - (unsigned)__builtin_clzll(value);
+	unsigned bucket = (power - 2) * 8 + (unsigned)(value >> (power - 3) & 7);
+	return bucket < STATS_BUCKETS ? bucket : STATS_BUCKETS - 1;
+}
+
 /*
  * From now on this thread counts its calls in a stripe that no other thread has. Returns its number, which is not 0; or
  * 0 if none is left: they are not given back when threads end.
@@ -149,7 +159,8 @@ void stats_open(const struct stats_about *about, bool visible);
 /* Writes the constant data of a device; called once for each. */
 void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total);
 void stats_know_rule(int rule, const char *name);
-void stats_set_budget(int ordinal, uint64_t budget, uint64_t used);
+/* Sets the budgets of a device and of the host, and what is used of them. */
+void stats_set_budgets(int ordinal, uint64_t budget, uint64_t used, uint64_t host_budget, uint64_t host_used);
 /*
  * Sets the bytes of the blocks of which an allocator reports births and deaths; of them, those that are alive, and
  * those that have died.
@@ -159,7 +170,6 @@ void stats_set_cache(int ordinal, uint64_t bytes, uint64_t alive, uint64_t dead)
 void stats_set_lent(int ordinal, uint64_t bytes);
 /* Sets the kind of link between a device and one that may lend to it. */
 void stats_know_link(int ordinal, int lender, enum stats_link_kind kind);
-void stats_set_host_budget(uint64_t budget, uint64_t used);
 /* Sets the shared host budget of the user's processes: its size, the bytes used by all, and their number. */
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);
 void stats_set_state(enum stats_process_state state);

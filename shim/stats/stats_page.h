@@ -106,15 +106,6 @@ enum stats_link_kind {
  */
 #define STATS_BUCKETS 304 /* up to 2^40 ns, 18 minutes; the last bucket takes all longer times */
 
-static inline unsigned stats_bucket(uint64_t value)
-{
-	if (value < 8)
-		return (unsigned)value;
-	unsigned power = 63 - (unsigned)__builtin_clzll(value);
-	unsigned bucket = (power - 2) * 8 + (unsigned)(value >> (power - 3) & 7);
-	return bucket < STATS_BUCKETS ? bucket : STATS_BUCKETS - 1;
-}
-
 /* Returns the least value of a bucket. */
 static inline uint64_t stats_bucket_least(unsigned bucket)
 {

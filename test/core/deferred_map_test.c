@@ -85,13 +85,13 @@ TEST(of_freed_blocks_alone_pieces_are_mapped)
 
 static _Thread_local unsigned n_entered; /* how often this thread has taken HEAP */
 
-void __real_heap_enter(struct heap *heap);
-void __wrap_heap_enter(struct heap *heap);
+void __real_lock_take(struct lock *lock);
+void __wrap_lock_take(struct lock *lock);
 
-void __wrap_heap_enter(struct heap *heap)
+void __wrap_lock_take(struct lock *lock)
 {
-	n_entered++;
-	__real_heap_enter(heap);
+	n_entered += lock->rank == LOCK_HEAP;
+	__real_lock_take(lock);
 }
 
 /* As long as the copy takes, each pass of the mover looks. The lock may be held for long by threads that allocate. */

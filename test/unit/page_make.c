@@ -142,7 +142,7 @@ struct stats_page *page_make(pid_t pid)
 	/* These two are sums from which the share of what is there is missing (stats_page_get). */
 	page->counter[STAT_over_us] = page->counter[STAT_host_time] = 0;
 	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++)
-		page->histogram[i][stats_bucket(1500)] = 4;
+		page->histogram[i][page_bucket(1500)] = 4;
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		page->fault[i] = STATS_NA;
 	make_device(&page->device[0]);

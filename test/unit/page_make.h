@@ -38,4 +38,14 @@ void page_make_account(void);
 /* A process that only waits; ended by page_make_end(). */
 pid_t page_make_process(void);
 
+/* Returns the bucket of a histogram that a value counts in. */
+static inline unsigned page_bucket(uint64_t value)
+{
+	unsigned bucket = 0;
+
+	while (bucket + 1 < STATS_BUCKETS && stats_bucket_least(bucket + 1) <= value)
+		bucket++;
+	return bucket;
+}
+
 #endif

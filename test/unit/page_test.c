@@ -511,8 +511,8 @@ TEST(percentiles_are_the_middles_of_buckets)
 	_Atomic uint64_t histogram[STATS_BUCKETS] = {0};
 
 	assert_true(isnan(figures_percentile(histogram, 0.5)));
-	histogram[stats_bucket(5)] = 90;
-	histogram[stats_bucket(1000000)] = 10;
+	histogram[page_bucket(5)] = 90;
+	histogram[page_bucket(1000000)] = 10;
 	assert_int_equal(figures_measured(histogram), 100);
 	assert_true(figures_percentile(histogram, 0.5) == 5);
 	assert_true(figures_percentile(histogram, 0.9) == 5);
