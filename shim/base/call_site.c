@@ -23,6 +23,7 @@
 #define SHARE       100      /* naming may take 1/SHARE of the time */
 #define GRACE_NS    20000000 /* and this, for the start, when everything is named for the first time */
 #define BACKWARD    "backward"
+#define RUNTIME     "libcudart"
 /* Sites with callers: half of the table, so that there is room for others. */
 #define WITH_CALLERS_MOST (CALL_SITE_SLOTS / 2)
 
@@ -68,7 +69,7 @@ static bool is_runtime(const void *address)
 {
 	const char *path = caller_name_library(address);
 
-	return path && !strncmp(file_name(path), "libcudart", 9);
+	return path && !strncmp(file_name(path), RUNTIME, sizeof(RUNTIME) - 1);
 }
 
 /* ---- native callers ---- */
@@ -135,22 +136,24 @@ static void forget_object(void *watched)
 	}
 }
 
-/* Returns the object that contains the address, and hears of its closing from now on. */
-static const void *watch_object(const void *address)
+/* Returns the object that contains the address. *ret_hears: it will be known when that is closed. */
+static const void *watch_object(const void *address, bool *ret_hears)
 {
 	const void *object = caller_name_object(address);
 	_Atomic(const void *) *watched = base_state.call_site.watched;
 
-	for (unsigned i = 0; object && i < WATCHED_OBJECTS; i++)
-		if (atomic_load(&watched[i]) == object)
-			return object;
-	for (unsigned i = 0; object && i < WATCHED_OBJECTS; i++) {
+	*ret_hears = false;
+	for (unsigned i = 0; object && i < WATCHED_OBJECTS && !*ret_hears; i++)
+		*ret_hears = atomic_load(&watched[i]) == object;
+	for (unsigned i = 0; object && i < WATCHED_OBJECTS && !*ret_hears; i++) {
 		const void *none = NULL;
 
-		if (atomic_compare_exchange_strong(&watched[i], &none, object)) {
-			if (!closing_hear(address, forget_object, (void *)&watched[i]))
-				atomic_store(&watched[i], NULL);
-			return object;
+		if (!atomic_compare_exchange_strong(&watched[i], &none, object))
+			continue;
+		*ret_hears = closing_hear(address, forget_object, (void *)&watched[i]);
+		if (!*ret_hears) {
+			atomic_store(&watched[i], NULL);
+			break;
 		}
 	}
 	return object;
@@ -172,7 +175,7 @@ static const char *library_of(const void *caller)
 {
 	const char *path = caller_name_library(caller), *name = path ? file_name(path) : "";
 
-	return !strncmp(name, "libcudart", 9) || !strncmp(name, "libcuda.so", 10) ? "" : name;
+	return !strncmp(name, RUNTIME, sizeof(RUNTIME) - 1) || !strncmp(name, "libcuda.so", 10) ? "" : name;
 }
 
 /* text: "" makes the site of an address. callers: NULL if they are not known. */
@@ -180,16 +183,19 @@ static struct call_site *make_site(const void *address, const char *text, const 
 {
 	const char *library = *text ? library_of(address) : "";
 	char room[320];
+	bool hears;
 
 	if (!*text)
 		caller_name_text(address, room, sizeof(room));
 	const char *name = *text ? text : room;
 	size_t n = strlen(name) + 1, m = strlen(library) + 1, k = callers ? strlen(callers) + 1 : 0;
-	struct call_site *site = malloc(sizeof(*site) + n + m + k);
+	const void *object = watch_object(address, &hears);
+	const char *path = !*text && hears ? caller_name_library(address) : NULL;
+	size_t p = path ? strlen(path) + 1 : 0;
+	struct call_site *site = malloc(sizeof(*site) + n + m + k + p);
 	if (!site)
 		return NULL;
-	*site = (struct call_site){
-	    .address = address, .object = watch_object(address), .hash = hash, .is_named = *text != 0};
+	*site = (struct call_site){.address = address, .object = object, .hash = hash, .is_named = *text != 0};
 	site->is_plumbing = !*text && is_plumbing(address);
 	site->is_backward = !strcmp(name, BACKWARD);
 	memcpy(site->text, name, n);
@@ -197,6 +203,9 @@ static struct call_site *make_site(const void *address, const char *text, const 
 	site->library = *library ? site->text + n : NULL;
 	if (callers)
 		site->callers = memcpy(site->text + n + m, callers, k);
+	if (path)
+		site->path = memcpy(site->text + n + m + k, path, p);
+	site->is_runtime = path && !strncmp(file_name(path), RUNTIME, sizeof(RUNTIME) - 1);
 	return site;
 }
 
@@ -204,11 +213,15 @@ static struct call_site *make_site(const void *address, const char *text, const 
 static bool look_again(struct call_site *site)
 {
 	uint8_t known = atomic_load(&site->at_address);
+	const char *path;
 	char room[320];
+	bool hears;
 
 	if (known != AT_NOT_KNOWN)
 		return known == AT_THE_SAME;
-	bool same = watch_object(site->address) == site->object;
+	bool same = watch_object(site->address, &hears) == site->object;
+	if (same && site->path)
+		same = hears && (path = caller_name_library(site->address)) && !strcmp(path, site->path);
 	if (same && site->is_named)
 		same = !strcmp(library_of(site->address), site->library ? site->library : "");
 	else if (same)
@@ -409,15 +422,28 @@ static void bind_unwinder(void)
 	}
 }
 
+const char *call_site_path(const void *caller)
+{
+	int saved = errno;
+	const struct call_site *site = caller ? site_of(caller, "", NULL) : NULL;
+	const char *path = site && site->path ? site->path : caller_name_library(caller);
+
+	errno = saved;
+	return path;
+}
+
 const void *call_site_asker(const void *caller)
 {
 	int saved = errno;
+	const struct call_site *site = caller ? site_of(caller, "", NULL) : NULL;
+	bool is_known = site && site->path;
 
-	if (is_runtime(caller)) {
+	if (is_known ? site->is_runtime : is_runtime(caller)) {
 		bind_unwinder(); /* it may have been loaded since */
 		caller = native_caller(caller, is_runtime);
+		is_known = false;
 	}
-	const void *object = caller_name_object(caller);
+	const void *object = is_known ? site->object : caller_name_object(caller);
 	errno = saved;
 	return object;
 }

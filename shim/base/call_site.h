@@ -42,6 +42,9 @@ struct call_site {
 	bool is_backward;           /* a thread of PyTorch's autograd, of which no line is known */
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */
 	const char *library;
+	/* Path of the object that contains the address; NULL: not kept, because its closing would not be heard of. */
+	const char *path;
+	bool is_runtime; /* the path is that of the CUDA runtime */
 	/*
 	 * The frames of the user's files that called the line of text, from the inside out (python.h), "" if it
 	 * is the outermost; NULL: not known. Sites that differ in it alone have the same hash, address and text.
@@ -70,6 +73,11 @@ void call_site_always(void);
  * if caller is NULL, or if there is no memory for a new site, or no room: there is for 4,096. Leaves errno as it is.
  */
 const struct call_site *call_site_find(const void *caller);
+/*
+ * Returns the path of the object that contains the caller, as caller_name_library() does. It is looked up once for each
+ * caller. Locking: as call_site_find().
+ */
+const char *call_site_path(const void *caller);
 /*
  * Returns the object (caller_name_object) that asked the CUDA runtime, or the driver if it is not the runtime that
  * called it; NULL: not known. Leaves errno as it is. Measured (glibc 2.36, x86-64, in a virtual machine): 2.5 us behind

@@ -10,16 +10,11 @@
 
 _Static_assert(LOCK_RANK_COUNT <= 64, "a mask has a bit for each");
 
-/* Ranks under which a thread is not cancelled, as bits. */
-#define HOLDS                               1
-#define BRIEF                               0
-#define BIT(rank, cancel, protects, driver) | (uint64_t)(cancel) << LOCK_##rank
-static const uint64_t not_cancelled = 0 LOCK_RANKS(BIT);
-
-static bool keeps_cancel(const struct lock *lock)
-{
-	return not_cancelled >> lock->rank & 1;
-}
+/* Whether a thread is not cancelled under the rank. */
+#define HOLDS                                  1
+#define BRIEF                                  0
+#define CANCEL(rank, cancel, protects, driver) [LOCK_##rank] = (cancel),
+static const bool not_cancelled[] = {LOCK_RANKS(CANCEL)};
 
 #ifdef SPILLWAY_DEBUG
 static __thread uint64_t held __attribute__((tls_model("initial-exec")));
@@ -101,10 +96,10 @@ void lock_take(struct lock *lock)
 	int before = PTHREAD_CANCEL_ENABLE;
 
 	rank_taken(lock->rank);
-	if (keeps_cancel(lock))
+	if (not_cancelled[lock->rank])
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	pthread_mutex_lock(&lock->mutex);
-	if (keeps_cancel(lock))
+	if (not_cancelled[lock->rank])
 		lock->cancel = before;
 }
 
@@ -113,14 +108,14 @@ bool lock_try(struct lock *lock)
 	if (pthread_mutex_trylock(&lock->mutex))
 		return false;
 	rank_tried(lock->rank);
-	if (keeps_cancel(lock))
+	if (not_cancelled[lock->rank])
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &lock->cancel);
 	return true;
 }
 
 void lock_drop(struct lock *lock)
 {
-	bool cancellable = keeps_cancel(lock) && lock->cancel == PTHREAD_CANCEL_ENABLE;
+	bool cancellable = not_cancelled[lock->rank] && lock->cancel == PTHREAD_CANCEL_ENABLE;
 
 	pthread_mutex_unlock(&lock->mutex);
 	if (cancellable)

@@ -101,6 +101,11 @@ CUcontext context_any(CUdevice device);
  * capture.
  */
 CUresult context_died_of(CUcontext context);
+/*
+ * The current context is to have memory of this device. Stores context_of_memory(), and makes it known: the program may
+ * have kept the handle of one that was reset. Returns what context_died_of(NULL) does.
+ */
+CUresult context_for_memory(CUdevice device, CUcontext *ret_context);
 /* Returns true if a context has died with this error. Queries the driver for each context. Locking: takes CONTEXTS. */
 bool context_any_died_of(CUresult error);
 

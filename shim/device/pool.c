@@ -32,11 +32,11 @@ struct pool {
 };
 
 struct lock pool_lock = LOCK_INIT(LOCK_POOL);
+atomic_bool pool_any;
 
 static struct {
 	struct pool *list;    /* Guarded by POOL. */
 	_Atomic uint64_t ids; /* the last number that was given to a pool */
-	atomic_bool any;      /* a pool, or a graph with allocation nodes, has existed; only ever set */
 	atomic_bool chosen;   /* the program has set a current pool, which may not be the default one; only ever set */
 } pools;
 
@@ -57,7 +57,7 @@ static void pool_made_row(struct pool about)
 	*pool = about;
 	pool->id = atomic_fetch_add(&pools.ids, 1) + 1;
 	pool_add(pool);
-	atomic_store(&pools.any, true);
+	atomic_store(&pool_any, true);
 }
 
 void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
@@ -136,7 +136,7 @@ void pool_used(struct device *device)
 void pool_graphs_used(struct device *device)
 {
 	atomic_store(&device->graphs_used, true);
-	atomic_store(&pools.any, true);
+	atomic_store(&pool_any, true);
 }
 
 static void pool_refresh_locked(struct device *device)
@@ -206,15 +206,14 @@ static void pool_refresh_one(struct device *device, bool at_once)
 
 void pool_refresh(struct device *device)
 {
-	if (atomic_load_explicit(&pools.any, memory_order_relaxed))
-		pool_refresh_one(device, false);
+	pool_refresh_one(device, false);
 }
 
 void pool_tick(void)
 {
 	struct device *device;
 
-	if (!atomic_load_explicit(&pools.any, memory_order_relaxed))
+	if (!atomic_load_explicit(&pool_any, memory_order_relaxed))
 		return;
 	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
 		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))

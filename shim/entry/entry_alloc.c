@@ -35,7 +35,8 @@ static bool pitch_request(struct backend_request *request, size_t width, size_t 
 {
 	size_t pitch = (width + BACKEND_PITCH - 1) / BACKEND_PITCH * BACKEND_PITCH;
 
-	*request = (struct backend_request){.width = width, .height = height, .element = element};
+	*request =
+	    (struct backend_request){.api = POLICY_API_PITCH, .width = width, .height = height, .element = element};
 	if (!width || !height || pitch < width || (element != 4 && element != 8 && element != 16))
 		return false;
 	return !__builtin_mul_overflow(pitch, height, &request->bytes);

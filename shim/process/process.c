@@ -11,15 +11,8 @@
 
 _Atomic int process_stage_now = STAGE_NEW;
 struct lock start_lock = LOCK_INIT(LOCK_START);
+struct process_state process_state;
 __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
-
-/* What the process keeps beside the stage, the lock and the page, which inline functions and other rooms name. */
-static struct {
-	const struct policy *policy; /* Guarded by START, set once; read in STAGE_RUNNING (released by the stage). */
-	void (*on_cloned)(void);     /* set once, before the stage is RUNNING */
-	_Atomic int is_off;          /* 0 not read yet, 1 on, 2 off; every thread that reads it writes the same */
-	_Atomic int spill_mode; /* enum policy_spill. Written under START, and by the mover; any thread reads it. */
-} process_state;
 
 static const volatile unsigned always = 1;
 const volatile unsigned *process_fork_page = &always;
@@ -69,26 +62,13 @@ bool process_is_off(void)
 	return now == 2;
 }
 
-const struct policy *process_policy(void)
-{
-	return process_state.policy;
-}
-
-const struct policy_settings *process_settings(void)
-{
-	return policy_settings(process_state.policy);
-}
-
 void process_set_policy(const struct policy *read)
 {
 	process_state.policy = read;
-	/* NULL: it has errors, and everything is passed through. */
-	atomic_store(&process_state.spill_mode, read ? policy_settings(read)->spill : POLICY_SPILL_OFF);
-}
-
-enum policy_spill process_spill_mode(void)
-{
-	return (enum policy_spill)atomic_load_explicit(&process_state.spill_mode, memory_order_relaxed);
+	if (!read)
+		return; /* it has errors, and everything is passed through */
+	process_state.settings = policy_settings(read);
+	atomic_store(&process_state.spill_mode, process_state.settings->spill);
 }
 
 void process_set_spill_mode(enum policy_spill mode)

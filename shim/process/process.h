@@ -45,6 +45,15 @@ void process_cloned(void);
 /* Sets what process_cloned() calls, once, after it has changed the stage. Called before the stage is RUNNING. */
 void process_on_cloned(void (*let_go)(void));
 extern struct lock start_lock; /* START */
+/* What else the process keeps, for this room. Hidden, so that its address is not loaded from the GOT. */
+extern struct process_state {
+	/* Written under START, once; read in STAGE_RUNNING (released by the stage). NULL: it has errors. */
+	const struct policy *policy;
+	const struct policy_settings *settings; /* of it */
+	void (*on_cloned)(void);                /* set once, before the stage is RUNNING */
+	_Atomic int is_off;     /* 0 not read yet, 1 on, 2 off; every thread that reads it writes the same */
+	_Atomic int spill_mode; /* enum policy_spill. Written under START, and by the mover; any thread reads it. */
+} process_state __attribute__((visibility("hidden")));
 /* Not 0 while this thread is inside the library's own work. */
 extern __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
@@ -61,15 +70,27 @@ bool process_counts(void);
 /* Returns true if SPILLWAY=0. Called before anything else; reads the environment once. */
 bool process_is_off(void);
 /* Return the policy in force, and its settings; only in STAGE_RUNNING. */
-const struct policy *process_policy(void);
-const struct policy_settings *process_settings(void);
+static inline const struct policy *process_policy(void)
+{
+	return process_state.policy;
+}
+
+static inline const struct policy_settings *process_settings(void)
+{
+	return process_state.settings;
+}
+
 /* Called once, by lifecycle_start(). Locking: the caller must hold START. */
 void process_set_policy(const struct policy *read);
 /*
  * Returns what happens now over the device budget: spill.mode of the policy, or what `spillway set` has made of it. A
  * change is no barrier: what depends on the mode for correctness is kept where it is used, under the lock there.
  */
-enum policy_spill process_spill_mode(void);
+static inline enum policy_spill process_spill_mode(void)
+{
+	return (enum policy_spill)atomic_load_explicit(&process_state.spill_mode, memory_order_relaxed);
+}
+
 /* Changes it, between POLICY_SPILL_EXACT and POLICY_SPILL_FAST. Called by the mover alone (spill_change_mode). */
 void process_set_spill_mode(enum policy_spill mode);
 

@@ -372,19 +372,14 @@ static uint64_t traced_backend(const struct ledger_row *row)
 	}
 }
 
-uint32_t trace_api(const struct backend_request *request)
-{
-	return request->height ? POLICY_API_PITCH : request->api;
-}
-
 void trace_ask(const struct device *device, const struct backend_request *request)
 {
-	trace_event(ask, request->bytes, trace_api(request), (uint64_t)device->ordinal, trace_site(request->site));
+	trace_event(ask, request->bytes, request->api, (uint64_t)device->ordinal, trace_site(request->site));
 }
 
 void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result)
 {
-	trace_event(refused, request->bytes, trace_api(request), (uint64_t)device->ordinal, (uint64_t)(rule + 1),
+	trace_event(refused, request->bytes, request->api, (uint64_t)device->ordinal, (uint64_t)(rule + 1),
 		    trace_site(request->site), (uint64_t)result);
 }
 

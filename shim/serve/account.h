@@ -86,8 +86,6 @@ void trace_refused(const struct device *device, const struct backend_request *re
 void trace_made(const struct ledger_row *row, uint32_t api, const struct call_site *site);
 struct trace_freeing trace_freeing(const struct ledger_row *row); /* accepts NULL */
 void trace_freed(struct trace_freeing freeing);
-/* Returns the api that the trace records: PITCH for a pitched request. */
-uint32_t trace_api(const struct backend_request *request);
 
 /* ---- CUDA arrays ---- */
 

@@ -42,7 +42,7 @@ struct backend_system_settings {
 struct backend_request {
 	size_t bytes;                  /* bytes needed, pitch included */
 	size_t width, height, element; /* of a pitched allocation; height 0 = a plain one */
-	enum policy_api api;           /* MALLOC (0) also for a pitched one */
+	enum policy_api api;           /* that asked */
 	void *caller;                  /* caller's address in the program; NULL = not known */
 	const struct call_site *site;  /* what asked, found by serve.c, async.c; NULL = not known */
 	/* Set by serve.c for the backend. */

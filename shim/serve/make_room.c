@@ -3,7 +3,6 @@
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
 #include "shim/mover/spill.h"
@@ -343,8 +342,11 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	struct room room = {.device = device, .bytes = bytes, .kind = kind, .from = from};
 	enum sw_status status;
 
-	if (__builtin_expect(!atomic_load_explicit(&device->admission.over, memory_order_acquire), 0))
+	/* The first that asks for memory of the heap of this device. */
+	if (__builtin_expect(!atomic_load_explicit(&device->admission.over, memory_order_acquire), 0)) {
 		admission_wait(device);
+		control_start();
+	}
 	struct heap *heap = device_heap(device);
 	if (!heap)
 		return SW_NOT_SUPPORTED;
@@ -354,7 +356,8 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		    "choice is taken, at last the driver");
 		return SW_NOT_SUPPORTED;
 	}
-	pool_refresh(device);
+	if (atomic_load_explicit(&pool_any, memory_order_relaxed))
+		pool_refresh(device);
 	if (from != HEAP_HOST && atomic_load(&device->lender.lent.used))
 		device_take_back(device, heap_rounded(bytes));
 	make_room_begin(&room);
@@ -377,7 +380,6 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	}
 	if (status != SW_OK)
 		return status;
-	control_start();
 	if (ret_grant->reused)
 		stats_add(STAT_block_reuses, 1);
 	return SW_OK;
@@ -420,8 +422,6 @@ static enum sw_status backend_heap_alloc(struct device *device, const struct bac
 	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
 	struct heap_grant grant = {0};
 
-	/* Known already, unless the program has kept the handle of a context that was reset. */
-	context_known(row->context, device->ordinal);
 	if (request->on_use) {
 		if (request->height)
 			*ret_pitch = request->bytes / request->height;

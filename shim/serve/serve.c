@@ -4,7 +4,6 @@
 #include "shim/serve/serve.h"
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
-#include "shim/base/modules.h"
 #include "shim/base/rank.h"
 #include "shim/context/context.h"
 #include "shim/device/pool.h"
@@ -80,7 +79,8 @@ void alloc_decide_start(struct policy *policy)
 	struct alloc_decide_state *const state = &serve_state.alloc_decide;
 
 	bind_process(policy);
-	if (policy_needs(policy) & POLICY_NEED_CALLER)
+	state->needs = policy_needs(policy);
+	if (state->needs & POLICY_NEED_CALLER)
 		call_site_always();
 	state->n_rules = policy_n_rules(policy);
 	state->counts = calloc(state->n_rules + 1, sizeof(*state->counts));
@@ -90,21 +90,14 @@ void alloc_decide_start(struct policy *policy)
 		state->counts[i].cap.limit = policy_rule_cap(policy, (int)i);
 }
 
-static unsigned slot_of(const char *path)
-{
-	uint32_t hash = 2166136261u; /* FNV-1a */
-
-	for (; *path; path++)
-		hash = (hash ^ (unsigned char)*path) * 16777619u;
-	return hash % LIBRARIES;
-}
-
 static const struct policy_library *library_known(const struct policy *policy, const char *path)
 {
 	struct policy_library *made = NULL, *there = NULL;
-	unsigned at = path ? slot_of(path) : 0;
+	uint32_t hash = 2166136261u; /* FNV-1a */
 
-	for (unsigned i = 0; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
+	for (const char *c = path; c && *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 16777619u;
+	for (unsigned i = 0, at = hash % LIBRARIES; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
 		there = atomic_load_explicit(&serve_state.alloc_decide.libraries[at], memory_order_acquire);
 		if (!there && !made && !(made = policy_library_new(policy, path)))
 			return NULL;
@@ -145,11 +138,11 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 {
 	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	const struct policy *policy = process_policy();
-	unsigned needs = policy_needs(policy);
+	unsigned needs = state->needs;
 	char thread[16] = ""; /* the kernel's limit for a name */
 	struct policy_request question = {
 	    .bytes = request->bytes,
-	    .api = request->height ? POLICY_API_PITCH : request->api,
+	    .api = request->api,
 	    .device = device->ordinal,
 	    .known = POLICY_NEED_ORDER | POLICY_NEED_LIVE,
 	};
@@ -162,7 +155,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
 		question.known |= POLICY_NEED_FREE;
 	if (needs & POLICY_NEED_LIBRARY) {
-		question.library = caller_name_library(request->caller);
+		question.library = call_site_path(request->caller);
 		question.library_known = library_known(policy, question.library);
 	}
 	if (needs & POLICY_NEED_CALLER && request->site && *request->site->text)
@@ -178,7 +171,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 		atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&row->bytes, request->bytes, memory_order_relaxed);
 	}
-	if (policy_settings(policy)->observe) {
+	if (process_settings()->observe) {
 		decision.vmm_spill = POLICY_VMM_DRIVER;
 		decision.use = POLICY_USE_DRIVER;
 		decision.uses[0] = POLICY_USE_DRIVER;
@@ -348,7 +341,8 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	 * Mapping memory does not need the context, and warm memory not even the driver: neither would report that
 	 * the context died.
 	 */
-	result = context_died_of(NULL);
+	CUcontext context;
+	result = context_for_memory(device->ordinal, &context);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct ledger_row *row = ledger_row_new(LEDGER_HEAP);
@@ -356,7 +350,7 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	row->device = device->ordinal;
 	row->bytes = request->bytes;
-	row->context = context_of_memory();
+	row->context = context;
 	request->site = call_site_find(request->caller);
 	if (trace_is_on())
 		trace_ask(device, request);
@@ -380,7 +374,7 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	*ret_address = row->key;
 	if (request->height)
 		*ret_pitch = pitch;
-	account_commit(row, trace_api(request), request->site);
+	account_commit(row, request->api, request->site);
 	return CUDA_SUCCESS;
 }
 

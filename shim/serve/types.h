@@ -40,6 +40,7 @@ struct alloc_decide_state {
 	 */
 	struct rule_count *counts;
 	size_t n_rules;
+	unsigned needs;         /* what the rules look at. Written by alloc_decide_start(), constant afterwards. */
 	_Atomic uint64_t order; /* of the latest allocation; the first has 1 */
 	/* What is known of each library that has called, by its path: found out at its first call, and kept. */
 	_Atomic(struct policy_library *) libraries[LIBRARIES];

@@ -12,7 +12,7 @@ struct lifecycle_state lifecycle_state;
 _Atomic int fake_calls, fake_ticks, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;
 _Atomic bool fake_hold, fake_away;
-const char *fake_set = "";
+struct process_state process_state;
 
 static enum sw_status fake(uint64_t *ret_bytes)
 {
@@ -65,19 +65,14 @@ void settings_change(const char *text, char reply[CONTROL_MOST_REPLY])
 		snprintf(reply, CONTROL_MOST_REPLY, "error no such key");
 }
 
-const struct policy *process_policy(void)
+void fake_policy(const char *set)
 {
 	struct policy_errors errors;
-	const struct policy *policy = policy_read("heap", fake_set, &errors);
 
-	CHECK(policy);
+	process_state.policy = policy_read("heap", set, &errors);
+	CHECK(process_state.policy);
+	process_state.settings = policy_settings(process_state.policy);
 	policy_errors_free(&errors);
-	return policy;
-}
-
-const struct policy_settings *process_settings(void)
-{
-	return policy_settings(process_policy());
 }
 
 static void tick(void)
@@ -88,5 +83,6 @@ static void tick(void)
 /* As lifecycle_start() does. */
 __attribute__((constructor)) static void give(void)
 {
+	fake_policy("");
 	control_give(control_request, tick, NULL, control_cut_off);
 }

@@ -22,9 +22,9 @@
 extern _Atomic int fake_calls, fake_status;
 extern _Atomic int fake_ticks; /* calls of the tick */
 extern _Atomic uint64_t fake_bytes;
-extern _Atomic bool fake_away; /* it is not the process's turn */
-extern _Atomic bool fake_hold; /* both calls wait while it is set */
-extern const char *fake_set;   /* on top of the built-in policy; before the first use */
+extern _Atomic bool fake_away;     /* it is not the process's turn */
+extern _Atomic bool fake_hold;     /* both calls wait while it is set */
+void fake_policy(const char *set); /* on top of the built-in policy; before the first use */
 
 /* ---- processes ---- */
 extern char runtime[64], fallback[64]; /* its XDG_RUNTIME_DIR, its /tmp */

@@ -241,7 +241,7 @@ static int never_uses_it(void)
 
 static int may_not_use_it(void)
 {
-	fake_set = "control=no";
+	fake_policy("control=no");
 	control_start();
 	return never_uses_it();
 }
