@@ -3,7 +3,6 @@
  * it was born (lifetimes.h).
  */
 #include "shim/base/array.h"
-#include "shim/base/autograd.h"
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/base/python.h"
@@ -256,7 +255,7 @@ bool crossings_is_all_doubted(const struct crossings *crossings)
 
 /*
  * For which line of the forward pass a thread of PyTorch's autograd makes a tensor, by the node that it runs
- * (autograd.h).
+ * (call_site.h).
  *
  * The first tensor that is born after a node was made is that of the operation which made it, so its line is noted for
  * the node. Later ones are not: they may be of operations without a node. A node behind which no tensor was born before

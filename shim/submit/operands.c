@@ -1,5 +1,5 @@
 /*
- * operands.c: reads the names of each submission from its arguments (operands.h). The end of this file has one line for
+ * operands.c: reads the names of each submission from its arguments (submit_body.h). The end of this file has one line for
  * each entry point; the functions before it are what those lines call.
  *
  * Host addresses are named too: under unified addressing the driver accepts a device address wherever it takes a host
@@ -12,7 +12,7 @@
  * Measured (H200, driver 580): cuMemcpyHtoD and cuMemcpyDtoH with device addresses as their host side do copy, and so
  * do 2D copies with CU_MEMORYTYPE_HOST.
  */
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 #include "shim/driver/real.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/graph.h"
@@ -331,7 +331,7 @@ static void launch_graph(struct submission *submission, enum hook_id id, CUgraph
 
 /* what: the function that gets the submission, the id of the entry point, and what follows. */
 #define ROW(call, stream_used, per_thread, params, what, ...)                                                          \
-	void operands_##call(struct submission *submission, OPERANDS_UNPACK params)                                           \
+	void operands_##call(struct submission *submission, SUBMIT_UNPACK params)                                           \
 	{                                                                                                              \
 		submission_stream(submission, stream_used, per_thread);                                                       \
 		what(submission, HOOK_##call, __VA_ARGS__);                                                                   \
