@@ -28,6 +28,9 @@
 /* Sites with callers: half of the table, so that there is room for others. */
 #define WITH_CALLERS_MOST (CALL_SITE_SLOTS / 2)
 
+static struct call_site_state *const sites = &base_state.call_site;
+static struct autograd_state *const autograd = &base_state.autograd;
+
 /* ---- plumbing ---- */
 
 /* Beginnings of the names of files. */
@@ -105,10 +108,9 @@ static _Unwind_Reason_Code visit_frame(struct _Unwind_Context *context, void *ar
 /* Returns the innermost caller behind this one that `passes` does not pass; NULL: none is known. */
 static const void *native_caller(const void *caller, bool (*passes)(const void *address))
 {
-	const struct call_site_state *state = &base_state.call_site;
-	backtrace_function *backtrace = (backtrace_function *)atomic_load(&state->backtrace);
+	backtrace_function *backtrace = (backtrace_function *)atomic_load(&sites->backtrace);
 	struct walk walk = {
-	    .caller = caller, .passes = passes, .address_of = (address_function *)atomic_load(&state->address_of)};
+	    .caller = caller, .passes = passes, .address_of = (address_function *)atomic_load(&sites->address_of)};
 
 	if (backtrace)
 		backtrace(visit_frame, &walk);
@@ -130,7 +132,7 @@ static void forget_object(void *watched)
 	const void *object = atomic_exchange((_Atomic(const void *) *)watched, NULL);
 
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++) {
-		struct call_site *site = atomic_load(&base_state.call_site.slot[i]);
+		struct call_site *site = atomic_load(&sites->slot[i]);
 
 		if (site && site->object && (site->object == object || atomic_load(&site->at_address) == AT_OTHER_CODE))
 			atomic_store(&site->at_address, AT_NOT_KNOWN);
@@ -141,7 +143,7 @@ static void forget_object(void *watched)
 static const void *watch_object(const void *address)
 {
 	const void *object = caller_name_object(address);
-	_Atomic(const void *) *watched = base_state.call_site.watched;
+	_Atomic(const void *) *watched = sites->watched;
 
 	for (unsigned i = 0; object && i < WATCHED_OBJECTS; i++)
 		if (atomic_load(&watched[i]) == object)
@@ -235,7 +237,7 @@ static const struct call_site *site_of(const void *address, const char *text, co
 
 	for (unsigned i = 0; i < TRIES; i++) {
 		const uint32_t at = (place + i) % CALL_SITE_SLOTS;
-		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[at];
+		_Atomic(struct call_site *) *slot = &sites->slot[at];
 		struct call_site *there = atomic_load_explicit(slot, memory_order_acquire);
 
 		if (!there && !made && !(made = make_site(address, text, callers, hash)))
@@ -243,8 +245,7 @@ static const struct call_site *site_of(const void *address, const char *text, co
 		if (made)
 			made->number = (uint16_t)(at + 1);
 		if (!there && atomic_compare_exchange_strong(slot, &there, made)) {
-			atomic_fetch_add_explicit(&base_state.call_site.n_with_callers, callers != NULL,
-						  memory_order_relaxed);
+			atomic_fetch_add_explicit(&sites->n_with_callers, callers != NULL, memory_order_relaxed);
 			return made;
 		}
 		/* It is there, or another thread was faster, with this site or another one. */
@@ -300,13 +301,13 @@ static const struct call_site *name_site(const struct call_site *plain, bool dee
 
 static uint64_t spent(void)
 {
-	return atomic_load_explicit(&base_state.call_site.spent, memory_order_relaxed);
+	return atomic_load_explicit(&sites->spent, memory_order_relaxed);
 }
 
 /* Returns what naming may have taken until now. */
 static uint64_t allowed(uint64_t now)
 {
-	uint64_t begin = atomic_load_explicit(&base_state.call_site.begin, memory_order_relaxed);
+	uint64_t begin = atomic_load_explicit(&sites->begin, memory_order_relaxed);
 
 	return GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
 }
@@ -314,28 +315,19 @@ static uint64_t allowed(uint64_t now)
 /* Returns true if callers are wanted, and there is room for them. */
 static bool wants_callers(void)
 {
-	const struct call_site_state *state = &base_state.call_site;
-
-	return atomic_load_explicit(&state->callers, memory_order_relaxed) &&
-	       atomic_load_explicit(&state->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST;
-}
-
-/* Returns true if callers are wanted, and naming has taken less than half of its share: names are worth more. */
-static bool may_go_deep(uint64_t now)
-{
-	return wants_callers() && spent() < allowed(now) / 2;
+	return atomic_load_explicit(&sites->callers, memory_order_relaxed) &&
+	       atomic_load_explicit(&sites->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST;
 }
 
 /* Returns true if naming has taken less than its share of the time. */
 static bool may_spend(uint64_t now)
 {
-	struct call_site_state *state = &base_state.call_site;
-	uint64_t begin = atomic_load_explicit(&state->begin, memory_order_relaxed), none = 0;
+	uint64_t begin = atomic_load_explicit(&sites->begin, memory_order_relaxed), none = 0;
 
-	if (atomic_load_explicit(&state->always, memory_order_relaxed))
+	if (atomic_load_explicit(&sites->always, memory_order_relaxed))
 		return true;
 	if (!begin)
-		atomic_compare_exchange_strong(&state->begin, &none, now);
+		atomic_compare_exchange_strong(&sites->begin, &none, now);
 	return spent() < allowed(now);
 }
 
@@ -352,12 +344,12 @@ const struct call_site *call_site_find(const void *caller)
 
 		if (may_spend(now)) {
 			uint64_t begin = clock_thread();
-			const struct call_site *named = name_site(site, may_go_deep(now));
+			/* Names are worth more than callers, which have half of the share. */
+			const struct call_site *named = name_site(site, wants_callers() && spent() < allowed(now) / 2);
 
 			if (named)
 				site = named;
-			atomic_fetch_add_explicit(&base_state.call_site.spent, clock_thread() - begin,
-						  memory_order_relaxed);
+			atomic_fetch_add_explicit(&sites->spent, clock_thread() - begin, memory_order_relaxed);
 		}
 	}
 	errno = saved;
@@ -377,7 +369,7 @@ const struct call_site *call_site_of_tensor(bool deep)
 
 const struct call_site *call_site_backward(const struct call_site *line)
 {
-	_Atomic uint16_t *known = &base_state.call_site.backward[line->number - 1];
+	_Atomic uint16_t *known = &sites->backward[line->number - 1];
 	unsigned number = atomic_load_explicit(known, memory_order_acquire);
 	char text[PYTHON_NAME + sizeof(" [" BACKWARD "]")];
 	int saved = errno;
@@ -396,18 +388,17 @@ const struct call_site *call_site_numbered(unsigned number)
 {
 	if (!number || number > CALL_SITE_SLOTS)
 		return NULL;
-	return atomic_load_explicit(&base_state.call_site.slot[number - 1], memory_order_acquire);
+	return atomic_load_explicit(&sites->slot[number - 1], memory_order_acquire);
 }
 
 static void bind_unwinder(void)
 {
 	static const char *const names[] = {"_Unwind_Backtrace", "_Unwind_GetIP"};
-	struct call_site_state *state = &base_state.call_site;
 	uintptr_t address[2];
 
-	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address, NULL) && address[1]) {
-		atomic_store(&state->address_of, address[1]);
-		atomic_store(&state->backtrace, address[0]);
+	if (!atomic_load(&sites->backtrace) && elf_symbols_find("libgcc_s", names, 2, address, NULL) && address[1]) {
+		atomic_store(&sites->address_of, address[1]);
+		atomic_store(&sites->backtrace, address[0]);
 	}
 }
 
@@ -433,12 +424,12 @@ void call_site_bind(void)
 
 void call_site_callers(void)
 {
-	atomic_store(&base_state.call_site.callers, true);
+	atomic_store(&sites->callers, true);
 }
 
 void call_site_always(void)
 {
-	atomic_store(&base_state.call_site.always, true);
+	atomic_store(&sites->always, true);
 }
 
 /* ---- the node of autograd that a thread runs ---- */
@@ -538,7 +529,8 @@ static enum autograd_layout layout_of(const struct autograd_reference *reference
 	return STATE_NONE;
 }
 
-static bool read_node(const struct autograd_reference *reference, enum autograd_layout layout, struct autograd_node *ret)
+static bool read_node(const struct autograd_reference *reference, enum autograd_layout layout,
+		      struct autograd_node *ret)
 {
 	const uint64_t *word = (const uint64_t *)reference->node;
 
@@ -554,7 +546,6 @@ static bool read_node(const struct autograd_reference *reference, enum autograd_
 
 bool autograd_running(struct autograd_node *ret)
 {
-	struct autograd_state *autograd = &base_state.autograd;
 	struct autograd_reference reference = autograd->current_node();
 	int state = atomic_load_explicit(&autograd->state, memory_order_acquire);
 
@@ -576,17 +567,16 @@ bool autograd_running(struct autograd_node *ret)
 
 struct autograd_node autograd_next(void)
 {
-	return (struct autograd_node){base_state.autograd.next_number(), base_state.autograd.own_thread()};
+	return (struct autograd_node){autograd->next_number(), autograd->own_thread()};
 }
 
 bool autograd_is_here(void)
 {
-	return atomic_load_explicit(&base_state.autograd.state, memory_order_acquire) >= STATE_NOT_SEEN;
+	return atomic_load_explicit(&autograd->state, memory_order_acquire) >= STATE_NOT_SEEN;
 }
 
 void autograd_bind(void)
 {
-	struct autograd_state *autograd = &base_state.autograd;
 	int expected = STATE_NEW, found = STATE_NONE, saved = errno;
 	uintptr_t address[NAMES] = {0};
 	char byte;

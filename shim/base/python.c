@@ -46,36 +46,15 @@ static bool word_of(const struct python *python, uint64_t address, unsigned offs
 /* Appends a character as UTF-8; a control character, and a byte of a file name that is not UTF-8 (PEP 383), as '?'. */
 static size_t put(char *room, size_t n, uint32_t c)
 {
+	static const uint8_t heads[] = {0, 0xc0, 0xe0, 0xf0};
+
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
 		c = '?';
-	if (c < 0x80) {
-		room[n++] = (char)c;
-	} else if (c < 0x800) {
-		room[n++] = (char)(0xc0 | c >> 6);
-		room[n++] = (char)(0x80 | (c & 63));
-	} else if (c < 0x10000) {
-		room[n++] = (char)(0xe0 | c >> 12);
-		room[n++] = (char)(0x80 | (c >> 6 & 63));
-		room[n++] = (char)(0x80 | (c & 63));
-	} else {
-		room[n++] = (char)(0xf0 | c >> 18);
-		room[n++] = (char)(0x80 | (c >> 12 & 63));
-		room[n++] = (char)(0x80 | (c >> 6 & 63));
-		room[n++] = (char)(0x80 | (c & 63));
-	}
+	unsigned more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes behind the first */
+	room[n++] = (char)(heads[more] | c >> 6 * more);
+	while (more--)
+		room[n++] = (char)(0x80 | (c >> 6 * more & 63));
 	return n;
-}
-
-static uint32_t character(const unsigned char *data, unsigned width)
-{
-	uint16_t two = 0;
-	uint32_t four = 0;
-
-	if (width == 2)
-		memcpy(&two, data, sizeof(two));
-	if (width == 4)
-		memcpy(&four, data, sizeof(four));
-	return width == 1 ? *data : width == 2 ? two : four;
 }
 
 /*
@@ -101,8 +80,13 @@ static bool read_text(const struct python *python, uint64_t address, size_t most
 	size_t size = head + length * width;
 	if (got < size && !read_all(python, address, part, size))
 		return false;
-	for (size_t i = 0; i < length && n + 5 <= bytes; i++)
-		n = put(room, n, character(part + head + i * width, width));
+	_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a shorter character is the lower part of a word");
+	for (size_t i = 0; i < length && n + 5 <= bytes; i++) {
+		uint32_t c = 0;
+
+		memcpy(&c, part + head + i * width, width);
+		n = put(room, n, c);
+	}
 	room[n] = 0;
 	return true;
 }
@@ -261,12 +245,9 @@ static bool first_frame(const struct python *python, uint64_t thread, uint64_t s
 	const struct python_layout *layout = &python->layout;
 	uint64_t id;
 
-	if (!word_of(python, thread, layout->thread_id, &id) || id != self ||
-	    !word_of(python, thread, layout->thread_frame, ret_frame))
-		return false;
-	if (layout->cframe_frame != PYTHON_NONE)
-		return word_of(python, *ret_frame, layout->cframe_frame, ret_frame);
-	return true;
+	return word_of(python, thread, layout->thread_id, &id) && id == self &&
+	       word_of(python, thread, layout->thread_frame, ret_frame) &&
+	       (layout->cframe_frame == PYTHON_NONE || word_of(python, *ret_frame, layout->cframe_frame, ret_frame));
 }
 
 static void add_caller(char *callers, size_t *n, const char *name)
@@ -542,6 +523,8 @@ enum state {
 	STATE_KNOWN,
 };
 
+static struct python_process_state *const process = &base_state.python_process;
+
 /* Two parts, because what is behind the end of a page may be missing. */
 static size_t read_own(void *context, uint64_t address, void *room, size_t bytes)
 {
@@ -586,7 +569,6 @@ static uint64_t version_of(const struct python_memory *memory, const uintptr_t a
  */
 static void closed(void *unused)
 {
-	struct python_process_state *process = &base_state.python_process;
 	const struct timespec ms = {.tv_nsec = 1000000};
 
 	(void)unused;
@@ -596,7 +578,7 @@ static void closed(void *unused)
 }
 
 /* Either closed() sees that this thread calls, or this thread that it was closed: both write, then read. */
-static void *thread_of(struct python_process_state *process)
+static void *thread_of(void)
 {
 	void *thread = NULL;
 
@@ -607,7 +589,7 @@ static void *thread_of(struct python_process_state *process)
 	return thread;
 }
 
-static enum state look(struct python_process_state *process)
+static enum state look(void)
 {
 	const struct python_memory memory = {read_own, NULL};
 	uint64_t words[PYTHON_WORDS];
@@ -639,19 +621,18 @@ static enum state look(struct python_process_state *process)
 
 void python_process_bind(void)
 {
-	struct python_process_state *process = &base_state.python_process;
 	int saved = errno, expected = STATE_NEW;
 
 	if (atomic_compare_exchange_strong(&process->state, &expected, STATE_LOOKING)) {
 		expected = STATE_LOOKING; /* unless it was closed meanwhile */
-		atomic_compare_exchange_strong(&process->state, &expected, (int)look(process));
+		atomic_compare_exchange_strong(&process->state, &expected, (int)look());
 	}
 	errno = saved;
 }
 
 bool python_process_is_here(void)
 {
-	return atomic_load_explicit(&base_state.python_process.state, memory_order_acquire) > STATE_NONE;
+	return atomic_load_explicit(&process->state, memory_order_acquire) > STATE_NONE;
 }
 
 static void say_not_known(uint64_t version)
@@ -667,7 +648,6 @@ static void say_not_known(uint64_t version)
 
 enum python_found python_process_name(char *room, char *callers)
 {
-	struct python_process_state *process = &base_state.python_process;
 	int state = atomic_load_explicit(&process->state, memory_order_acquire);
 
 	room[0] = 0;
@@ -681,7 +661,7 @@ enum python_found python_process_name(char *room, char *callers)
 		    "named by native code, not by lines of Python");
 	if (state != STATE_KNOWN)
 		return PYTHON_NO_FRAMES;
-	void *thread = thread_of(process);
+	void *thread = thread_of();
 	if (!thread)
 		return PYTHON_NO_FRAMES;
 	return python_frames_find(&process->python, (uintptr_t)thread, (uintptr_t)pthread_self(), room, callers);

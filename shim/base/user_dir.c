@@ -255,13 +255,6 @@ int user_dir_connect(const struct user_dir *folder, const char *name, unsigned w
 	return error;
 }
 
-static bool ends_so(const char *name, const char *tail)
-{
-	const size_t length = strlen(name), tail_length = strlen(tail);
-
-	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
-}
-
 void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 			void *argument)
 {
@@ -277,8 +270,11 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 		for (ssize_t at = 0; at < bytes;) {
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 
+			const size_t length = strlen(entry->d_name), of_tail = strlen(tail);
+
 			at += entry->d_reclen;
-			if (!ends_so(entry->d_name, tail))
+			if (entry->d_name[0] == '.' || length <= of_tail ||
+			    strcmp(entry->d_name + length - of_tail, tail) != 0)
 				continue;
 			if (most-- == 0)
 				return;
