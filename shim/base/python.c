@@ -167,25 +167,26 @@ struct frame {
 	bool is_python;
 };
 
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 static bool read_frame(const struct python *python, uint64_t address, struct frame *ret_frame)
 {
 	const struct python_layout *layout = &python->layout;
 	unsigned char part[PART];
-	size_t bytes = (size_t)layout->frame_instruction + 8;
+	bool has_owner = layout->frame_owner != PYTHON_NONE;
+	size_t bytes = larger(layout->frame_instruction + 8u, layout->frame_code + 8u);
 
-	if (layout->frame_owner != PYTHON_NONE && layout->frame_owner >= bytes)
-		bytes = (size_t)layout->frame_owner + 1;
-	if ((size_t)layout->frame_code + 8 > bytes)
-		bytes = (size_t)layout->frame_code + 8;
-	if ((size_t)layout->frame_back + 8 > bytes)
-		bytes = (size_t)layout->frame_back + 8;
+	bytes = larger(larger(bytes, layout->frame_back + 8u), has_owner ? layout->frame_owner + 1u : 0);
 	if (bytes > sizeof(part) || address % 8 || !read_all(python, address, part, bytes))
 		return false;
 	/* From 3.14 on the lowest bits of the pointer to the code say who holds a reference. */
 	ret_frame->code = word_at(part, layout->frame_code) & ~(uint64_t)7;
 	ret_frame->back = word_at(part, layout->frame_back);
 	ret_frame->instruction = word_at(part, layout->frame_instruction);
-	ret_frame->is_python = layout->frame_owner == PYTHON_NONE || part[layout->frame_owner] < PYTHON_OWNER_NONE;
+	ret_frame->is_python = !has_owner || part[layout->frame_owner] < PYTHON_OWNER_NONE;
 	return true;
 }
 
@@ -219,10 +220,8 @@ static enum python_found name_frame(const struct python *python, const struct fr
 	const struct python_layout *layout = &python->layout;
 	char path[2 * FILE_MOST], name[2 * NAME_MOST];
 	unsigned char code[PART];
-	size_t bytes = (size_t)layout->code_lines + 8;
+	size_t bytes = larger(layout->code_lines + 8u, layout->code_name + 8u);
 
-	if ((size_t)layout->code_name + 8 > bytes)
-		bytes = (size_t)layout->code_name + 8;
 	if (bytes > sizeof(code) || layout->code_file + 8u > bytes || layout->code_first_line + 4u > bytes ||
 	    !read_all(python, frame->code, code, bytes) || word_at(code, PYTHON_TYPE) != python->code_type ||
 	    !read_text(python, word_at(code, layout->code_file), FILE_MOST, path, sizeof(path)))

@@ -177,23 +177,19 @@ static int make_file(void)
 	if (error)
 		return error;
 	user_dir_sweep_files(&folder, STATS_TAIL);
-	name_file(stats_file.name, false);
-	int fd = open_new(&folder, stats_file.name);
-	if (fd < 0 && errno == EEXIST) {
-		/*
-		 * The file is this process's own from before an exec(), or that of a process in another PID
-		 * namespace, which is held and stays.
-		 */
+	/*
+	 * A file that is there is this process's own from before an exec(), or that of a process in another PID
+	 * namespace, which is held and stays. Example: in two containers that share the folder, both processes are PID
+	 * 1, started in the same tick.
+	 */
+	int fd = -1;
+	for (unsigned tries = 0; tries < 3; tries++) {
+		name_file(stats_file.name, tries == 2);
+		fd = open_new(&folder, stats_file.name);
+		if (fd >= 0 || errno != EEXIST)
+			break;
 		user_dir_remove_left(&folder, stats_file.name);
-		fd = open_new(&folder, stats_file.name);
-	}
-	if (fd < 0 && errno == EEXIST) {
-		/*
-		 * Example: in two containers that share the folder, both processes are PID 1, started in the same
-		 * tick.
-		 */
-		name_file(stats_file.name, true);
-		fd = open_new(&folder, stats_file.name);
+		errno = EEXIST;
 	}
 	if (fd < 0) {
 		error = -errno;

@@ -208,18 +208,6 @@ static const char *value_of(char letter, char room[256])
 	}
 }
 
-/* Replaces '/' in values, so that a value never adds a folder to the path. */
-static bool trace_file_append(char *name, size_t bytes, size_t *at, const char *text, size_t n, bool is_value)
-{
-	if (n >= bytes - *at)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		name[*at + i] = is_value && text[i] == '/' ? '_' : text[i];
-	*at += n;
-	name[*at] = 0;
-	return true;
-}
-
 bool file_expand(const char *pattern, char *ret_name, size_t bytes, bool *ret_unique)
 {
 	char room[256];
@@ -231,9 +219,14 @@ bool file_expand(const char *pattern, char *ret_name, size_t bytes, bool *ret_un
 		const char *value = *pattern == '%' && pattern[1] ? value_of(pattern[1], room) : NULL;
 
 		*ret_unique |= value && pattern[1] == 'p';
-		if (!trace_file_append(ret_name, bytes, &at, value ? value : pattern, value ? strlen(value) : 1,
-				       value != NULL))
+		const char *text = value ? value : pattern;
+		size_t n = value ? strlen(value) : 1;
+		if (n >= bytes - at)
 			return false;
+		/* A '/' in a value never adds a folder to the path. */
+		for (size_t i = 0; i < n; i++)
+			ret_name[at++] = value && text[i] == '/' ? '_' : text[i];
+		ret_name[at] = 0;
 		pattern += value ? 2 : 1;
 	}
 	return at > 0;
