@@ -406,36 +406,26 @@ static unsigned line_in_range(int64_t line)
 	return line > 0 && line <= INT32_MAX ? (unsigned)line : 0;
 }
 
-/* 3.9: pairs of (bytes of instructions, lines); the line counts from the end of the bytes on. */
-static unsigned lnotab(struct reader *reader, int64_t line, uint64_t offset)
+/*
+ * 3.9 and 3.10: pairs of (bytes of instructions, lines). In 3.9 the line counts from the end of the bytes on; in 3.10 it
+ * is that of these bytes, and -128 says that they have none.
+ */
+static unsigned pairs(struct reader *reader, int64_t line, uint64_t offset, bool of_these)
 {
 	uint64_t at = 0;
 
 	for (;;) {
 		int bytes = next_byte(reader), lines = next_byte(reader);
-
-		if (lines < 0 || at + (unsigned)bytes > offset)
-			return line_in_range(line);
-		at += (unsigned)bytes;
-		line += (int8_t)lines;
-	}
-}
-
-/* 3.10: pairs of (bytes of instructions, lines); the line is that of these bytes. -128: they have none. */
-static unsigned linetable(struct reader *reader, int64_t line, uint64_t offset)
-{
-	uint64_t at = 0;
-
-	for (;;) {
-		int bytes = next_byte(reader), lines = next_byte(reader);
+		bool has_line = !of_these || (int8_t)lines != -128;
 
 		if (lines < 0)
-			return 0;
+			return of_these ? 0 : line_in_range(line);
 		at += (unsigned)bytes;
-		if ((int8_t)lines != -128)
-			line += (int8_t)lines;
+		if (at > offset && !of_these)
+			return line_in_range(line);
+		line += has_line ? (int8_t)lines : 0;
 		if (at > offset)
-			return (int8_t)lines == -128 ? 0 : line_in_range(line);
+			return has_line ? line_in_range(line) : 0;
 	}
 }
 
@@ -493,9 +483,9 @@ unsigned python_lines_find(const struct python_memory *memory, enum python_lines
 
 	switch (kind) {
 	case PYTHON_LINES_LNOTAB:
-		return lnotab(&reader, first, offset);
+		return pairs(&reader, first, offset, false);
 	case PYTHON_LINES_LINETABLE:
-		return linetable(&reader, first, offset);
+		return pairs(&reader, first, offset, true);
 	default:
 		return locations(&reader, first, offset);
 	}

@@ -56,7 +56,7 @@ struct faults_counters {
 };
 
 struct faults_events {
-	struct lock lock; /* FAULTS, over the reading end of the queue and the listener */
+	struct lock lock; /* FAULTS: guards all but `over`; of the queue the reading end */
 	struct uvm_queue queue;
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
 	unsigned looks;                               /* how often that table was read */
