@@ -2,12 +2,17 @@
 # EXEMPT(name, REASON).
 /^\/\*/ { print }
 
-/^(HOOK_ROW|HOOK_TWINS)\(/ {
+/^(HOOK_ROW|HOOK_TWINS|HOOK_FOUR)\(/ {
 	split($0, part, /[(,] */)
 	sub(/\).*/, "", part[4])
+	sub(/^WRAP_/, "", part[2])
 	print "HOOK_" part[2] "(" part[3] ","
-	if (part[1] == "HOOK_TWINS")
+	if (part[1] != "HOOK_ROW")
 		print "HOOK_" part[2] "(" part[3] part[4] ","
+	if (part[1] == "HOOK_FOUR") {
+		print "HOOK_" part[2] "(" part[3] part[5] ","
+		print "HOOK_" part[2] "(" part[3] part[5] part[4] ","
+	}
 }
 
 /^EXEMPT_ROW\(/ {

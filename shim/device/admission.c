@@ -159,7 +159,7 @@ static uint64_t host_total(const struct policy *policy)
 	return sizes_host_total(policy, &memory);
 }
 
-static void admission_wait_long(struct device *device)
+void admission_wait(struct device *device)
 {
 	const struct policy *policy = process_policy();
 	uint64_t most = sizes_shares_host(policy) ? may_wait(policy) : 0;
@@ -178,12 +178,6 @@ static void admission_wait_long(struct device *device)
 		clock_sleep(QUEUE_LOOK_NS);
 	pthread_setcancelstate(before, NULL);
 	free(seen);
-}
-
-void admission_wait(struct device *device)
-{
-	if (__builtin_expect(!atomic_load_explicit(&device->admission.over, memory_order_acquire), 0))
-		admission_wait_long(device);
 }
 
 void admission_look(struct device *device)

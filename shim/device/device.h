@@ -166,7 +166,7 @@ const _Atomic uint64_t *peer_heap(int owner);
  * what all of them need beyond device.total. So each process that takes turns can give up its memory.
  *
  * To be called before memory of the heap is allocated. Waits if the policy says so, until there is room, the time is
- * up, or the process ends. Cheap once the process is admitted. Locking: the caller must hold no lock.
+ * up, or the process ends; not needed once admission.over is set. Locking: the caller must hold no lock.
  */
 void admission_wait(struct device *device);
 /* On the control thread, now and then: lets the next process be admitted, once the needs of this one are known. */

@@ -15,6 +15,9 @@
 
 #define ENTRY_UNPACK(...) __VA_ARGS__
 
+/* For HOOK_WRAP: the file has a macro for each of its rows of that kind. */
+#define HOOK_AROUND(name, params, args) WRAP_##name(name, params, args)
+
 /* Marks a body that programs can link to. Every other symbol of the library is hidden. */
 #define HOOK_EXPORT __attribute__((visibility("default")))
 /* For a body (HOOK_SHELL) that asks for its caller: __builtin_return_address(0) is that of the exported function. */

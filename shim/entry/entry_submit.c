@@ -105,6 +105,16 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 			submission_faulted();                                                                          \
 		return result;                                                                                         \
 	}
+/* Calls that take some of the driver's device memory as a side effect: for code, streams, graphs, limits. */
+#define HOOK_OOM_RETRY(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                                \
+		return result;                                                                                         \
+	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -125,21 +135,6 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 		return result;                                                                                         \
 	}
 #define HOOK_COPY_SYNC(name, params, args)
-#include "shim/driver/hooks.def"
-/* clang-format on */
-
-/* ---- calls that take some of the driver's device memory as a side effect: for code, streams, graphs, limits ---- */
-
-/* clang-format off */
-#define HOOK_OOM_RETRY(name, params, args)                                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		CUresult result;                                                                                       \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                                \
-		return result;                                                                                         \
-	}
 #include "shim/driver/hooks.def"
 /* clang-format on */
 

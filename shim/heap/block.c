@@ -690,7 +690,8 @@ void block_tell_all(struct block_store *store, const struct block *block)
 	if (!store->news.wanted)
 		return;
 	for (const struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next)
-		if (!store->news.all && ARRAY_ROOM(store->news.pieces, store->news.n, store->news.room, ARRAY_MOST))
+		if (!store->news.all && (store->news.n < store->news.room ||
+					 ARRAY_ROOM(store->news.pieces, store->news.n, store->news.room, ARRAY_MOST)))
 			store->news.pieces[store->news.n++] = unit;
 		else
 			store->news.all = true;

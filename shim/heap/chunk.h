@@ -11,7 +11,8 @@
  * no room by then. An unbacked chunk is never warm.
  *
  * Locking: the caller holds HEAP unless a function says otherwise. Owner: the block that has the chunk, from
- * chunk_get() to chunk_put(); otherwise the chunk is warm or refused in the store, still charged to its budget.
+ * chunk_take_warm() or chunk_make() to chunk_put(); otherwise the chunk is warm or refused in the store, still charged
+ * to its budget.
  */
 #ifndef SPILLWAY_CHUNK_H
 #define SPILLWAY_CHUNK_H

@@ -19,7 +19,8 @@ struct small; /* below */
 
 /*
  * A chunk is one physical allocation (cuMemCreate), or a compound one of several (chunk.h). Owner: the block that has
- * it, from chunk_get() to chunk_put(); otherwise it is warm or refused in the store, still charged to its budget.
+ * it, from chunk_take_warm() or chunk_make() to chunk_put(); otherwise it is warm or refused in the store, still
+ * charged to its budget.
  */
 struct chunk {
 	CUmemGenericAllocationHandle handle;

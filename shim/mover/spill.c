@@ -181,12 +181,12 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 		engine_wait_for_room(engine, bytes);
 }
 
-bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes)
+enum sw_status spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
 
 	if (!engine || capture_is_open())
-		return false;
+		return SW_BUSY;
 	uint32_t unit = arena_unit(engine->arena, address);
 	uint32_t n = arena_unit(engine->arena, address + bytes - 1) + 1 - unit;
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;; clock_sleep(BETWEEN_NS)) {
@@ -195,7 +195,7 @@ bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes)
 		enum sw_status status = engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, MOVE_MS, NULL);
 
 		if (status != SW_BUSY || clock_now() >= until)
-			return status == SW_OK;
+			return status;
 	}
 }
 

@@ -53,11 +53,11 @@ void spill_room_for_new(struct device *device, uint64_t bytes);
 
 /*
  * Fetches these bytes of the device's heap, if memory moves and nothing that must stay on the device is in the way;
- * other memory leaves for it. Stops the process for a moment; first waits while it is suspended. Returns false if they
- * cannot come. Else they have come, but for what somebody else pins on the host, and are pinned: the caller must call
- * heap_pin_end(). Locking: takes SPILL; the caller must hold nothing.
+ * other memory leaves for it. Stops the process for a moment; first waits while it is suspended. Returns SW_OK if they
+ * have come, but for what somebody else pins on the host, and are pinned: then the caller must call heap_pin_end().
+ * SW_BUSY: nothing can come now. Locking: takes SPILL; the caller must hold nothing.
  */
-bool spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes);
+enum sw_status spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes);
 
 /* Blocks of up to this many bytes stay on the device in `fast`, up to a share of the budget (piece.c). */
 #define SPILL_SMALL_BLOCK ((uint64_t)16 << 20)

@@ -93,7 +93,7 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 		   : row->kind == LEDGER_MANAGED ? POLICY_USE_MANAGED
 		   : row->kind == LEDGER_SYSTEM  ? POLICY_USE_SYSTEM
 						 : POLICY_USE_DRIVER;
-	if (ledger_is_heap_handle(row))
+	if (row->kind == LEDGER_HANDLE && row->handle.block)
 		*ret_use = POLICY_USE_HEAP;
 	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !is_host_handle;
 }
@@ -147,7 +147,8 @@ void account_commit(struct ledger_row *row, enum policy_api api, const struct ca
 	if (row->kind & (LEDGER_MANAGED | LEDGER_SYSTEM))
 		control_start();
 	stats_add(STAT_allocations, 1);
-	trace_made(row, api, site);
+	if (trace_is_on())
+		trace_made(row, api, site);
 	ledger_commit(row);
 }
 

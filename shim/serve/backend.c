@@ -500,7 +500,8 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	struct room room = {.device = device, .bytes = bytes, .kind = kind, .from = from};
 	enum sw_status status;
 
-	admission_wait(device);
+	if (__builtin_expect(!atomic_load_explicit(&device->admission.over, memory_order_acquire), 0))
+		admission_wait(device);
 	struct heap *heap = device_heap(device);
 	if (!heap)
 		return SW_NOT_SUPPORTED;
@@ -511,7 +512,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		return SW_NOT_SUPPORTED;
 	}
 	pool_refresh(device);
-	if (from != HEAP_HOST)
+	if (from != HEAP_HOST && atomic_load(&device->lender.lent.used))
 		device_take_back(device, heap_rounded(bytes));
 	make_room_begin(&room);
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
@@ -523,7 +524,8 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	} while (status == SW_NO_MEMORY && make_room(&room));
 	/* heap_on_use_take() keeps what it took before it failed. */
 	if (ret_grant->bytes_away) {
-		pdl_spilled();
+		if (!atomic_load_explicit(&pdl_cleared, memory_order_relaxed))
+			pdl_spilled();
 		if (from == HEAP_DEVICE_FIRST && spill_residence(device) == RESIDENCE_RUNS)
 			note_spill(device, ret_grant);
 		/* Memory that begins on the host is fetched when it is used. */

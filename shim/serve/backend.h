@@ -44,7 +44,7 @@ struct backend_request {
 	size_t width, height, element; /* of a pitched allocation; height 0 = a plain one */
 	enum policy_api api;           /* MALLOC (0) also for a pitched one */
 	void *caller;                  /* caller's address in the program; NULL = not known */
-	const struct call_site *site;  /* what asked, found by serve.c, async.c, typed_alloc.c; NULL = not known */
+	const struct call_site *site;  /* what asked, found by serve.c, async.c; NULL = not known */
 	/* Set by serve.c for the backend. */
 	const struct policy_decision *decision;         /* NULL: placed as with auto */
 	bool on_use;                                    /* the heap may serve it by memory that is taken on use */

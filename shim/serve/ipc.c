@@ -11,6 +11,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/base/socket_server.h"
+#include "shim/base/user_dir.h"
 #include "shim/device/device.h"
 #include "shim/context/context.h"
 #include "shim/serve/backend.h"
@@ -67,22 +68,6 @@ struct ipc_answer {
 
 /* ---- this process ---- */
 
-/* Returns the 22nd field of /proc/self/stat, or 0 if unknown; the second is in brackets and may contain anything. */
-static uint64_t start_time(void)
-{
-	char text[1024], *at;
-	FILE *file = fopen("/proc/self/stat", "re");
-	size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-
-	if (file)
-		fclose(file);
-	text[n] = 0;
-	at = strrchr(text, ')');
-	for (int i = 0; at && i < 20; i++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at, NULL, 10) : 0;
-}
-
 /* Makes the name of a giver's socket. */
 static void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
 {
@@ -96,7 +81,8 @@ static bool ipc_is_own(const struct ipc_handle *handle)
 	char name[48];
 
 	ipc_socket_name(handle, name);
-	return own && handle->version == IPC_VERSION && handle->start == start_time() && !strcmp(name, own);
+	return own && handle->version == IPC_VERSION && handle->start == user_dir_process_started(getpid()) &&
+	       !strcmp(name, own);
 }
 
 bool ipc_is_ours(const CUipcMemHandle *handle)
@@ -236,7 +222,7 @@ CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandl
 	    .magic = IPC_MAGIC,
 	    .version = IPC_VERSION,
 	    .pid = serve_state.ipc_give.server.owner,
-	    .start = start_time(),
+	    .start = user_dir_process_started(getpid()),
 	    .nonce = (uint32_t)strtoul(strchr(serve_state.ipc_give.server.name, '-') + 1, NULL, 16),
 	    .device = row->device,
 	    .id = row->id,

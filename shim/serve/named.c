@@ -312,12 +312,13 @@ static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr star
 	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once.
 	 */
 	unpin_last(hold);
-	hold->stays = !spill_bring(device, start, bytes);
-	stats_add(STAT_graph_fetches, !hold->stays);
-	if (hold->stays)
-		graph_pin_add(hold, start, bytes);
-	else
+	enum sw_status status = spill_bring(device, start, bytes);
+	hold->stays = status == SW_BUSY;
+	stats_add(STAT_graph_fetches, status == SW_OK);
+	if (status == SW_OK)
 		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
+	else
+		graph_pin_add(hold, start, bytes);
 	return true;
 }
 

@@ -41,7 +41,7 @@ struct graph_pin {
 	struct graph_pinned *at; /* bytes whose blocks are pinned */
 	uint32_t n, room;
 	bool late;  /* something did not arrive: there are no more waits */
-	bool stays; /* something could not come to the device: nothing else is fetched */
+	bool stays; /* nothing can come to the device now: nothing else is fetched */
 	bool names_heap;
 };
 

@@ -31,24 +31,26 @@ struct hole {
 	uint32_t unit, units;
 };
 
+/* Guarded by DEFERRED_FREE; what is set when it is made (device, block, base, units, small) stays as it is. */
 struct segment {
 	struct segment *next;
 	struct device *device;
 	struct block *block;
 	CUdeviceptr base;
 	uint32_t units;
-	CUcontext context;   /* of the order, and of the event */
-	uint64_t order;      /* 0: none any more */
-	CUevent event;       /* behind the latest free in the order; NULL: everything that was freed is done */
-	atomic_uint n_given; /* frees that have set the event */
-	bool ending;         /* its context is about to end, and the event with it: not to be used */
-	bool held;           /* a stream is being made to wait for the event: not to be used */
-	bool lost;           /* meanwhile its context has ended, and the event with it */
-	bool small;          /* not longer than small blocks, for small parts only */
-	bool stays;          /* its memory must not be used again */
-	bool pinned;         /* it has small parts, but is not small (segments.c) */
-	bool counted;        /* in n_waiting */
-	bool unused;         /* as told to the heap */
+	CUcontext context; /* of the order, and of the event */
+	uint64_t order;    /* 0: none any more */
+	CUevent event;     /* behind the latest free in the order; NULL: everything that was freed is done */
+	atomic_uint
+	    n_given;  /* frees that have set the event; written under the lock, read without it by segments_mark() */
+	bool ending;  /* its context is about to end, and the event with it: not to be used */
+	bool held;    /* a stream is being made to wait for the event: not to be used */
+	bool lost;    /* meanwhile its context has ended, and the event with it */
+	bool small;   /* not longer than small blocks, for small parts only */
+	bool stays;   /* its memory must not be used again */
+	bool pinned;  /* it has small parts, but is not small */
+	bool counted; /* in n_waiting */
+	bool unused;  /* as told to the heap */
 	unsigned ticks;
 	uint64_t pool_id;                /* of the pool that has the first of its parts */
 	uint32_t used, most_used;        /* units in parts: now, and the most that ever were */
@@ -61,6 +63,8 @@ static inline struct heap *segment_heap(const struct segment *segment)
 	return atomic_load(&segment->device->heap);
 }
 
+/* ---- small parts ---- */
+
 /*
  * In `fast`, blocks of up to SPILL_SMALL_BLOCK bytes stay on the device, up to a share of the budget, because kernels
  * may find what is in them by addresses that no launch names (mover/piece.c). So allocations of up to that size share
@@ -68,22 +72,64 @@ static inline struct heap *segment_heap(const struct segment *segment)
  * allocations have blocks of their own, as have those of up to a share of the budget, if that is less.
  */
 #define SEGMENTS_SMALL_BUDGET ((uint64_t)1 << 30)
-/*
- * Small parts (segments.c). Returns the length, in bytes, up to which allocations share no segment with larger
- * ones in `fast`; whether that is so now; and pins the segment, or ends that, as its parts and the mode say. Locking:
- * none; segment_pin(): the caller holds DEFERRED_FREE, takes HEAP.
- */
-static uint64_t segments_small_most(const struct device *device);
-static bool segments_are_beside(void);
-static void segment_pin(struct segment *segment);
+#define SMALL_SHARE           32 /* of a small budget */
 
 /*
- * Updates the count of segments whose event matters, and whether the heap counts the segment as idle. Locking: the
- * caller holds DEFERRED_FREE.
+ * When spill.mode changes: in `exact`, small allocations share segments with larger ones. In `fast`, kernels
+ * may find small memory by addresses that no launch names, so a segment that was made in `exact` and has small parts is
+ * pinned, as long as it has any; new ones get segments, or blocks, of their own. While memory has been in `fast` from
+ * the beginning there is no such segment.
+ *
+ * Returns the length, in bytes, up to which allocations share no segment with larger ones in `fast`. Locking: none.
  */
-static void segment_note(struct segment *segment);
-/* As segments_reap(), for all events, also of segments that are in use. */
-static void segments_settle(void);
+static uint64_t segments_small_most(const struct device *device)
+{
+	uint64_t budget = atomic_load(&device->budget.limit), share = budget / SMALL_SHARE;
+
+	return budget >= SEGMENTS_SMALL_BUDGET || share > SPILL_SMALL_BLOCK ? SPILL_SMALL_BLOCK : share;
+}
+
+/* Returns whether that is so now. Locking: none. */
+static bool segments_are_beside(void)
+{
+	return atomic_load(&serve_state.segments.beside) || process_spill_mode() == POLICY_SPILL_FAST;
+}
+
+/* Returns whether the part at a unit of the segment is small; moves *unit behind it, or behind the hole there. */
+static bool is_small_at(const struct segment *segment, uint32_t *hole, uint32_t *unit)
+{
+	if (*hole < segment->n_holes && segment->holes[*hole].unit == *unit) {
+		*unit += segment->holes[(*hole)++].units;
+		return false;
+	}
+	uint64_t bytes = heap_part_bytes(segment_heap(segment), segment->base + *unit * HEAP_UNIT);
+
+	*unit += bytes ? (uint32_t)(bytes / HEAP_UNIT) : 1;
+	return bytes <= segments_small_most(segment->device);
+}
+
+static bool has_small(const struct segment *segment)
+{
+	bool any = false;
+
+	for (uint32_t unit = 0, hole = 0; unit < segment->units && !any;)
+		any = is_small_at(segment, &hole, &unit);
+	return any;
+}
+
+/* Pins the segment, or ends that, as its parts and the mode say. Locking: takes HEAP. */
+static void segment_pin(struct segment *segment)
+{
+	bool pins = atomic_load(&serve_state.segments.beside) && !segment->small && has_small(segment);
+
+	lock_assert_held(LOCK_DEFERRED_FREE);
+	if (pins == segment->pinned)
+		return;
+	segment->pinned = pins;
+	heap_hold(segment_heap(segment), segment->block, pins);
+}
+
+/* ---- what becomes a segment ---- */
 
 /*
  * Larger ones have blocks of their own, too. Submissions use a block as a whole (struct block_state): a segment of
@@ -159,6 +205,56 @@ static void tell(const struct segment *segment, CUdeviceptr address, uint32_t un
 		lifetimes_distrust(lifetimes, address, segment->base, segment->units * HEAP_UNIT);
 	else
 		lifetimes_own_tell(lifetimes, &report);
+}
+
+/* Updates the count of segments whose event matters, and whether the heap counts the segment as idle. */
+static void segment_note(struct segment *segment)
+{
+	bool still = !segment->held && !segment->ending;
+	bool waits = segment->event && still && (!segment->n_parts || !segment->order);
+	bool unused = !segment->event && still && !segment->n_parts;
+
+	lock_assert_held(LOCK_DEFERRED_FREE);
+	if (waits != segment->counted)
+		atomic_fetch_add(&serve_state.segments.n_waiting, waits ? 1 : -1u);
+	segment->counted = waits;
+	if (unused != segment->unused)
+		heap_set_unused(segment_heap(segment), segment->block, unused);
+	segment->unused = unused;
+	if (!unused)
+		segment->ticks = 0;
+}
+
+/* Gives up after `most` events that have not completed. all: also those that matter to their own order only. */
+static void look_at_events(unsigned most, bool all)
+{
+	unsigned n = 0;
+
+	if (!all && !atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
+		return;
+	CUstreamCaptureMode mode = capture_relax();
+	lock_take(&serve_state.deferred_free.lock);
+	for (struct segment *segment = serve_state.segments.list; segment && n < most; segment = segment->next) {
+		if (!segment->counted && !(all && segment->event && !segment->held && !segment->ending))
+			continue;
+		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
+			n++;
+			continue;
+		}
+		context_event_give(segment->context, segment->event);
+		segment->event = NULL;
+		if (!segment->n_parts)
+			segment->order = 0;
+		segment_note(segment);
+	}
+	lock_drop(&serve_state.deferred_free.lock);
+	capture_restore(mode);
+}
+
+/* As segments_reap(), for all events, also of segments that are in use. */
+static void segments_settle(void)
+{
+	look_at_events(UINT_MAX, true);
 }
 
 /* ---- parts ---- */
@@ -523,32 +619,15 @@ void segments_release(const struct ledger_row *row)
  */
 
 /*
- * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_lock.c). A program whose
+ * Ticks without use after which a segment is freed: as many as idle host memory stays (heap_tick). A program whose
  * steps take less than this has the same addresses in each; meanwhile what is dead leaves the device first. If the user
  * has said how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
  */
 #define UNUSED_TICKS 20
-/* After so long without a tick, ticks have stopped (heap_lock.c): then what is unused is freed at once. */
+/* After so long without a tick, ticks have stopped (heap_tick): then what is unused is freed at once. */
 #define TICKING_NS 3000000000u
 /* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
 #define MOST_WAITING 2
-
-static void segment_note(struct segment *segment)
-{
-	bool still = !segment->held && !segment->ending;
-	bool waits = segment->event && still && (!segment->n_parts || !segment->order);
-	bool unused = !segment->event && still && !segment->n_parts;
-
-	lock_assert_held(LOCK_DEFERRED_FREE);
-	if (waits != segment->counted)
-		atomic_fetch_add(&serve_state.segments.n_waiting, waits ? 1 : -1u);
-	segment->counted = waits;
-	if (unused != segment->unused)
-		heap_set_unused(segment_heap(segment), segment->block, unused);
-	segment->unused = unused;
-	if (!unused)
-		segment->ticks = 0;
-}
 
 static bool is_ticking(void)
 {
@@ -588,32 +667,6 @@ static bool free_unused(const struct device *device, unsigned ticks)
 	return any;
 }
 
-/* Gives up after `most` events that have not completed. all: also those that matter to their own order only. */
-static void look_at_events(unsigned most, bool all)
-{
-	unsigned n = 0;
-
-	if (!all && !atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
-		return;
-	CUstreamCaptureMode mode = capture_relax();
-	lock_take(&serve_state.deferred_free.lock);
-	for (struct segment *segment = serve_state.segments.list; segment && n < most; segment = segment->next) {
-		if (!segment->counted && !(all && segment->event && !segment->held && !segment->ending))
-			continue;
-		if (REAL(cuEventQuery)(segment->event) != CUDA_SUCCESS) {
-			n++;
-			continue;
-		}
-		context_event_give(segment->context, segment->event);
-		segment->event = NULL;
-		if (!segment->n_parts)
-			segment->order = 0;
-		segment_note(segment);
-	}
-	lock_drop(&serve_state.deferred_free.lock);
-	capture_restore(mode);
-}
-
 void segments_reap(void)
 {
 	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
@@ -621,11 +674,6 @@ void segments_reap(void)
 	look_at_events(MOST_WAITING, false);
 	if (!is_ticking())
 		free_unused(NULL, 0);
-}
-
-static void segments_settle(void)
-{
-	look_at_events(UINT_MAX, true);
 }
 
 uint64_t segments_waiting(uint64_t pool_id)
@@ -716,60 +764,6 @@ void segments_context_ended(CUcontext context, bool ended)
 }
 
 /* ---- when the mode changes ---- */
-
-/*
- * Segments when spill.mode changes. In `exact`, small allocations share segments with larger ones. In `fast`, kernels
- * may find small memory by addresses that no launch names, so a segment that was made in `exact` and has small parts is
- * pinned, as long as it has any; new ones get segments, or blocks, of their own. While memory has been in `fast` from
- * the beginning there is no such segment.
- */
-
-#define SMALL_SHARE 32 /* of a small budget */
-
-static uint64_t segments_small_most(const struct device *device)
-{
-	uint64_t budget = atomic_load(&device->budget.limit), share = budget / SMALL_SHARE;
-
-	return budget >= SEGMENTS_SMALL_BUDGET || share > SPILL_SMALL_BLOCK ? SPILL_SMALL_BLOCK : share;
-}
-
-static bool segments_are_beside(void)
-{
-	return atomic_load(&serve_state.segments.beside) || process_spill_mode() == POLICY_SPILL_FAST;
-}
-
-/* Returns whether the part at a unit of the segment is small; moves *unit behind it, or behind the hole there. */
-static bool is_small_at(const struct segment *segment, uint32_t *hole, uint32_t *unit)
-{
-	if (*hole < segment->n_holes && segment->holes[*hole].unit == *unit) {
-		*unit += segment->holes[(*hole)++].units;
-		return false;
-	}
-	uint64_t bytes = heap_part_bytes(segment_heap(segment), segment->base + *unit * HEAP_UNIT);
-
-	*unit += bytes ? (uint32_t)(bytes / HEAP_UNIT) : 1;
-	return bytes <= segments_small_most(segment->device);
-}
-
-static bool has_small(const struct segment *segment)
-{
-	bool any = false;
-
-	for (uint32_t unit = 0, hole = 0; unit < segment->units && !any;)
-		any = is_small_at(segment, &hole, &unit);
-	return any;
-}
-
-static void segment_pin(struct segment *segment)
-{
-	bool pins = atomic_load(&serve_state.segments.beside) && !segment->small && has_small(segment);
-
-	lock_assert_held(LOCK_DEFERRED_FREE);
-	if (pins == segment->pinned)
-		return;
-	segment->pinned = pins;
-	heap_hold(segment_heap(segment), segment->block, pins);
-}
 
 void segments_set_beside(bool beside)
 {

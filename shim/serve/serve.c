@@ -115,7 +115,8 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	row->bytes = request->bytes;
 	row->context = context_of_memory();
 	request->site = call_site_find(request->caller);
-	trace_ask(device, request);
+	if (trace_is_on())
+		trace_ask(device, request);
 	if (atomic_load_explicit(&serve_state.deferred_free.n_pending, memory_order_relaxed) ||
 	    atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		deferred_free_reap(device->ordinal);

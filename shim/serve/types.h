@@ -55,11 +55,15 @@ struct async_state {
 
 struct deferred_free_state {
 	struct lock lock;                /* DEFERRED_FREE */
-	struct ledger_row *list, **tail; /* oldest first; under the lock */
-	atomic_uint n_pending;           /* rows on the list */
-	unsigned n_eventless;            /* rows among those without an event; under the lock */
-	_Atomic uint64_t n_added;        /* rows ever added */
-	atomic_uint n_ends;              /* contexts ended, ever; under the lock where it matters */
+	struct ledger_row *list, **tail; /* oldest first. Guarded by DEFERRED_FREE. */
+	unsigned n_eventless;            /* rows among those without an event. Guarded by DEFERRED_FREE. */
+	atomic_uint n_pending;           /* rows on the list; written under the lock, read without it: is there any? */
+	_Atomic uint64_t n_added;        /* rows ever added; written by any thread, before it takes the lock */
+	/*
+	 * Contexts ended, ever; written under the lock. Who takes a row off the list reads it then, and again under the
+	 * lock before it touches the row's event, which may have ended with a context meanwhile.
+	 */
+	atomic_uint n_ends;
 };
 
 /* ---- ipc.c ---- */
@@ -71,7 +75,7 @@ struct ipc_give_state {
 
 struct ipc_take_state {
 	struct lock lock;   /* IPC_OPENED: the list; held while one is opened or closed */
-	struct taken *list; /* under the lock */
+	struct taken *list; /* Guarded by IPC_OPENED. */
 };
 
 /* ---- make_room.c ---- */
@@ -80,13 +84,13 @@ struct make_room_state {
 	_Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
 };
 
-/* ---- segments.c; Locking: DEFERRED_FREE ---- */
+/* ---- segments.c ---- */
 
 struct segments_state {
-	struct segment *list;
-	atomic_uint n_waiting;   /* whose event is worth a query */
-	_Atomic uint64_t ticked; /* ns: time of the last tick, or of the first segment; 0: none yet */
-	_Atomic bool beside;     /* spill.mode was changed to `fast` (segments.c); written under the lock */
+	struct segment *list;    /* Guarded by DEFERRED_FREE. */
+	atomic_uint n_waiting;   /* whose event is worth a query; written under the lock, read without it */
+	_Atomic uint64_t ticked; /* ns: time of the last tick, 0: none yet; written by the thread of the ticks */
+	_Atomic bool beside;     /* spill.mode was changed to `fast`; written under the lock, read without it */
 };
 
 /* ---- vmm.c ---- */

@@ -111,6 +111,20 @@ void stats_time(enum histogram histogram, uint64_t begin)
 	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
 }
 
+void stats_set_budget(int ordinal, uint64_t budget, uint64_t used)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	atomic_store_explicit(&stats.device[ordinal].budget, budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
+}
+
+void stats_set_host_budget(uint64_t budget, uint64_t used)
+{
+	atomic_store_explicit(&stats.host_budget, budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.host_used, used, memory_order_relaxed);
+}
+
 static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
 {
 	uint64_t before = atomic_fetch_add_explicit(live, bytes, memory_order_relaxed);

@@ -280,24 +280,10 @@ void stats_know_rule(int rule, const char *name)
 	snprintf(stats.rule[rule + 1].name, STATS_TEXT, "%s", rule + 2 == STATS_RULES ? "all further rules" : name);
 }
 
-void stats_set_budget(int ordinal, uint64_t budget, uint64_t used)
-{
-	if ((unsigned)ordinal >= STATS_DEVICES)
-		return;
-	atomic_store_explicit(&stats.device[ordinal].budget, budget, memory_order_relaxed);
-	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
-}
-
 void stats_know_link(int ordinal, int lender, enum stats_link_kind kind)
 {
 	if ((unsigned)ordinal < STATS_DEVICES && (unsigned)lender < STATS_DEVICES)
 		atomic_store_explicit(&stats.device[ordinal].link[lender].kind, kind, memory_order_relaxed);
-}
-
-void stats_set_host_budget(uint64_t budget, uint64_t used)
-{
-	atomic_store_explicit(&stats.host_budget, budget, memory_order_relaxed);
-	atomic_store_explicit(&stats.host_used, used, memory_order_relaxed);
 }
 
 static void set_most(_Atomic uint64_t *most, uint64_t now)

@@ -492,7 +492,9 @@ void submission_close(struct submission *submission, struct submission_stripe *s
 {
 	if (submission) {
 		unsigned arena = submission->n_held ? submission->held[0].arena : 0;
-		bool hurry = n_blocks(submission) && channel_is_hungry(submit_state.submission.arenas[arena].channel);
+		bool hurry = n_blocks(submission) &&
+			     atomic_load_explicit(&submit_state.submission.arenas[arena].channel->hungry,
+						  memory_order_relaxed);
 		/* Where nothing moves, what names nothing is only traced, and not counted (completion.h). */
 		bool counts = n_blocks(submission) || submission->state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE);
 		int saved = errno;

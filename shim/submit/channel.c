@@ -337,6 +337,15 @@ struct inflight_ticket inflight_ticket_take(struct inflight_ticket_place *place)
 	return (struct inflight_ticket){(uint32_t)(place - submit_tables.places) + 1, ++place->serial};
 }
 
+void inflight_ticket_give_back(struct inflight_ticket_place *place, uint64_t number)
+{
+	if (number)
+		place->latest = number;
+	atomic_store_explicit(&place->numbers[place->serial % INFLIGHT_TICKET_NUMBERS], place->latest,
+			      memory_order_relaxed);
+	atomic_store_explicit(&place->back, place->serial, memory_order_release);
+}
+
 bool inflight_ticket_is_back(struct inflight_ticket ticket, uint64_t *ret_number)
 {
 	const struct inflight_ticket_place *place = &submit_tables.places[ticket.place - 1];

@@ -75,14 +75,7 @@ void inflight_ticket_give_place(struct inflight_ticket_place *place);
 struct inflight_ticket inflight_ticket_take(struct inflight_ticket_place *place);
 
 /* Gives the latest ticket back, by the owner. number: of the submission; 0 if nothing was submitted. */
-static inline void inflight_ticket_give_back(struct inflight_ticket_place *place, uint64_t number)
-{
-	if (number)
-		place->latest = number;
-	atomic_store_explicit(&place->numbers[place->serial % INFLIGHT_TICKET_NUMBERS], place->latest,
-			      memory_order_relaxed);
-	atomic_store_explicit(&place->back, place->serial, memory_order_release);
-}
+void inflight_ticket_give_back(struct inflight_ticket_place *place, uint64_t number);
 
 /* Any thread. Returns whether the ticket was given back; then the number of its submission is at most *ret_number. */
 bool inflight_ticket_is_back(struct inflight_ticket ticket, uint64_t *ret_number);
@@ -215,11 +208,6 @@ uint64_t channel_wait(struct channel *channel, const struct named *named, unsign
 
 /* Wakes the mover if it naps. Locking: takes WAKE; may be called with SPILL held. */
 void channel_wake(struct channel *channel);
-
-static inline bool channel_is_hungry(const struct channel *channel)
-{
-	return atomic_load_explicit(&channel->hungry, memory_order_relaxed);
-}
 
 /* ---- for the mover: which blocks tickets stand for ---- */
 

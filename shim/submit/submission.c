@@ -67,6 +67,11 @@ static bool find(CUdeviceptr address, struct heap **ret_heap, uint32_t *ret_firs
 	return arena_is_on_use(heap_arena(*ret_heap), address, ret_first);
 }
 
+bool submission_is_graph(const struct submission *submission)
+{
+	return submission->id == HOOK_cuGraphLaunch || submission->id == HOOK_cuGraphLaunch_ptsz;
+}
+
 /*
  * Returns whether some of what a name means may have no memory. If all has, which stays so while the allocation lives,
  * its blocks are named now, and it need not be listed: what is listed counts for the mover as named twice.

@@ -92,10 +92,7 @@ void submission_name_in_heaps(struct submission *submission, CUdeviceptr address
  */
 uint64_t on_use_names_devices(const struct submission *submission);
 
-static inline bool submission_is_graph(const struct submission *submission)
-{
-	return submission->id == HOOK_cuGraphLaunch || submission->id == HOOK_cuGraphLaunch_ptsz;
-}
+bool submission_is_graph(const struct submission *submission);
 
 /* The arenas of the heaps and their channels. Entries are only added. device: a bit. */
 struct submission_arena {

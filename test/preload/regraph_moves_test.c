@@ -195,7 +195,45 @@ static int changed_with_room(void)
 	return sim_broken_rules() != 0;
 }
 
+/* The first copy of the graph has no room on the device, which says nothing about the second one. */
+static int changed_beside_too_large(void)
+{
+	const size_t bytes = 5 * LARGE;
+	CUdeviceptr to, from;
+	CUgraphNode node[2];
+	CUgraph graph;
+	size_t two = 2;
+
+	scene_load(&scene, 0);
+	stream = child_stream();
+	for (int i = 0; i < 4; i++) {
+		large[i] = child_alloc(LARGE);
+		set_large(i, (unsigned char)(i + 1));
+	}
+	to = child_alloc(bytes);
+	from = child_alloc(bytes);
+	MUST(cuMemsetD8Async(from, 1, bytes, stream));
+	MUST(cuMemsetD8Async(to, 2, bytes, stream));
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cuMemcpyDtoDAsync_v2(to, from, bytes, stream));
+	MUST(cuMemcpyDtoDAsync_v2(large[0], large[1], LARGE, stream));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cuGraphGetNodes(graph, node, &two));
+	CUgraphExec exec = instantiate(graph);
+	CUDA_MEMCPY3D copy = large_copy(3, 2);
+	MUST(cuGraphExecMemcpyNodeSetParams(exec, node[1], &copy, scene.context));
+	launch_copy(exec, 3, 2);
+	for (int i = 0; i < 4; i++)
+		check_large(i);
+	return sim_broken_rules() != 0;
+}
+
 /* ---- */
+
+TEST(a_copy_without_room_does_not_keep_others_from_being_changed)
+{
+	assert_int_equal(scene_run(8 * LARGE, changed_beside_too_large), 0);
+}
 
 TEST(no_change_is_refused_where_there_is_room_for_what_it_names)
 {
