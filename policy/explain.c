@@ -118,14 +118,14 @@ static bool number_holds(const struct policy_rule *rule, const struct policy_req
 static bool text_holds(const struct policy_rule *rule, int which, const char *text, char *ret_text)
 {
 	static const char *const what[] = {"calling library", "thread", "caller"};
-	char patterns[256], quoted[POLICY_QUOTED_BYTES];
+	char patterns[256];
 
 	if (!rule->text[which].n || policy_globs_match(&rule->text[which], text))
 		return true;
 	policy_globs_format(&rule->text[which], patterns, sizeof(patterns));
 	if (!text)
 		return say(ret_text, "the %s is not known; the rule wants %s", what[which], patterns);
-	return say(ret_text, "the %s is %s, not %s", what[which], policy_quote(text, quoted), patterns);
+	return say(ret_text, "the %s is %s, not %s", what[which], policy_quoted(text), patterns);
 }
 
 bool policy_explain(const struct policy *policy, int index, const struct policy_request *request, char *ret_text)

@@ -144,7 +144,6 @@ static bool fail_no_unit(const char *text, const struct number *number, bool ful
 /* Explains a wrong unit, as in "64M", "64mib", "64 MiB", "64MiBs", with the unit that was probably meant. */
 static bool fail_unit(const char *text, const char *unit, char *ret_why)
 {
-	char quoted_unit[POLICY_QUOTED_BYTES];
 	const char *begin = unit, *likely = NULL;
 
 	while (*begin == ' ')
@@ -158,13 +157,13 @@ static bool fail_unit(const char *text, const char *unit, char *ret_why)
 	if (strcmp(begin, "%") == 0)
 		likely = "%";
 	if (likely && unit - text <= 16)
-		return policy_wrong(ret_why, text, "has an unknown unit %s; write %.*s%s",
-				    policy_quote(unit, quoted_unit), (int)(unit - text), text, likely);
+		return policy_wrong(ret_why, text, "has an unknown unit %s; write %.*s%s", policy_quoted(unit),
+				    (int)(unit - text), text, likely);
 	if (*unit == ',')
 		return policy_wrong(ret_why, text,
 				    "has a comma in it; write a point, as in 1.5GiB, and nothing between thousands");
 	return policy_wrong(ret_why, text, "has an unknown unit %s; write B, KiB, MiB, GiB or TiB (or kB, MB, GB, TB)",
-			    policy_quote(unit, quoted_unit));
+			    policy_quoted(unit));
 }
 
 /* Reads a number with a unit and nothing behind. full: only changes which examples are given. */

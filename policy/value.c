@@ -253,13 +253,11 @@ void policy_globs_free(struct policy_globs *globs)
 char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes)
 {
 	const char *pattern = globs->text;
-	char quoted[POLICY_QUOTED_BYTES];
 	size_t used = 0;
 
 	*buffer = '\0';
 	for (unsigned i = 0; i < globs->n && used < bytes; i++, pattern += strlen(pattern) + 1)
-		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "",
-					 policy_quote(pattern, quoted));
+		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "", policy_quoted(pattern));
 	return buffer;
 }
 

@@ -269,15 +269,14 @@ static void name_block(const struct replay_sweep *sweep, const struct run_result
 {
 	const struct replay_model *model = sweep->model;
 	const struct replay_block *block = &model->blocks[run->block];
-	char size[UNITS_TEXT], site[128] = "", rule[96] = "";
+	char site[128] = "", rule[96] = "";
 
 	if (block->site != REPLAY_NONE)
 		policy_printable(model->texts[block->site], site, sizeof(site));
 	if (sweep->request->policy && run->rule >= 0)
 		policy_printable(policy_rule_name(sweep->request->policy, run->rule), rule, sizeof(rule));
 	snprintf(room, bytes, "allocation %" PRIu64 " (event %" PRIu64 ") of %s%s%s%s%s", block->order, block->place,
-		 units_bytes(block->bytes, size), *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule",
-		 rule);
+		 text_bytes(block->bytes), *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule", rule);
 }
 
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room)

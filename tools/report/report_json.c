@@ -31,14 +31,14 @@ static void put_process(struct json *json, const struct trace *trace)
 {
 	static const char *const keys[] = {"pid",     "host",   "rank",        "local_rank", "ranks",   "job",
 					   "command", "policy", "policy_hash", "mode",       "spillway"};
-	char *room = malloc(VALUE_ROOM), date[UNITS_TEXT];
+	char *room = malloc(VALUE_ROOM);
 
 	json_open(json, "process", '{');
 	for (size_t i = 0; room && i < sizeof(keys) / sizeof(*keys); i++) {
 		trace_value(trace, keys[i], room, VALUE_ROOM);
 		json_text(json, keys[i], *room ? room : NULL);
 	}
-	json_text(json, "start", units_date(trace->start, date));
+	json_text(json, "start", text_date(trace->start));
 	json_number(json, "start_ns", trace->start);
 	json_close(json, '}');
 	free(room);

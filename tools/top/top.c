@@ -56,9 +56,7 @@ static bool read_count(const char *text, unsigned long *ret_count)
 
 static bool say_wrong(const char *what, const char *text, const char *instead)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	return tool_fails("%s is no %s; %s", policy_quote(text, quoted), what, instead);
+	return tool_fails("%s is no %s; %s", policy_quoted(text), what, instead);
 }
 
 static bool read_value(void *argument, int code, const char *text, char *why)

@@ -206,12 +206,12 @@ static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
 static void print_about(FILE *out, const struct page *page)
 {
 	const struct stats_page *copy = page->copy;
-	char used[UNITS_TEXT], budget[UNITS_TEXT], age[UNITS_TEXT];
+	char used[UNITS_TEXT], budget[UNITS_TEXT];
 
 	fprintf(out, "  command      %s\n", copy->command);
 	fprintf(out, "  policy       %s (%s), spill.mode %s, spillway %s\n", copy->policy, copy->policy_hash,
 		copy->mode, copy->spillway);
-	fprintf(out, "  time         %s since its first use of CUDA memory\n", units_time(page_age(page), age));
+	fprintf(out, "  time         %s since its first use of CUDA memory\n", text_time(page_age(page)));
 	fprintf(out, "  page faults  %s\n", *copy->fault_source ? copy->fault_source : "n/a: nothing counts them");
 	fputs("               ", out);
 	print_faults(out, copy->fault);
@@ -224,12 +224,10 @@ static void print_about(FILE *out, const struct page *page)
 
 static void print_places(FILE *out, const struct stats_page *copy)
 {
-	char live[UNITS_TEXT], peak[UNITS_TEXT];
-
 	fprintf(out, "\n  %-24s %12s %12s\n", "PLACE", "LIVE", "PEAK");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
-		fprintf(out, "  %-24s %12s %12s\n", figures_places[i].name, units_bytes(copy->live[i], live),
-			units_bytes(copy->peak[i], peak));
+		fprintf(out, "  %-24s %12s %12s\n", figures_places[i].name, text_bytes(copy->live[i]),
+			text_bytes(copy->peak[i]));
 }
 
 /* Prints how much of the blocks of a reporting allocator is alive. */
@@ -272,7 +270,7 @@ static void print_lending(FILE *out, const struct figures_process *process, unsi
 static void print_page_devices(FILE *out, const struct figures_process *process)
 {
 	const struct stats_page *copy = process->page->copy;
-	char total[UNITS_TEXT], budget[UNITS_TEXT], used[UNITS_TEXT], uuid[FIGURES_UUID], text[UNITS_TEXT];
+	char budget[UNITS_TEXT], used[UNITS_TEXT], uuid[FIGURES_UUID];
 
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &copy->device[i];
@@ -280,11 +278,11 @@ static void print_page_devices(FILE *out, const struct figures_process *process)
 		if (!device->known)
 			continue;
 		fprintf(out, "\n  GPU %u %s, %s\n", i, device->name, figures_uuid(device->uuid, device->name, uuid));
-		fprintf(out, "    memory %s, budget %s, of that used %s\n", units_bytes(device->total, total),
+		fprintf(out, "    memory %s, budget %s, of that used %s\n", text_bytes(device->total),
 			units_bytes(device->budget, budget), units_bytes(device->used, used));
 		fputs("   ", out);
 		for (unsigned j = 0; j < PLACE_COUNT; j++)
-			fprintf(out, " %s %s%s", figures_places[j].name, units_bytes(device->live[j], text),
+			fprintf(out, " %s %s%s", figures_places[j].name, text_bytes(device->live[j]),
 				j + 1 < PLACE_COUNT ? "," : "\n");
 		print_lending(out, process, i);
 		print_cache(out, device);
@@ -310,16 +308,15 @@ static void print_counters(FILE *out, const struct figures_process *process)
 static void print_histograms(FILE *out, const struct stats_page *copy)
 {
 	static const double shares[] = {0.5, 0.9, 0.99, 1};
-	char text[UNITS_TEXT];
 
 	fprintf(out, "\n  %-24s %12s %10s %10s %10s %10s\n", "HISTOGRAM", "COUNT", "50 %", "90 %", "99 %", "MOST");
 	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++) {
 		fprintf(out, "  %-24s %12s", figures_histograms[i].name,
-			units_count(figures_measured(copy->histogram[i]), text));
+			text_count(figures_measured(copy->histogram[i])));
 		for (unsigned j = 0; j < 4; j++) {
 			double value = figures_percentile(copy->histogram[i], shares[j]);
 
-			fprintf(out, " %10s", isnan(value) ? "n/a" : units_time((uint64_t)value, text));
+			fprintf(out, " %10s", isnan(value) ? "n/a" : text_time((uint64_t)value));
 		}
 		fputc('\n', out);
 	}
