@@ -380,11 +380,9 @@ static CUresult back(CUdeviceptr address)
 #define HOOK_PIN(name, params, args) \
 	static CUresult serve_##name params \
 	{ \
-		CUresult result = back(BEFORE_##name); \
-		if (result == CUDA_SUCCESS) \
-			result = REAL(name) args; \
-		if (result == CUDA_SUCCESS) \
-			result = back(ADDRESS_##name); \
+		/* The first error of these, in order. */ \
+		CUresult result = back(BEFORE_##name) ?: REAL(name) args ?: back(ADDRESS_##name); \
+\
 		if (result == CUDA_SUCCESS) \
 			stay_in_fast(ADDRESS_##name); \
 		return result; \

@@ -302,9 +302,7 @@ static CUresult serve_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t 
 #define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		CUresult result = vmm_expose(&(mine), as);                                                             \
-                                                                                                                       \
-		return result == CUDA_SUCCESS ? REAL(name) args : result;                                              \
+		return vmm_expose(&(mine), as) ?: REAL(name) args;                                                     \
 	}
 
 #define WRAP_cuMemExportToShareableHandle(...) WITH_HANDLE(__VA_ARGS__, handle, handleType)
