@@ -217,18 +217,18 @@ static void judge_waiting(struct judge *judge)
 	struct digest_cost *cost = &judge->all[DIGEST_WAITING];
 	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
-	char time[UNITS_TEXT], name[NAME_TEXT];
+	char name[NAME_TEXT];
 	int at;
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
 	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", text_number(judge->sum.waits, "wait"));
 	if (worst && worst->wait_ns && worst->tensors)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
-			 "; %s of it for tensors of %s, of which %s were brought in", units_time(worst->wait_ns, time),
+			 "; %s of it for tensors of %s, of which %s were brought in", text_time(worst->wait_ns),
 			 costs_call(digest, by, worst->number, name), text_bytes(worst->bytes_in));
 	else if (worst && worst->wait_ns)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
-			 "; %s of it for blocks of %s, %s, brought in %s", units_time(worst->wait_ns, time),
+			 "; %s of it for blocks of %s, %s, brought in %s", text_time(worst->wait_ns),
 			 costs_call(digest, by, worst->number, name), text_bytes(worst->peak),
 			 text_number(worst->moves_in, "time"));
 }
@@ -295,7 +295,6 @@ static uint64_t count_reaching(const struct digest *digest, uint64_t *ret_bytes)
 static void judge_unmeasured(struct judge *judge)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_FAULTS];
-	char in[UNITS_TEXT], out[UNITS_TEXT];
 	uint64_t bytes, n_reaching = count_reaching(judge->digest, &bytes);
 
 	*cost = (struct digest_cost){0};
@@ -304,14 +303,14 @@ static void judge_unmeasured(struct judge *judge)
 			 "%s by the GPU, %s by the CPU; %s came in and %s went out by them; how long they took is not "
 			 "measured",
 			 text_count(judge->sum.faults_gpu), text_count(judge->sum.faults_cpu),
-			 units_bytes(judge->sum.fault_in, in), units_bytes(judge->sum.fault_out, out));
+			 text_bytes(judge->sum.fault_in), text_bytes(judge->sum.fault_out));
 	cost = &judge->all[DIGEST_REACHING];
 	*cost = (struct digest_cost){0};
 	if (n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s named memory %s, %s if each read all of it; what that cost is not "
 			 "measured",
-			 text_number(n_reaching, "submission"), digest_away(judge->digest), units_bytes(bytes, in));
+			 text_number(n_reaching, "submission"), digest_away(judge->digest), text_bytes(bytes));
 }
 
 static int by_ns(const void *a, const void *b)
@@ -367,7 +366,7 @@ static void judge_verdict(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	const struct digest_device *device = costs_tightest(digest);
-	char budget[UNITS_TEXT], n[UNITS_TEXT];
+	char n[UNITS_TEXT];
 	int at = 0;
 
 	if (digest->total.refused)
@@ -386,14 +385,14 @@ static void judge_verdict(struct judge *judge)
 		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			       "The job needed %.2f times its device budget (%s of %s)",
 			       (double)device->need / (double)device->budget, text_bytes(device->need),
-			       units_bytes(device->budget, budget));
+			       text_bytes(device->budget));
 	else
 		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "%s of the job's memory was %s",
 			       text_bytes(judge->sum.host), digest_away(digest));
 	if (digest->lost_ns || digest->n_moves)
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "; for %s of the run (%s) it waited for memory or was stopped.",
-			 units_share((double)digest->lost_ns, (double)digest->run_ns, n), text_time(digest->lost_ns));
+			 text_share((double)digest->lost_ns, (double)digest->run_ns), text_time(digest->lost_ns));
 	else
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "; nothing moved, and kernels reached it over the link, which a trace does not time.");
@@ -437,13 +436,11 @@ static void advise_refused(struct judge *judge)
 static void advise_budget(struct judge *judge, char *room)
 {
 	const struct digest_device *device = costs_tightest(judge->digest);
-	char budget[UNITS_TEXT];
 
 	snprintf(room, DIGEST_TEXT,
 		 "The job needs %s and its device budget is %s: device.budget: %" PRIu64
 		 "MiB would hold all of it, if the GPU has so much.",
-		 text_bytes(device->need), units_bytes(device->budget, budget),
-		 (device->need + (UINT64_C(1) << 20) - 1) >> 20);
+		 text_bytes(device->need), text_bytes(device->budget), (device->need + (UINT64_C(1) << 20) - 1) >> 20);
 }
 
 /* How often a step names an allocation of this group. */

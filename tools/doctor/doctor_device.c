@@ -27,10 +27,9 @@ static void device_name(const struct doctor *doctor, struct doctor_finding *find
 static void device_memory(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
-	char free[UNITS_TEXT];
 
 	if (gpu->free)
-		doctor_is(finding, DOCTOR_OK, "%s, %s free", text_bytes(gpu->total), units_bytes(gpu->free, free));
+		doctor_is(finding, DOCTOR_OK, "%s, %s free", text_bytes(gpu->total), text_bytes(gpu->free));
 	else
 		doctor_is(finding, DOCTOR_OK, "%s, free n/a (not measured)", text_bytes(gpu->total));
 	if (gpu->free && gpu->free < gpu->total / 2)

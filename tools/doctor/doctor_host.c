@@ -24,7 +24,6 @@ static void memory_host(const struct doctor *doctor, struct doctor_finding *find
 {
 	struct hostmem memory = hostmem_read(doctor->root);
 	uint64_t budget = hostmem_default_budget(&memory);
-	char available[UNITS_TEXT];
 
 	if (!memory.total) {
 		doctor_is(finding, DOCTOR_UNKNOWN, "/proc/meminfo cannot be read");
@@ -32,7 +31,7 @@ static void memory_host(const struct doctor *doctor, struct doctor_finding *find
 	}
 	doctor_is(finding, budget < HOST_LEAST ? DOCTOR_NOTE : DOCTOR_OK,
 		  "%s, %s available; host.budget is %s unless set", text_bytes(memory.total),
-		  units_bytes(memory.available, available), text_bytes(budget));
+		  text_bytes(memory.available), text_bytes(budget));
 }
 
 /*
@@ -56,14 +55,13 @@ static void say_unlimited_container(const struct doctor *doctor, struct doctor_f
 static void memory_cgroup(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	struct hostmem memory = hostmem_read(doctor->root);
-	char left[UNITS_TEXT];
 
 	if (memory.cgroup_headroom == UINT64_MAX) {
 		doctor_is(finding, DOCTOR_OK, "no limit");
 		say_unlimited_container(doctor, finding);
 		return;
 	}
-	doctor_is(finding, DOCTOR_OK, "%s left below its limit", units_bytes(memory.cgroup_headroom, left));
+	doctor_is(finding, DOCTOR_OK, "%s left below its limit", text_bytes(memory.cgroup_headroom));
 	if (memory.total && memory.cgroup_headroom < memory.available)
 		finding->status = DOCTOR_NOTE;
 }

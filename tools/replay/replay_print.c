@@ -172,7 +172,6 @@ static void print_plot(const struct replay_sweep *sweep)
 
 static void print_verdict(const struct replay_sweep *sweep)
 {
-	char host[UNITS_TEXT];
 	const struct replay_answer *best = sweep->best;
 
 	printf("\n");
@@ -189,7 +188,7 @@ static void print_verdict(const struct replay_sweep *sweep)
 		    "%s (%.0f %% of the peak) is the smallest budget within %.0f %% of full speed: %.1f ms a step, %s "
 		    "on the host.\n",
 		    text_bytes(best->budget), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
-		    best->run.step_ms, units_bytes(best->run.peak_host, host));
+		    best->run.step_ms, text_bytes(best->run.peak_host));
 	else if (best)
 		printf("No budget below what all of it takes is within %.0f %% of full speed.\n",
 		       (REPLAY_GOOD - 1) * 100);

@@ -172,42 +172,41 @@ static void print_answer(const struct digest *digest)
 static void print_device(const struct digest *digest, unsigned number)
 {
 	const struct digest_device *device = &digest->devices[number];
-	char a[UNITS_TEXT], peers[UNITS_TEXT + 24] = "";
+	char peers[UNITS_TEXT + 24] = "";
 
 	printf("\nDevice %u, bytes at their most%s:\n", number,
 	       device->sampled ? "" : " (from the allocations; the trace has no samples)");
 	if (device->peers)
-		snprintf(peers, sizeof(peers), "on other GPUs %s, ", units_bytes(device->peers, a));
-	text_line("on the device %s, on the host %s, %smanaged %s, system %s, driver %s",
-		  units_bytes(device->device, a), text_bytes(device->host_alone), peers, text_bytes(device->managed),
-		  text_bytes(device->system), text_bytes(device->driver));
-	text_line("together %s, budget %s, the GPU has %s; something %s for %s of the run",
-		  units_bytes(device->need, a), device->budget ? text_bytes(device->budget) : "n/a",
+		snprintf(peers, sizeof(peers), "on other GPUs %s, ", text_bytes(device->peers));
+	text_line("on the device %s, on the host %s, %smanaged %s, system %s, driver %s", text_bytes(device->device),
+		  text_bytes(device->host_alone), peers, text_bytes(device->managed), text_bytes(device->system),
+		  text_bytes(device->driver));
+	text_line("together %s, budget %s, the GPU has %s; something %s for %s of the run", text_bytes(device->need),
+		  device->budget ? text_bytes(device->budget) : "n/a",
 		  device->total ? text_bytes(device->total) : "n/a", digest_device_away(device),
 		  text_share((double)device->over_ns, (double)digest->run_ns));
 	if (device->lent)
-		text_line("it lent %s to other GPUs", units_bytes(device->lent, a));
+		text_line("it lent %s to other GPUs", text_bytes(device->lent));
 	if (device->moves_in || device->moves_out)
-		text_line("moved in %s (%s pieces), out %s (%s pieces)", units_bytes(device->bytes_in, a),
+		text_line("moved in %s (%s pieces), out %s (%s pieces)", text_bytes(device->bytes_in),
 			  text_count(device->moves_in), text_bytes(device->bytes_out), text_count(device->moves_out));
 	if (device->peer_in || device->peer_out)
-		text_line("of that from other GPUs %s, to them %s", units_bytes(device->peer_in, a),
+		text_line("of that from other GPUs %s, to them %s", text_bytes(device->peer_in),
 			  text_bytes(device->peer_out));
 	if (device->uncopied_in || device->uncopied_out)
 		text_line("of that nothing was alive in %s in, %s out: those were not copied",
-			  units_bytes(device->uncopied_in, a), text_bytes(device->uncopied_out));
+			  text_bytes(device->uncopied_in), text_bytes(device->uncopied_out));
 	if (device->tells_alive)
 		text_line("an allocator kept %s, of which %s were alive at most, and %s dead at most",
-			  units_bytes(device->cache, a), text_bytes(device->cache_alive),
-			  text_bytes(device->cache_dead));
+			  text_bytes(device->cache), text_bytes(device->cache_alive), text_bytes(device->cache_dead));
 	if (device->faults_known)
 		text_line("page faults: %s by the GPU, %s by the CPU; by them %s in, %s out",
-			  units_count(device->faults_gpu, a), text_count(device->faults_cpu),
-			  text_bytes(device->fault_in), text_bytes(device->fault_out));
+			  text_count(device->faults_gpu), text_count(device->faults_cpu), text_bytes(device->fault_in),
+			  text_bytes(device->fault_out));
 	else
 		text_line("page faults: n/a (the trace has no figures of them)");
 	if (device->n_steps)
-		text_line("%s steps of %s (%s to %s)", units_count(device->n_steps, a), text_time(device->step_median),
+		text_line("%s steps of %s (%s to %s)", text_count(device->n_steps), text_time(device->step_median),
 			  text_time(device->step_least), text_time(device->step_most));
 }
 
@@ -342,7 +341,6 @@ static void print_idle_rules(const struct digest *digest)
 
 static void print_curve(const struct digest *digest)
 {
-	char a[UNITS_TEXT];
 	uint64_t each = digest->curve_steps ? digest->curve_steps : 1;
 	char line[LINE_ROOM];
 
@@ -351,14 +349,14 @@ static void print_curve(const struct digest *digest)
 	snprintf(line, sizeof(line),
 		 "With less device memory at least this would have to move%s (Belady's rule on whole allocations, over "
 		 "the last %s submissions, %s):",
-		 digest->curve_steps ? " in a step" : "", units_count(digest->curve_submits, a),
+		 digest->curve_steps ? " in a step" : "", text_count(digest->curve_submits),
 		 text_time(digest->curve_ns));
 	printf("\n");
 	wrap_print(line, 0, 0);
 	for (unsigned i = 0; i < digest->n_curve; i += 2) {
 		const struct digest_point *point = &digest->curve[i];
 
-		printf("  %3u %% %10s %12s in %12s out", point->percent, units_bytes(point->budget, a),
+		printf("  %3u %% %10s %12s in %12s out", point->percent, text_bytes(point->budget),
 		       text_bytes(point->bytes_in / each), text_bytes(point->bytes_out / each));
 		if (point->over)
 			printf("\n%20s%s naming more than fits", "", text_number(point->over, "submission"));

@@ -199,27 +199,26 @@ static void put_host(FILE *file, const struct fit_run *run)
 	uint64_t limit = !strcmp(key, "host.total") ? shared : atomic_load(&page->host_budget);
 	uint64_t used =
 	    !strcmp(key, "host.total") ? atomic_load(&page->share_most_used) : atomic_load(&page->peak[PLACE_HOST]);
-	char taken[UNITS_TEXT], of[UNITS_TEXT], value[POLICY_SIZE_BYTES_TEXT];
+	char value[POLICY_SIZE_BYTES_TEXT];
 
 	if (!refused || !most || !limit || run->change == ADVICE_VMM || limit - (used < limit ? used : limit) >= most)
 		return;
 	uint64_t wanted = (used + most + MIB - 1) / MIB * MIB;
 	if (run->facts->host_memory && wanted >= run->facts->host_memory) {
 		fprintf(file, "# %s would have to be %s or more, and the machine has %s: it does not fit here.\n", key,
-			units_bytes(wanted, taken), units_bytes(run->facts->host_memory, of));
+			text_bytes(wanted), text_bytes(run->facts->host_memory));
 		return;
 	}
 	if (policy_set_names(run->facts->set, key)) {
-		fprintf(file, "# %s is as --set has it; it would have to be %s or more.\n", key,
-			units_bytes(wanted, taken));
+		fprintf(file, "# %s is as --set has it; it would have to be %s or more.\n", key, text_bytes(wanted));
 		return;
 	}
 	fprintf(file,
 		"# because %" PRIu64
 		" request%s ended in out of memory, the largest below %s, when %s of %s were taken\n"
 		"%s: %s\n",
-		refused, refused == 1 ? "" : "s", text_bytes(most), units_bytes(used, taken), units_bytes(limit, of),
-		key, policy_size_format(wanted, value));
+		refused, refused == 1 ? "" : "s", text_bytes(most), text_bytes(used), text_bytes(limit), key,
+		policy_size_format(wanted, value));
 }
 
 static void put_vmm(FILE *file, const struct fit_run *run)
@@ -234,13 +233,13 @@ static void put_vmm(FILE *file, const struct fit_run *run)
 static void put_costliest(FILE *file, const struct fit_run *run)
 {
 	const struct stats_site *site = summary_costliest(run->page);
-	char what[WHAT_ROOM], in[UNITS_TEXT];
+	char what[WHAT_ROOM];
 
 	if (!site || !figure(&site->figures, FIGURE_wait_us))
 		return;
 	summary_describe(run->page, site, what, sizeof(what));
 	fprintf(file, "# Costs most: %s: %s brought in, waited for %.2f s.\n%s", what,
-		units_bytes(figure(&site->figures, FIGURE_moved_in_bytes), in),
+		text_bytes(figure(&site->figures, FIGURE_moved_in_bytes)),
 		(double)figure(&site->figures, FIGURE_wait_us) / 1e6,
 		summary_is_of_tensors(site)
 		    ? "# No rule is about it: rules place the blocks that these tensors share with others.\n"

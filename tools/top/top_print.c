@@ -206,7 +206,6 @@ static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
 static void print_about(FILE *out, const struct page *page)
 {
 	const struct stats_page *copy = page->copy;
-	char used[UNITS_TEXT], budget[UNITS_TEXT];
 
 	fprintf(out, "  command      %s\n", copy->command);
 	fprintf(out, "  policy       %s (%s), spill.mode %s, spillway %s\n", copy->policy, copy->policy_hash,
@@ -215,11 +214,10 @@ static void print_about(FILE *out, const struct page *page)
 	fprintf(out, "  page faults  %s\n", *copy->fault_source ? copy->fault_source : "n/a: nothing counts them");
 	fputs("               ", out);
 	print_faults(out, copy->fault);
-	fprintf(out, "  host budget  %s of %s used\n", units_bytes(copy->host_used, used),
-		units_bytes(copy->host_budget, budget));
+	fprintf(out, "  host budget  %s of %s used\n", text_bytes(copy->host_used), text_bytes(copy->host_budget));
 	if (copy->share_ranks > 1)
-		fprintf(out, "  host total   %s of %s used by %llu processes\n", units_bytes(copy->share_used, used),
-			units_bytes(copy->share_total, budget), (unsigned long long)copy->share_ranks);
+		fprintf(out, "  host total   %s of %s used by %llu processes\n", text_bytes(copy->share_used),
+			text_bytes(copy->share_total), (unsigned long long)copy->share_ranks);
 }
 
 static void print_places(FILE *out, const struct stats_page *copy)
@@ -233,23 +231,21 @@ static void print_places(FILE *out, const struct stats_page *copy)
 /* Prints how much of the blocks of a reporting allocator is alive. */
 static void print_cache(FILE *out, const struct stats_device *device)
 {
-	char cache[UNITS_TEXT], alive[UNITS_TEXT], most[UNITS_TEXT], dead[UNITS_TEXT];
-
 	if (device->cache)
-		fprintf(out, "    allocator's cache %s: alive %s, at most %s, dead %s\n",
-			units_bytes(device->cache, cache), units_bytes(device->cache_alive, alive),
-			units_bytes(device->cache_most_alive, most), units_bytes(device->cache_dead, dead));
+		fprintf(out, "    allocator's cache %s: alive %s, at most %s, dead %s\n", text_bytes(device->cache),
+			text_bytes(device->cache_alive), text_bytes(device->cache_most_alive),
+			text_bytes(device->cache_dead));
 }
 
 /* Prints the bytes that the device lends, and the moves between it and the devices that lend to it. */
 static void print_lending(FILE *out, const struct figures_process *process, unsigned number)
 {
 	const struct stats_device *device = &process->page->copy->device[number];
-	char text[UNITS_TEXT], most[UNITS_TEXT];
+	char text[UNITS_TEXT];
 
 	if (device->most_lent)
-		fprintf(out, "    lent to other GPUs %s, at most %s\n", units_bytes(device->lent, text),
-			units_bytes(device->most_lent, most));
+		fprintf(out, "    lent to other GPUs %s, at most %s\n", text_bytes(device->lent),
+			text_bytes(device->most_lent));
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_link *link = &device->link[i];
 
@@ -270,7 +266,7 @@ static void print_lending(FILE *out, const struct figures_process *process, unsi
 static void print_page_devices(FILE *out, const struct figures_process *process)
 {
 	const struct stats_page *copy = process->page->copy;
-	char budget[UNITS_TEXT], used[UNITS_TEXT], uuid[FIGURES_UUID];
+	char uuid[FIGURES_UUID];
 
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &copy->device[i];
@@ -279,7 +275,7 @@ static void print_page_devices(FILE *out, const struct figures_process *process)
 			continue;
 		fprintf(out, "\n  GPU %u %s, %s\n", i, device->name, figures_uuid(device->uuid, device->name, uuid));
 		fprintf(out, "    memory %s, budget %s, of that used %s\n", text_bytes(device->total),
-			units_bytes(device->budget, budget), units_bytes(device->used, used));
+			text_bytes(device->budget), text_bytes(device->used));
 		fputs("   ", out);
 		for (unsigned j = 0; j < PLACE_COUNT; j++)
 			fprintf(out, " %s %s%s", figures_places[j].name, text_bytes(device->live[j]),
