@@ -278,7 +278,7 @@ static bool compare_parse(const char *text, const char *operator, struct policy_
 /* Reads a range. dots must point to the ".." in text. */
 static bool range_parse(const char *text, const char *dots, struct policy_range *ret_range, char *ret_why)
 {
-	char from[POLICY_MAX_WHY], low[POLICY_SIZE_BYTES_TEXT], high[POLICY_SIZE_BYTES_TEXT];
+	char from[POLICY_MAX_WHY];
 	size_t length = (size_t)(dots - text);
 	struct policy_range range;
 
@@ -301,7 +301,7 @@ static bool range_parse(const char *text, const char *dots, struct policy_range 
 		return false;
 	if (range.lo > range.hi)
 		return policy_wrong(ret_why, NULL, "the range is upside down and matches nothing; write \"%s .. %s\"",
-				    policy_size_format(range.hi, high), policy_size_format(range.lo, low));
+				    policy_size_text(range.hi), policy_size_text(range.lo));
 	*ret_range = range;
 	return true;
 }

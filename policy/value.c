@@ -328,13 +328,11 @@ static bool text_parse(const char *text, char *ret_text, char *ret_why)
 
 static bool chunk_check(const char *text, uint64_t bytes, char *ret_why)
 {
-	char next[POLICY_SIZE_BYTES_TEXT];
-
 	if (bytes < POLICY_CHUNK_LEAST || bytes > POLICY_CHUNK_MOST)
 		return policy_wrong(ret_why, text, "is no size of a chunk; write auto or a size from 2MiB to 128MiB");
 	if (bytes % POLICY_CHUNK_LEAST)
 		return policy_wrong(ret_why, text, "is no multiple of 2MiB; write %s",
-				    policy_size_format(bytes - bytes % POLICY_CHUNK_LEAST, next));
+				    policy_size_text(bytes - bytes % POLICY_CHUNK_LEAST));
 	return true;
 }
 

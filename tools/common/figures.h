@@ -170,5 +170,6 @@ double figures_links_rate(const struct figures *figures, const struct figures_li
 /* "GPU-01234567-..." or "MIG-..." */
 #define FIGURES_UUID 48
 const char *figures_uuid(const unsigned char uuid[16], const char *name, char room[FIGURES_UUID]);
+#define figures_uuid_text(uuid, name) figures_uuid(uuid, name, (char[FIGURES_UUID]){0})
 
 #endif

@@ -93,6 +93,8 @@ static const char *text_head(const struct trace *trace, const char *key, char ro
 	return value[0] ? policy_printable(value, room, VALUE_ROOM) : "n/a";
 }
 
+#define HEAD(trace, key) text_head(trace, key, (char[VALUE_ROOM]){0})
+
 /* What became of the mode while the process ran, if anything did. */
 static void add_changes(const struct trace *trace, char *text, size_t room)
 {
@@ -115,25 +117,17 @@ static void print_heading(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
 	char path[VALUE_ROOM], room[VALUE_ROOM], line[LINE_ROOM / 2];
-	int n_line;
 
 	snprintf(line, sizeof(line), "%s: %s", policy_printable(trace->path, path, sizeof(path)),
-		 text_head(trace, "command", room));
+		 HEAD(trace, "command"));
 	wrap_print(line, 0, 4);
-	n_line = snprintf(line, sizeof(line), "process %s", text_head(trace, "pid", room));
 	trace_value(trace, "rank", room, VALUE_ROOM);
-	if (*room)
-		n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (rank %.16s)", room);
-	n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " on %s, ", text_head(trace, "host", room));
-	text_line("%sbegan %s, %s recorded, %s", line, text_date(trace->start), text_time(digest->run_ns),
+	text_line("process %s%s%.16s%s on %s, began %s, %s recorded, %s", HEAD(trace, "pid"), *room ? " (rank " : "",
+		  room, *room ? ")" : "", HEAD(trace, "host"), text_date(trace->start), text_time(digest->run_ns),
 		  trace->ended ? "ended by itself" : "did not end by itself, or still runs");
-	n_line = snprintf(line, sizeof(line), "policy %s", text_head(trace, "policy", room));
-	n_line +=
-	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (%s), ", text_head(trace, "policy_hash", room));
-	n_line +=
-	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, "spill.mode %s", text_head(trace, "mode", room));
-	add_changes(trace, line + n_line, sizeof(line) - (size_t)n_line);
-	text_line("%s, spillway %s", line, text_head(trace, "spillway", room));
+	add_changes(trace, line, sizeof(line));
+	text_line("policy %s (%s), spill.mode %s%s, spillway %s", HEAD(trace, "policy"), HEAD(trace, "policy_hash"),
+		  HEAD(trace, "mode"), line, HEAD(trace, "spillway"));
 	if (digest->trace->n_lost)
 		text_line("NOT COMPLETE: %s events had no room and are missing", text_count(trace->n_lost));
 	if (trace->cut)

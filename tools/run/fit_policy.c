@@ -150,7 +150,7 @@ static void put_mode(FILE *file, const struct fit_run *run)
  */
 static void put_device_budget(FILE *file, const struct fit_run *run)
 {
-	char need[UNITS_TEXT], budget[POLICY_SIZE_BYTES_TEXT];
+	char need[UNITS_TEXT];
 
 	if (policy_set_names(run->facts->set, "device.budget") || !run->budget)
 		return;
@@ -175,7 +175,7 @@ static void put_device_budget(FILE *file, const struct fit_run *run)
 		    file,
 		    "# because that is what this run had of the device's %s, and these figures hold for it; %s were "
 		    "needed\ndevice.budget: %s\n",
-		    text_bytes(run->total), need, policy_size_format(run->budget / MIB * MIB, budget));
+		    text_bytes(run->total), need, policy_size_text(run->budget / MIB * MIB));
 }
 
 /* Returns the size below which the largest refused request was; 0: none was refused. */
@@ -199,7 +199,6 @@ static void put_host(FILE *file, const struct fit_run *run)
 	uint64_t limit = !strcmp(key, "host.total") ? shared : atomic_load(&page->host_budget);
 	uint64_t used =
 	    !strcmp(key, "host.total") ? atomic_load(&page->share_most_used) : atomic_load(&page->peak[PLACE_HOST]);
-	char value[POLICY_SIZE_BYTES_TEXT];
 
 	if (!refused || !most || !limit || run->change == ADVICE_VMM || limit - (used < limit ? used : limit) >= most)
 		return;
@@ -218,7 +217,7 @@ static void put_host(FILE *file, const struct fit_run *run)
 		" request%s ended in out of memory, the largest below %s, when %s of %s were taken\n"
 		"%s: %s\n",
 		refused, refused == 1 ? "" : "s", text_bytes(most), text_bytes(used), text_bytes(limit), key,
-		policy_size_format(wanted, value));
+		policy_size_text(wanted));
 }
 
 static void put_vmm(FILE *file, const struct fit_run *run)

@@ -337,16 +337,16 @@ static void print_figures_head(FILE *out, const char *title)
 
 static void print_figures(FILE *out, const struct top_entry *entry, const char *name)
 {
-	char text[TOP_TEXT], time[UNITS_TEXT];
+	char time[UNITS_TEXT];
 
 	fprintf(out, "  %-*s", NAME_WIDTH, name);
 	for (unsigned i = 0; i < FIGURE_COUNT; i++) {
 		const struct figures_name *about = &figures_tables[i];
 		uint64_t value = figures_get(entry->process->page, entry->group, entry->row, i);
 		const char *shown = value == STATS_NA              ? "n/a"
-				    : about->unit == FIGURES_BYTES ? top_bytes((double)value, text)
+				    : about->unit == FIGURES_BYTES ? short_bytes((double)value)
 				    : about->unit == FIGURES_US    ? text_amount(value, FIGURES_US, time)
-								   : top_count((double)value, text);
+								   : short_count((double)value);
 
 		fprintf(out, " %*s", figure_width(i), shown);
 	}
@@ -526,7 +526,6 @@ static void put_links_of(struct json *json, const struct figures_process *proces
 static void put_devices(struct json *json, const struct figures_process *process)
 {
 	const struct stats_page *copy = process->page->copy;
-	char uuid[FIGURES_UUID];
 
 	json_open(json, "devices", '[');
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
@@ -537,7 +536,7 @@ static void put_devices(struct json *json, const struct figures_process *process
 		json_open(json, NULL, '{');
 		put_number(json, "number", i);
 		json_text(json, "name", device->name);
-		json_text(json, "uuid", figures_uuid(device->uuid, device->name, uuid));
+		json_text(json, "uuid", figures_uuid_text(device->uuid, device->name));
 		put_once(json, process->page, GROUP_DEVICE, i);
 		put_links_of(json, process, i);
 		put_places(json, device->live, device->peak);
@@ -643,12 +642,10 @@ static void put_process(struct json *json, const struct figures_process *process
 
 static void put_device(struct json *json, const struct figures_device *device)
 {
-	char uuid[FIGURES_UUID];
-
 	json_open(json, NULL, '{');
 	put_number(json, "number", device->number);
 	json_text(json, "name", device->name);
-	json_text(json, "uuid", figures_uuid(device->uuid, device->name, uuid));
+	json_text(json, "uuid", figures_uuid_text(device->uuid, device->name));
 	JSON_NUMBERS(json, {"total", device->total}, {"processes", device->n_processes}, {"lent", device->lent});
 	json_open(json, "places", '{');
 	for (unsigned i = 0; i < PLACE_COUNT; i++)

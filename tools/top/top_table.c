@@ -370,7 +370,7 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 {
 	const struct stats_page *copy = entry->process->page->copy;
 	const struct stats_site *site = &copy->site[entry->row];
-	char least[TOP_TEXT], caller[32] = "(caller not known)";
+	char caller[32] = "(caller not known)";
 
 	if (entry->group == GROUP_RULES) {
 		const char *name = copy->rule[entry->row].name;
@@ -388,22 +388,20 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 		snprintf(room, bytes, "%s tensors", site->text);
 		return room;
 	}
-	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller,
-		 top_bytes((double)site->least_bytes, least),
+	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller, short_bytes((double)site->least_bytes),
 		 site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : "?");
 	return room;
 }
 
 const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes)
 {
-	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT], pid[16];
+	char pid[16];
 
 	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
-	snprintf(
-	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)figure_of(entry, FIGURE_live), live),
-	    top_bytes((double)figure_of(entry, FIGURE_peak), peak),
-	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_in_bytes), in),
-	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_out_bytes), out),
-	    top_bytes((double)rank_moved(entry), all), top_count((double)figure_of(entry, FIGURE_wait_us) / 1e6, wait));
+	snprintf(room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, short_bytes((double)figure_of(entry, FIGURE_live)),
+		 short_bytes((double)figure_of(entry, FIGURE_peak)),
+		 short_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_in_bytes)),
+		 short_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_out_bytes)),
+		 short_bytes((double)rank_moved(entry)), short_count((double)figure_of(entry, FIGURE_wait_us) / 1e6));
 	return room;
 }
