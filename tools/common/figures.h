@@ -21,6 +21,7 @@ struct figures_name {
 	bool gauge; /* a current value; otherwise the number only grows */
 	const char *text;
 	const char *prom; /* its name for Prometheus, before the unit; NULL: likewise */
+	size_t at;        /* of GROUP_PROCESS and GROUP_DEVICE: where it is in the page, or in a device of it */
 };
 
 extern const struct figures_name figures_counters[STAT_COUNT];

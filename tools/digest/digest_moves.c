@@ -5,7 +5,7 @@
  * The blocks that a submission waited for are those that arrived on its device while it waited: pieces that were
  * fetched for a wait or, if there are none, all fetched pieces. The wait is distributed over them by bytes.
  */
-#include "tools/common/number_map.h"
+#include "tools/common/grow.h"
 #include "tools/digest/digest_part.h"
 
 #include <stdlib.h>

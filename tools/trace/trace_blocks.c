@@ -1,9 +1,8 @@
 /*
  * Blocks: which was at an address at a time, and what became of each.
  */
-#include "tools/trace/trace_internal.h"
+#include "tools/trace/trace_read.h"
 #include "tools/common/grow.h"
-#include "tools/common/number_map.h"
 
 #include <stdlib.h>
 #include <string.h>
