@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "shim/plan/plan.h"
 #include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
