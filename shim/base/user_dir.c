@@ -255,6 +255,13 @@ int user_dir_connect(const struct user_dir *folder, const char *name, unsigned w
 	return error;
 }
 
+static bool ends_so(const char *name, const char *tail)
+{
+	const size_t length = strlen(name), tail_length = strlen(tail);
+
+	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
+}
+
 void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 			void *argument)
 {
@@ -262,7 +269,7 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 	 * Not readdir(), which allocates memory: at its first allocation the C library gives a thread a separate
 	 * arena.
 	 */
-	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
+	char buffer[1024] __attribute__((aligned(__alignof__(struct dirent64))));
 	ssize_t bytes;
 
 	lseek(folder->fd, 0, SEEK_SET);
@@ -270,11 +277,8 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 		for (ssize_t at = 0; at < bytes;) {
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 
-			const size_t length = strlen(entry->d_name), of_tail = strlen(tail);
-
 			at += entry->d_reclen;
-			if (entry->d_name[0] == '.' || length <= of_tail ||
-			    strcmp(entry->d_name + length - of_tail, tail) != 0)
+			if (tail ? !ends_so(entry->d_name, tail) : entry->d_name[0] < '0' || entry->d_name[0] > '9')
 				continue;
 			if (most-- == 0)
 				return;

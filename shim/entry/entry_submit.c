@@ -372,7 +372,7 @@ static CUresult serve_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_
 
 	if (!is_for_us(devPtr, count, &row, &result))
 		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
-	return result == CUDA_SUCCESS ? answer(data, dataSize, attribute) : result;
+	return result ?: answer(data, dataSize, attribute);
 }
 
 static CUresult serve_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,

@@ -15,6 +15,7 @@
  *
  * Exit status: 0 equal, 1 not, or a call failed, 77 no GPU, no CUPTI, or no managed memory that both sides may use.
  */
+#include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/serve/serve.h"
