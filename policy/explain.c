@@ -47,11 +47,11 @@ static bool process_holds(const struct policy *policy, const struct policy_rule 
 
 static bool size_holds(const struct policy_rule *rule, uint64_t bytes, char *ret_text)
 {
-	char is[POLICY_SIZE_BYTES_TEXT], wants[POLICY_RANGE_TEXT];
+	char wants[POLICY_RANGE_TEXT];
 
 	if (bytes >= rule->size.lo && bytes <= rule->size.hi)
 		return true;
-	return say(ret_text, "the size is %s, not %s", policy_size_format(bytes, is),
+	return say(ret_text, "the size is %s, not %s", policy_size_text(bytes),
 		   policy_range_format(&rule->size, wants));
 }
 
@@ -95,7 +95,7 @@ static bool number_holds(const struct policy_rule *rule, const struct policy_req
 {
 	static const char *const what[] = {"order", "sum of what is live", "free device memory"};
 	const struct policy_range *range = &rule->number[number];
-	char is[POLICY_SIZE_BYTES_TEXT], wants[POLICY_RANGE_TEXT];
+	char wants[POLICY_RANGE_TEXT];
 	bool order = number == POLICY_NUMBER_ORDER;
 
 	if (range->lo <= (order ? 1u : 0u) && range->hi == UINT64_MAX)
@@ -112,20 +112,20 @@ static bool number_holds(const struct policy_rule *rule, const struct policy_req
 		return true;
 	if (order)
 		return say(ret_text, "the order is %llu, not %s", (unsigned long long)value, wants);
-	return say(ret_text, "the %s is %s, not %s", what[number], policy_size_format(value, is), wants);
+	return say(ret_text, "the %s is %s, not %s", what[number], policy_size_text(value), wants);
 }
 
 static bool text_holds(const struct policy_rule *rule, int which, const char *text, char *ret_text)
 {
 	static const char *const what[] = {"calling library", "thread", "caller"};
-	char patterns[256], quoted[POLICY_QUOTED_BYTES];
+	char patterns[256];
 
 	if (!rule->text[which].n || policy_globs_match(&rule->text[which], text))
 		return true;
 	policy_globs_format(&rule->text[which], patterns, sizeof(patterns));
 	if (!text)
 		return say(ret_text, "the %s is not known; the rule wants %s", what[which], patterns);
-	return say(ret_text, "the %s is %s, not %s", what[which], policy_quote(text, quoted), patterns);
+	return say(ret_text, "the %s is %s, not %s", what[which], policy_quoted(text), patterns);
 }
 
 bool policy_explain(const struct policy *policy, int index, const struct policy_request *request, char *ret_text)

@@ -267,8 +267,7 @@ bool policy_is_printable(const char *text)
 
 bool policy_wrong(char *ret_why, const char *text, const char *format, ...)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-	int used = text ? snprintf(ret_why, POLICY_MAX_WHY, "%s ", policy_quote(text, quoted)) : 0;
+	int used = text ? snprintf(ret_why, POLICY_MAX_WHY, "%s ", policy_quoted(text)) : 0;
 	va_list arguments;
 
 	va_start(arguments, format);

@@ -82,10 +82,10 @@ static void report_twice(struct walk *w, const char *name, struct policy_place h
 
 static void report_unknown(struct walk *w, const char *prefix, const char *name, struct policy_place place)
 {
-	char hint[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
+	char hint[POLICY_MAX_WHY];
 
 	policy_key_hint(w->keys, prefix, name, hint);
-	PROBLEM(w, place, "%sunknown key %s; %s", w->who, policy_quote(name, quoted), hint);
+	PROBLEM(w, place, "%sunknown key %s; %s", w->who, policy_quoted(name), hint);
 }
 
 static void map_walk(struct walk *w, const struct policy_node *map, const char *prefix);
@@ -115,7 +115,7 @@ static void section_walk(struct walk *w, const struct policy_node *map, const st
 /* Reads one key of a map and the value behind it. prefix: that of the surrounding maps, "" or "device.". */
 static void pair_walk(struct walk *w, const struct policy_node *map, const struct policy_node *key, const char *prefix)
 {
-	char name[POLICY_MAX_KEY + 1], quoted[POLICY_QUOTED_BYTES];
+	char name[POLICY_MAX_KEY + 1];
 	int index;
 
 	if (key->kind == POLICY_NODE_BAD)
@@ -126,7 +126,7 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 	}
 	if ((size_t)snprintf(name, sizeof(name), "%s%s", prefix, key->text) >= sizeof(name)) {
 		PROBLEM(w, key->place, "%sunknown key %s; remove it, no key is as long as that", w->who,
-			policy_quote(key->text, quoted));
+			policy_quoted(key->text));
 		return;
 	}
 	index = policy_key_find(w->keys, name);
@@ -390,14 +390,14 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 __attribute__((format(printf, 4, 5))) static void
 fail(const struct policy_source *source, const struct policy_node *name, const char *begin, const char *format, ...)
 {
-	char text[POLICY_MAX_WHY + POLICY_QUOTED_BYTES], quoted[POLICY_QUOTED_BYTES];
+	char text[POLICY_MAX_WHY + POLICY_QUOTED_BYTES];
 	va_list arguments;
 
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
-	policy_error_add(source->errors, source->file, name->place, "include: %s%s%s", policy_quote(name->text, quoted),
-			 begin, text);
+	policy_error_add(source->errors, source->file, name->place, "include: %s%s%s", policy_quoted(name->text), begin,
+			 text);
 }
 
 /*
@@ -531,7 +531,7 @@ static void set_unknown(const char *name, struct policy_place place, struct poli
 static void item_parse(char *item, struct policy *policy, struct policy_place *seen, struct policy_place place,
 		       struct policy_errors *errors)
 {
-	char *equals = strchr(item, '='), *name, why[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
+	char *equals = strchr(item, '='), *name, why[POLICY_MAX_WHY];
 	const struct policy_key *key;
 	int index;
 
@@ -542,7 +542,7 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 	}
 	if (!equals) {
 		policy_error_add(errors, set_file, place, "%s has no \"=\"; write key=value, as in device.budget=4GiB",
-				 policy_quote(set_trim(item), quoted));
+				 policy_quoted(set_trim(item)));
 		return;
 	}
 	*equals = '\0';

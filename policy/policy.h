@@ -454,5 +454,7 @@ bool policy_weight_read(const char *text, int *ret_weight, char *ret_why);
  */
 #define POLICY_SIZE_BYTES_TEXT 32
 char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT]);
+/* The same as a text that lives until the end of the block. */
+#define policy_size_text(bytes) policy_size_format(bytes, (char[POLICY_SIZE_BYTES_TEXT]){0})
 
 #endif

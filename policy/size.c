@@ -144,7 +144,6 @@ static bool fail_no_unit(const char *text, const struct number *number, bool ful
 /* Explains a wrong unit, as in "64M", "64mib", "64 MiB", "64MiBs", with the unit that was probably meant. */
 static bool fail_unit(const char *text, const char *unit, char *ret_why)
 {
-	char quoted_unit[POLICY_QUOTED_BYTES];
 	const char *begin = unit, *likely = NULL;
 
 	while (*begin == ' ')
@@ -158,13 +157,13 @@ static bool fail_unit(const char *text, const char *unit, char *ret_why)
 	if (strcmp(begin, "%") == 0)
 		likely = "%";
 	if (likely && unit - text <= 16)
-		return policy_wrong(ret_why, text, "has an unknown unit %s; write %.*s%s",
-				    policy_quote(unit, quoted_unit), (int)(unit - text), text, likely);
+		return policy_wrong(ret_why, text, "has an unknown unit %s; write %.*s%s", policy_quoted(unit),
+				    (int)(unit - text), text, likely);
 	if (*unit == ',')
 		return policy_wrong(ret_why, text,
 				    "has a comma in it; write a point, as in 1.5GiB, and nothing between thousands");
 	return policy_wrong(ret_why, text, "has an unknown unit %s; write B, KiB, MiB, GiB or TiB (or kB, MB, GB, TB)",
-			    policy_quote(unit, quoted_unit));
+			    policy_quoted(unit));
 }
 
 /* Reads a number with a unit and nothing behind. full: only changes which examples are given. */
@@ -279,7 +278,7 @@ static bool compare_parse(const char *text, const char *operator, struct policy_
 /* Reads a range. dots must point to the ".." in text. */
 static bool range_parse(const char *text, const char *dots, struct policy_range *ret_range, char *ret_why)
 {
-	char from[POLICY_MAX_WHY], low[POLICY_SIZE_BYTES_TEXT], high[POLICY_SIZE_BYTES_TEXT];
+	char from[POLICY_MAX_WHY];
 	size_t length = (size_t)(dots - text);
 	struct policy_range range;
 
@@ -302,7 +301,7 @@ static bool range_parse(const char *text, const char *dots, struct policy_range 
 		return false;
 	if (range.lo > range.hi)
 		return policy_wrong(ret_why, NULL, "the range is upside down and matches nothing; write \"%s .. %s\"",
-				    policy_size_format(range.hi, high), policy_size_format(range.lo, low));
+				    policy_size_text(range.hi), policy_size_text(range.lo));
 	*ret_range = range;
 	return true;
 }

@@ -24,6 +24,8 @@ size_t policy_character_length(const char *text);
  */
 #define POLICY_QUOTED_BYTES 64
 char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES]);
+/* The same, in a buffer that lives until the end of the block. */
+#define policy_quoted(text) policy_quote(text, (char[POLICY_QUOTED_BYTES]){0})
 
 /*
  * Copies text for printing as policy_quote() does, without quotes and into a buffer of any size (bytes > 0). Returns

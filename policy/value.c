@@ -253,13 +253,11 @@ void policy_globs_free(struct policy_globs *globs)
 char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes)
 {
 	const char *pattern = globs->text;
-	char quoted[POLICY_QUOTED_BYTES];
 	size_t used = 0;
 
 	*buffer = '\0';
 	for (unsigned i = 0; i < globs->n && used < bytes; i++, pattern += strlen(pattern) + 1)
-		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "",
-					 policy_quote(pattern, quoted));
+		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "", policy_quoted(pattern));
 	return buffer;
 }
 
@@ -330,13 +328,11 @@ static bool text_parse(const char *text, char *ret_text, char *ret_why)
 
 static bool chunk_check(const char *text, uint64_t bytes, char *ret_why)
 {
-	char next[POLICY_SIZE_BYTES_TEXT];
-
 	if (bytes < POLICY_CHUNK_LEAST || bytes > POLICY_CHUNK_MOST)
 		return policy_wrong(ret_why, text, "is no size of a chunk; write auto or a size from 2MiB to 128MiB");
 	if (bytes % POLICY_CHUNK_LEAST)
 		return policy_wrong(ret_why, text, "is no multiple of 2MiB; write %s",
-				    policy_size_format(bytes - bytes % POLICY_CHUNK_LEAST, next));
+				    policy_size_text(bytes - bytes % POLICY_CHUNK_LEAST));
 	return true;
 }
 

@@ -91,7 +91,7 @@ file == 2 && /^HOOK_[A-Z_]*\(/ {
 	sub(/^[^(]*\(/, "", name)
 	sub(/,.*/, "", name)
 	seen[family(name)] = 1
-	if (kind ~ /^(SERVE|START|ALLOC|FREE|OWN|MAKE|CAPTURE|CREATE|GRAPH|PIN|HINT)$/ && !(family(name) in text)) {
+	if (kind ~ /^(SERVE|START|ALLOC|FREE|OWN|CAPTURE|CREATE|PIN|HINT)$/ && !(family(name) in text)) {
 		print name " is served and not described in api.txt" > "/dev/stderr"
 		bad = 1
 	}

@@ -5,6 +5,7 @@
 /^(HOOK_ROW|HOOK_TWINS|HOOK_FOUR)\(/ {
 	split($0, part, /[(,] */)
 	sub(/\).*/, "", part[4])
+	sub(/^WRAP_/, "", part[2])
 	print "HOOK_" part[2] "(" part[3] ","
 	if (part[1] != "HOOK_ROW")
 		print "HOOK_" part[2] "(" part[3] part[4] ","

@@ -93,11 +93,9 @@ static bool is_help(const char *option)
 
 static int refuse_more(const char *command, const char *argument)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
 	return tool_bad(argument[0] == '-' ? "unknown option %s; `spillway %s --help` says what there is"
 					   : "%s is one argument too many; `spillway %s --help` says what there is",
-			policy_quote(argument, quoted), command);
+			policy_quoted(argument), command);
 }
 
 /* `spillway help run` is `spillway run --help`. */

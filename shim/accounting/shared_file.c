@@ -1,10 +1,8 @@
 /* How a shared file is made, entered, changed, left and lost. See shared_file.h. */
 #include "shim/accounting/shared_file.h"
 #include "shim/base/clock.h"
-#include "shim/base/libc.h"
 #include "shim/base/user_dir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -314,27 +312,6 @@ unsigned shared_sweep(const struct shared_file *file)
 
 /* ---- removed files that processes of this user have open ---- */
 
-/* Visits each entry of an open folder of /proc whose name is a number. Takes no memory, see user_dir.c. */
-typedef void number_visit(int folder, const char *name, void *argument);
-
-static void each_number(int folder, unsigned most, number_visit *visit, void *argument)
-{
-	char buffer[1024] __attribute__((aligned(__alignof__(struct dirent64))));
-	ssize_t bytes;
-
-	while ((bytes = libc_getdents64(folder, buffer, sizeof(buffer))) > 0)
-		for (ssize_t at = 0; at < bytes;) {
-			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
-
-			at += entry->d_reclen;
-			if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
-				continue;
-			if (most-- == 0)
-				return;
-			visit(folder, entry->d_name, argument);
-		}
-}
-
 struct search {
 	struct shared_file *into;
 	const struct shared_owner *own;
@@ -403,19 +380,19 @@ static void carry_file(int fd, const struct search *search)
 	}
 }
 
-static void look_at_descriptor(int folder, const char *name, void *argument)
+static void look_at_descriptor(const struct user_dir *folder, const char *name, void *argument)
 {
 	const struct search *search = argument;
 	char path[PATH_LENGTH];
 	struct stat status;
-	ssize_t n = readlinkat(folder, name, path, sizeof(path) - 1);
+	ssize_t n = readlinkat(folder->fd, name, path, sizeof(path) - 1);
 
 	if (n <= 0)
 		return;
 	path[n] = 0;
 	if (!is_removed(path, search->into->name))
 		return;
-	int fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = openat(folder->fd, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return;
 	if (fstat(fd, &status) == 0 && is_private(&status) && !status.st_nlink)
@@ -423,31 +400,31 @@ static void look_at_descriptor(int folder, const char *name, void *argument)
 	close(fd);
 }
 
-static void look_at_process(int proc, const char *pid, void *argument)
+static void look_at_process(const struct user_dir *proc, const char *pid, void *argument)
 {
 	struct search *search = argument;
 	struct stat status;
 	char path[32];
 
-	if (fstatat(proc, pid, &status, 0) != 0 || status.st_uid != geteuid() || !search->pids)
+	if (fstatat(proc->fd, pid, &status, 0) != 0 || status.st_uid != geteuid() || !search->pids)
 		return;
 	search->pids--;
 	snprintf(path, sizeof(path), "%.20s/fd", pid);
-	int folder = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (folder < 0)
+	struct user_dir folder = {.fd = openat(proc->fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+	if (folder.fd < 0)
 		return;
-	each_number(folder, MOST_FDS, look_at_descriptor, search);
-	close(folder);
+	user_dir_each_file(&folder, NULL, MOST_FDS, look_at_descriptor, search);
+	close(folder.fd);
 }
 
 static void carry_over(struct search *search)
 {
-	int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct user_dir proc = {.fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
 
-	if (proc < 0)
+	if (proc.fd < 0)
 		return;
-	each_number(proc, UINT32_MAX, look_at_process, search);
-	close(proc);
+	user_dir_each_file(&proc, NULL, UINT32_MAX, look_at_process, search);
+	close(proc.fd);
 }
 
 /* ---- entering; the caller has the lock ---- */

@@ -269,7 +269,7 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 	 * Not readdir(), which allocates memory: at its first allocation the C library gives a thread a separate
 	 * arena.
 	 */
-	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
+	char buffer[1024] __attribute__((aligned(__alignof__(struct dirent64))));
 	ssize_t bytes;
 
 	lseek(folder->fd, 0, SEEK_SET);
@@ -278,7 +278,7 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 
 			at += entry->d_reclen;
-			if (!ends_so(entry->d_name, tail))
+			if (tail ? !ends_so(entry->d_name, tail) : entry->d_name[0] < '0' || entry->d_name[0] > '9')
 				continue;
 			if (most-- == 0)
 				return;

@@ -96,7 +96,10 @@ int user_dir_listen(const struct user_dir *folder, const char *name, int backlog
  */
 int user_dir_connect(const struct user_dir *folder, const char *name, unsigned wait_ms);
 
-/* Calls visit() with each name that ends in tail, at most `most` of them. Allocates no memory. */
+/*
+ * Calls visit() with each name that ends in tail (NULL: that begins with a digit, as in /proc), at most `most` of them.
+ * Allocates no memory.
+ */
 typedef void user_dir_visit(const struct user_dir *folder, const char *name, void *argument);
 void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 			void *argument);

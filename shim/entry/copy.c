@@ -234,9 +234,7 @@ static CUresult go_away_now(const struct job *job, CUcontext away)
 	result = context_enter(away, &pushed);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = go_here(job, NULL);
-	if (result == CUDA_SUCCESS)
-		result = context_wait_stream(NULL, job->per_thread);
+	result = go_here(job, NULL) ?: context_wait_stream(NULL, job->per_thread);
 	context_leave(pushed);
 	return result;
 }
@@ -254,13 +252,9 @@ static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuStreamWaitEvent)(aside, before, 0);
-	if (result == CUDA_SUCCESS)
-		result = go_here(job, aside);
+	result = REAL(cuStreamWaitEvent)(aside, before, 0) ?: go_here(job, aside);
 	if (result == CUDA_SUCCESS) {
-		result = context_record_stream(aside, false, &after, &context);
-		if (result == CUDA_SUCCESS)
-			result = copy_go_on_behind(job, home, after);
+		result = context_record_stream(aside, false, &after, &context) ?: copy_go_on_behind(job, home, after);
 		/* The copy has been submitted, so nothing may overtake it: wait. */
 		if (result != CUDA_SUCCESS)
 			result = context_wait_stream(aside, false);
@@ -375,36 +369,20 @@ static struct job peer_linear(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CU
  */
 static struct job of_2d(const CUDA_MEMCPY2D *two)
 {
-	return (struct job){.box = {.srcXInBytes = two->srcXInBytes,
-				    .srcY = two->srcY,
-				    .srcMemoryType = two->srcMemoryType,
-				    .srcHost = two->srcHost,
-				    .srcDevice = two->srcDevice,
-				    .srcArray = two->srcArray,
-				    .srcPitch = two->srcPitch ? two->srcPitch : two->srcXInBytes + two->WidthInBytes,
-				    .srcHeight = two->srcY + two->Height,
-				    .dstXInBytes = two->dstXInBytes,
-				    .dstY = two->dstY,
-				    .dstMemoryType = two->dstMemoryType,
-				    .dstHost = two->dstHost,
-				    .dstDevice = two->dstDevice,
-				    .dstArray = two->dstArray,
-				    .dstPitch = two->dstPitch ? two->dstPitch : two->dstXInBytes + two->WidthInBytes,
-				    .dstHeight = two->dstY + two->Height,
-				    .WidthInBytes = two->WidthInBytes,
-				    .Height = two->Height,
-				    .Depth = 1}};
+#define SIDE(w)                                                                                                        \
+	.w##XInBytes = two->w##XInBytes, .w##Y = two->w##Y, .w##MemoryType = two->w##MemoryType,                       \
+	.w##Host = two->w##Host, .w##Device = two->w##Device, .w##Array = two->w##Array,                               \
+	.w##Pitch = two->w##Pitch ? two->w##Pitch : two->w##XInBytes + two->WidthInBytes,                              \
+	.w##Height = two->w##Y + two->Height
+	return (struct job){
+	    .box = {SIDE(src), SIDE(dst), .WidthInBytes = two->WidthInBytes, .Height = two->Height, .Depth = 1}};
+#undef SIDE
 }
 
 static struct job of_3d(const CUDA_MEMCPY3D *box)
 {
-#define SIDE(w)                                                                                                        \
-	.w##XInBytes = box->w##XInBytes, .w##Y = box->w##Y, .w##Z = box->w##Z, .w##LOD = box->w##LOD,                  \
-	.w##MemoryType = box->w##MemoryType, .w##Host = box->w##Host, .w##Device = box->w##Device,                     \
-	.w##Array = box->w##Array, .w##Pitch = box->w##Pitch, .w##Height = box->w##Height
-	return (struct job){.box = {SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
-				    .Depth = box->Depth}};
-#undef SIDE
+	return (struct job){.box = {COPY_SIDE(src), COPY_SIDE(dst), .WidthInBytes = box->WidthInBytes,
+				    .Height = box->Height, .Depth = box->Depth}};
 }
 
 /* A copy of one row of an array; the offset in the array is in bytes, too. */

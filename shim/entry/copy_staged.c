@@ -3,7 +3,7 @@
  * process if memory of the heap that is on the host is among what it copies (peer_open_for_copies). So each part of at
  * most STAGED_BYTES is copied on the source's GPU to memory that the driver allocates in stream order, by
  * cuMemcpyPeerAsync to such memory of the other GPU, and there to where it belongs. All of that is behind what the
- * program's stream has been given, and that stream goes on behind it.
+ * program's stream has been given, and that stream goes on behind it. `a ?: b` is the first error of calls in order.
  */
 #include "shim/entry/entry.h"
 #include "shim/context/capture.h"
@@ -138,9 +138,7 @@ static CUresult stage_begin(struct staged *staged)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->before, 0);
-	if (result == CUDA_SUCCESS)
-		result = stage_mark(&staged->to);
+	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->before, 0) ?: stage_mark(&staged->to);
 	context_leave(pushed);
 	return result;
 }
@@ -154,14 +152,10 @@ static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuStreamWaitEvent)(from->stream, to->reached, 0);
-	if (result == CUDA_SUCCESS)
-		result = submit_cuMemcpy3DAsync_v2(out, from->stream);
-	if (result == CUDA_SUCCESS)
-		result =
-		    REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes, from->stream);
-	if (result == CUDA_SUCCESS)
-		result = stage_mark(from);
+	result = REAL(cuStreamWaitEvent)(from->stream, to->reached, 0)
+		     ?: submit_cuMemcpy3DAsync_v2(out, from->stream)
+		     ?: REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes, from->stream)
+		     ?: stage_mark(from);
 	context_leave(pushed);
 	return result;
 }
@@ -173,11 +167,9 @@ static CUresult part_in(struct staged *staged, const CUDA_MEMCPY3D *in)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->from.reached, 0);
-	if (result == CUDA_SUCCESS)
-		result = submit_cuMemcpy3DAsync_v2(in, staged->to.stream);
-	if (result == CUDA_SUCCESS)
-		result = stage_mark(&staged->to);
+	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->from.reached, 0)
+		     ?: submit_cuMemcpy3DAsync_v2(in, staged->to.stream)
+		     ?: stage_mark(&staged->to);
 	context_leave(pushed);
 	return result;
 }
@@ -193,8 +185,7 @@ static CUresult copy_part(struct staged *staged, const struct part *part)
 	out.WidthInBytes = in.WidthInBytes = part->width;
 	out.Height = in.Height = part->height;
 	out.Depth = in.Depth = 1;
-	CUresult result = part_out(staged, &out, part->width * part->height);
-	return result == CUDA_SUCCESS ? part_in(staged, &in) : result;
+	return part_out(staged, &out, part->width * part->height) ?: part_in(staged, &in);
 }
 
 static size_t least(size_t a, size_t b)
@@ -250,7 +241,7 @@ static CUresult go_on(const struct staged *staged, CUresult result)
 			return CUDA_SUCCESS;
 	}
 	CUresult from = stage_wait(&staged->from), to = stage_wait(&staged->to);
-	return result != CUDA_SUCCESS ? result : from != CUDA_SUCCESS ? from : to;
+	return result ?: from ?: to;
 }
 
 static CUresult copy_relaxed(const struct job *job)
@@ -265,13 +256,10 @@ static CUresult copy_relaxed(const struct job *job)
 	    context_record_stream(job->sync ? NULL : job->stream, job->per_thread, &staged.before, &staged.home);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = stage_open(job, &staged.from, box->srcContext, bytes);
-	if (result == CUDA_SUCCESS)
-		result = stage_open(job, &staged.to, box->dstContext, bytes);
-	if (result == CUDA_SUCCESS)
-		result = stage_begin(&staged);
-	if (result == CUDA_SUCCESS)
-		result = go_on(&staged, copy_parts(&staged));
+	result = stage_open(job, &staged.from, box->srcContext, bytes)
+		     ?: stage_open(job, &staged.to, box->dstContext, bytes)
+		     ?: stage_begin(&staged)
+		     ?: go_on(&staged, copy_parts(&staged));
 	stage_close(&staged.from);
 	stage_close(&staged.to);
 	context_event_give(staged.home, staged.before);

@@ -15,6 +15,9 @@
 
 #define ENTRY_UNPACK(...) __VA_ARGS__
 
+/* For HOOK_WRAP: the file has a macro for each of its rows of that kind. */
+#define HOOK_AROUND(name, params, args) WRAP_##name(name, params, args)
+
 /* Marks a body that programs can link to. Every other symbol of the library is hidden. */
 #define HOOK_EXPORT __attribute__((visibility("default")))
 /* For a body (HOOK_SHELL) that asks for its caller: __builtin_return_address(0) is that of the exported function. */
@@ -170,15 +173,16 @@ CUresult copy_go_on_behind(const struct job *job, CUcontext home, CUevent after)
 /* Makes a copy between the contexts of job->box through memory on both GPUs that is not the heap's. */
 CUresult copy_staged(const struct job *job);
 
-static inline CUDA_MEMCPY3D copy_without_contexts(const CUDA_MEMCPY3D_PEER *box)
-{
-#define SIDE(w)                                                                                                        \
+/* One side of a box in three dimensions, but for its context. */
+#define COPY_SIDE(w)                                                                                                   \
 	.w##XInBytes = box->w##XInBytes, .w##Y = box->w##Y, .w##Z = box->w##Z, .w##LOD = box->w##LOD,                  \
 	.w##MemoryType = box->w##MemoryType, .w##Host = box->w##Host, .w##Device = box->w##Device,                     \
 	.w##Array = box->w##Array, .w##Pitch = box->w##Pitch, .w##Height = box->w##Height
-	return (CUDA_MEMCPY3D){SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
+
+static inline CUDA_MEMCPY3D copy_without_contexts(const CUDA_MEMCPY3D_PEER *box)
+{
+	return (CUDA_MEMCPY3D){COPY_SIDE(src), COPY_SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
 			       .Depth = box->Depth};
-#undef SIDE
 }
 
 #endif

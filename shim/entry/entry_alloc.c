@@ -15,6 +15,7 @@
 #include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
+#include "shim/submit/submit_body.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 
@@ -85,13 +86,9 @@ HOOK_INLINE CUresult serve_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize,
 	}
 
 /* Addresses of 32 bits (CUDA before 3.2) cannot reach the heap. */
-DRIVER_MAKES(cuMemAlloc, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), LEDGER_DRIVER, bytesize,
-	     *dptr, bytesize)
-DRIVER_MAKES(cuMemAllocPitch,
-	     (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
-	      unsigned int ElementSizeBytes),
-	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), LEDGER_DRIVER, (uint64_t)WidthInBytes *Height,
-	     *dptr, (size_t)*pPitch *Height)
+#define WRAP_cuMemAlloc(...) DRIVER_MAKES(__VA_ARGS__, LEDGER_DRIVER, bytesize, *dptr, bytesize)
+#define WRAP_cuMemAllocPitch(...)                                                                                      \
+	DRIVER_MAKES(__VA_ARGS__, LEDGER_DRIVER, (uint64_t)WidthInBytes *Height, *dptr, (size_t)*pPitch *Height)
 
 /* ---- pinned host memory ---- */
 
@@ -160,17 +157,17 @@ DRIVER_ENDS(cuMemHostUnregister, void *, LEDGER_REGISTERED)
 		.Width = (d)->Width, .Height = (d)->Height, .Depth = (d)->Depth, .Format = (d)->Format,                \
 		.NumChannels = (d)->NumChannels, .Flags = (d)->Flags                                                   \
 	}
-#define ARRAY_cuArrayCreate          PLANE(pAllocateArray)
-#define ARRAY_cuArrayCreate_v2       PLANE(pAllocateArray)
-#define ARRAY_cuArray3DCreate        SOLID(pAllocateArray)
-#define ARRAY_cuArray3DCreate_v2     SOLID(pAllocateArray)
-#define ARRAY_cuMipmappedArrayCreate SOLID(pMipmappedArrayDesc)
-#define LEVELS_cuArrayCreate         1
-#define LEVELS_cuArrayCreate_v2      1
-#define LEVELS_cuArray3DCreate       1
-#define LEVELS_cuArray3DCreate_v2    1
+/* The driver must have accepted the descriptor when its size is asked. */
+#define ARRAY(name, params, args, descriptor, levels)                                                                  \
+	DRIVER_MAKES(name, params, args, LEDGER_ARRAY, array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)descriptor, levels),      \
+		     (uint64_t)(uintptr_t)*pHandle, array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)descriptor, levels))
+#define WRAP_cuArrayCreate(...)      ARRAY(__VA_ARGS__, PLANE(pAllocateArray), 1)
+#define WRAP_cuArrayCreate_v2(...)   ARRAY(__VA_ARGS__, PLANE(pAllocateArray), 1)
+#define WRAP_cuArray3DCreate(...)    ARRAY(__VA_ARGS__, SOLID(pAllocateArray), 1)
+#define WRAP_cuArray3DCreate_v2(...) ARRAY(__VA_ARGS__, SOLID(pAllocateArray), 1)
 /* The driver limits the number of levels to what the size allows: down to 1 x 1 x 1. */
-#define LEVELS_cuMipmappedArrayCreate levels_of(pMipmappedArrayDesc, numMipmapLevels)
+#define WRAP_cuMipmappedArrayCreate(...)                                                                               \
+	ARRAY(__VA_ARGS__, SOLID(pMipmappedArrayDesc), levels_of(pMipmappedArrayDesc, numMipmapLevels))
 
 static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 {
@@ -184,14 +181,6 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 	return asked < levels ? asked : levels;
 }
 
-/* Size of the array. The driver must have accepted the descriptor. */
-#define BYTES(name) array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)ARRAY_##name, LEVELS_##name)
-
-/* clang-format off */
-#define HOOK_MAKE(name, params, args) \
-	DRIVER_MAKES(name, params, args, LEDGER_ARRAY, BYTES(name), (uint64_t)(uintptr_t)*pHandle, BYTES(name))
-#include "shim/driver/hooks.def"
-/* clang-format on */
 DRIVER_ENDS(cuArrayDestroy, CUarray, LEDGER_ARRAY)
 DRIVER_ENDS(cuMipmappedArrayDestroy, CUmipmappedArray, LEDGER_ARRAY)
 
@@ -226,7 +215,7 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 	return result;
 }
 
-#define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
+#define ALLOC_ASYNC(name, params, args, asked, of_pool)                                                                \
 	HOOK_INLINE CUresult serve_##name params                                                                       \
 	{                                                                                                              \
 		struct async_request request = {.bytes = bytesize,                                                     \
@@ -234,25 +223,21 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 						.caller = __builtin_return_address(0),                                 \
 						.pool = of_pool,                                                       \
 						.stream = hStream,                                                     \
-						.per_thread = own,                                                     \
+						.per_thread = submit_is_per_thread(#name),                             \
 						.claim = {.rule = -1}};                                                \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		if (async_alloc(&request, dptr, &result))                                                              \
 			return result;                                                                                 \
-		bool captured = async_is_capturing(hStream, own);                                                      \
+		bool captured = async_is_capturing(hStream, request.per_thread);                                       \
 		OOM_RETRY_CALL_INSIDE(result, -1, bytesize, REAL(name) args);                                          \
 		return entry_async_settle(&request, dptr, captured, result);                                           \
 	}
 
-ALLOC_ASYNC(cuMemAllocAsync, false, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
-	    (dptr, bytesize, hStream))
-ALLOC_ASYNC(cuMemAllocAsync_ptsz, true, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
-	    (dptr, bytesize, hStream))
-ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, POLICY_API_POOL, pool,
-	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
-ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
-	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
+#define WRAP_cuMemAllocAsync(...)              ALLOC_ASYNC(__VA_ARGS__, POLICY_API_ASYNC, NULL)
+#define WRAP_cuMemAllocAsync_ptsz(...)         ALLOC_ASYNC(__VA_ARGS__, POLICY_API_ASYNC, NULL)
+#define WRAP_cuMemAllocFromPoolAsync(...)      ALLOC_ASYNC(__VA_ARGS__, POLICY_API_POOL, pool)
+#define WRAP_cuMemAllocFromPoolAsync_ptsz(...) ALLOC_ASYNC(__VA_ARGS__, POLICY_API_POOL, pool)
 
 /* Routed by the ledger. */
 #define FREE_ASYNC(name, per_thread)                                                                                   \
@@ -416,6 +401,9 @@ static CUresult serve_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_o
 	return CUDA_ERROR_INVALID_VALUE;
 }
 
+#define HOOK_WRAP HOOK_AROUND
+#define HOOKS_OF  HOOKS_MEMORY
+#include "shim/driver/hooks.def"
 #define HOOK_BODY HOOK_SHELL
 #define HOOKS_OF  HOOKS_MEMORY
 #include "shim/driver/hooks.def"

@@ -68,7 +68,7 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
  * Its copies are given again first, so that they can be changed later. Room for the second try is made from memory
  * other than the blocks that are pinned for it.
  */
-#define INSTANTIATE(name, flags, params, args)                                                                         \
+#define INSTANTIATE(name, params, args, flags)                                                                         \
 	static CUresult held_##name params                                                                             \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
@@ -87,20 +87,11 @@ static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraph
 		return result == CUDA_SUCCESS ? entry_graph_instantiated(phGraphExec, hGraph, flags) : result;         \
 	}
 
-INSTANTIATE(cuGraphInstantiate, 0,
-	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize),
-	    (phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
-INSTANTIATE(cuGraphInstantiate_v2, 0,
-	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize),
-	    (phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
-INSTANTIATE(cuGraphInstantiateWithFlags, flags, (CUgraphExec * phGraphExec, CUgraph hGraph, unsigned long long flags),
-	    (phGraphExec, hGraph, flags))
-INSTANTIATE(cuGraphInstantiateWithParams, instantiateParams->flags,
-	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
-	    (phGraphExec, hGraph, instantiateParams))
-INSTANTIATE(cuGraphInstantiateWithParams_ptsz, instantiateParams->flags,
-	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
-	    (phGraphExec, hGraph, instantiateParams))
+#define WRAP_cuGraphInstantiate(...)                INSTANTIATE(__VA_ARGS__, 0)
+#define WRAP_cuGraphInstantiate_v2(...)             INSTANTIATE(__VA_ARGS__, 0)
+#define WRAP_cuGraphInstantiateWithFlags(...)       INSTANTIATE(__VA_ARGS__, flags)
+#define WRAP_cuGraphInstantiateWithParams(...)      INSTANTIATE(__VA_ARGS__, instantiateParams->flags)
+#define WRAP_cuGraphInstantiateWithParams_ptsz(...) INSTANTIATE(__VA_ARGS__, instantiateParams->flags)
 
 /* ---- changing ---- */
 
@@ -288,25 +279,21 @@ static CUresult serve_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
 ADD_NODE(cuGraphAddNode_v2)
 ADD_NODE(cuGraphAddNode_v3)
 
-/* What a call names: the kind (named.h), and the argument. */
-#define NAMED_cuGraphAddMemcpyNode       copy, copyParams
-#define NAMED_cuGraphAddMemsetNode       set, memsetParams
-#define NAMED_cuGraphMemcpyNodeSetParams copy, nodeParams
-#define NAMED_cuGraphMemsetNodeSetParams set, nodeParams
-#define NAMED_cuGraphNodeSetParams       params, nodeParams
-#define NAMED_cuGraphNodeSetParams_v2    params, nodeParams
-#define PINNED(...)                      GRAPH_PINNED(__VA_ARGS__)
-/* clang-format off */
-#define HOOK_GRAPH(name, params, args) \
-	static CUresult serve_##name params \
-	{ \
-		CUresult result; \
-\
-		PINNED(result, NAMED_##name, REAL(name) args); \
-		return result; \
+/* named: what the call names, of that kind (named.h). */
+#define NAMED(name, params, args, kind, named)                                                                         \
+	static CUresult serve_##name params                                                                            \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		GRAPH_PINNED(result, kind, named, REAL(name) args);                                                    \
+		return result;                                                                                         \
 	}
-#include "shim/driver/hooks.def"
-/* clang-format on */
+#define WRAP_cuGraphAddMemcpyNode(...)       NAMED(__VA_ARGS__, copy, copyParams)
+#define WRAP_cuGraphAddMemsetNode(...)       NAMED(__VA_ARGS__, set, memsetParams)
+#define WRAP_cuGraphMemcpyNodeSetParams(...) NAMED(__VA_ARGS__, copy, nodeParams)
+#define WRAP_cuGraphMemsetNodeSetParams(...) NAMED(__VA_ARGS__, set, nodeParams)
+#define WRAP_cuGraphNodeSetParams(...)       NAMED(__VA_ARGS__, params, nodeParams)
+#define WRAP_cuGraphNodeSetParams_v2(...)    NAMED(__VA_ARGS__, params, nodeParams)
 
 /*
  * Addresses that are kept elsewhere: a tensor map, a texture object, a texture reference. The GPU may access the
@@ -393,11 +380,9 @@ static CUresult back(CUdeviceptr address)
 #define HOOK_PIN(name, params, args) \
 	static CUresult serve_##name params \
 	{ \
-		CUresult result = back(BEFORE_##name); \
-		if (result == CUDA_SUCCESS) \
-			result = REAL(name) args; \
-		if (result == CUDA_SUCCESS) \
-			result = back(ADDRESS_##name); \
+		/* The first error of these, in order. */ \
+		CUresult result = back(BEFORE_##name) ?: REAL(name) args ?: back(ADDRESS_##name); \
+\
 		if (result == CUDA_SUCCESS) \
 			stay_in_fast(ADDRESS_##name); \
 		return result; \
@@ -405,6 +390,9 @@ static CUresult back(CUdeviceptr address)
 #include "shim/driver/hooks.def"
 /* clang-format on */
 
+#define HOOK_WRAP HOOK_AROUND
+#define HOOKS_OF  HOOKS_GRAPH
+#include "shim/driver/hooks.def"
 #define HOOK_BODY HOOK_SHELL
 #define HOOKS_OF  HOOKS_GRAPH
 #include "shim/driver/hooks.def"

@@ -12,7 +12,6 @@
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
-#include "shim/submit/operands.h"
 #include "shim/submit/submit_body.h"
 
 #include <stdlib.h>
@@ -36,7 +35,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 #define HOOK_SUBMIT SUBMIT
 #define HOOK_SUBMIT_SYNC SUBMIT
 #define HOOK_LAUNCH_EX   SUBMIT_EX
-/* submit_body.c generates these. */
+/* admit.c generates these. */
 #define HOOK_HINT(name, params, args)
 #define HOOK_COPY(name, params, args)
 #define HOOK_COPY_SYNC(name, params, args)
@@ -373,7 +372,7 @@ static CUresult serve_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_
 
 	if (!is_for_us(devPtr, count, &row, &result))
 		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
-	return result == CUDA_SUCCESS ? answer(data, dataSize, attribute) : result;
+	return result ?: answer(data, dataSize, attribute);
 }
 
 static CUresult serve_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,

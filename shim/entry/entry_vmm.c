@@ -281,21 +281,9 @@ static CUresult serve_cuMemUnmap(CUdeviceptr ptr, size_t size)
 			return CUDA_ERROR_INVALID_VALUE;                                                               \
 		return REAL(name) args;                                                                                \
 	}
-BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
-		      (ptr, size, desc, count), vmm_set_access(ptr, size, desc, count, &result))
-BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
-		      (flags, location, ptr), vmm_get_access(flags, location, ptr, &result))
-
-static CUresult serve_cuMemAddressFree(CUdeviceptr ptr, size_t size)
-{
-	CUresult result;
-
-	if (vmm_unreserve(ptr, size, &result))
-		return result;
-	if (device_of(ptr))
-		return CUDA_ERROR_INVALID_VALUE;
-	return REAL(cuMemAddressFree)(ptr, size);
-}
+#define WRAP_cuMemSetAccess(...)   BUT_FOR_DEVICE_MEMORY(__VA_ARGS__, vmm_set_access(ptr, size, desc, count, &result))
+#define WRAP_cuMemGetAccess(...)   BUT_FOR_DEVICE_MEMORY(__VA_ARGS__, vmm_get_access(flags, location, ptr, &result))
+#define WRAP_cuMemAddressFree(...) BUT_FOR_DEVICE_MEMORY(__VA_ARGS__, vmm_unreserve(ptr, size, &result))
 
 static CUresult serve_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
 					  unsigned long long flags)
@@ -314,27 +302,13 @@ static CUresult serve_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t 
 #define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		CUresult result = vmm_expose(&(mine), as);                                                             \
-                                                                                                                       \
-		return result == CUDA_SUCCESS ? REAL(name) args : result;                                              \
+		return vmm_expose(&(mine), as) ?: REAL(name) args;                                                     \
 	}
 
-WITH_HANDLE(cuMemExportToShareableHandle,
-	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
-	     unsigned long long flags),
-	    (shareableHandle, handle, handleType, flags), handle, handleType)
-WITH_HANDLE(cuMulticastBindMem,
-	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
-	     size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
-WITH_HANDLE(cuMulticastBindMem_v2,
-	    (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
-	     CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, dev, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
-WITH_HANDLE(cuLogicalEndpointBindMem,
-	    (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, CUmemGenericAllocationHandle memHandle,
-	     cuuint64_t memOffset, cuuint64_t size, unsigned long long flags),
-	    (leId, dev, offset, memHandle, memOffset, size, flags), memHandle, 0)
+#define WRAP_cuMemExportToShareableHandle(...) WITH_HANDLE(__VA_ARGS__, handle, handleType)
+#define WRAP_cuMulticastBindMem(...)           WITH_HANDLE(__VA_ARGS__, memHandle, 0)
+#define WRAP_cuMulticastBindMem_v2(...)        WITH_HANDLE(__VA_ARGS__, memHandle, 0)
+#define WRAP_cuLogicalEndpointBindMem(...)     WITH_HANDLE(__VA_ARGS__, memHandle, 0)
 
 /*
  * Returns a copy of the list with the driver's handles in place of ours, or NULL if there is no memory. The caller
@@ -398,43 +372,22 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 	return result;
 }
 
-static CUresult serve_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
-						    CUmemRangeHandleType handleType, unsigned long long flags)
-{
-	struct heap *heap = entry_heap_of(dptr);
-	if (!heap)
-		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
-	CUresult result = entry_pin_begin(heap, dptr, size);
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
-	return entry_pin_end(heap, dptr, size, result);
-}
-
-#define BIND_ADDR(name, params, args, memptr)                                                                          \
+#define PINNED_RANGE(name, params, args, start)                                                                        \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
-		struct heap *heap = entry_heap_of(memptr);                                                             \
+		struct heap *heap = entry_heap_of(start);                                                              \
 		if (!heap)                                                                                             \
 			return REAL(name) args;                                                                        \
-		CUresult result = entry_pin_begin(heap, memptr, size);                                                 \
+		CUresult result = entry_pin_begin(heap, start, size);                                                  \
 		if (result != CUDA_SUCCESS)                                                                            \
 			return result;                                                                                 \
 		result = REAL(name) args;                                                                              \
-		return entry_pin_end(heap, memptr, size, result);                                                      \
+		return entry_pin_end(heap, start, size, result);                                                       \
 	}
-BIND_ADDR(cuMulticastBindAddr,
-	  (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUdeviceptr memptr, size_t size,
-	   unsigned long long flags),
-	  (mcHandle, mcOffset, memptr, size, flags), memptr)
-BIND_ADDR(cuMulticastBindAddr_v2,
-	  (CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset, CUdeviceptr memptr, size_t size,
-	   unsigned long long flags),
-	  (mcHandle, dev, mcOffset, memptr, size, flags), memptr)
-BIND_ADDR(cuLogicalEndpointBindAddr,
-	  (CUlogicalEndpointId leId, CUdevice dev, cuuint64_t offset, void *ptr, cuuint64_t size,
-	   unsigned long long flags),
-	  (leId, dev, offset, ptr, size, flags), (CUdeviceptr)(uintptr_t)ptr)
+#define WRAP_cuMemGetHandleForAddressRange(...) PINNED_RANGE(__VA_ARGS__, dptr)
+#define WRAP_cuMulticastBindAddr(...)           PINNED_RANGE(__VA_ARGS__, memptr)
+#define WRAP_cuMulticastBindAddr_v2(...)        PINNED_RANGE(__VA_ARGS__, memptr)
+#define WRAP_cuLogicalEndpointBindAddr(...)     PINNED_RANGE(__VA_ARGS__, (CUdeviceptr)(uintptr_t)ptr)
 
 /* ---- legacy IPC of memory (ipc.h) ---- */
 
@@ -480,6 +433,9 @@ static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	return result;
 }
 
+#define HOOK_WRAP HOOK_AROUND
+#define HOOKS_OF  HOOKS_VMM
+#include "shim/driver/hooks.def"
 #define HOOK_BODY HOOK_SHELL
 #define HOOKS_OF  HOOKS_VMM
 #include "shim/driver/hooks.def"

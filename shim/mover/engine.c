@@ -108,9 +108,15 @@ enum sw_status engine_ask_watched(struct engine *engine, const struct order *ord
 				  const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct timespec until = clock_in(patience_ms * 1000000ull);
-	enum sw_status status = engine_give(engine, order, &until, watch);
+	int before;
 
-	return status == SW_OK ? engine_take_answer(engine, &until, watch, ret_bytes) : status;
+	/* A thread that ended between the two would leave the order for good. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	enum sw_status status = engine_give(engine, order, &until, watch);
+	if (status == SW_OK)
+		status = engine_take_answer(engine, &until, watch, ret_bytes);
+	pthread_setcancelstate(before, NULL);
+	return status;
 }
 
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,

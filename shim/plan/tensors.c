@@ -452,6 +452,8 @@ static void clear_unit(struct tensor_extents *extents, uint64_t unit)
 
 uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint64_t offset)
 {
+	if (block >= PLAN_PIECES)
+		return offset + 1;
 	uint64_t length = extents->length[block], end = block + length, least = offset + TENSOR_EXTENTS_VIEW;
 	uint64_t first = block + (least >> UNIT_SHIFT);
 
@@ -471,6 +473,8 @@ uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint
 
 void tensor_extents_forget(struct tensor_extents *extents, uint32_t block)
 {
+	if (block >= PLAN_PIECES)
+		return;
 	uint64_t end = block + (uint64_t)extents->length[block];
 
 	for (uint64_t unit = block; unit < end; unit++) {

@@ -751,7 +751,7 @@ bool completion_context_ending(CUcontext context)
 	tails->n_ends++;
 	/* From here on no record begins in these rows, and their events are not used. */
 	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
-		row->ending |= row->context == context;
+		row->ending |= row != shared && row->context == context;
 	for (struct tail *tail = tails->at; tail < tails->at + COMPLETION_TAILS; tail++) {
 		if (tail->under_way && (tail->context == context || tail->owner == context)) {
 			REAL(cuEventDestroy_v2)(tail->event);

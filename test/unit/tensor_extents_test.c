@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "shim/plan/plan.h"
 #include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
@@ -29,6 +30,18 @@ TEST(an_end_is_the_next_start)
 	assert_int_equal(tensor_extents_end(extents, 132, 0), 1);
 	tensor_extents_free(extents);
 	tensor_extents_free(NULL);
+}
+
+TEST(nothing_is_known_of_a_block_beyond_the_last_piece)
+{
+	struct tensor_extents *extents = tensor_extents_new();
+
+	for (uint32_t block = PLAN_PIECES - 1; block < UINT32_MAX - PLAN_PIECES; block += PLAN_PIECES) {
+		tensor_extents_note(extents, block, 64 * MIB, 0);
+		assert_int_equal(tensor_extents_end(extents, block, 5), 6);
+		tensor_extents_forget(extents, block);
+	}
+	tensor_extents_free(extents);
 }
 
 TEST(a_view_does_not_end_its_tensor)

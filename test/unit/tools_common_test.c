@@ -6,7 +6,6 @@
 #include "test/unit/failing_alloc.h"
 #include "tools/common/grow.h"
 #include "tools/common/json.h"
-#include "tools/common/number_map.h"
 #include "tools/common/options.h"
 #include "tools/common/tool.h"
 #include "tools/common/wrap.h"

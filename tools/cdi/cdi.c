@@ -77,21 +77,19 @@ static bool is_name(const char *name)
 
 static int cdi_read(int argc, char **argv, struct cdi_request *request)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	int status = options_read(&options, argc, argv, request);
 
 	if (status != OPTIONS_GO_ON)
 		return status;
 	if (optind != argc)
-		return tool_bad("`spillway cdi` takes no argument, but was given %s",
-				policy_quote(argv[optind], quoted));
+		return tool_bad("`spillway cdi` takes no argument, but was given %s", policy_quoted(argv[optind]));
 	if (!is_name(request->name))
 		return tool_bad(
 		    "--name: %s is no name of a device; it has letters and digits, and _ - . : between them",
-		    policy_quote(request->name, quoted));
+		    policy_quoted(request->name));
 	if (*request->at != '/' || strpbrk(request->at, ": "))
 		return tool_bad("--at: %s is no full path without blanks and colons, which LD_PRELOAD could carry",
-				policy_quote(request->at, quoted));
+				policy_quoted(request->at));
 	return OPTIONS_GO_ON;
 }
 

@@ -16,63 +16,73 @@
 #include "shim/base/clock.h"
 
 const struct figures_name figures_counters[STAT_COUNT] = {
-#define STAT(name, unit, text) [STAT_##name] = {#name, FIGURES_##unit, false, text, NULL},
+#define STAT(name, unit, text) [STAT_##name] = {#name, FIGURES_##unit, false, text, NULL, 0},
 #include "shim/stats/stats.def"
 };
 
 enum { KIND_COUNTER = false, KIND_GAUGE = true };
 const struct figures_name figures_tables[FIGURE_COUNT] = {
-#define FIGURE(name, kind, unit, text) [FIGURE_##name] = {#name, FIGURES_##unit, KIND_##kind, text, NULL},
+#define FIGURE(name, kind, unit, text) [FIGURE_##name] = {#name, FIGURES_##unit, KIND_##kind, text, NULL, 0},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_histograms[HISTOGRAM_COUNT] = {
-#define HISTOGRAM(name, text) [HISTOGRAM_##name] = {#name, FIGURES_NS, false, text, NULL},
+#define HISTOGRAM(name, text) [HISTOGRAM_##name] = {#name, FIGURES_NS, false, text, NULL, 0},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_places[PLACE_COUNT] = {
-#define PLACE(NAME, name, text) [PLACE_##NAME] = {#name, FIGURES_BYTES, true, text, NULL},
+#define PLACE(NAME, name, text) [PLACE_##NAME] = {#name, FIGURES_BYTES, true, text, NULL, 0},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_faults[FAULT_COUNT] = {
-#define FAULT(NAME, name, unit, text) [FAULT_##NAME] = {#name, FIGURES_##unit, false, text, NULL},
+#define FAULT(NAME, name, unit, text) [FAULT_##NAME] = {#name, FIGURES_##unit, false, text, NULL, 0},
 #include "shim/stats/stats.def"
 };
 
 const struct figures_name figures_links[LINK_COUNT] = {
-#define LINK(NAME, name, unit, text) [LINK_##NAME] = {#name, FIGURES_##unit, false, text, NULL},
+#define LINK(NAME, name, unit, text) [LINK_##NAME] = {#name, FIGURES_##unit, false, text, NULL, 0},
 #include "shim/stats/stats.def"
 };
 
+#define OF_PROCESS(ROW)                                                                                                \
+	ROW(host_budget, BYTES, "pinned host memory the heap may take", NULL)                                          \
+	ROW(host_used, BYTES, "of that: used", NULL)                                                                   \
+	ROW(share_total, BYTES, "pinned host memory that processes of the user may take together", NULL)               \
+	ROW(share_used, BYTES, "of that: used, by all of them", NULL)                                                  \
+	ROW(share_ranks, COUNT, "processes that share it", NULL)
+
 static const struct figures_name figures_of_process[] = {
-    {"host_budget", FIGURES_BYTES, true, "pinned host memory the heap may take", NULL},
-    {"host_used", FIGURES_BYTES, true, "of that: used", NULL},
-    {"share_total", FIGURES_BYTES, true, "pinned host memory that processes of the user may take together", NULL},
-    {"share_used", FIGURES_BYTES, true, "of that: used, by all of them", NULL},
-    {"share_ranks", FIGURES_COUNT, true, "processes that share it", NULL},
+#define ROW(name, unit, text, prom) {#name, FIGURES_##unit, true, text, prom, offsetof(struct stats_page, name)},
+    OF_PROCESS(ROW)
+#undef ROW
 };
 
+#define OF_DEVICE(ROW)                                                                                                 \
+	ROW(total, BYTES, "memory of the device", "capacity")                                                          \
+	ROW(budget, BYTES, "device memory the heap may take", NULL)                                                    \
+	ROW(used, BYTES, "of that: used", NULL)                                                                        \
+	ROW(lent, BYTES, "memory of the device that it lends to others", NULL)                                         \
+	ROW(most_lent, BYTES, "the most of it that ever was", "lent_peak")                                             \
+	ROW(cache, BYTES, "memory of which the program's allocator reports births and deaths", NULL)                   \
+	ROW(cache_alive, BYTES, "of that: alive", NULL)                                                                \
+	ROW(cache_most_alive, BYTES, "the most of it that ever was alive", "cache_alive_peak")                         \
+	ROW(cache_dead, BYTES, "of that: has died, and moves without a copy", NULL)
+
 static const struct figures_name figures_of_device[] = {
-    {"total", FIGURES_BYTES, true, "memory of the device", "capacity"},
-    {"budget", FIGURES_BYTES, true, "device memory the heap may take", NULL},
-    {"used", FIGURES_BYTES, true, "of that: used", NULL},
-    {"lent", FIGURES_BYTES, true, "memory of the device that it lends to others", NULL},
-    {"most_lent", FIGURES_BYTES, true, "the most of it that ever was", "lent_peak"},
-    {"cache", FIGURES_BYTES, true, "memory of which the program's allocator reports births and deaths", NULL},
-    {"cache_alive", FIGURES_BYTES, true, "of that: alive", NULL},
-    {"cache_most_alive", FIGURES_BYTES, true, "the most of it that ever was alive", "cache_alive_peak"},
-    {"cache_dead", FIGURES_BYTES, true, "of that: has died, and moves without a copy", NULL},
+#define ROW(name, unit, text, prom) {#name, FIGURES_##unit, true, text, prom, offsetof(struct stats_device, name)},
+    OF_DEVICE(ROW)
+#undef ROW
 };
 
 static const struct figures_name figures_of_places[] = {
-    {"live", FIGURES_BYTES, true, "live bytes, by place", "place"},
-    {"peak", FIGURES_BYTES, true, "the most live bytes there ever were, by place", "place_peak"},
+    {"live", FIGURES_BYTES, true, "live bytes, by place", "place", 0},
+    {"peak", FIGURES_BYTES, true, "the most live bytes there ever were, by place", "place_peak", 0},
 };
 
 static const struct figures_name figures_of_device_places[] = {
-    {"live", FIGURES_BYTES, true, "live bytes, by device and place", "place"},
+    {"live", FIGURES_BYTES, true, "live bytes, by device and place", "place", 0},
 };
 
 #define COUNT(list) (sizeof(list) / sizeof(*(list)))
@@ -127,22 +137,9 @@ const char *figures_prom_name(const struct figures_name *name, const char *table
 
 /* ---- one page ---- */
 
-static uint64_t number_of_process(const struct stats_page *copy, unsigned i)
+static uint64_t number_at(const void *base, enum figures_group group, unsigned i)
 {
-	const _Atomic uint64_t *const at[COUNT(figures_of_process)] = {
-	    &copy->host_budget, &copy->host_used, &copy->share_total, &copy->share_used, &copy->share_ranks};
-
-	return *at[i];
-}
-
-static uint64_t number_of_device(const struct stats_device *device, unsigned i)
-{
-	const _Atomic uint64_t *const at[COUNT(figures_of_device)] = {
-	    &device->total,       &device->budget,           &device->used,
-	    &device->lent,        &device->most_lent,        &device->cache,
-	    &device->cache_alive, &device->cache_most_alive, &device->cache_dead};
-
-	return *at[i];
+	return *(const _Atomic uint64_t *)((const char *)base + figures_groups[group].name[i].at);
 }
 
 /* row: of a device, or of a device and something else. */
@@ -155,7 +152,7 @@ static uint64_t get_of_device(const struct stats_page *copy, enum figures_group 
 		return STATS_NA;
 	switch (group) {
 	case GROUP_DEVICE:
-		return number_of_device(device, i);
+		return number_at(device, group, i);
 	case GROUP_DEVICE_PLACES:
 		return device->live[row % part];
 	case GROUP_DEVICE_FAULTS:
@@ -175,7 +172,7 @@ uint64_t figures_get(const struct page *page, enum figures_group group, unsigned
 		return STATS_NA;
 	switch (group) {
 	case GROUP_PROCESS:
-		return number_of_process(copy, i);
+		return number_at(copy, group, i);
 	case GROUP_PLACES:
 		return i ? copy->peak[row] : copy->live[row];
 	case GROUP_COUNTERS:

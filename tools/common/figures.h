@@ -21,6 +21,7 @@ struct figures_name {
 	bool gauge; /* a current value; otherwise the number only grows */
 	const char *text;
 	const char *prom; /* its name for Prometheus, before the unit; NULL: likewise */
+	size_t at;        /* of GROUP_PROCESS and GROUP_DEVICE: where it is in the page, or in a device of it */
 };
 
 extern const struct figures_name figures_counters[STAT_COUNT];
@@ -169,5 +170,6 @@ double figures_links_rate(const struct figures *figures, const struct figures_li
 /* "GPU-01234567-..." or "MIG-..." */
 #define FIGURES_UUID 48
 const char *figures_uuid(const unsigned char uuid[16], const char *name, char room[FIGURES_UUID]);
+#define figures_uuid_text(uuid, name) figures_uuid(uuid, name, (char[FIGURES_UUID]){0})
 
 #endif

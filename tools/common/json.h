@@ -40,6 +40,9 @@ struct json_pair {
 	uint64_t value;
 };
 void json_numbers(struct json *json, const struct json_pair *pairs); /* the last one has no name */
+/* An object of numbers alone. */
+#define JSON_OBJECT(json, name, ...)                                                                                   \
+	(json_open(json, name, '{'), JSON_NUMBERS(json, __VA_ARGS__), json_close(json, '}'))
 /* The same for texts. */
 #define JSON_TEXTS(json, ...) json_texts(json, (const char *const[][2]){__VA_ARGS__, {NULL}})
 void json_texts(struct json *json, const char *const pairs[][2]);

@@ -14,9 +14,7 @@
 
 static void say_taken(const char *path)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	tool_say("%s is there already, and is not overwritten; name another file", policy_quote(path, quoted));
+	tool_say("%s is there already, and is not overwritten; name another file", policy_quoted(path));
 }
 
 bool new_file_is_taken(const char *path)
@@ -33,14 +31,13 @@ FILE *new_file_create(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-	char quoted[POLICY_QUOTED_BYTES];
 
 	if (file)
 		return file;
 	if (fd < 0 && errno == EEXIST)
 		say_taken(path);
 	else
-		tool_say("%s cannot be made: %s", policy_quote(path, quoted), strerror(errno));
+		tool_say("%s cannot be made: %s", policy_quoted(path), strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	return NULL;
@@ -48,15 +45,12 @@ FILE *new_file_create(const char *path)
 
 int new_file_close(FILE *file, const char *path, bool good)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
 	errno = 0;
 	good = fflush(file) == 0 && !ferror(file) && good;
 	int error = errno;
 	if (fclose(file) == 0 && good)
 		return TOOL_OK;
-	tool_say("%s could not be written%s%s", policy_quote(path, quoted), error ? ": " : "",
-		 error ? strerror(error) : "");
+	tool_say("%s could not be written%s%s", policy_quoted(path), error ? ": " : "", error ? strerror(error) : "");
 	unlink(path);
 	return TOOL_BROKEN;
 }

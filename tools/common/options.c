@@ -54,11 +54,9 @@ static const char *options_refused(char **argv)
 
 static int options_refuse(const struct options *options, const char *option, int code)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
 	return tool_bad(code == ':' ? "%s needs a value; `spillway %s --help` gives an example"
 				    : "unknown option %s; `spillway %s --help` lists them",
-			policy_quote(option, quoted), options->command);
+			policy_quoted(option), options->command);
 }
 
 static bool options_take(const struct option_row *row, void *request)
@@ -117,14 +115,14 @@ int options_read(const struct options *options, int argc, char **argv, void *req
 
 bool options_whole(const char *text, uint64_t least, uint64_t most, uint64_t *ret_number, char *why)
 {
-	char quoted[POLICY_QUOTED_BYTES], *end = NULL;
+	char *end = NULL;
 	unsigned long long number = policy_is_digit(*text) && strlen(text) < 20 ? strtoull(text, &end, 10) : 0;
 
 	if (end && !*end && number >= least && number <= most) {
 		*ret_number = number;
 		return true;
 	}
-	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is no number from %llu to %llu", policy_quote(text, quoted),
+	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is no number from %llu to %llu", policy_quoted(text),
 		 (unsigned long long)least, (unsigned long long)most);
 	return false;
 }

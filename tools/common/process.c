@@ -209,13 +209,12 @@ static bool owner_of(pid_t pid, uid_t *ret_owner)
 
 void process_explain(const struct process_name *name, const char *verb)
 {
-	char text[PROCESS_NAME];
 	pid_t pid = name->pid;
 	uid_t owner;
 
 	if (name->identity) {
 		tool_say("no process with the id %s can be asked; `spillway list` shows those that can",
-			 process_show_name(name, text));
+			 process_named(name));
 		return;
 	}
 	if (kill(pid, 0) != 0 && errno == ESRCH) {

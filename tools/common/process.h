@@ -23,6 +23,7 @@ struct process_name {
 bool process_read_name(const char *text, struct process_name *ret_name);
 /* Writes the name as the user wrote it. */
 const char *process_show_name(const struct process_name *name, char room[PROCESS_NAME]);
+#define process_named(name) process_show_name(name, (char[PROCESS_NAME]){0})
 
 /* A process that has a control socket. */
 struct process_found {

@@ -190,7 +190,7 @@ static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
 
 static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 {
-	char may_have[UNITS_TEXT], holds[UNITS_TEXT], needs[UNITS_TEXT], stuck[UNITS_TEXT], idle[32] = "-", its[32];
+	char idle[32] = "-", its[32];
 	char job[16] = "-";
 	const struct gpu_account_member *member = &gpu->member[i];
 
@@ -202,8 +202,8 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 	if (gpu->job[i])
 		snprintf(job, sizeof(job), "%u", gpu->job[i]);
 	fprintf(out, "%7llu  %10s  %10s  %10s  %11s  %8s", (unsigned long long)member->pid,
-		units_bytes(member->may_have, may_have), units_bytes(member->holds, holds),
-		units_bytes(member->needs, needs), units_bytes(member->stuck, stuck), idle);
+		text_bytes(member->may_have), text_bytes(member->holds), text_bytes(member->needs),
+		text_bytes(member->stuck), idle);
 	if (gpu->turns)
 		fprintf(out, "  %3s  %-12s  %5llu  %8.1f s  %3.0f of %3.0f %%  %6llu  %6.2f s", job, its,
 			(unsigned long long)member->claim.n, (double)member->claim.got / 1e9, 100 * shared_got(gpu, i),
@@ -215,10 +215,9 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 static void print_gpu(const struct shared_gpu *gpu, void *argument)
 {
 	FILE *out = argument;
-	char total[UNITS_TEXT];
 
 	fprintf(out, "\nGPU %.8s, shared: %s in all\n%7s  %10s  %10s  %10s  %11s  %8s%s\n", gpu->uuid,
-		units_bytes(gpu->total, total), "PID", "MAY HAVE", "HOLDS", "NEEDS", "CANNOT MOVE", "IDLE",
+		text_bytes(gpu->total), "PID", "MAY HAVE", "HOLDS", "NEEDS", "CANNOT MOVE", "IDLE",
 		gpu->turns ? "  JOB  TURN          TURNS         GOT         SHARE  WEIGHT    SWITCH" : "");
 	for (unsigned i = 0; i < gpu->n; i++)
 		print_member(out, gpu, i);

@@ -20,4 +20,14 @@ char *units_rate(uint64_t bytes, uint64_t ns, char room[UNITS_TEXT]);
 /* The date of a time in ns since 1970: "2026-11-21 20:08:17 UTC". */
 char *units_date(uint64_t ns, char room[UNITS_TEXT]);
 
+/* The same as texts that live until the end of the block. */
+#define UNITS_ROOM           ((char[UNITS_TEXT]){0})
+#define text_bytes(bytes)    units_bytes(bytes, UNITS_ROOM)
+#define text_time(ns)        units_time(ns, UNITS_ROOM)
+#define text_share(part, of) units_share(part, of, UNITS_ROOM)
+#define text_count(n)        units_count(n, UNITS_ROOM)
+#define text_number(n, word) units_number(n, word, UNITS_ROOM)
+#define text_rate(bytes, ns) units_rate(bytes, ns, UNITS_ROOM)
+#define text_date(ns)        units_date(ns, UNITS_ROOM)
+
 #endif

@@ -114,7 +114,7 @@ static bool hear(const struct process_name *name, int fd, bool sent, char reply[
 /* Returns whether a process that was asked has done it; closes fd. */
 static bool hear_one(const struct verb *verb, const struct process_name *name, int fd)
 {
-	char reply[PROCESS_REPLY], who[PROCESS_NAME], text[UNITS_TEXT];
+	char reply[PROCESS_REPLY], who[PROCESS_NAME];
 	unsigned long long bytes;
 
 	if (!hear(name, fd, true, reply))
@@ -124,7 +124,7 @@ static bool hear_one(const struct verb *verb, const struct process_name *name, i
 		explain_reply(verb, who, reply);
 		return false;
 	}
-	printf("process %s: %s, %s %s\n", who, verb->done, units_bytes(bytes, text), verb->moved);
+	printf("process %s: %s, %s %s\n", who, verb->done, text_bytes(bytes), verb->moved);
 	return true;
 }
 
@@ -276,7 +276,6 @@ static bool ask_members(const struct verb *verb, struct list *list)
  */
 static int ask_job(const struct verb *verb, const struct verb *back, const char *job)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct list list = {.job = job};
 	bool good;
 
@@ -286,7 +285,7 @@ static int ask_job(const struct verb *verb, const struct verb *back, const char 
 			tool_say("no memory");
 		else
 			tool_say("no process of this user here is of the job %s and has used GPU memory under Spillway",
-				 policy_quote(job, quoted));
+				 policy_quoted(job));
 		free(list.entry);
 		return TOOL_BROKEN;
 	}
@@ -298,7 +297,7 @@ static int ask_job(const struct verb *verb, const struct verb *back, const char 
 		printf("job %s: %zu process%s %s\n", job, list.n, list.n == 1 ? "" : "es", verb->done);
 	else
 		tool_say("job %s: not %s: of its %zu processes one could not be; the others are as they were",
-			 policy_quote(job, quoted), verb->done, list.n);
+			 policy_quoted(job), verb->done, list.n);
 	free(list.entry);
 	return good ? TOOL_OK : TOOL_BROKEN;
 }
@@ -306,13 +305,12 @@ static int ask_job(const struct verb *verb, const struct verb *back, const char 
 /* Returns whether all of them are names of processes; prints the first that is none. */
 static bool are_names(char **texts, int n)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct process_name name;
 
 	for (int i = 0; i < n; i++) {
 		if (process_read_name(texts[i], &name))
 			continue;
-		return tool_fails("%s is no process id; `spillway list` shows them", policy_quote(texts[i], quoted));
+		return tool_fails("%s is no process id; `spillway list` shows them", policy_quoted(texts[i]));
 	}
 	return true;
 }
@@ -375,7 +373,7 @@ static const struct options set_options = {
 /* Returns whether the process has changed the setting, and nothing is above it. */
 static bool set_one(const struct process_name *name, const char *setting)
 {
-	char reply[PROCESS_REPLY], who[PROCESS_NAME], text[UNITS_TEXT], request[MOST_SETTING + 8];
+	char reply[PROCESS_REPLY], who[PROCESS_NAME], request[MOST_SETTING + 8];
 	unsigned long long bytes, ms, above;
 
 	int fd = process_connect(name);
@@ -393,16 +391,15 @@ static bool set_one(const struct process_name *name, const char *setting)
 	if (!strstr(setting, "budget"))
 		printf("process %s: %s\n", who, setting);
 	else
-		printf("process %s: %s, %s left in %.2f s\n", who, setting, units_bytes(bytes, text), (double)ms / 1e3);
+		printf("process %s: %s, %s left in %.2f s\n", who, setting, text_bytes(bytes), (double)ms / 1e3);
 	if (above)
 		tool_say("process %s: %s are above it still: they cannot move, or no safe point came in time", who,
-			 units_bytes(above, text));
+			 text_bytes(above));
 	return !above;
 }
 
 int tool_set(int argc, char **argv)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct process_name name;
 	int status = options_read(&set_options, argc, argv, NULL), first = optind;
 	bool good = true;
@@ -417,8 +414,7 @@ int tool_set(int argc, char **argv)
 		return tool_bad("nothing to change; write KEY=VALUE, as in device.budget=20GiB");
 	for (int i = first + 1; i < argc; i++) {
 		if (!strchr(argv[i], '=') || strlen(argv[i]) > MOST_SETTING || strchr(argv[i], ' '))
-			return tool_bad("%s is not KEY=VALUE, as in device.budget=20GiB",
-					policy_quote(argv[i], quoted));
+			return tool_bad("%s is not KEY=VALUE, as in device.budget=20GiB", policy_quoted(argv[i]));
 	}
 	process_read_name(argv[first], &name);
 	for (int i = first + 1; i < argc; i++)
@@ -480,7 +476,6 @@ static const struct options list_options = {
 int tool_list(int argc, char **argv)
 {
 	struct request request = {0};
-	char quoted[POLICY_QUOTED_BYTES];
 	int status = options_read(&list_options, argc, argv, &request);
 	bool any = false;
 
@@ -488,7 +483,7 @@ int tool_list(int argc, char **argv)
 		return status;
 	if (optind < argc)
 		return tool_bad("`spillway list` takes no argument but --job NAME, and was given %s",
-				policy_quote(argv[optind], quoted));
+				policy_quoted(argv[optind]));
 	struct list list = {.job = request.job};
 	process_each(list_add, &list);
 	uint64_t end = clock_now() + LIST_MS * UINT64_C(1000000);

@@ -128,31 +128,18 @@ static void take_times(struct pass *pass, const struct trace_event *event)
 
 static uint64_t device_of(const struct trace_event *event)
 {
-	switch (event->kind) {
-	case TRACE_made:
-		return event->made.device;
-	case TRACE_submit:
-		return event->submit.device;
-	case TRACE_move:
-		return event->move.device;
-	case TRACE_gap:
-		return event->gap.device;
-	case TRACE_wait:
-		return event->wait.device;
-	case TRACE_bytes:
-		return event->bytes.device;
-	case TRACE_faults:
-		return event->faults.device;
-	case TRACE_lent:
-		return event->lent.device;
-	case TRACE_kept:
-	case TRACE_born:
-	case TRACE_died:
-	case TRACE_doubted:
-		return event->kept.device;
-	default:
-		return 0;
-	}
+	return event->kind == TRACE_made     ? event->made.device
+	       : event->kind == TRACE_submit ? event->submit.device
+	       : event->kind == TRACE_move   ? event->move.device
+	       : event->kind == TRACE_gap    ? event->gap.device
+	       : event->kind == TRACE_wait   ? event->wait.device
+	       : event->kind == TRACE_bytes  ? event->bytes.device
+	       : event->kind == TRACE_faults ? event->faults.device
+	       : event->kind == TRACE_lent   ? event->lent.device
+	       : event->kind == TRACE_kept || event->kind == TRACE_born || event->kind == TRACE_died ||
+		       event->kind == TRACE_doubted
+		   ? event->kept.device
+		   : 0;
 }
 
 static void digest_take(struct pass *pass, const struct trace_row *row)
@@ -164,18 +151,10 @@ static void digest_take(struct pass *pass, const struct trace_row *row)
 	digest->n_strangers += device_of(event) >= DIGEST_DEVICES;
 	digest_groups_event(digest, &pass->groups, row);
 	digest_series_event(digest, &pass->places, row);
-	switch (event->kind) {
-	case TRACE_ask:
-	case TRACE_made:
-	case TRACE_refused:
+	if (event->kind == TRACE_ask || event->kind == TRACE_made || event->kind == TRACE_refused)
 		take_ask(pass, event);
-		break;
-	case TRACE_gap:
-	case TRACE_wait:
-	case TRACE_state:
+	else if (event->kind == TRACE_gap || event->kind == TRACE_wait || event->kind == TRACE_state)
 		take_times(pass, event);
-		break;
-	}
 }
 
 static void take_all(struct pass *pass)

@@ -217,60 +217,55 @@ static void judge_waiting(struct judge *judge)
 	struct digest_cost *cost = &judge->all[DIGEST_WAITING];
 	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
-	char n[UNITS_TEXT], time[UNITS_TEXT], bytes[UNITS_TEXT], times[UNITS_TEXT], name[NAME_TEXT];
+	char name[NAME_TEXT];
 	int at;
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
-	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", units_number(judge->sum.waits, "wait", n));
+	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", text_number(judge->sum.waits, "wait"));
 	if (worst && worst->wait_ns && worst->tensors)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
-			 "; %s of it for tensors of %s, of which %s were brought in", units_time(worst->wait_ns, time),
-			 costs_call(digest, by, worst->number, name), units_bytes(worst->bytes_in, bytes));
+			 "; %s of it for tensors of %s, of which %s were brought in", text_time(worst->wait_ns),
+			 costs_call(digest, by, worst->number, name), text_bytes(worst->bytes_in));
 	else if (worst && worst->wait_ns)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
-			 "; %s of it for blocks of %s, %s, brought in %s", units_time(worst->wait_ns, time),
-			 costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes),
-			 units_number(worst->moves_in, "time", times));
+			 "; %s of it for blocks of %s, %s, brought in %s", text_time(worst->wait_ns),
+			 costs_call(digest, by, worst->number, name), text_bytes(worst->peak),
+			 text_number(worst->moves_in, "time"));
 }
 
 static void judge_gaps(struct judge *judge)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_GAPS];
-	char n[UNITS_TEXT], given_up[UNITS_TEXT], each[UNITS_TEXT];
 
 	*cost = (struct digest_cost){.known = true, .ns = judge->digest->gap_ns};
 	snprintf(cost->evidence, sizeof(cost->evidence), "%s of %s on average, %s of them given up",
-		 units_number(judge->sum.gaps, "gap", n),
-		 units_time(judge->sum.gaps ? cost->ns / judge->sum.gaps : 0, each),
-		 units_count(judge->sum.gaps_given_up, given_up));
+		 text_number(judge->sum.gaps, "gap"), text_time(judge->sum.gaps ? cost->ns / judge->sum.gaps : 0),
+		 text_count(judge->sum.gaps_given_up));
 }
 
 static void judge_asking(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_ASKING];
-	char n[UNITS_TEXT], bytes[UNITS_TEXT], time[UNITS_TEXT], on_host[UNITS_TEXT];
 	int at;
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->ask_ns};
 	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s, %s in all",
-		      units_number(digest->total.allocations + digest->total.refused, "allocation", n),
-		      units_bytes(digest->total.bytes, bytes));
+		      text_number(digest->total.allocations + digest->total.refused, "allocation"),
+		      text_bytes(digest->total.bytes));
 	if (digest->n_ask_host)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at, "; %s of it for %s placed %s",
-			 units_time(digest->ask_host_ns, time), units_count(digest->n_ask_host, on_host),
-			 digest_away(digest));
+			 text_time(digest->ask_host_ns), text_count(digest->n_ask_host), digest_away(digest));
 }
 
 static void judge_rest(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_SUSPENDED];
-	char n[UNITS_TEXT];
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->suspended_ns};
 	snprintf(cost->evidence, sizeof(cost->evidence), "by request; %s between suspended and going on",
-		 units_number(digest->n_events[TRACE_state], "change", n));
+		 text_number(digest->n_events[TRACE_state], "change"));
 	judge_asking(judge);
 }
 
@@ -300,7 +295,6 @@ static uint64_t count_reaching(const struct digest *digest, uint64_t *ret_bytes)
 static void judge_unmeasured(struct judge *judge)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_FAULTS];
-	char gpu[UNITS_TEXT], cpu[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT];
 	uint64_t bytes, n_reaching = count_reaching(judge->digest, &bytes);
 
 	*cost = (struct digest_cost){0};
@@ -308,16 +302,15 @@ static void judge_unmeasured(struct judge *judge)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s by the GPU, %s by the CPU; %s came in and %s went out by them; how long they took is not "
 			 "measured",
-			 units_count(judge->sum.faults_gpu, gpu), units_count(judge->sum.faults_cpu, cpu),
-			 units_bytes(judge->sum.fault_in, in), units_bytes(judge->sum.fault_out, out));
+			 text_count(judge->sum.faults_gpu), text_count(judge->sum.faults_cpu),
+			 text_bytes(judge->sum.fault_in), text_bytes(judge->sum.fault_out));
 	cost = &judge->all[DIGEST_REACHING];
 	*cost = (struct digest_cost){0};
 	if (n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s named memory %s, %s if each read all of it; what that cost is not "
 			 "measured",
-			 units_number(n_reaching, "submission", gpu), digest_away(judge->digest),
-			 units_bytes(bytes, in));
+			 text_number(n_reaching, "submission"), digest_away(judge->digest), text_bytes(bytes));
 }
 
 static int by_ns(const void *a, const void *b)
@@ -348,9 +341,7 @@ static void judge_costs(struct judge *judge)
 /* "1 allocation was", "2 allocations were" */
 static const char *costs_allocations(uint64_t n, char room[UNITS_TEXT])
 {
-	char number[UNITS_TEXT];
-
-	snprintf(room, UNITS_TEXT, "%.20s allocation%s", units_count(n, number), n == 1 ? " was" : "s were");
+	snprintf(room, UNITS_TEXT, "%.20s allocation%s", text_count(n), n == 1 ? " was" : "s were");
 	return room;
 }
 
@@ -375,7 +366,7 @@ static void judge_verdict(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	const struct digest_device *device = costs_tightest(digest);
-	char need[UNITS_TEXT], budget[UNITS_TEXT], lost[UNITS_TEXT], n[UNITS_TEXT];
+	char n[UNITS_TEXT];
 	int at = 0;
 
 	if (digest->total.refused)
@@ -393,16 +384,15 @@ static void judge_verdict(struct judge *judge)
 	if (device && device->need > device->budget)
 		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			       "The job needed %.2f times its device budget (%s of %s)",
-			       (double)device->need / (double)device->budget, units_bytes(device->need, need),
-			       units_bytes(device->budget, budget));
+			       (double)device->need / (double)device->budget, text_bytes(device->need),
+			       text_bytes(device->budget));
 	else
 		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "%s of the job's memory was %s",
-			       units_bytes(judge->sum.host, need), digest_away(digest));
+			       text_bytes(judge->sum.host), digest_away(digest));
 	if (digest->lost_ns || digest->n_moves)
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "; for %s of the run (%s) it waited for memory or was stopped.",
-			 units_share((double)digest->lost_ns, (double)digest->run_ns, n),
-			 units_time(digest->lost_ns, lost));
+			 text_share((double)digest->lost_ns, (double)digest->run_ns), text_time(digest->lost_ns));
 	else
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "; nothing moved, and kernels reached it over the link, which a trace does not time.");
@@ -429,7 +419,7 @@ static void advise_refused(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	uint64_t largest = 0;
-	char *room, n[UNITS_TEXT], bytes[UNITS_TEXT];
+	char *room, n[UNITS_TEXT];
 
 	for (size_t i = 0; i < digest->trace->n_rows; i++) {
 		const struct trace_event *event = &digest->trace->rows[i].event;
@@ -440,19 +430,17 @@ static void advise_refused(struct judge *judge)
 	if (!digest->total.refused || !(room = advice_room(digest)))
 		return;
 	snprintf(room, DIGEST_TEXT, "%s refused, the largest of %s: raise host.budget, or let more spill.",
-		 costs_allocations(digest->total.refused, n), units_bytes(largest, bytes));
+		 costs_allocations(digest->total.refused, n), text_bytes(largest));
 }
 
 static void advise_budget(struct judge *judge, char *room)
 {
 	const struct digest_device *device = costs_tightest(judge->digest);
-	char need[UNITS_TEXT], budget[UNITS_TEXT];
 
 	snprintf(room, DIGEST_TEXT,
 		 "The job needs %s and its device budget is %s: device.budget: %" PRIu64
 		 "MiB would hold all of it, if the GPU has so much.",
-		 units_bytes(device->need, need), units_bytes(device->budget, budget),
-		 (device->need + (UINT64_C(1) << 20) - 1) >> 20);
+		 text_bytes(device->need), text_bytes(device->budget), (device->need + (UINT64_C(1) << 20) - 1) >> 20);
 }
 
 /* How often a step names an allocation of this group. */
@@ -481,15 +469,14 @@ static void advise_host(struct judge *judge, char *room)
 	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
 	uint64_t steps = n_steps_of(digest);
-	char name[NAME_TEXT], bytes[UNITS_TEXT], share[UNITS_TEXT], saved[UNITS_TEXT];
+	char name[NAME_TEXT];
 
 	snprintf(
 	    room, DIGEST_TEXT,
 	    "%s (%s) is named %.1f times a step and causes %s of what is brought in: place: host for it saves up to %s "
 	    "of waiting a step, less what its kernels lose by reading over the link.",
-	    costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches_of(worst, steps),
-	    units_share((double)worst->bytes_in, (double)judge->sum.bytes_in, share),
-	    units_time(worst->wait_ns / steps, saved));
+	    costs_call(digest, by, worst->number, name), text_bytes(worst->peak), touches_of(worst, steps),
+	    text_share((double)worst->bytes_in, (double)judge->sum.bytes_in), text_time(worst->wait_ns / steps));
 }
 
 /*
@@ -528,31 +515,26 @@ static void advise_tensors(struct judge *judge, char *room)
 	const struct digest *digest = judge->digest;
 	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
-	char name[NAME_TEXT], share[UNITS_TEXT];
+	char name[NAME_TEXT];
 
 	snprintf(room, DIGEST_TEXT, "Tensors of %s cause %s of what is brought in: %s.",
 		 costs_call(digest, by, worst->number, name),
-		 units_share((double)worst->bytes_in, (double)judge->sum.bytes_in, share),
-		 advice_for(digest, worst->number));
+		 text_share((double)worst->bytes_in, (double)judge->sum.bytes_in), advice_for(digest, worst->number));
 }
 
 static void advise_move(struct judge *judge, char *room)
 {
-	char bytes[UNITS_TEXT];
-
 	snprintf(room, DIGEST_TEXT,
 		 "%s stayed %s for good, as spill.mode: static says; exact brings it to where it is used.",
-		 units_bytes(judge->sum.host, bytes), digest_away(judge->digest));
+		 text_bytes(judge->sum.host), digest_away(judge->digest));
 }
 
 static void advise_fast(struct judge *judge, char *room)
 {
-	char share[UNITS_TEXT];
-
 	snprintf(room, DIGEST_TEXT,
 		 "The GPU stood still for %s of the run while memory moved: spill.mode: fast moves it beside the "
 		 "kernels (see its limits in spillway-policy(5)).",
-		 units_share((double)judge->digest->gap_ns, (double)judge->digest->run_ns, share));
+		 text_share((double)judge->digest->gap_ns, (double)judge->digest->run_ns));
 }
 
 /* What the summary would say of this run, too. */
@@ -597,7 +579,7 @@ static void advise_idle(struct judge *judge)
 	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
 	uint64_t *idle = digest_zeros(n, sizeof(*idle)),
 		 budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;
-	char *room, name[NAME_TEXT], bytes[UNITS_TEXT];
+	char *room, name[NAME_TEXT];
 
 	for (size_t i = 0; idle && i < trace->n_blocks; i++) {
 		const struct trace_block *block = &trace->blocks[i];
@@ -613,7 +595,7 @@ static void advise_idle(struct judge *judge)
 	    (double)idle[worst] > IDLE_SHARE * (double)budget && (room = advice_room(digest)))
 		snprintf(room, DIGEST_TEXT,
 			 "%s of %s lies on the device and no submission names it: place: host for it makes room there.",
-			 units_bytes(idle[worst], bytes), costs_call(digest, by, worst, name));
+			 text_bytes(idle[worst]), costs_call(digest, by, worst, name));
 	free(idle);
 }
 

@@ -61,12 +61,6 @@ static struct digest_bin *bins_of(struct digest *digest, struct digest_device *d
 	return device->bins;
 }
 
-static void series_show(struct digest_bin *bin, const struct digest_bin *now)
-{
-	if (need_of(now) >= need_of(bin))
-		memcpy(bin, now, offsetof(struct digest_bin, bytes_in)); /* the bytes by place stand first */
-}
-
 static void series_most(uint64_t *peak, uint64_t value)
 {
 	if (value > *peak)
@@ -82,7 +76,9 @@ static void places_until(struct digest *digest, struct digest_places *places, un
 	if (!bins_of(digest, device))
 		return;
 	for (size_t bin = bin_of(digest, places->since[number]); bin <= bin_of(digest, time); bin++)
-		series_show(&device->bins[bin], now);
+		if (need_of(now) >= need_of(&device->bins[bin]))
+			/* The bytes by place stand first. */
+			memcpy(&device->bins[bin], now, offsetof(struct digest_bin, bytes_in));
 	if (now->host)
 		device->over_ns += time - places->since[number];
 	series_most(&device->device, now->device);
@@ -241,38 +237,28 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 	bool known = row->which < digest->trace->n_blocks;
 	struct digest_device *device;
 
-	switch (event->kind) {
-	case TRACE_bytes:
+	if (event->kind == TRACE_bytes) {
 		if (digest_device(digest, event->bytes.device) && digest->devices[event->bytes.device].sampled)
 			take_sample(digest, places, event);
-		break;
-	case TRACE_faults:
+	} else if (event->kind == TRACE_faults) {
 		take_faults(digest, places, event);
-		break;
-	case TRACE_made:
+	} else if (event->kind == TRACE_made) {
 		digest_device(digest, event->made.device);
 		if (known)
 			block_becomes(digest, places, row->which, time, event->made.bytes, event->made.on_host,
 				      digest->trace->blocks[row->which].on_peers);
-		break;
-	case TRACE_grown:
+	} else if (event->kind == TRACE_grown) {
 		if (known && places->bytes[row->which])
 			block_becomes(digest, places, row->which, time, event->grown.bytes, places->on_host[row->which],
 				      places->on_peers[row->which]);
-		break;
-	case TRACE_freed:
-		if (known)
-			block_becomes(digest, places, row->which, time, 0, 0, 0);
-		break;
-	case TRACE_gap:
-	case TRACE_wait:
+	} else if (event->kind == TRACE_freed && known) {
+		block_becomes(digest, places, row->which, time, 0, 0, 0);
+	} else if (event->kind == TRACE_gap || event->kind == TRACE_wait) {
 		take_time(digest, places, event);
-		break;
-	case TRACE_submit:
+	} else if (event->kind == TRACE_submit) {
 		device = digest_device(digest, event->submit.device);
 		if (device && bins_of(digest, device))
 			device->bins[bin_of(digest, time)].submits++;
-		break;
 	}
 }
 

@@ -27,13 +27,11 @@ static void device_name(const struct doctor *doctor, struct doctor_finding *find
 static void device_memory(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, finding);
-	char total[UNITS_TEXT], free[UNITS_TEXT];
 
 	if (gpu->free)
-		doctor_is(finding, DOCTOR_OK, "%s, %s free", units_bytes(gpu->total, total),
-			  units_bytes(gpu->free, free));
+		doctor_is(finding, DOCTOR_OK, "%s, %s free", text_bytes(gpu->total), text_bytes(gpu->free));
 	else
-		doctor_is(finding, DOCTOR_OK, "%s, free n/a (not measured)", units_bytes(gpu->total, total));
+		doctor_is(finding, DOCTOR_OK, "%s, free n/a (not measured)", text_bytes(gpu->total));
 	if (gpu->free && gpu->free < gpu->total / 2)
 		finding->status = DOCTOR_NOTE;
 }

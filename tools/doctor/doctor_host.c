@@ -24,15 +24,14 @@ static void memory_host(const struct doctor *doctor, struct doctor_finding *find
 {
 	struct hostmem memory = hostmem_read(doctor->root);
 	uint64_t budget = hostmem_default_budget(&memory);
-	char total[UNITS_TEXT], available[UNITS_TEXT], most[UNITS_TEXT];
 
 	if (!memory.total) {
 		doctor_is(finding, DOCTOR_UNKNOWN, "/proc/meminfo cannot be read");
 		return;
 	}
 	doctor_is(finding, budget < HOST_LEAST ? DOCTOR_NOTE : DOCTOR_OK,
-		  "%s, %s available; host.budget is %s unless set", units_bytes(memory.total, total),
-		  units_bytes(memory.available, available), units_bytes(budget, most));
+		  "%s, %s available; host.budget is %s unless set", text_bytes(memory.total),
+		  text_bytes(memory.available), text_bytes(budget));
 }
 
 /*
@@ -56,14 +55,13 @@ static void say_unlimited_container(const struct doctor *doctor, struct doctor_f
 static void memory_cgroup(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	struct hostmem memory = hostmem_read(doctor->root);
-	char left[UNITS_TEXT];
 
 	if (memory.cgroup_headroom == UINT64_MAX) {
 		doctor_is(finding, DOCTOR_OK, "no limit");
 		say_unlimited_container(doctor, finding);
 		return;
 	}
-	doctor_is(finding, DOCTOR_OK, "%s left below its limit", units_bytes(memory.cgroup_headroom, left));
+	doctor_is(finding, DOCTOR_OK, "%s left below its limit", text_bytes(memory.cgroup_headroom));
 	if (memory.total && memory.cgroup_headroom < memory.available)
 		finding->status = DOCTOR_NOTE;
 }
@@ -88,26 +86,24 @@ static bool limit_of(const struct doctor *doctor, const char *name, uint64_t *re
 static void memory_locked(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	uint64_t limit;
-	char text[UNITS_TEXT];
 
 	if (!limit_of(doctor, "Max locked memory", &limit))
 		doctor_is(finding, DOCTOR_UNKNOWN, "/proc/self/limits cannot be read");
 	else
 		doctor_is(finding, limit < GIB ? DOCTOR_NOTE : DOCTOR_OK, "%s",
-			  limit == UINT64_MAX ? "unlimited" : units_bytes(limit, text));
+			  limit == UINT64_MAX ? "unlimited" : text_bytes(limit));
 }
 
 static void address_space(const struct doctor *doctor, struct doctor_finding *finding)
 {
 	uint64_t limit;
-	char text[UNITS_TEXT];
 
 	if (!limit_of(doctor, "Max address space", &limit))
 		return;
 	if (limit == UINT64_MAX)
 		doctor_is(finding, DOCTOR_OK, "unlimited");
 	else
-		doctor_is(finding, DOCTOR_PROBLEM, "limited to %s", units_bytes(limit, text));
+		doctor_is(finding, DOCTOR_PROBLEM, "limited to %s", text_bytes(limit));
 }
 
 /* ---- /dev/shm ---- */
@@ -156,7 +152,7 @@ static bool has_option(const char *options, const char *word)
 
 static void memory_shm(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	char options[512], size_text[UNITS_TEXT], free_text[UNITS_TEXT], free_part[64] = "";
+	char options[512], free_part[64] = "";
 	struct statvfs volume;
 	uint64_t size;
 
@@ -170,9 +166,9 @@ static void memory_shm(const struct doctor *doctor, struct doctor_finding *findi
 	if (!*doctor->root && statvfs("/dev/shm", &volume) == 0) {
 		size = (uint64_t)volume.f_blocks * volume.f_frsize;
 		snprintf(free_part, sizeof(free_part), ", %s free",
-			 units_bytes((uint64_t)volume.f_bavail * volume.f_frsize, free_text));
+			 text_bytes((uint64_t)volume.f_bavail * volume.f_frsize));
 	}
-	doctor_is(finding, DOCTOR_OK, "%s%s%s", size ? units_bytes(size, size_text) : "of the default size", free_part,
+	doctor_is(finding, DOCTOR_OK, "%s%s%s", size ? text_bytes(size) : "of the default size", free_part,
 		  has_option(options, "noexec") ? ", noexec" : "");
 	if (has_option(options, "ro")) {
 		finding->status = DOCTOR_NOTE;

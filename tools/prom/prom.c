@@ -41,14 +41,12 @@ struct target {
 /* Prints the error. */
 static bool prom_fails(const char *path, const char *what)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	return tool_fails("%s: %s: %s", policy_quote(path, quoted), what, strerror(errno));
+	return tool_fails("%s: %s: %s", policy_quoted(path), what, strerror(errno));
 }
 
 static bool open_target(const char *path, struct target *ret_target)
 {
-	char folder[PATH_MAX], name[PATH_MAX], quoted[POLICY_QUOTED_BYTES];
+	char folder[PATH_MAX], name[PATH_MAX];
 
 	if (strlen(path) >= sizeof(folder)) {
 		errno = ENAMETOOLONG;
@@ -58,7 +56,7 @@ static bool open_target(const char *path, struct target *ret_target)
 	strcpy(name, path);
 	const char *base = basename(name);
 	if (!strcmp(base, ".") || !strcmp(base, "..") || !strcmp(base, "/") || path[strlen(path) - 1] == '/')
-		return tool_fails("%s is a folder; name a file in it, spillway.prom say", policy_quote(path, quoted));
+		return tool_fails("%s is a folder; name a file in it, spillway.prom say", policy_quoted(path));
 	/* The temporary name does not end in .prom, so that the collector does not read it. */
 	if ((size_t)snprintf(ret_target->temporary, sizeof(ret_target->temporary), ".%s.%d", base, (int)getpid()) >=
 	    sizeof(ret_target->temporary)) {
@@ -74,11 +72,10 @@ static bool open_target(const char *path, struct target *ret_target)
 static bool may_replace(const struct target *target, const char *path)
 {
 	struct stat status;
-	char quoted[POLICY_QUOTED_BYTES];
 
 	if (fstatat(target->folder, target->name, &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(status.st_mode))
 		return true;
-	return tool_fails("%s is %s; it is left as it is: give the name of a file", policy_quote(path, quoted),
+	return tool_fails("%s is %s; it is left as it is: give the name of a file", policy_quoted(path),
 			  S_ISLNK(status.st_mode)   ? "a symbolic link"
 			  : S_ISDIR(status.st_mode) ? "a folder"
 						    : "no regular file");
@@ -154,14 +151,13 @@ static int write_all(const struct wish *wish, const struct target *target)
 
 static bool read_interval(void *argument, int code, const char *text, char *why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct wish *wish = argument;
 
 	(void)code;
 	(void)why;
 	if (seconds_read(text, &wish->interval))
 		return true;
-	return tool_fails("%s is no interval; %s", policy_quote(text, quoted), SECONDS_RANGE);
+	return tool_fails("%s is no interval; %s", policy_quoted(text), SECONDS_RANGE);
 }
 
 static const struct option_row rows[] = {

@@ -55,10 +55,9 @@ static void put_process(FILE *out, const struct page *page)
 static void put_device(FILE *out, const struct page *page, unsigned number)
 {
 	const struct stats_device *device = &page->copy->device[number];
-	char uuid[FIGURES_UUID];
 
 	fprintf(out, ",device=\"%u\"", number);
-	put_label(out, "uuid", figures_uuid(device->uuid, device->name, uuid));
+	put_label(out, "uuid", figures_uuid_text(device->uuid, device->name));
 }
 
 /* ---- families ---- */
@@ -91,37 +90,26 @@ static void put_row(FILE *out, const struct page *page, enum figures_group group
 	const struct stats_page *copy = page->copy;
 	char number[16];
 
-	switch (group) {
-	case GROUP_DEVICE:
-	case GROUP_DEVICE_FAULTS:
-	case GROUP_DEVICES:
+	if (group == GROUP_DEVICE || group == GROUP_DEVICE_FAULTS || group == GROUP_DEVICES) {
 		put_device(out, page, row);
-		break;
-	case GROUP_LINKS:
+	} else if (group == GROUP_LINKS) {
 		put_device(out, page, row / STATS_DEVICES);
 		snprintf(number, sizeof(number), "%u", row % STATS_DEVICES);
 		put_label(out, "lender", number);
 		put_label(out, "link",
 			  figures_link_kind(copy->device[row / STATS_DEVICES].link[row % STATS_DEVICES].kind));
-		break;
-	case GROUP_DEVICE_PLACES:
+	} else if (group == GROUP_DEVICE_PLACES) {
 		put_device(out, page, row / PLACE_COUNT);
 		put_label(out, "place", figures_places[row % PLACE_COUNT].name);
-		break;
-	case GROUP_PLACES:
+	} else if (group == GROUP_PLACES) {
 		put_label(out, "place", figures_places[row].name);
-		break;
-	case GROUP_BACKENDS:
+	} else if (group == GROUP_BACKENDS) {
 		put_label(out, "backend", policy_use_name((enum policy_use)row));
-		break;
-	case GROUP_RULES:
+	} else if (group == GROUP_RULES) {
 		/* Two rules may have the same name, so that the number is a label, too. */
 		snprintf(number, sizeof(number), "%u", row);
 		put_label(out, "number", number);
 		put_label(out, "rule", copy->rule[row].name);
-		break;
-	default: /* there is one row alone */
-		break;
 	}
 }
 

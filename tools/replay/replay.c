@@ -53,7 +53,6 @@ static bool options_hundredths(const char *text, uint64_t most, uint64_t *ret_va
 
 static bool options_positive(const char *text, uint64_t most, double *ret_value, char *why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	const char *end;
 	uint64_t value;
 
@@ -63,14 +62,13 @@ static bool options_positive(const char *text, uint64_t most, double *ret_value,
 	}
 	snprintf(why, POLICY_EXPLAIN_BYTES,
 		 "%s is no number above 0 and up to %llu, with at most two digits behind the point",
-		 policy_quote(text, quoted), (unsigned long long)most);
+		 policy_quoted(text), (unsigned long long)most);
 	return false;
 }
 
 /* Reads "8GiB", or "75%" of the peak. */
 static bool one_budget(const char *text, struct replay_budget *ret_budget, char *why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	const char *end;
 	uint64_t value;
 
@@ -81,7 +79,7 @@ static bool one_budget(const char *text, struct replay_budget *ret_budget, char 
 	}
 	if (text[0] && text[strlen(text) - 1] == '%') {
 		snprintf(why, POLICY_EXPLAIN_BYTES, "%s is no share of the peak above 0 %% and up to 1000 %%",
-			 policy_quote(text, quoted));
+			 policy_quoted(text));
 		return false;
 	}
 	if (!policy_bytes_read(text, &ret_budget->bytes, why))
@@ -89,7 +87,7 @@ static bool one_budget(const char *text, struct replay_budget *ret_budget, char 
 	if (ret_budget->bytes >= JOB_UNIT)
 		return true;
 	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is less than one piece of the heap; write 2MiB or more",
-		 policy_quote(text, quoted));
+		 policy_quoted(text));
 	return false;
 }
 
@@ -116,14 +114,12 @@ static bool options_budgets(const char *text, struct replay_request *request, ch
 
 static bool options_mode(const char *text, enum policy_spill *ret_mode, char *why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
 	for (int m = 0; m < POLICY_SPILL_COUNT; m++)
 		if (strcmp(text, policy_spill_name((enum policy_spill)m)) == 0) {
 			*ret_mode = (enum policy_spill)m;
 			return true;
 		}
-	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is none of off, static, exact and fast", policy_quote(text, quoted));
+	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is none of off, static, exact and fast", policy_quoted(text));
 	return false;
 }
 
@@ -324,7 +320,7 @@ static bool choose_device(struct replay_request *request, const struct replay_mo
  */
 static int say_failures(const struct replay_sweep *sweep)
 {
-	char why[SWEEP_WHY_BYTES], size[UNITS_TEXT];
+	char why[SWEEP_WHY_BYTES];
 	int status = TOOL_OK;
 	bool first = true, said = false;
 
@@ -334,7 +330,7 @@ static int say_failures(const struct replay_sweep *sweep)
 		if (!answer->asked)
 			continue;
 		if (answer->run.end != RUN_DONE && (!said || sweep->request->n_budgets)) {
-			tool_say("with %s of device memory it cannot run: %s", units_bytes(answer->budget, size),
+			tool_say("with %s of device memory it cannot run: %s", text_bytes(answer->budget),
 				 sweep_why(sweep, answer, why));
 			said = true;
 			if (first || sweep->request->n_budgets)
@@ -363,13 +359,12 @@ int tool_replay(int argc, char **argv)
 	struct replay_model model;
 	struct replay_sweep sweep;
 	struct policy *policy = NULL;
-	char quoted[POLICY_QUOTED_BYTES];
 	int status = replay_options(argc, argv, &request);
 
 	if (status != OPTIONS_GO_ON)
 		return status;
 	if (replay_model_read(&model, request.path)) {
-		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);
+		tool_say("%s: %s", policy_quoted(request.path), model.problem);
 		replay_model_free(&model);
 		return TOOL_BAD;
 	}

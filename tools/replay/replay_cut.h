@@ -10,7 +10,7 @@
 #include "shim/plan/live_map.h"
 #include "shim/plan/piece_sizes.h"
 #include "shim/plan/tensors.h"
-#include "tools/common/number_map.h"
+#include "tools/common/grow.h"
 
 #define CLASSES 40
 

@@ -127,34 +127,18 @@ struct taking {
 	uint32_t *block_of;  /* by block of the trace: block of the model; REPLAY_NONE: not made yet, or ignored */
 	uint32_t *submit_of; /* by different submit of the trace: submission of the model ... */
 	uint64_t *as_of;     /* ... made after this many allocations and frees, plus 1 */
-	uint32_t *text_of;   /* by site; REPLAY_NONE: not added yet */
-	size_t n_sites;
 	uint64_t changes;
 };
-
-static enum policy_api api_of(uint32_t api)
-{
-	return api < POLICY_API_COUNT ? (enum policy_api)api : POLICY_API_MALLOC;
-}
-
-static bool site_of(struct taking *taking, uint32_t site, uint32_t *ret_text)
-{
-	*ret_text = REPLAY_NONE;
-	if (!site || site >= taking->n_sites)
-		return true;
-	if (taking->text_of[site] == REPLAY_NONE &&
-	    !replay_add_text(taking->model, trace_text(taking->trace, TRACE_SITES, site), &taking->text_of[site]))
-		return false;
-	*ret_text = taking->text_of[site];
-	return true;
-}
 
 static bool take_made(struct taking *taking, const struct trace_row *row, uint64_t at, uint64_t time)
 {
 	const struct trace_block *from = &taking->trace->blocks[row->which];
 	uint64_t bytes = from->bytes > row->event.made.bytes ? from->bytes : row->event.made.bytes;
-	struct replay_block block = {
-	    .bytes = bytes, .place = at, .device = from->device, .api = api_of(from->api), .site = REPLAY_NONE};
+	struct replay_block block = {.bytes = bytes,
+				     .place = at,
+				     .device = from->device,
+				     .api = from->api < POLICY_API_COUNT ? from->api : POLICY_API_MALLOC,
+				     .site = REPLAY_NONE};
 
 	if (!bytes || bytes > REPLAY_BYTES_MOST || from->device >= REPLAY_DEVICES) {
 		replay_strange(taking->model, at);
@@ -163,8 +147,10 @@ static bool take_made(struct taking *taking, const struct trace_row *row, uint64
 	taking->changes++;
 	taking->model->spilled |= from->on_host != 0;
 	taking->model->peers |= from->on_peers != 0;
-	return site_of(taking, from->site, &block.site) &&
-	       replay_add_block(taking->model, &block, time, &taking->block_of[row->which]);
+	/* Site 0 is not known. All sites are texts of the model, by the same numbers. */
+	if (from->site && from->site < taking->model->n_texts)
+		block.site = from->site;
+	return replay_add_block(taking->model, &block, time, &taking->block_of[row->which]);
 }
 
 static bool take_freed(struct taking *taking, const struct trace_row *row, uint64_t at, uint64_t time)
@@ -310,24 +296,23 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	struct taking taking = {
 	    .model = model,
 	    .trace = trace,
-	    .n_sites = trace->n_names[TRACE_SITES],
 	    .block_of = malloc((trace->n_blocks + 1) * sizeof(*taking.block_of)),
 	    .submit_of = calloc((size_t)trace->n_submits + 1, sizeof(*taking.submit_of)),
 	    .as_of = calloc((size_t)trace->n_submits + 1, sizeof(*taking.as_of)),
-	    .text_of = malloc((trace->n_names[TRACE_SITES] + 1) * sizeof(*taking.text_of)),
 	};
-	bool ok = taking.block_of && taking.submit_of && taking.as_of && taking.text_of;
+	bool ok = taking.block_of && taking.submit_of && taking.as_of;
 
 	*model = (struct replay_model){.lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = mode_of(trace)};
 	ok = ok && trace_peaks(trace, model->peak_of, REPLAY_DEVICES, &model->peak_bytes);
 	if (ok) {
 		memset(taking.block_of, 0xff, (trace->n_blocks + 1) * sizeof(*taking.block_of));
-		memset(taking.text_of, 0xff, (taking.n_sites + 1) * sizeof(*taking.text_of));
 		take_process(model, trace);
 	}
+	for (size_t i = 0; ok && i < trace->n_names[TRACE_SITES]; i++)
+		ok = replay_add_text(model, trace_text(trace, TRACE_SITES, i), &(uint32_t){0});
 	for (size_t i = 0; ok && i < trace->n_rows; i++)
 		ok = take_row(&taking, &trace->rows[i], i + 1);
-	FREE_ALL(taking.block_of, taking.submit_of, taking.as_of, taking.text_of);
+	FREE_ALL(taking.block_of, taking.submit_of, taking.as_of);
 	if (ok && model->n_blocks)
 		return 0;
 	snprintf(model->problem, sizeof(model->problem), "%s",

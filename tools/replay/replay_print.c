@@ -32,7 +32,7 @@ static bool was_short(const struct replay_sweep *sweep)
 static void print_head(const struct replay_sweep *sweep)
 {
 	const struct replay_model *model = sweep->model;
-	char name[128], size[UNITS_TEXT];
+	char name[128];
 	const char *slash = strrchr(sweep->request->path, '/');
 
 	policy_printable(slash ? slash + 1 : sweep->request->path, name, sizeof(name));
@@ -44,10 +44,10 @@ static void print_head(const struct replay_sweep *sweep)
 	if (model->n_births)
 		printf("\n%zu births of tensors: what is dead moves without a copy; in and out are what is copied",
 		       model->n_births);
-	printf("\npeak %s asked for", units_bytes(sweep->peak, size));
-	printf(", which takes %s of device memory", units_bytes(sweep->held, size));
+	printf("\npeak %s asked for", text_bytes(sweep->peak));
+	printf(", which takes %s of device memory", text_bytes(sweep->held));
 	if (sweep->outside)
-		printf(", up to %s of it outside the heap", units_bytes(sweep->outside, size));
+		printf(", up to %s of it outside the heap", text_bytes(sweep->outside));
 	if (sweep->full_ms > 0)
 		printf("; a step takes %.1f ms with all of it there (%s)", sweep->full_ms,
 		       sweep->request->step_ms > 0 ? "as given" : "as recorded");
@@ -73,11 +73,10 @@ static void print_ms(double ms, bool known)
 
 static void print_line(const struct replay_sweep *sweep, const struct replay_answer *answer)
 {
-	char budget[UNITS_TEXT], host[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT];
 	const struct run_result *run = &answer->run;
 	bool timed = has_time(sweep, answer);
 
-	printf("%10s %5.1f %%", units_bytes(answer->budget, budget), percent_of(sweep, answer->budget));
+	printf("%10s %5.1f %%", text_bytes(answer->budget), percent_of(sweep, answer->budget));
 	if (run->end != RUN_DONE) {
 		printf("  cannot run\n");
 		return;
@@ -91,10 +90,9 @@ static void print_line(const struct replay_sweep *sweep, const struct replay_ans
 	if (!sweep->model->n_launches)
 		printf("  %10s  %10s", "n/a", "n/a");
 	else
-		printf("  %10s  %10s", units_bytes((uint64_t)(run->bytes_in + 0.5), in),
-		       units_bytes((uint64_t)(run->bytes_out + 0.5), out));
-	printf("  %10s%s%s\n", units_bytes(run->peak_host, host),
-	       run->stays ? "  does not move: that would be slower" : "",
+		printf("  %10s  %10s", text_bytes((uint64_t)(run->bytes_in + 0.5)),
+		       text_bytes((uint64_t)(run->bytes_out + 0.5)));
+	printf("  %10s%s%s\n", text_bytes(run->peak_host), run->stays ? "  does not move: that would be slower" : "",
 	       answer->budget < answer->outside ? "  less than what lies outside the heap" : "");
 }
 
@@ -130,7 +128,6 @@ static void print_put(struct plot *plot, double budget, double ms, char what)
 static void print_plot(const struct replay_sweep *sweep)
 {
 	struct plot plot = {.least = 1e300};
-	char least[UNITS_TEXT], most[UNITS_TEXT];
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < sweep->n; i++) {
@@ -167,15 +164,14 @@ static void print_plot(const struct replay_sweep *sweep)
 	printf("%9s +", "");
 	for (int i = 0; i < PLOT_WIDTH; i++)
 		putchar('-');
-	printf("\n%11s%-*s%-*s%s\n", "", PLOT_WIDTH / 2 - 8, units_bytes((uint64_t)(plot.least + 0.5), least),
-	       PLOT_WIDTH / 2 - 2, "device budget", units_bytes((uint64_t)(plot.most + 0.5), most));
+	printf("\n%11s%-*s%-*s%s\n", "", PLOT_WIDTH / 2 - 8, text_bytes((uint64_t)(plot.least + 0.5)),
+	       PLOT_WIDTH / 2 - 2, "device budget", text_bytes((uint64_t)(plot.most + 0.5)));
 }
 
 /* ---- the verdict ---- */
 
 static void print_verdict(const struct replay_sweep *sweep)
 {
-	char size[UNITS_TEXT], host[UNITS_TEXT];
 	const struct replay_answer *best = sweep->best;
 
 	printf("\n");
@@ -191,8 +187,8 @@ static void print_verdict(const struct replay_sweep *sweep)
 		printf(
 		    "%s (%.0f %% of the peak) is the smallest budget within %.0f %% of full speed: %.1f ms a step, %s "
 		    "on the host.\n",
-		    units_bytes(best->budget, size), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
-		    best->run.step_ms, units_bytes(best->run.peak_host, host));
+		    text_bytes(best->budget), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
+		    best->run.step_ms, text_bytes(best->run.peak_host));
 	else if (best)
 		printf("No budget below what all of it takes is within %.0f %% of full speed.\n",
 		       (REPLAY_GOOD - 1) * 100);

@@ -121,7 +121,6 @@ static void show_progress(const char *what, uint64_t part, uint64_t whole)
 /* Reads a trace and computes its digest. Prints what is wrong with it; problem gets why it cannot be read. */
 static int run_read(const char *path, struct trace *trace, struct digest *digest, char problem[REPORT_PROBLEM])
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	int error;
 
 	progress_begin("reading", 0);
@@ -131,33 +130,30 @@ static int run_read(const char *path, struct trace *trace, struct digest *digest
 		error = digest_make(trace, show_progress, digest);
 	progress_end();
 	if (error == -ENOMEM)
-		tool_say("no memory for %s", policy_quote(path, quoted));
+		tool_say("no memory for %s", policy_quoted(path));
 	else if (error)
-		tool_say("%s: %s", policy_quote(path, quoted),
-			 policy_printable(trace->problem, problem, REPORT_PROBLEM));
+		tool_say("%s: %s", policy_quoted(path), policy_printable(trace->problem, problem, REPORT_PROBLEM));
 	if (error) {
 		trace_free(trace);
 		return error == -ENOMEM ? TOOL_BROKEN : TOOL_BAD;
 	}
 	if (trace->damaged)
-		tool_say("%s is damaged, and shown up to there: %s", policy_quote(path, quoted),
+		tool_say("%s is damaged, and shown up to there: %s", policy_quoted(path),
 			 policy_printable(trace->problem, problem, REPORT_PROBLEM));
 	else if (trace->cut)
-		tool_say("%s is cut off at its end; everything before it is shown", policy_quote(path, quoted));
+		tool_say("%s is cut off at its end; everything before it is shown", policy_quoted(path));
 	return TOOL_OK;
 }
 
 /* Returns whether writing to path would overwrite one of the traces. */
 static bool is_trace(const char *path, char **traces, int n)
 {
-	char quoted[POLICY_QUOTED_BYTES];
 	struct stat out, in;
 
 	for (int i = 0; !stat(path, &out) && i < n; i++) {
 		if (stat(traces[i], &in) || in.st_dev != out.st_dev || in.st_ino != out.st_ino)
 			continue;
-		tool_say("--output: %s is the trace, which would be lost; name another file",
-			 policy_quote(path, quoted));
+		tool_say("--output: %s is the trace, which would be lost; name another file", policy_quoted(path));
 		return true;
 	}
 	return false;
@@ -175,9 +171,7 @@ struct destination {
 
 static bool cannot_write(const char *path)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	return tool_fails("%s cannot be written: %s", policy_quote(path, quoted), strerror(errno));
+	return tool_fails("%s cannot be written: %s", policy_quoted(path), strerror(errno));
 }
 
 /* Makes the temporary name "folder/.name.PID". */
@@ -239,9 +233,7 @@ static void report_show(const struct wish *wish, const struct digest *digests, s
 /* Removes an incomplete report. */
 static int report_lose(const struct destination *output, int error)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	tool_say("%s could not be written%s%s", policy_quote(output->path, quoted), error ? ": " : "",
+	tool_say("%s could not be written%s%s", policy_quoted(output->path), error ? ": " : "",
 		 error ? strerror(error) : "");
 	if (*output->temporary)
 		unlink(output->temporary);

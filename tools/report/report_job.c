@@ -277,23 +277,20 @@ static void print_missing(const struct report_job *job, const struct answer *ans
 
 static void print_answer(const struct answer *answer)
 {
-	char need[UNITS_TEXT], away[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT], step[UNITS_TEXT], mid[UNITS_TEXT];
-
 	if (answer->n_spill)
 		line("%zu of %zu ranks spill: at their peaks %s of %s lay off the devices; %s moved in and %s out",
-		     answer->n_spill, answer->n, units_bytes(answer->away, away), units_bytes(answer->need, need),
-		     units_bytes(answer->bytes_in, in), units_bytes(answer->bytes_out, out));
+		     answer->n_spill, answer->n, text_bytes(answer->away), text_bytes(answer->need),
+		     text_bytes(answer->bytes_in), text_bytes(answer->bytes_out));
 	else
-		line("no rank spills: at their peaks they need %s", units_bytes(answer->need, need));
+		line("no rank spills: at their peaks they need %s", text_bytes(answer->need));
 	if (answer->slowest && answer->middle_step)
 		line("slowest: rank %llu, %s a step, %.2f times the middle one (%s)",
-		     (unsigned long long)answer->slowest->rank, units_time(answer->slowest->step_ns, step),
-		     (double)answer->slowest->step_ns / (double)answer->middle_step,
-		     units_time(answer->middle_step, mid));
+		     (unsigned long long)answer->slowest->rank, text_time(answer->slowest->step_ns),
+		     (double)answer->slowest->step_ns / (double)answer->middle_step, text_time(answer->middle_step));
 	if (answer->most_lost)
 		line("most held up by memory: rank %llu, %s of its time; the middle one %s",
-		     (unsigned long long)answer->most_lost->rank, units_share(lost_share(answer->most_lost), 1, step),
-		     units_share(answer->middle_lost, 1, mid));
+		     (unsigned long long)answer->most_lost->rank, text_share(lost_share(answer->most_lost), 1),
+		     text_share(answer->middle_lost, 1));
 	if (answer->refused)
 		line("%llu requests ended in out of memory", (unsigned long long)answer->refused);
 }
@@ -307,17 +304,15 @@ static const char *end_of(const struct job_rank *row)
 
 static void print_rows(const struct report_job *job, size_t n)
 {
-	char time[UNITS_TEXT], step[UNITS_TEXT], lost[UNITS_TEXT], need[UNITS_TEXT], away[UNITS_TEXT], in[UNITS_TEXT];
-
 	printf("\n%5s  %-12s %10s %9s %5s %10s %10s %10s  %s\n", "rank", "host", "recorded", "step", "lost", "needed",
 	       "spilled", "moved in", "trace");
 	for (size_t i = 0; i < n; i++) {
 		const struct job_rank *row = &job->rank[i];
 
 		printf("%5llu  %-12.12s %10s %9s %5s %10s %10s %10s  %s\n", (unsigned long long)row->rank, row->host,
-		       units_time(row->run_ns, time), row->step_ns ? units_time(row->step_ns, step) : "n/a",
-		       units_share(lost_share(row), 1, lost), units_bytes(row->need, need),
-		       units_bytes(row->away, away), units_bytes(row->bytes_in, in), end_of(row));
+		       text_time(row->run_ns), row->step_ns ? text_time(row->step_ns) : "n/a",
+		       text_share(lost_share(row), 1), text_bytes(row->need), text_bytes(row->away),
+		       text_bytes(row->bytes_in), end_of(row));
 	}
 }
 

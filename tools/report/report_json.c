@@ -31,14 +31,14 @@ static void put_process(struct json *json, const struct trace *trace)
 {
 	static const char *const keys[] = {"pid",     "host",   "rank",        "local_rank", "ranks",   "job",
 					   "command", "policy", "policy_hash", "mode",       "spillway"};
-	char *room = malloc(VALUE_ROOM), date[UNITS_TEXT];
+	char *room = malloc(VALUE_ROOM);
 
 	json_open(json, "process", '{');
 	for (size_t i = 0; room && i < sizeof(keys) / sizeof(*keys); i++) {
 		trace_value(trace, keys[i], room, VALUE_ROOM);
 		json_text(json, keys[i], *room ? room : NULL);
 	}
-	json_text(json, "start", units_date(trace->start, date));
+	json_text(json, "start", text_date(trace->start));
 	json_number(json, "start_ns", trace->start);
 	json_close(json, '}');
 	free(room);
@@ -64,38 +64,12 @@ static void put_answer(struct json *json, const struct digest *digest)
 	for (unsigned i = 0; i < digest->n_advice; i++)
 		json_text(json, NULL, digest->advice[i]);
 	json_close(json, ']');
-	json_open(json, "time", '{');
-	JSON_NUMBERS(json, {"waiting_ns", digest->wait_ns}, {"gaps_ns", digest->gap_ns}, {"both_ns", digest->both_ns},
-		     {"suspended_ns", digest->suspended_ns}, {"allocating_ns", digest->ask_ns},
-		     {"link_ns", digest->link_ns});
-	json_close(json, '}');
+	JSON_OBJECT(json, "time", {"waiting_ns", digest->wait_ns}, {"gaps_ns", digest->gap_ns},
+		    {"both_ns", digest->both_ns}, {"suspended_ns", digest->suspended_ns},
+		    {"allocating_ns", digest->ask_ns}, {"link_ns", digest->link_ns});
 }
 
 /* ---- devices ---- */
-
-static void put_faults(struct json *json, const struct digest_device *device)
-{
-	if (!device->faults_known) {
-		json_text(json, "faults", NULL);
-		return;
-	}
-	json_open(json, "faults", '{');
-	JSON_NUMBERS(json, {"gpu", device->faults_gpu}, {"cpu", device->faults_cpu}, {"bytes_in", device->fault_in},
-		     {"bytes_out", device->fault_out});
-	json_close(json, '}');
-}
-
-static void put_step_times(struct json *json, const struct digest_device *device)
-{
-	if (!device->n_steps) {
-		json_text(json, "step_time", NULL);
-		return;
-	}
-	json_open(json, "step_time", '{');
-	JSON_NUMBERS(json, {"n", device->n_steps}, {"median_ns", device->step_median}, {"least_ns", device->step_least},
-		     {"most_ns", device->step_most});
-	json_close(json, '}');
-}
 
 static void put_row(struct json *json, const struct digest *digest, const struct digest_device *device,
 		    const char *name, size_t at)
@@ -162,16 +136,14 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	json_text(json, "name", *device->name ? device->name : NULL);
 	json_number_or_null(json, "memory", device->total, device->total != 0);
 	json_number_or_null(json, "budget", device->budget, device->budget != 0);
-	json_open(json, "most", '{');
-	JSON_NUMBERS(json, {"on_device", device->device}, {"on_host", device->host}, {"managed", device->managed},
-		     {"system", device->system}, {"driver", device->driver}, {"together", device->need},
-		     {"on_host_alone", tells_peers ? device->host_alone : JSON_UNKNOWN},
-		     {"on_peers", tells_peers ? device->peers : JSON_UNKNOWN},
-		     {"lent", tells_peers && device->sampled ? device->lent : JSON_UNKNOWN},
-		     {"cache", device->tells_alive ? device->cache : JSON_UNKNOWN},
-		     {"cache_alive", device->tells_alive ? device->cache_alive : JSON_UNKNOWN},
-		     {"cache_dead", device->tells_alive ? device->cache_dead : JSON_UNKNOWN});
-	json_close(json, '}');
+	JSON_OBJECT(json, "most", {"on_device", device->device}, {"on_host", device->host},
+		    {"managed", device->managed}, {"system", device->system}, {"driver", device->driver},
+		    {"together", device->need}, {"on_host_alone", tells_peers ? device->host_alone : JSON_UNKNOWN},
+		    {"on_peers", tells_peers ? device->peers : JSON_UNKNOWN},
+		    {"lent", tells_peers && device->sampled ? device->lent : JSON_UNKNOWN},
+		    {"cache", device->tells_alive ? device->cache : JSON_UNKNOWN},
+		    {"cache_alive", device->tells_alive ? device->cache_alive : JSON_UNKNOWN},
+		    {"cache_dead", device->tells_alive ? device->cache_dead : JSON_UNKNOWN});
 	JSON_NUMBERS(json, {"on_host_ns", device->over_ns}, {"moves_in", device->moves_in},
 		     {"moves_out", device->moves_out}, {"bytes_in", device->bytes_in}, {"bytes_out", device->bytes_out},
 		     {"peer_bytes_in", tells_peers ? device->peer_in : JSON_UNKNOWN},
@@ -181,8 +153,16 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 		     {"gaps", device->gaps}, {"gaps_given_up", device->gaps_given_up}, {"gap_ns", device->gap_ns},
 		     {"waits", device->waits}, {"wait_ns", device->wait_ns}, {"waiting_ns", device->waiting_ns},
 		     {"lost_ns", device->lost_ns});
-	put_faults(json, device);
-	put_step_times(json, device);
+	if (device->faults_known)
+		JSON_OBJECT(json, "faults", {"gpu", device->faults_gpu}, {"cpu", device->faults_cpu},
+			    {"bytes_in", device->fault_in}, {"bytes_out", device->fault_out});
+	else
+		json_text(json, "faults", NULL);
+	if (device->n_steps)
+		JSON_OBJECT(json, "step_time", {"n", device->n_steps}, {"median_ns", device->step_median},
+			    {"least_ns", device->step_least}, {"most_ns", device->step_most});
+	else
+		json_text(json, "step_time", NULL);
 	put_series(json, digest, device);
 	json_close(json, '}');
 }
@@ -280,13 +260,10 @@ static void put_lists(struct json *json, const struct digest *digest)
 	}
 	json_close(json, ']');
 	json_open(json, "steps", '[');
-	for (size_t i = 0; i < digest->n_steps; i += every) {
-		json_open(json, NULL, '{');
-		JSON_NUMBERS(json, {"device", digest->steps[i].device}, {"time_ns", digest->steps[i].time},
-			     {"ns", digest->steps[i].ns ? digest->steps[i].ns : JSON_UNKNOWN},
-			     {"submits", digest->steps[i].submissions});
-		json_close(json, '}');
-	}
+	for (size_t i = 0; i < digest->n_steps; i += every)
+		JSON_OBJECT(json, NULL, {"device", digest->steps[i].device}, {"time_ns", digest->steps[i].time},
+			    {"ns", digest->steps[i].ns ? digest->steps[i].ns : JSON_UNKNOWN},
+			    {"submits", digest->steps[i].submissions});
 	json_close(json, ']');
 	json_open(json, "idle_rules", '[');
 	for (size_t i = 0; i < digest->n_idle_rules && i < REPORT_LIST; i++)
@@ -317,12 +294,10 @@ static void put_links(struct json *json, const struct digest *digest)
 	for (size_t i = 0; i < digest->n_links; i++) {
 		const struct digest_link *link = &digest->links[i];
 
-		json_open(json, NULL, '{');
-		JSON_NUMBERS(json, {"device", link->device},
-			     {"lender", link->lender != DIGEST_HOST ? link->lender : JSON_UNKNOWN},
-			     {"moves_in", link->moves_in}, {"moves_out", link->moves_out}, {"bytes_in", link->bytes_in},
-			     {"bytes_out", link->bytes_out}, {"in_ns", link->in_ns}, {"out_ns", link->out_ns});
-		json_close(json, '}');
+		JSON_OBJECT(json, NULL, {"device", link->device},
+			    {"lender", link->lender != DIGEST_HOST ? link->lender : JSON_UNKNOWN},
+			    {"moves_in", link->moves_in}, {"moves_out", link->moves_out}, {"bytes_in", link->bytes_in},
+			    {"bytes_out", link->bytes_out}, {"in_ns", link->in_ns}, {"out_ns", link->out_ns});
 	}
 	json_close(json, ']');
 }
@@ -337,13 +312,10 @@ static void put_curve(struct json *json, const struct digest *digest)
 	JSON_NUMBERS(json, {"peak", digest->peak}, {"submits", digest->curve_submits}, {"ns", digest->curve_ns},
 		     {"steps", digest->curve_steps ? digest->curve_steps : JSON_UNKNOWN});
 	json_open(json, "points", '[');
-	for (unsigned i = 0; i < digest->n_curve; i++) {
-		json_open(json, NULL, '{');
-		JSON_NUMBERS(json, {"percent", digest->curve[i].percent}, {"budget", digest->curve[i].budget},
-			     {"bytes_in", digest->curve[i].bytes_in}, {"bytes_out", digest->curve[i].bytes_out},
-			     {"over", digest->curve[i].over});
-		json_close(json, '}');
-	}
+	for (unsigned i = 0; i < digest->n_curve; i++)
+		JSON_OBJECT(json, NULL, {"percent", digest->curve[i].percent}, {"budget", digest->curve[i].budget},
+			    {"bytes_in", digest->curve[i].bytes_in}, {"bytes_out", digest->curve[i].bytes_out},
+			    {"over", digest->curve[i].over});
 	json_close(json, ']');
 	json_close(json, '}');
 }
@@ -367,10 +339,8 @@ static void put_run(struct json *json, const struct digest *digest)
 	json_open(json, "total", '{');
 	put_sums(json, &digest->total);
 	json_close(json, '}');
-	json_open(json, "rest", '{');
-	JSON_NUMBERS(json, {"bytes_in", digest->rest.bytes_in}, {"bytes_out", digest->rest.bytes_out},
-		     {"wait_ns", digest->rest.wait_ns});
-	json_close(json, '}');
+	JSON_OBJECT(json, "rest", {"bytes_in", digest->rest.bytes_in}, {"bytes_out", digest->rest.bytes_out},
+		    {"wait_ns", digest->rest.wait_ns});
 	for (int by = 0; by < DIGEST_TABLES; by++)
 		put_table(json, digest, tables[by], (enum digest_by)by);
 	put_lists(json, digest);

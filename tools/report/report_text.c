@@ -93,6 +93,8 @@ static const char *text_head(const struct trace *trace, const char *key, char ro
 	return value[0] ? policy_printable(value, room, VALUE_ROOM) : "n/a";
 }
 
+#define HEAD(trace, key) text_head(trace, key, (char[VALUE_ROOM]){0})
+
 /* What became of the mode while the process ran, if anything did. */
 static void add_changes(const struct trace *trace, char *text, size_t room)
 {
@@ -114,57 +116,47 @@ static void add_changes(const struct trace *trace, char *text, size_t room)
 static void print_heading(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
-	char path[VALUE_ROOM], room[VALUE_ROOM], line[LINE_ROOM / 2], time[UNITS_TEXT], n[UNITS_TEXT];
-	int n_line;
+	char path[VALUE_ROOM], room[VALUE_ROOM], line[LINE_ROOM / 2];
 
 	snprintf(line, sizeof(line), "%s: %s", policy_printable(trace->path, path, sizeof(path)),
-		 text_head(trace, "command", room));
+		 HEAD(trace, "command"));
 	wrap_print(line, 0, 4);
-	n_line = snprintf(line, sizeof(line), "process %s", text_head(trace, "pid", room));
 	trace_value(trace, "rank", room, VALUE_ROOM);
-	if (*room)
-		n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (rank %.16s)", room);
-	n_line += snprintf(line + n_line, sizeof(line) - (size_t)n_line, " on %s, ", text_head(trace, "host", room));
-	text_line("%sbegan %s, %s recorded, %s", line, units_date(trace->start, n), units_time(digest->run_ns, time),
+	text_line("process %s%s%.16s%s on %s, began %s, %s recorded, %s", HEAD(trace, "pid"), *room ? " (rank " : "",
+		  room, *room ? ")" : "", HEAD(trace, "host"), text_date(trace->start), text_time(digest->run_ns),
 		  trace->ended ? "ended by itself" : "did not end by itself, or still runs");
-	n_line = snprintf(line, sizeof(line), "policy %s", text_head(trace, "policy", room));
-	n_line +=
-	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, " (%s), ", text_head(trace, "policy_hash", room));
-	n_line +=
-	    snprintf(line + n_line, sizeof(line) - (size_t)n_line, "spill.mode %s", text_head(trace, "mode", room));
-	add_changes(trace, line + n_line, sizeof(line) - (size_t)n_line);
-	text_line("%s, spillway %s", line, text_head(trace, "spillway", room));
+	add_changes(trace, line, sizeof(line));
+	text_line("policy %s (%s), spill.mode %s%s, spillway %s", HEAD(trace, "policy"), HEAD(trace, "policy_hash"),
+		  HEAD(trace, "mode"), line, HEAD(trace, "spillway"));
 	if (digest->trace->n_lost)
-		text_line("NOT COMPLETE: %s events had no room and are missing", units_count(trace->n_lost, n));
+		text_line("NOT COMPLETE: %s events had no room and are missing", text_count(trace->n_lost));
 	if (trace->cut)
 		text_line("NOT COMPLETE: the end of the file is cut off, as a killed process leaves it");
 	if (trace->damaged)
 		text_line("NOT COMPLETE: the file is damaged, what comes behind is not shown: %s",
 			  policy_printable(trace->problem, room, sizeof(room)));
 	if (digest->n_strangers)
-		text_line("NOT COMPLETE: %s events are of devices beyond number %d",
-			  units_count(digest->n_strangers, n), DIGEST_DEVICES - 1);
+		text_line("NOT COMPLETE: %s events are of devices beyond number %d", text_count(digest->n_strangers),
+			  DIGEST_DEVICES - 1);
 }
 
 static void print_answer(const struct digest *digest)
 {
-	char time[UNITS_TEXT], share[UNITS_TEXT];
-
 	printf("\n");
 	wrap_print(digest->verdict, 0, 0);
 	if (digest->n_costs)
-		printf("\nWhat it cost, of %s:\n", units_time(digest->run_ns, time));
+		printf("\nWhat it cost, of %s:\n", text_time(digest->run_ns));
 	for (unsigned i = 0; i < digest->n_costs; i++) {
 		const struct digest_cost *cost = &digest->costs[i];
-		int column = printf("  %9s %6s  %s: ", cost->known ? units_time(cost->ns, time) : "n/a",
-				    cost->known ? units_share((double)cost->ns, (double)digest->run_ns, share) : "n/a",
+		int column = printf("  %9s %6s  %s: ", cost->known ? text_time(cost->ns) : "n/a",
+				    cost->known ? text_share((double)cost->ns, (double)digest->run_ns) : "n/a",
 				    digest_cost_name(cost->kind));
 
 		wrap_print(cost->evidence, column, 20);
 	}
 	if (digest->both_ns)
 		text_line("%s of this is in two of them: a submission waited while the GPU was stopped",
-			  units_time(digest->both_ns, time));
+			  text_time(digest->both_ns));
 	for (unsigned i = 0; i < digest->n_advice; i++) {
 		printf("%s", i ? "  - " : "\nAdvice:\n  - ");
 		wrap_print(digest->advice[i], 4, 4);
@@ -174,50 +166,46 @@ static void print_answer(const struct digest *digest)
 static void print_device(const struct digest *digest, unsigned number)
 {
 	const struct digest_device *device = &digest->devices[number];
-	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT], e[UNITS_TEXT], peers[UNITS_TEXT + 24] = "";
+	char peers[UNITS_TEXT + 24] = "";
 
 	printf("\nDevice %u, bytes at their most%s:\n", number,
 	       device->sampled ? "" : " (from the allocations; the trace has no samples)");
 	if (device->peers)
-		snprintf(peers, sizeof(peers), "on other GPUs %s, ", units_bytes(device->peers, a));
-	text_line("on the device %s, on the host %s, %smanaged %s, system %s, driver %s",
-		  units_bytes(device->device, a), units_bytes(device->host_alone, b), peers,
-		  units_bytes(device->managed, c), units_bytes(device->system, d), units_bytes(device->driver, e));
-	text_line("together %s, budget %s, the GPU has %s; something %s for %s of the run",
-		  units_bytes(device->need, a), device->budget ? units_bytes(device->budget, b) : "n/a",
-		  device->total ? units_bytes(device->total, c) : "n/a", digest_device_away(device),
-		  units_share((double)device->over_ns, (double)digest->run_ns, d));
+		snprintf(peers, sizeof(peers), "on other GPUs %s, ", text_bytes(device->peers));
+	text_line("on the device %s, on the host %s, %smanaged %s, system %s, driver %s", text_bytes(device->device),
+		  text_bytes(device->host_alone), peers, text_bytes(device->managed), text_bytes(device->system),
+		  text_bytes(device->driver));
+	text_line("together %s, budget %s, the GPU has %s; something %s for %s of the run", text_bytes(device->need),
+		  device->budget ? text_bytes(device->budget) : "n/a",
+		  device->total ? text_bytes(device->total) : "n/a", digest_device_away(device),
+		  text_share((double)device->over_ns, (double)digest->run_ns));
 	if (device->lent)
-		text_line("it lent %s to other GPUs", units_bytes(device->lent, a));
+		text_line("it lent %s to other GPUs", text_bytes(device->lent));
 	if (device->moves_in || device->moves_out)
-		text_line("moved in %s (%s pieces), out %s (%s pieces)", units_bytes(device->bytes_in, a),
-			  units_count(device->moves_in, b), units_bytes(device->bytes_out, c),
-			  units_count(device->moves_out, d));
+		text_line("moved in %s (%s pieces), out %s (%s pieces)", text_bytes(device->bytes_in),
+			  text_count(device->moves_in), text_bytes(device->bytes_out), text_count(device->moves_out));
 	if (device->peer_in || device->peer_out)
-		text_line("of that from other GPUs %s, to them %s", units_bytes(device->peer_in, a),
-			  units_bytes(device->peer_out, b));
+		text_line("of that from other GPUs %s, to them %s", text_bytes(device->peer_in),
+			  text_bytes(device->peer_out));
 	if (device->uncopied_in || device->uncopied_out)
 		text_line("of that nothing was alive in %s in, %s out: those were not copied",
-			  units_bytes(device->uncopied_in, a), units_bytes(device->uncopied_out, b));
+			  text_bytes(device->uncopied_in), text_bytes(device->uncopied_out));
 	if (device->tells_alive)
 		text_line("an allocator kept %s, of which %s were alive at most, and %s dead at most",
-			  units_bytes(device->cache, a), units_bytes(device->cache_alive, b),
-			  units_bytes(device->cache_dead, c));
+			  text_bytes(device->cache), text_bytes(device->cache_alive), text_bytes(device->cache_dead));
 	if (device->faults_known)
 		text_line("page faults: %s by the GPU, %s by the CPU; by them %s in, %s out",
-			  units_count(device->faults_gpu, a), units_count(device->faults_cpu, b),
-			  units_bytes(device->fault_in, c), units_bytes(device->fault_out, d));
+			  text_count(device->faults_gpu), text_count(device->faults_cpu), text_bytes(device->fault_in),
+			  text_bytes(device->fault_out));
 	else
 		text_line("page faults: n/a (the trace has no figures of them)");
 	if (device->n_steps)
-		text_line("%s steps of %s (%s to %s)", units_count(device->n_steps, a),
-			  units_time(device->step_median, b), units_time(device->step_least, c),
-			  units_time(device->step_most, d));
+		text_line("%s steps of %s (%s to %s)", text_count(device->n_steps), text_time(device->step_median),
+			  text_time(device->step_least), text_time(device->step_most));
 }
 
 static void print_moves(const struct digest *digest)
 {
-	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT];
 	char line[LINE_ROOM];
 	uint64_t in = 0, out = 0;
 
@@ -228,20 +216,20 @@ static void print_moves(const struct digest *digest)
 		out += digest->move_why[1][why];
 	}
 	snprintf(line, sizeof(line), "Moves: link busy %s, %s of the run, at %s in and out together",
-		 units_time(digest->link_ns, a), units_share((double)digest->link_ns, (double)digest->run_ns, b),
-		 units_rate(in + out, digest->link_ns, c));
+		 text_time(digest->link_ns), text_share((double)digest->link_ns, (double)digest->run_ns),
+		 text_rate(in + out, digest->link_ns));
 	printf("\n");
 	wrap_print(line, 0, 4);
 	for (int why = 0; why < TRACE_WHYS; why++)
 		if (digest->move_why[0][why] || digest->move_why[1][why])
 			printf("  %-8s %10s in %10s out\n", digest_why_name((unsigned)why),
-			       units_bytes(digest->move_why[0][why], a), units_bytes(digest->move_why[1][why], b));
+			       text_bytes(digest->move_why[0][why]), text_bytes(digest->move_why[1][why]));
 	if (digest->rest.bytes_in || digest->rest.bytes_out)
 		text_line("of no allocation, but room in pieces that moved: %s in, %s out",
-			  units_bytes(digest->rest.bytes_in, a), units_bytes(digest->rest.bytes_out, b));
+			  text_bytes(digest->rest.bytes_in), text_bytes(digest->rest.bytes_out));
 	if (digest->moves_stayed || digest->moves_open)
-		text_line("%s stayed where they were, of %s the trace has no end", units_count(digest->moves_stayed, c),
-			  units_count(digest->moves_open, d));
+		text_line("%s stayed where they were, of %s the trace has no end", text_count(digest->moves_stayed),
+			  text_count(digest->moves_open));
 }
 
 static void put_way(struct text_row *row, unsigned cell, uint64_t bytes, uint64_t ns)
@@ -288,7 +276,6 @@ static void print_table(const struct digest *digest, enum digest_by by)
 	const struct digest_table *table = &digest->tables[by];
 	size_t n = table->n < REPORT_LINES ? table->n : REPORT_LINES;
 	struct text_row rows[REPORT_LINES + 1] = {0};
-	char a[UNITS_TEXT];
 
 	if (!table->n)
 		return;
@@ -307,19 +294,19 @@ static void print_table(const struct digest *digest, enum digest_by by)
 		units_count(group->submits, row->cells[4]);
 		units_time(group->wait_ns, row->cells[5]);
 		if (group->refused)
-			snprintf(row->note, sizeof(row->note), "and %s refused", units_count(group->refused, a));
+			snprintf(row->note, sizeof(row->note), "and %s refused", text_count(group->refused));
 		else if (group->tensors)
-			snprintf(row->note, sizeof(row->note), "and %s", units_number(group->tensors, "tensor", a));
+			snprintf(row->note, sizeof(row->note), "and %s", text_number(group->tensors, "tensor"));
 	}
 	printf("\n");
 	print_rows(rows, n + 1, 6);
 	if (n < table->n)
-		text_line("and %s more; --json has them", units_count(table->n - n, a));
+		text_line("and %s more; --json has them", text_count(table->n - n));
 }
 
 static void print_functions(const struct digest *digest)
 {
-	char name[VALUE_ROOM], a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
+	char name[VALUE_ROOM];
 
 	if (!digest->n_functions || !digest->functions[0].waits)
 		return;
@@ -327,8 +314,8 @@ static void print_functions(const struct digest *digest)
 	for (size_t i = 0; i < digest->n_functions && i < 5 && digest->functions[i].waits; i++) {
 		const struct digest_function *function = &digest->functions[i];
 
-		int column = printf("  %9s in %s of %s submissions of ", units_time(function->wait_ns, a),
-				    units_count(function->waits, b), units_count(function->submits, c));
+		int column = printf("  %9s in %s of %s submissions of ", text_time(function->wait_ns),
+				    text_count(function->waits), text_count(function->submits));
 
 		wrap_print(
 		    policy_printable(trace_text(digest->trace, TRACE_FUNCTIONS, function->number), name, sizeof(name)),
@@ -348,7 +335,6 @@ static void print_idle_rules(const struct digest *digest)
 
 static void print_curve(const struct digest *digest)
 {
-	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT];
 	uint64_t each = digest->curve_steps ? digest->curve_steps : 1;
 	char line[LINE_ROOM];
 
@@ -357,17 +343,17 @@ static void print_curve(const struct digest *digest)
 	snprintf(line, sizeof(line),
 		 "With less device memory at least this would have to move%s (Belady's rule on whole allocations, over "
 		 "the last %s submissions, %s):",
-		 digest->curve_steps ? " in a step" : "", units_count(digest->curve_submits, a),
-		 units_time(digest->curve_ns, b));
+		 digest->curve_steps ? " in a step" : "", text_count(digest->curve_submits),
+		 text_time(digest->curve_ns));
 	printf("\n");
 	wrap_print(line, 0, 0);
 	for (unsigned i = 0; i < digest->n_curve; i += 2) {
 		const struct digest_point *point = &digest->curve[i];
 
-		printf("  %3u %% %10s %12s in %12s out", point->percent, units_bytes(point->budget, a),
-		       units_bytes(point->bytes_in / each, b), units_bytes(point->bytes_out / each, c));
+		printf("  %3u %% %10s %12s in %12s out", point->percent, text_bytes(point->budget),
+		       text_bytes(point->bytes_in / each), text_bytes(point->bytes_out / each));
 		if (point->over)
-			printf("\n%20s%s naming more than fits", "", units_number(point->over, "submission", d));
+			printf("\n%20s%s naming more than fits", "", text_number(point->over, "submission"));
 		printf("\n");
 	}
 }

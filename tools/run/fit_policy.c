@@ -150,7 +150,7 @@ static void put_mode(FILE *file, const struct fit_run *run)
  */
 static void put_device_budget(FILE *file, const struct fit_run *run)
 {
-	char need[UNITS_TEXT], total[UNITS_TEXT], budget[POLICY_SIZE_BYTES_TEXT];
+	char need[UNITS_TEXT];
 
 	if (policy_set_names(run->facts->set, "device.budget") || !run->budget)
 		return;
@@ -159,23 +159,23 @@ static void put_device_budget(FILE *file, const struct fit_run *run)
 		fprintf(file,
 			"# because the device has %s and the heap needed %s: it fits where nobody else has the memory\n"
 			"device.budget: auto\n",
-			units_bytes(run->total, total), need);
+			text_bytes(run->total), need);
 	else if (!summary_is_over(run->page))
 		fprintf(file,
 			"# because all of it fitted: the heap held %s at most, and %s were free\ndevice.budget: auto\n",
-			need, units_bytes(run->budget, total));
+			need, text_bytes(run->budget));
 	else if (run->n_devices > 1)
 		fprintf(
 		    file,
 		    "# because the devices differ in what they have free: %s were free on %u of them, %s were needed\n"
 		    "device.budget: auto\n",
-		    units_bytes(run->budget, total), run->n_devices, need);
+		    text_bytes(run->budget), run->n_devices, need);
 	else
 		fprintf(
 		    file,
 		    "# because that is what this run had of the device's %s, and these figures hold for it; %s were "
 		    "needed\ndevice.budget: %s\n",
-		    units_bytes(run->total, total), need, policy_size_format(run->budget / MIB * MIB, budget));
+		    text_bytes(run->total), need, policy_size_text(run->budget / MIB * MIB));
 }
 
 /* Returns the size below which the largest refused request was; 0: none was refused. */
@@ -199,28 +199,25 @@ static void put_host(FILE *file, const struct fit_run *run)
 	uint64_t limit = !strcmp(key, "host.total") ? shared : atomic_load(&page->host_budget);
 	uint64_t used =
 	    !strcmp(key, "host.total") ? atomic_load(&page->share_most_used) : atomic_load(&page->peak[PLACE_HOST]);
-	char taken[UNITS_TEXT], of[UNITS_TEXT], size[UNITS_TEXT], value[POLICY_SIZE_BYTES_TEXT];
 
-	if (!refused || !most || !limit || run->change == ADVICE_VMM ||
-	    limit - (used < limit ? used : limit) >= most)
+	if (!refused || !most || !limit || run->change == ADVICE_VMM || limit - (used < limit ? used : limit) >= most)
 		return;
 	uint64_t wanted = (used + most + MIB - 1) / MIB * MIB;
 	if (run->facts->host_memory && wanted >= run->facts->host_memory) {
 		fprintf(file, "# %s would have to be %s or more, and the machine has %s: it does not fit here.\n", key,
-			units_bytes(wanted, taken), units_bytes(run->facts->host_memory, of));
+			text_bytes(wanted), text_bytes(run->facts->host_memory));
 		return;
 	}
 	if (policy_set_names(run->facts->set, key)) {
-		fprintf(file, "# %s is as --set has it; it would have to be %s or more.\n", key,
-			units_bytes(wanted, taken));
+		fprintf(file, "# %s is as --set has it; it would have to be %s or more.\n", key, text_bytes(wanted));
 		return;
 	}
 	fprintf(file,
 		"# because %" PRIu64
 		" request%s ended in out of memory, the largest below %s, when %s of %s were taken\n"
 		"%s: %s\n",
-		refused, refused == 1 ? "" : "s", units_bytes(most, size), units_bytes(used, taken),
-		units_bytes(limit, of), key, policy_size_format(wanted, value));
+		refused, refused == 1 ? "" : "s", text_bytes(most), text_bytes(used), text_bytes(limit), key,
+		policy_size_text(wanted));
 }
 
 static void put_vmm(FILE *file, const struct fit_run *run)
@@ -235,13 +232,13 @@ static void put_vmm(FILE *file, const struct fit_run *run)
 static void put_costliest(FILE *file, const struct fit_run *run)
 {
 	const struct stats_site *site = summary_costliest(run->page);
-	char what[WHAT_ROOM], in[UNITS_TEXT];
+	char what[WHAT_ROOM];
 
 	if (!site || !figure(&site->figures, FIGURE_wait_us))
 		return;
 	summary_describe(run->page, site, what, sizeof(what));
 	fprintf(file, "# Costs most: %s: %s brought in, waited for %.2f s.\n%s", what,
-		units_bytes(figure(&site->figures, FIGURE_moved_in_bytes), in),
+		text_bytes(figure(&site->figures, FIGURE_moved_in_bytes)),
 		(double)figure(&site->figures, FIGURE_wait_us) / 1e6,
 		summary_is_of_tensors(site)
 		    ? "# No rule is about it: rules place the blocks that these tensors share with others.\n"
@@ -281,7 +278,7 @@ void fit_moment_add(struct fit_moment *moment, const struct stats_page *page, ui
 
 void fit_line(const struct fit_moment *now, const struct fit_moment *before, double seconds, char room[FIT_LINE])
 {
-	char away[UNITS_TEXT], held[UNITS_TEXT], budget[UNITS_TEXT];
+	char held[UNITS_TEXT], budget[UNITS_TEXT];
 	double lost = now->lost > before->lost ? now->lost - before->lost : 0;
 	double share = seconds > 0 ? 100 * lost / seconds : 0;
 
@@ -295,5 +292,5 @@ void fit_line(const struct fit_moment *now, const struct fit_moment *before, dou
 		snprintf(
 		    room, FIT_LINE,
 		    "%s of %s are spilled (the device budget is %s); moving memory cost %.0f %% of the last %.0f s",
-		    units_bytes(now->away, away), held, budget, share < 100 ? share : 100, seconds);
+		    text_bytes(now->away), held, budget, share < 100 ? share : 100, seconds);
 }

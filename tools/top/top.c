@@ -56,9 +56,7 @@ static bool read_count(const char *text, unsigned long *ret_count)
 
 static bool say_wrong(const char *what, const char *text, const char *instead)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	return tool_fails("%s is no %s; %s", policy_quote(text, quoted), what, instead);
+	return tool_fails("%s is no %s; %s", policy_quoted(text), what, instead);
 }
 
 static bool read_value(void *argument, int code, const char *text, char *why)
@@ -176,8 +174,6 @@ static bool top_take(struct figures *figures, const struct wish *wish)
 /* Prints the named processes that were not found. In JSON they are visible to programs. */
 static void say_missing(const struct figures *figures, const struct wish *wish)
 {
-	char name[PROCESS_NAME];
-
 	for (size_t i = 0; !wish->json && i < wish->choice.n; i++) {
 		bool there = false;
 
@@ -186,7 +182,7 @@ static void say_missing(const struct figures *figures, const struct wish *wish)
 		if (!there)
 			tool_say("process %s shows no figures: it does not run under Spillway, has not used CUDA "
 				 "memory yet, is another user's, or is gone; `spillway top --once` shows those that do",
-				 process_show_name(&wish->choice.name[i], name));
+				 process_named(&wish->choice.name[i]));
 	}
 }
 

@@ -49,6 +49,9 @@ const struct figures_process **top_order(const struct figures *figures, const st
 /* At most five characters: "61.2G", "1.5M"; "n/a" for NAN. */
 const char *top_bytes(double bytes, char room[TOP_TEXT]);
 const char *top_count(double n, char room[TOP_TEXT]);
+/* The same as texts that live until the end of the block. */
+#define short_bytes(bytes) top_bytes(bytes, (char[TOP_TEXT]){0})
+#define short_count(n)     top_count(n, (char[TOP_TEXT]){0})
 
 /* ---- what costs most (top_table.c) ---- */
 

@@ -289,12 +289,6 @@ static double device_used(const struct figures_device *device)
 	return (double)device->live[PLACE_DEVICE] + (double)device->live[PLACE_DRIVER] + (double)device->lent;
 }
 
-static double device_elsewhere(const struct figures_device *device)
-{
-	return (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +
-	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
-}
-
 static void draw_bar(int y, int x, int width, const struct figures_device *device)
 {
 	double left = (double)device->total - device_used(device);
@@ -307,14 +301,13 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 				    {(double)device->live[PLACE_PEER], 0},
 				    {(double)device->live[PLACE_MANAGED], 0},
 				    {(double)device->live[PLACE_SYSTEM], 0}};
-	char size[TOP_TEXT];
 
 	share_out(parts, PARTS, width - 1);
 	for (unsigned i = 0; i < PARTS; i++) {
 		if (i == PARTS_HERE)
 			pen_text(y, x++, 1, pen.wide ? "\u2502" : "|", PEN_PLAIN);
 		if (parts[i].width > 0)
-			pen_part(y, x, parts[i].width, part_names[i].name, top_bytes(parts[i].bytes, size),
+			pen_part(y, x, parts[i].width, part_names[i].name, short_bytes(parts[i].bytes),
 				 part_names[i].style);
 		x += parts[i].width;
 	}
@@ -323,13 +316,12 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 /* "61.2G of 79.6G, 24.0G elsewhere: 1.07 of its memory" */
 static void say_device(const struct figures_device *device, char *room, size_t bytes)
 {
-	char used[TOP_TEXT], total[TOP_TEXT], elsewhere[TOP_TEXT];
-	double away = device_elsewhere(device);
-	int n = snprintf(room, bytes, "%s of %s", top_bytes(device_used(device), used),
-			 top_bytes((double)device->total, total));
+	double away = (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +
+		      (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
+	int n = snprintf(room, bytes, "%s of %s", short_bytes(device_used(device)), short_bytes((double)device->total));
 
 	if (away > 0 && device->total)
-		snprintf(room + n, bytes - (size_t)n, ", %s elsewhere (%.2fx)", top_bytes(away, elsewhere),
+		snprintf(room + n, bytes - (size_t)n, ", %s elsewhere (%.2fx)", short_bytes(away),
 			 (device_used(device) + away) / (double)device->total);
 }
 
@@ -360,15 +352,15 @@ static int draw_devices(const struct draw *draw, int y, int end)
 static int draw_links(const struct draw *draw, int y, int end)
 {
 	const struct figures *figures = draw->figures;
-	char in[TOP_TEXT], out[TOP_TEXT], text[128];
+	char text[128];
 
 	for (size_t i = 0; i < figures->n_links && y < end; i++) {
 		const struct figures_link *link = &figures->link[i];
 
 		snprintf(text, sizeof(text), "GPU %d borrows of %d, link %s: in %s/s, out %s/s",
 			 (int)figures->device[link->device].number, (int)figures->device[link->lender].number,
-			 figures_link_kind(link->kind), top_bytes(figures_links_rate(figures, link, LINK_IN), in),
-			 top_bytes(figures_links_rate(figures, link, LINK_OUT), out));
+			 figures_link_kind(link->kind), short_bytes(figures_links_rate(figures, link, LINK_IN)),
+			 short_bytes(figures_links_rate(figures, link, LINK_OUT)));
 		pen_text(y++, 0, COLS, text, PEN_PLAIN);
 	}
 	return y;
@@ -420,7 +412,7 @@ static int draw_flows(const struct figures_history history[FLOW_COUNT], const ch
 {
 	int width = COLS - FLOW_LABEL - 12;
 	double most_moved;
-	char text[TOP_TEXT], scale[64];
+	char scale[64];
 
 	if (width > FIGURES_HISTORY)
 		width = FIGURES_HISTORY;
@@ -431,7 +423,7 @@ static int draw_flows(const struct figures_history history[FLOW_COUNT], const ch
 		       most = i == FLOW_FAULTS ? most_of(&history[i], width) : most_moved;
 
 		pen_text(y, 0, 14, flows[i].label, PEN_HEAD);
-		pen_right(y, 14, 6, flows[i].bytes ? top_bytes(now, text) : top_count(now, text),
+		pen_right(y, 14, 6, flows[i].bytes ? short_bytes(now) : short_count(now),
 			  isnan(now) ? PEN_WEAK : flows[i].style);
 		if (!isnan(now))
 			pen_text(y, 20, 5, "/s", PEN_PLAIN);
@@ -440,8 +432,7 @@ static int draw_flows(const struct figures_history history[FLOW_COUNT], const ch
 		if (width < 8)
 			continue;
 		pen_spark(y, FLOW_LABEL, width, &history[i], most > 0 ? most : 1, flows[i].style);
-		snprintf(scale, sizeof(scale), "max %s",
-			 flows[i].bytes ? top_bytes(most, text) : top_count(most, text));
+		snprintf(scale, sizeof(scale), "max %s", flows[i].bytes ? short_bytes(most) : short_count(most));
 		if (!isnan(now))
 			pen_right(y, COLS - 11, 11, scale, PEN_WEAK);
 	}

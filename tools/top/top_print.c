@@ -206,52 +206,46 @@ static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
 static void print_about(FILE *out, const struct page *page)
 {
 	const struct stats_page *copy = page->copy;
-	char used[UNITS_TEXT], budget[UNITS_TEXT], age[UNITS_TEXT];
 
 	fprintf(out, "  command      %s\n", copy->command);
 	fprintf(out, "  policy       %s (%s), spill.mode %s, spillway %s\n", copy->policy, copy->policy_hash,
 		copy->mode, copy->spillway);
-	fprintf(out, "  time         %s since its first use of CUDA memory\n", units_time(page_age(page), age));
+	fprintf(out, "  time         %s since its first use of CUDA memory\n", text_time(page_age(page)));
 	fprintf(out, "  page faults  %s\n", *copy->fault_source ? copy->fault_source : "n/a: nothing counts them");
 	fputs("               ", out);
 	print_faults(out, copy->fault);
-	fprintf(out, "  host budget  %s of %s used\n", units_bytes(copy->host_used, used),
-		units_bytes(copy->host_budget, budget));
+	fprintf(out, "  host budget  %s of %s used\n", text_bytes(copy->host_used), text_bytes(copy->host_budget));
 	if (copy->share_ranks > 1)
-		fprintf(out, "  host total   %s of %s used by %llu processes\n", units_bytes(copy->share_used, used),
-			units_bytes(copy->share_total, budget), (unsigned long long)copy->share_ranks);
+		fprintf(out, "  host total   %s of %s used by %llu processes\n", text_bytes(copy->share_used),
+			text_bytes(copy->share_total), (unsigned long long)copy->share_ranks);
 }
 
 static void print_places(FILE *out, const struct stats_page *copy)
 {
-	char live[UNITS_TEXT], peak[UNITS_TEXT];
-
 	fprintf(out, "\n  %-24s %12s %12s\n", "PLACE", "LIVE", "PEAK");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
-		fprintf(out, "  %-24s %12s %12s\n", figures_places[i].name, units_bytes(copy->live[i], live),
-			units_bytes(copy->peak[i], peak));
+		fprintf(out, "  %-24s %12s %12s\n", figures_places[i].name, text_bytes(copy->live[i]),
+			text_bytes(copy->peak[i]));
 }
 
 /* Prints how much of the blocks of a reporting allocator is alive. */
 static void print_cache(FILE *out, const struct stats_device *device)
 {
-	char cache[UNITS_TEXT], alive[UNITS_TEXT], most[UNITS_TEXT], dead[UNITS_TEXT];
-
 	if (device->cache)
-		fprintf(out, "    allocator's cache %s: alive %s, at most %s, dead %s\n",
-			units_bytes(device->cache, cache), units_bytes(device->cache_alive, alive),
-			units_bytes(device->cache_most_alive, most), units_bytes(device->cache_dead, dead));
+		fprintf(out, "    allocator's cache %s: alive %s, at most %s, dead %s\n", text_bytes(device->cache),
+			text_bytes(device->cache_alive), text_bytes(device->cache_most_alive),
+			text_bytes(device->cache_dead));
 }
 
 /* Prints the bytes that the device lends, and the moves between it and the devices that lend to it. */
 static void print_lending(FILE *out, const struct figures_process *process, unsigned number)
 {
 	const struct stats_device *device = &process->page->copy->device[number];
-	char text[UNITS_TEXT], most[UNITS_TEXT];
+	char text[UNITS_TEXT];
 
 	if (device->most_lent)
-		fprintf(out, "    lent to other GPUs %s, at most %s\n", units_bytes(device->lent, text),
-			units_bytes(device->most_lent, most));
+		fprintf(out, "    lent to other GPUs %s, at most %s\n", text_bytes(device->lent),
+			text_bytes(device->most_lent));
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_link *link = &device->link[i];
 
@@ -272,7 +266,7 @@ static void print_lending(FILE *out, const struct figures_process *process, unsi
 static void print_page_devices(FILE *out, const struct figures_process *process)
 {
 	const struct stats_page *copy = process->page->copy;
-	char total[UNITS_TEXT], budget[UNITS_TEXT], used[UNITS_TEXT], uuid[FIGURES_UUID], text[UNITS_TEXT];
+	char uuid[FIGURES_UUID];
 
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &copy->device[i];
@@ -280,11 +274,11 @@ static void print_page_devices(FILE *out, const struct figures_process *process)
 		if (!device->known)
 			continue;
 		fprintf(out, "\n  GPU %u %s, %s\n", i, device->name, figures_uuid(device->uuid, device->name, uuid));
-		fprintf(out, "    memory %s, budget %s, of that used %s\n", units_bytes(device->total, total),
-			units_bytes(device->budget, budget), units_bytes(device->used, used));
+		fprintf(out, "    memory %s, budget %s, of that used %s\n", text_bytes(device->total),
+			text_bytes(device->budget), text_bytes(device->used));
 		fputs("   ", out);
 		for (unsigned j = 0; j < PLACE_COUNT; j++)
-			fprintf(out, " %s %s%s", figures_places[j].name, units_bytes(device->live[j], text),
+			fprintf(out, " %s %s%s", figures_places[j].name, text_bytes(device->live[j]),
 				j + 1 < PLACE_COUNT ? "," : "\n");
 		print_lending(out, process, i);
 		print_cache(out, device);
@@ -310,16 +304,15 @@ static void print_counters(FILE *out, const struct figures_process *process)
 static void print_histograms(FILE *out, const struct stats_page *copy)
 {
 	static const double shares[] = {0.5, 0.9, 0.99, 1};
-	char text[UNITS_TEXT];
 
 	fprintf(out, "\n  %-24s %12s %10s %10s %10s %10s\n", "HISTOGRAM", "COUNT", "50 %", "90 %", "99 %", "MOST");
 	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++) {
 		fprintf(out, "  %-24s %12s", figures_histograms[i].name,
-			units_count(figures_measured(copy->histogram[i]), text));
+			text_count(figures_measured(copy->histogram[i])));
 		for (unsigned j = 0; j < 4; j++) {
 			double value = figures_percentile(copy->histogram[i], shares[j]);
 
-			fprintf(out, " %10s", isnan(value) ? "n/a" : units_time((uint64_t)value, text));
+			fprintf(out, " %10s", isnan(value) ? "n/a" : text_time((uint64_t)value));
 		}
 		fputc('\n', out);
 	}
@@ -344,16 +337,16 @@ static void print_figures_head(FILE *out, const char *title)
 
 static void print_figures(FILE *out, const struct top_entry *entry, const char *name)
 {
-	char text[TOP_TEXT], time[UNITS_TEXT];
+	char time[UNITS_TEXT];
 
 	fprintf(out, "  %-*s", NAME_WIDTH, name);
 	for (unsigned i = 0; i < FIGURE_COUNT; i++) {
 		const struct figures_name *about = &figures_tables[i];
 		uint64_t value = figures_get(entry->process->page, entry->group, entry->row, i);
 		const char *shown = value == STATS_NA              ? "n/a"
-				    : about->unit == FIGURES_BYTES ? top_bytes((double)value, text)
+				    : about->unit == FIGURES_BYTES ? short_bytes((double)value)
 				    : about->unit == FIGURES_US    ? text_amount(value, FIGURES_US, time)
-								   : top_count((double)value, text);
+								   : short_count((double)value);
 
 		fprintf(out, " %*s", figure_width(i), shown);
 	}
@@ -533,7 +526,6 @@ static void put_links_of(struct json *json, const struct figures_process *proces
 static void put_devices(struct json *json, const struct figures_process *process)
 {
 	const struct stats_page *copy = process->page->copy;
-	char uuid[FIGURES_UUID];
 
 	json_open(json, "devices", '[');
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
@@ -544,7 +536,7 @@ static void put_devices(struct json *json, const struct figures_process *process
 		json_open(json, NULL, '{');
 		put_number(json, "number", i);
 		json_text(json, "name", device->name);
-		json_text(json, "uuid", figures_uuid(device->uuid, device->name, uuid));
+		json_text(json, "uuid", figures_uuid_text(device->uuid, device->name));
 		put_once(json, process->page, GROUP_DEVICE, i);
 		put_links_of(json, process, i);
 		put_places(json, device->live, device->peak);
@@ -650,12 +642,10 @@ static void put_process(struct json *json, const struct figures_process *process
 
 static void put_device(struct json *json, const struct figures_device *device)
 {
-	char uuid[FIGURES_UUID];
-
 	json_open(json, NULL, '{');
 	put_number(json, "number", device->number);
 	json_text(json, "name", device->name);
-	json_text(json, "uuid", figures_uuid(device->uuid, device->name, uuid));
+	json_text(json, "uuid", figures_uuid_text(device->uuid, device->name));
 	JSON_NUMBERS(json, {"total", device->total}, {"processes", device->n_processes}, {"lent", device->lent});
 	json_open(json, "places", '{');
 	for (unsigned i = 0; i < PLACE_COUNT; i++)

@@ -118,30 +118,16 @@ static bool screen_order(struct screen *screen)
 
 /* ---- keys ---- */
 
-static void next_column(struct screen *screen, int step)
-{
-	unsigned n = top_n_columns();
-
-	screen->view.sort = (screen->view.sort + n + (unsigned)step) % n;
-}
-
 static void change_interval(struct draw *draw, bool longer)
 {
 	static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60};
 	const int n = sizeof(steps) / sizeof(*steps);
+	int i = longer ? 0 : n - 1;
 
-	for (int i = 0; i < n && longer; i++) {
-		if (steps[i] > draw->interval * 1.01) {
-			draw->interval = steps[i];
-			return;
-		}
-	}
-	for (int i = n - 1; i >= 0 && !longer; i--) {
-		if (steps[i] < draw->interval * 0.99) {
-			draw->interval = steps[i];
-			return;
-		}
-	}
+	while (i >= 0 && i < n && (longer ? steps[i] <= draw->interval * 1.01 : steps[i] >= draw->interval * 0.99))
+		i += longer ? 1 : -1;
+	if (i >= 0 && i < n)
+		draw->interval = steps[i];
 }
 
 static void screen_show(struct screen *screen, enum page_shown shown)
@@ -153,68 +139,40 @@ static void screen_show(struct screen *screen, enum page_shown shown)
 /* Handles keys with the same meaning on all pages. Returns false for any other key. */
 static bool key_of_all(struct screen *screen, int key)
 {
-	switch (key) {
-	case 'p':
-	case ' ':
+	if (key == 'p' || key == ' ')
 		screen->draw.paused = !screen->draw.paused;
-		return true;
-	case '+':
-	case '-':
+	else if (key == '+' || key == '-')
 		change_interval(&screen->draw, key == '+');
-		return true;
-	case 'h':
-	case '?':
+	else if (key == 'h' || key == '?')
 		screen_show(screen, PAGE_HELP);
-		return true;
-	case KEY_REDRAW:
-	case KEY_RESIZE:
+	else if (key == KEY_REDRAW || key == KEY_RESIZE)
 		clearok(stdscr, TRUE);
-		return true;
-	default:
+	else
 		return false;
-	}
+	return true;
 }
 
 static void key_of_main(struct screen *screen, int key)
 {
 	size_t at = screen->draw.selected;
 
-	switch (key) {
-	case 'q':
+	if (key == 'q')
 		screen->done = true;
-		break;
-	case 's':
-		next_column(screen, 1);
-		break;
-	case 'S':
-		next_column(screen, -1);
-		break;
-	case 'r':
+	else if (key == 's' || key == 'S')
+		screen->view.sort = (screen->view.sort + (key == 's' ? 1 : top_n_columns() - 1)) % top_n_columns();
+	else if (key == 'r')
 		screen->view.reverse = !screen->view.reverse;
-		break;
-	case 'g':
+	else if (key == 'g')
 		screen->view.gone = screen->view.gone ? 0 : TOP_GONE;
-		break;
-	case KEY_UP:
-	case 'k':
+	else if (key == KEY_UP || key == 'k')
 		select_at(screen, at ? at - 1 : 0);
-		break;
-	case KEY_DOWN:
-	case 'j':
+	else if (key == KEY_DOWN || key == 'j')
 		select_at(screen, at + 1);
-		break;
-	case KEY_HOME:
-		select_at(screen, 0);
-		break;
-	case KEY_END:
-		select_at(screen, SIZE_MAX);
-		break;
-	case '\n':
-	case KEY_ENTER:
-	case 'd':
+	else if (key == KEY_HOME || key == KEY_END)
+		select_at(screen, key == KEY_HOME ? 0 : SIZE_MAX);
+	else if (key == '\n' || key == KEY_ENTER || key == 'd') {
 		select_at(screen, at);
 		screen_show(screen, PAGE_DETAILS);
-		break;
 	}
 }
 
@@ -223,41 +181,22 @@ static void key_of_details(struct screen *screen, int key)
 	struct draw *draw = &screen->draw;
 	unsigned page = LINES > 8 ? (unsigned)LINES - 8 : 1;
 
-	switch (key) {
-	case KEY_UP:
-	case 'k':
+	if (key == KEY_UP || key == 'k')
 		draw->line -= draw->line > 0;
-		break;
-	case KEY_DOWN:
-	case 'j':
+	else if (key == KEY_DOWN || key == 'j')
 		draw->line++;
-		break;
-	case KEY_PPAGE:
+	else if (key == KEY_PPAGE)
 		draw->line -= draw->line > page ? page : draw->line;
-		break;
-	case KEY_NPAGE:
+	else if (key == KEY_NPAGE)
 		draw->line += page;
-		break;
-	case KEY_HOME:
-		draw->line = 0;
-		break;
-	case KEY_END:
-		draw->line = draw->n_lines;
-		break;
-	case KEY_LEFT:
+	else if (key == KEY_HOME || key == KEY_END)
+		draw->line = key == KEY_HOME ? 0 : draw->n_lines;
+	else if (key == KEY_LEFT)
 		draw->column -= draw->column > 8 ? 8 : draw->column;
-		break;
-	case KEY_RIGHT:
+	else if (key == KEY_RIGHT)
 		draw->column += draw->column < 160 ? 8 : 0;
-		break;
-	case 'q':
-	case 'd':
-	case '\n':
-	case KEY_ESCAPE:
-	case KEY_BACKSPACE:
+	else if (key == 'q' || key == 'd' || key == '\n' || key == KEY_ESCAPE || key == KEY_BACKSPACE)
 		screen_show(screen, PAGE_MAIN);
-		break;
-	}
 }
 
 static void screen_obey(struct screen *screen, int key)

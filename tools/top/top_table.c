@@ -45,50 +45,41 @@ const char *top_count(double n, char room[TOP_TEXT])
 
 /* ---- columns ---- */
 
+/* One row for each: its name here, then struct top_column. */
+#define COLUMNS(ROW)                                                                                                   \
+	ROW(PID, "PID", "pid", 7, 0, false, NULL, TOP_OTHER, 0)                                                        \
+	ROW(USER, "USER", "user", 8, 100, true, NULL, TOP_OTHER, 0)                                                    \
+	ROW(STATE, "STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release",         \
+	    TOP_OTHER, 0)                                                                                              \
+	ROW(DEVICE, "DEVICE", "device", 6, 0, false, NULL, TOP_PLACE, PLACE_DEVICE)                                    \
+	ROW(HOST, "HOST", "host", 6, 0, false, NULL, TOP_PLACE, PLACE_HOST)                                            \
+	ROW(PEER, "PEER", "peer", 6, 120, false, "heap memory that other GPUs lend it", TOP_PLACE, PLACE_PEER)         \
+	ROW(MANAGED, "MANAGED", "managed", 7, 0, false, NULL, TOP_PLACE, PLACE_MANAGED)                                \
+	ROW(SYSTEM, "SYSTEM", "system", 6, 0, false, NULL, TOP_PLACE, PLACE_SYSTEM)                                    \
+	ROW(DRIVER, "DRIVER", "driver", 6, 110, false, "device memory the driver gave directly", TOP_PLACE,            \
+	    PLACE_DRIVER)                                                                                              \
+	ROW(PINNED, "PINNED", "pinned", 6, 110, false, "host memory the program pinned", TOP_PLACE, PLACE_PINNED)      \
+	ROW(IN, "IN/s", "in", 6, 0, false, "bytes moved to the device, a second", TOP_RATE, STAT_moved_in_bytes)       \
+	ROW(OUT, "OUT/s", "out", 6, 0, false, "bytes moved to the host, or to GPUs that lend memory, a second",        \
+	    TOP_RATE, STAT_moved_out_bytes)                                                                            \
+	ROW(FAULTS, "FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second", TOP_OTHER, 0)               \
+	ROW(WAIT, "WAIT", "wait", 5, 0, false,                                                                         \
+	    "share of the time in which at least one submission waited for memory on its way", TOP_OTHER, 0)           \
+	ROW(AGE, "TIME", "time", 6, 130, false, "since its first use of CUDA memory", TOP_OTHER, 0)                    \
+	ROW(ID, "ID", "id", IDENTITY_DIGITS, 150, true, "its id, which no other process of the machine has",           \
+	    TOP_OTHER, 0)                                                                                              \
+	ROW(COMMAND, "COMMAND", "command", 0, 0, true, NULL, TOP_OTHER, 0)
+
 enum column {
-	COLUMN_PID,
-	COLUMN_USER,
-	COLUMN_STATE,
-	COLUMN_DEVICE,
-	COLUMN_HOST,
-	COLUMN_PEER,
-	COLUMN_MANAGED,
-	COLUMN_SYSTEM,
-	COLUMN_DRIVER,
-	COLUMN_PINNED,
-	COLUMN_IN,
-	COLUMN_OUT,
-	COLUMN_FAULTS,
-	COLUMN_WAIT,
-	COLUMN_AGE,
-	COLUMN_ID,
-	COLUMN_COMMAND,
-	COLUMN_COUNT, /* must be last */
+#define ROW(name, ...) COLUMN_##name,
+	COLUMNS(ROW) COLUMN_COUNT
+#undef ROW
 };
 
 const struct top_column top_columns[] = {
-    [COLUMN_PID] = {"PID", "pid", 7, 0, false, NULL, TOP_OTHER, 0},
-    [COLUMN_USER] = {"USER", "user", 8, 100, true, NULL, TOP_OTHER, 0},
-    [COLUMN_STATE] = {"STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release",
-		      TOP_OTHER, 0},
-    [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, NULL, TOP_PLACE, PLACE_DEVICE},
-    [COLUMN_HOST] = {"HOST", "host", 6, 0, false, NULL, TOP_PLACE, PLACE_HOST},
-    [COLUMN_PEER] = {"PEER", "peer", 6, 120, false, "heap memory that other GPUs lend it", TOP_PLACE, PLACE_PEER},
-    [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, NULL, TOP_PLACE, PLACE_MANAGED},
-    [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, NULL, TOP_PLACE, PLACE_SYSTEM},
-    [COLUMN_DRIVER] = {"DRIVER", "driver", 6, 110, false, "device memory the driver gave directly", TOP_PLACE,
-		       PLACE_DRIVER},
-    [COLUMN_PINNED] = {"PINNED", "pinned", 6, 110, false, "host memory the program pinned", TOP_PLACE, PLACE_PINNED},
-    [COLUMN_IN] = {"IN/s", "in", 6, 0, false, "bytes moved to the device, a second", TOP_RATE, STAT_moved_in_bytes},
-    [COLUMN_OUT] = {"OUT/s", "out", 6, 0, false, "bytes moved to the host, or to GPUs that lend memory, a second",
-		    TOP_RATE, STAT_moved_out_bytes},
-    [COLUMN_FAULTS] = {"FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second", TOP_OTHER, 0},
-    [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false,
-		     "share of the time in which at least one submission waited for memory on its way", TOP_OTHER, 0},
-    [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory", TOP_OTHER, 0},
-    [COLUMN_ID] = {"ID", "id", IDENTITY_DIGITS, 150, true, "its id, which no other process of the machine has",
-		   TOP_OTHER, 0},
-    [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL, TOP_OTHER, 0},
+#define ROW(name, ...) [COLUMN_##name] = {__VA_ARGS__},
+    COLUMNS(ROW)
+#undef ROW
 };
 
 /* Returns whether the column is a number, and not a text. */
@@ -379,7 +370,7 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 {
 	const struct stats_page *copy = entry->process->page->copy;
 	const struct stats_site *site = &copy->site[entry->row];
-	char least[TOP_TEXT], caller[32] = "(caller not known)";
+	char caller[32] = "(caller not known)";
 
 	if (entry->group == GROUP_RULES) {
 		const char *name = copy->rule[entry->row].name;
@@ -397,22 +388,20 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 		snprintf(room, bytes, "%s tensors", site->text);
 		return room;
 	}
-	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller,
-		 top_bytes((double)site->least_bytes, least),
+	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller, short_bytes((double)site->least_bytes),
 		 site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : "?");
 	return room;
 }
 
 const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes)
 {
-	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT], pid[16];
+	char pid[16];
 
 	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
-	snprintf(
-	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)figure_of(entry, FIGURE_live), live),
-	    top_bytes((double)figure_of(entry, FIGURE_peak), peak),
-	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_in_bytes), in),
-	    top_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_out_bytes), out),
-	    top_bytes((double)rank_moved(entry), all), top_count((double)figure_of(entry, FIGURE_wait_us) / 1e6, wait));
+	snprintf(room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, short_bytes((double)figure_of(entry, FIGURE_live)),
+		 short_bytes((double)figure_of(entry, FIGURE_peak)),
+		 short_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_in_bytes)),
+		 short_bytes(figures_get_rate(entry->process, entry->group, entry->row, FIGURE_moved_out_bytes)),
+		 short_bytes((double)rank_moved(entry)), short_count((double)figure_of(entry, FIGURE_wait_us) / 1e6));
 	return room;
 }

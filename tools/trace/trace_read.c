@@ -1,9 +1,8 @@
 /*
  * Reads a trace file and its head, unpacks it if it is compressed, turns its frames into rows, and sorts these by time.
  */
-#include "tools/trace/trace_internal.h"
+#include "tools/trace/trace_read.h"
 #include "tools/common/grow.h"
-#include "tools/common/number_map.h"
 
 #include <errno.h>
 #include <fcntl.h>

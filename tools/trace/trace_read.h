@@ -91,4 +91,15 @@ uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t ti
  */
 bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, uint64_t *ret_all);
 
+/* ---- between trace_read.c and trace_blocks.c, which turns rows into blocks and finds them ---- */
+
+/* Returns memory that lives as long as the trace, aligned for any type and never moved; NULL if memory runs out. */
+void *trace_memory(struct trace *trace, size_t bytes);
+void trace_memory_free(struct trace *trace);
+
+/* Fills in the blocks, and `which` of the rows that refer to them. Returns false if memory runs out. */
+bool trace_make_blocks(struct trace *trace);
+
+void trace_places_free(struct trace_places *places); /* accepts NULL */
+
 #endif
