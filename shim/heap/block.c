@@ -533,7 +533,7 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 		block->units_mapped += chunk->units;
 		at += chunk_bytes(chunk->units);
 	}
-	result = map_allow(begin, at - begin, chunk_own(&store->chunks) | peers, true);
+	result = map_allow(begin, at - begin, store->chunks.own | peers, true);
 	if (result == CUDA_SUCCESS)
 		return SW_OK;
 refused:

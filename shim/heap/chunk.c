@@ -344,7 +344,7 @@ static enum sw_status alias_one(struct chunk_store *store, struct chunk *chunk)
 			return status_of(result);
 		}
 	}
-	result = map_allow(chunk->alias, bytes, chunk_own(store), true);
+	result = map_allow(chunk->alias, bytes, store->own, true);
 	chunk->shut = result != CUDA_SUCCESS;
 	/*
 	 * If it cannot be unmapped, it keeps its memory allocated even after a release; keep the alias for the next

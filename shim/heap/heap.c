@@ -393,6 +393,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	arena->lifetimes = lifetimes_new(config->device, arena->base, arena->bytes);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
+	    .own = UINT64_C(1) << config->device,
 	    .peers = config->peers,
 	    .usable = {[CHUNK_DEVICE] = true,
 		       [CHUNK_HOST] = config->host_usable && host_granularity_is_ours(config->host_location)},

@@ -370,7 +370,7 @@ CUresult migration_map(struct heap *heap, const struct migration *transit, bool 
 		result = chunk_map(chunk, transit->address);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = map_allow(transit->address, bytes, chunk_own(&heap->store.chunks) | peers, true);
+	result = map_allow(transit->address, bytes, heap->store.chunks.own | peers, true);
 	if (result == CUDA_SUCCESS)
 		atomic_store(&heap->store.arena.states[transit->piece].peers, peers);
 	else

@@ -39,6 +39,7 @@ struct chunk {
 /* The chunks of a heap: those that no block has, and what they are charged to. */
 struct chunk_store {
 	CUdevice device;
+	uint64_t own; /* the bit of the device, as in `peers` */
 	unsigned n_lenders;
 	struct lender *lenders[HEAP_LENDERS];
 	const _Atomic uint64_t *peers; /* of heap_config */
@@ -208,12 +209,6 @@ static inline unsigned compound_part(unsigned units)
 	while (part > units)
 		part /= 2;
 	return part;
-}
-
-/* Returns the bit of the heap's own device. */
-static inline uint64_t chunk_own(const struct chunk_store *store)
-{
-	return UINT64_C(1) << store->device;
 }
 
 /*
