@@ -121,11 +121,6 @@ void stats_set_budgets(int ordinal, uint64_t budget, uint64_t used, uint64_t hos
 	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
 }
 
-static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
-{
-	stats_raise(most, atomic_fetch_add_explicit(live, bytes, memory_order_relaxed) + bytes);
-}
-
 /*
  * Integrates bytes over time without a lock and without reading old values: bytes that arrive at time t subtract
  * bytes x t, bytes that leave add it, and stats_page_get() adds the present bytes x now. The sums may overflow; their
@@ -148,9 +143,12 @@ static void stats_weigh(uint64_t bytes, bool comes)
 
 void stats_live_add(int device, enum place place, uint64_t bytes)
 {
-	gauge_add(&stats.live[place], &stats.peak[place], bytes);
+	stats_raise(&stats.peak[place],
+		    atomic_fetch_add_explicit(&stats.live[place], bytes, memory_order_relaxed) + bytes);
 	if ((unsigned)device < STATS_DEVICES)
-		gauge_add(&stats.device[device].live[place], &stats.device[device].peak[place], bytes);
+		stats_raise(&stats.device[device].peak[place],
+			    atomic_fetch_add_explicit(&stats.device[device].live[place], bytes, memory_order_relaxed) +
+				bytes);
 	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
 		stats_weigh(bytes, true);
 }
@@ -343,7 +341,10 @@ static void count_changes(unsigned site, const struct change *changes, size_t n_
 			_Atomic uint64_t *figure = tables[i]->figure;
 
 			if (changes[j].figure == FIGURE_live && (int64_t)changes[j].n > 0)
-				gauge_add(&figure[FIGURE_live], &figure[FIGURE_peak], changes[j].n);
+				stats_raise(&figure[FIGURE_peak],
+					    atomic_fetch_add_explicit(&figure[FIGURE_live], changes[j].n,
+								      memory_order_relaxed) +
+						changes[j].n);
 			else if (changes[j].n)
 				stats_site_add(tables[i], changes[j].figure, changes[j].n);
 		}
