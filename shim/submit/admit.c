@@ -2,18 +2,18 @@
  * admit.c: admission of submissions: between naming memory and the driver, a submission gets a ticket or pins its
  * blocks, waits for nonresident memory, and passes the gate. After the driver it gets its number.
  */
-#include "shim/context/capture.h"
 #include "shim/base/clock.h"
-#include "shim/base/log.h"
-#include "shim/process/process.h"
-#include "shim/driver/real.h"
-#include "shim/device/peer.h"
-#include "shim/submit/completion.h"
-#include "shim/submit/types.h"
-#include "shim/stats/stats.h"
-#include "shim/trace/trace.h"
 #include "shim/base/lock.h"
+#include "shim/base/log.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/completion.h"
 #include "shim/submit/submission.h"
+#include "shim/submit/types.h"
+#include "shim/trace/trace.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #include "shim/submit/submit_body.h"
 #include "shim/accounting/ledger.h"
 #include "shim/context/context.h"
-#include "shim/device/peer.h"
+#include "shim/device/device.h"
 
 static __thread bool holds __attribute__((tls_model("initial-exec")));
 
