@@ -5,7 +5,7 @@
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
 
-#include "shim/base/autograd.h"
+#include "shim/base/call_site.h"
 #include "shim/base/modules.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"

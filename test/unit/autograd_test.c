@@ -8,7 +8,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "shim/base/autograd.h"
+#include "shim/base/call_site.h"
 #include "shim/base/base_state.h"
 #include "shim/base/modules.h"
 #include "test/test.h"
