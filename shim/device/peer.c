@@ -6,7 +6,6 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 #include <time.h>

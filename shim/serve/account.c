@@ -9,7 +9,6 @@
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/heap.h"

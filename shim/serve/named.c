@@ -11,7 +11,6 @@
 #include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
 #include "shim/mover/spill.h"
-#include "shim/process/process.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"

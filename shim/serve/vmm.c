@@ -9,7 +9,6 @@
 #include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/process/process.h"
-#include "shim/serve/account.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/types.h"
