@@ -19,7 +19,7 @@
 /* For a few milliseconds at most, since what they wait for may need the calling thread. */
 static bool give_deferred_frees(struct room *room)
 {
-	return deferred_free_wait(room->device->ordinal);
+	return deferred_free_wait(room->device);
 }
 
 /* Lets a request that was tried at one place only go on to all that it may use. */
