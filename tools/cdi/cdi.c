@@ -133,15 +133,6 @@ static bool find_folder(struct cdi *cdi)
 			  cdi->request->folder);
 }
 
-/* The limits of the host hold in its containers, too, as far as they can: the container's root must be the host's. */
-static void find_machine(struct cdi *cdi)
-{
-	if (access(policy_machine_path, R_OK) != 0)
-		return;
-	snprintf(cdi->machine, sizeof(cdi->machine), "%s", policy_machine_path);
-	*strrchr(cdi->machine, '/') = '\0';
-}
-
 static bool find_files(struct cdi *cdi)
 {
 	if (!library_find(cdi->request->library, cdi->library))
@@ -240,7 +231,10 @@ int tool_cdi(int argc, char **argv)
 		return status;
 	if (new_file_is_taken(request.output) || !find_policy(&cdi) || !find_folder(&cdi) || !find_files(&cdi))
 		return TOOL_BAD;
-	find_machine(&cdi);
+	if (access(policy_machine_path, R_OK) == 0) {
+		snprintf(cdi.machine, sizeof(cdi.machine), "%s", policy_machine_path);
+		*strrchr(cdi.machine, '/') = '\0';
+	}
 	if (request.output)
 		return new_file_print(request.output, print_spec, &cdi);
 	print_spec(&cdi);

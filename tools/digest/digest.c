@@ -174,13 +174,6 @@ static void take_all(struct pass *pass)
 	pass->digest->lost_ns = pass->lost.total;
 }
 
-static int by_ns(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Computes the median, least and longest duration of a step, for each device. */
 static bool steps_measure(struct digest *digest)
 {
@@ -197,7 +190,7 @@ static bool steps_measure(struct digest *digest)
 				ns[n++] = digest->steps[k].ns;
 		if (!n)
 			continue;
-		qsort(ns, n, sizeof(*ns), by_ns);
+		qsort(ns, n, sizeof(*ns), by_number);
 		device->n_steps = n;
 		device->steps_begun = n + 1;
 		device->step_median = ns[n / 2];

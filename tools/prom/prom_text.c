@@ -70,14 +70,6 @@ static void put_head(FILE *out, const char *name, const char *type, const char *
 	fprintf(out, "\n# TYPE %s %s\n", name, type);
 }
 
-static void put_number(FILE *out, uint64_t value, enum figures_unit unit)
-{
-	if (unit == FIGURES_COUNT || unit == FIGURES_BYTES)
-		fprintf(out, "} %" PRIu64 "\n", value);
-	else
-		fprintf(out, "} %.9g\n", (double)value * figures_prom_scale(unit));
-}
-
 /* Figures are shown of processes that exist and can be read. */
 static bool is_shown(const struct page *page)
 {
@@ -132,7 +124,10 @@ static void put_family(FILE *out, const struct figures *figures, enum figures_gr
 			fputs(room, out);
 			put_process(out, page);
 			put_row(out, page, group, row);
-			put_number(out, value, name->unit);
+			if (name->unit == FIGURES_COUNT || name->unit == FIGURES_BYTES)
+				fprintf(out, "} %" PRIu64 "\n", value);
+			else
+				fprintf(out, "} %.9g\n", (double)value * figures_prom_scale(name->unit));
 		}
 	}
 }

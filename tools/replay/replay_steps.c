@@ -9,20 +9,13 @@
 
 #include "shim/plan/predict.h"
 
-static int by_size(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 /* Returns the most frequent of n numbers, the larger one of equals; 0 is not counted. */
 static uint64_t most_frequent(uint64_t *numbers, size_t n)
 {
 	uint64_t found = 0;
 	size_t most = 0;
 
-	qsort(numbers, n, sizeof(*numbers), by_size);
+	qsort(numbers, n, sizeof(*numbers), by_number);
 	for (size_t from = 0, to; from < n; from = to) {
 		for (to = from + 1; to < n && numbers[to] == numbers[from]; to++)
 			;
