@@ -25,7 +25,7 @@ struct pass {
 	struct digest_places places;
 	struct digest_cover waits, gaps, either, lost; /* either: waits and gaps; lost: and suspensions */
 	struct asker askers[ASKERS];
-	const struct digest_move **arrivals; /* sorted by their ends */
+	struct digest_move **arrivals; /* sorted by their ends */
 	size_t n_arrivals, next_arrival;
 	uint64_t *resumed; /* times of `state` events, sorted */
 	size_t n_states, next_state;
@@ -48,7 +48,7 @@ static bool arrivals_find(struct pass *pass)
 	if (!pass->arrivals)
 		return false;
 	for (size_t i = 0; i < digest->n_moves; i++) {
-		const struct digest_move *move = &digest->moves[i];
+		struct digest_move *move = &digest->moves[i];
 
 		if (move->end == UINT64_MAX) {
 			digest->moves_open++;
@@ -315,7 +315,7 @@ static bool digest_finish(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
 
-	digest_moves_blame(digest);
+	digest_moves_blame(digest, pass->arrivals, pass->n_arrivals);
 	if (!digest_alive_find(digest) || !digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) ||
 	    !steps_measure(digest) || !functions_count(digest))
 		return false;
