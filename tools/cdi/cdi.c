@@ -93,14 +93,6 @@ static int cdi_read(int argc, char **argv, struct cdi_request *request)
 	return OPTIONS_GO_ON;
 }
 
-/* The file is mounted alone: what it includes would not be there. */
-static bool policy_is_alone(const struct policy *policy, const char *path)
-{
-	if (!policy_includes_files(policy))
-		return true;
-	return tool_fails("%s includes other files, which the container would not have; write it as one file", path);
-}
-
 /* Reads the policy as the container would, and finds its file. */
 static bool find_policy(struct cdi *cdi)
 {
@@ -111,8 +103,12 @@ static bool find_policy(struct cdi *cdi)
 
 	tool_print_errors(&errors);
 	policy_errors_free(&errors);
-	if (good && name && *name && !policy_is_builtin(policy))
-		good = policy_is_alone(policy, name) && realpath(name, cdi->policy);
+	if (good && name && *name && !policy_is_builtin(policy)) {
+		good = !policy_includes_files(policy) && realpath(name, cdi->policy);
+		if (policy_includes_files(policy))
+			tool_say("%s includes other files, which the container would not have; write it as one file",
+				 name);
+	}
 	policy_free(policy);
 	return good;
 }

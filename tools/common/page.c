@@ -73,10 +73,8 @@ static size_t read_all(int fd, void *room, size_t bytes)
 	size_t at = 0;
 
 	while (at < bytes) {
-		ssize_t n = pread(fd, (char *)room + at, bytes - at, (off_t)at);
+		ssize_t n = TEMP_FAILURE_RETRY(pread(fd, (char *)room + at, bytes - at, (off_t)at));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n <= 0)
 			break;
 		at += (size_t)n;

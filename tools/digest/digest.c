@@ -354,9 +354,7 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 	}
 	digest_groups_free(&pass->groups);
 	digest_series_free(&pass->places);
-	free(pass->arrivals);
-	free(pass->resumed);
-	free(pass);
+	FREE_ALL(pass->arrivals, pass->resumed, pass);
 	if (!good)
 		digest_free(ret_digest);
 	return good ? 0 : -ENOMEM;

@@ -306,9 +306,7 @@ void digest_series_end(struct digest *digest, struct digest_places *places)
 
 void digest_series_free(struct digest_places *places)
 {
-	free(places->on_host);
-	free(places->on_peers);
-	free(places->bytes);
+	FREE_ALL(places->on_host, places->on_peers, places->bytes);
 }
 
 /*

@@ -130,8 +130,7 @@ void doors_free(struct doors *doors)
 	for (size_t i = 0; i < doors->n; i++) {
 		for (size_t j = 0; j < doors->processes[i].n_objects; j++)
 			free(doors->processes[i].objects[j].path);
-		free(doors->processes[i].objects);
-		free(doors->processes[i].executable);
+		FREE_ALL(doors->processes[i].objects, doors->processes[i].executable);
 	}
 	free(doors->processes);
 	*doors = (struct doors){0};

@@ -127,7 +127,7 @@ static void put_family(FILE *out, const struct figures *figures, enum figures_gr
 			if (name->unit == FIGURES_COUNT || name->unit == FIGURES_BYTES)
 				fprintf(out, "} %" PRIu64 "\n", value);
 			else
-				fprintf(out, "} %.9g\n", (double)value * figures_prom_scale(name->unit));
+				fprintf(out, "} %.9g\n", (double)value * figures_units[name->unit].scale);
 		}
 	}
 }
@@ -244,12 +244,9 @@ static void put_shared_gpu(const struct shared_gpu *gpu, void *argument)
 	for (unsigned i = 0; put->value < N_SHARED && i < gpu->n; i++) {
 		const struct gpu_account_member *member = &gpu->member[i];
 		/* In the order of shared_values. */
-		const double values[N_SHARED] = {(double)member->may_have,
-						 (double)member->needs,
-						 gpu->turns && i == gpu->holder,
-						 shared_waits(gpu, i),
-						 shared_got(gpu, i),
-						 shared_due(gpu, i),
+		const double values[N_SHARED] = {(double)member->may_have,        (double)member->needs,
+						 gpu->turns && i == gpu->holder,  shared_waits(gpu, i),
+						 shared_part(gpu, i, false),      shared_part(gpu, i, true),
 						 (double)member->claim.cost / 1e9};
 
 		fprintf(put->out, "%s{gpu=\"%s\",pid=\"%" PRIu64 "\"} %.15g\n", shared_values[put->value].name,
@@ -328,7 +325,7 @@ static void text_list(FILE *out, const char *kind, const struct figures_name *na
 	char room[FIGURES_PROM];
 
 	for (unsigned i = 0; i < n; i++)
-		fprintf(out, "%s\t%s\t%s\t%s\t%s\n", kind, names[i].name, figures_unit_name(names[i].unit),
+		fprintf(out, "%s\t%s\t%s\t%s\t%s\n", kind, names[i].name, figures_units[names[i].unit].name,
 			figures_prom_name(&names[i], prefix, room), names[i].text);
 }
 
@@ -341,5 +338,5 @@ void prom_print_list(FILE *out)
 	text_list(out, "histogram", figures_histograms, HISTOGRAM_COUNT, "");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		fprintf(out, "place\t%s\t%s\tspillway_place_bytes{place=\"%s\"}\t%s\n", figures_places[i].name,
-			figures_unit_name(figures_places[i].unit), figures_places[i].name, figures_places[i].text);
+			figures_units[figures_places[i].unit].name, figures_places[i].name, figures_places[i].text);
 }

@@ -55,8 +55,7 @@ static uint64_t period_of(const struct job *job)
 	if (n)
 		period = most_frequent(back + n / 2, n - n / 2);
 	predict_free(predict);
-	free(pieces);
-	free(back);
+	FREE_ALL(pieces, back);
 	return period;
 }
 
@@ -323,8 +322,7 @@ static unsigned steps_in(const struct job *job, uint64_t period, struct replay_s
 		steps->marked = true;
 		steps->marker = marker->function;
 	}
-	free(parts.calls);
-	free(parts.seen);
+	FREE_ALL(parts.calls, parts.seen);
 	return most ? most : 1;
 }
 

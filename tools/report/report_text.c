@@ -134,7 +134,7 @@ static void print_answer(const struct digest *digest)
 		const struct digest_cost *cost = &digest->costs[i];
 		int column = printf("  %9s %6s  %s: ", cost->known ? text_time(cost->ns) : "n/a",
 				    cost->known ? text_share((double)cost->ns, (double)digest->run_ns) : "n/a",
-				    digest_cost_name(cost->kind));
+				    digest_cost_names[cost->kind]);
 
 		wrap_print(cost->evidence, column, 20);
 	}
@@ -260,7 +260,7 @@ static void print_table(const struct digest *digest, enum digest_by by)
 
 	if (!table->n)
 		return;
-	snprintf(rows[0].name, NAME_ROOM, "Allocations by %s", digest_by_name(by));
+	snprintf(rows[0].name, NAME_ROOM, "Allocations by %s", digest_by_names[by]);
 	for (unsigned k = 0; k < 6; k++)
 		snprintf(rows[0].cells[k], UNITS_TEXT, "%s", columns[k]);
 	for (size_t i = 0; i < n; i++) {

@@ -290,7 +290,7 @@ static void print_counters(FILE *out, const struct figures_process *process)
 
 		fprintf(out, "  %-24s %12s %12s\n", name->name,
 			text_amount(page_counter(process->page, i), name->unit, value),
-			amount_a_second(figures_counter_rate(process, i), name->unit, rate));
+			amount_a_second(figures_get_rate(process, GROUP_COUNTERS, 0, i), name->unit, rate));
 	}
 }
 

@@ -90,17 +90,17 @@ static double value_of(const struct figures_process *process, unsigned column)
 	if (about->kind == TOP_PLACE)
 		return figures_live(page, about->of) == STATS_NA ? NAN : (double)figures_live(page, about->of);
 	if (about->kind == TOP_RATE)
-		return figures_counter_rate(process, about->of);
+		return figures_get_rate(process, GROUP_COUNTERS, 0, about->of);
 	switch (column) {
 	case COLUMN_PID:
 		return page->pid ? (double)page->pid : NAN;
 	case COLUMN_USER:
 		return (double)page->owner;
 	case COLUMN_FAULTS:
-		return figures_fault_rate(process, FAULT_GPU);
+		return figures_get_rate(process, GROUP_FAULTS, 0, FAULT_GPU);
 	case COLUMN_WAIT:
 		/* The percentage of time in which at least one submission waited; both times are of the same clock. */
-		return figures_counter_rate(process, STAT_waiting_us) / 1e4;
+		return figures_get_rate(process, GROUP_COUNTERS, 0, STAT_waiting_us) / 1e4;
 	case COLUMN_AGE:
 		return page->copy ? (double)page_age(page) / 1e9 : NAN;
 	default:

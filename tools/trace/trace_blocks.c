@@ -373,9 +373,7 @@ static bool find_names(struct trace *trace)
 		for (uint32_t k = 0; good && k < named->n; k++)
 			trace->blocks[named->blocks[k]].submits++;
 	}
-	free(known);
-	free(naming.scratch);
-	free(naming.stamp);
+	FREE_ALL(known, naming.scratch, naming.stamp);
 	return good;
 }
 
