@@ -4,11 +4,10 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/types.h"
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 
 #include <pthread.h>
 #include <sched.h>

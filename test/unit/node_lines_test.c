@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
 #include "shim/base/python.h"
