@@ -39,7 +39,7 @@ struct log_state {
 	atomic_bool was_cut; /* the last line was written in part */
 };
 
-/* ---- modules.c ---- */
+/* ---- libc.c ---- */
 
 struct caller_name_state {
 	/*

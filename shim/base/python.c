@@ -3,8 +3,8 @@
  */
 #include "shim/base/python.h"
 #include "shim/base/base_state.h"
+#include "shim/base/libc.h"
 #include "shim/base/log.h"
-#include "shim/base/modules.h"
 
 #include <dlfcn.h>
 #include <errno.h>
