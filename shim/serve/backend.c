@@ -3,7 +3,6 @@
  * idle, then release; else defer the free.
  */
 #include "shim/serve/backend.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"

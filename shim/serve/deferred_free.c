@@ -3,16 +3,12 @@
  * was seen idle, or to be used again before that. See deferred_free.h.
  */
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/types.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/serve/backend.h"
 #include "shim/serve/segments.h"
-#include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/device/pool.h"
-#include "shim/driver/real.h"
-
-#include <stdatomic.h>
-#include <time.h>
+#include "shim/serve/types.h"
 
 /* Orders with events that have not completed that one pass can remember; events of further ones are queried singly. */
 #define MOST_ORDERS 32
@@ -261,24 +257,14 @@ void deferred_free_tick(void)
 		reap_done(-1);
 }
 
-bool deferred_free_wait(int device)
+static bool reap_of(const struct device *device)
 {
-	const struct timespec step = {.tv_nsec = 50000};
-	bool freed = false;
-	int before;
+	return deferred_free_reap(device->ordinal);
+}
 
-	/*
-	 * nanosleep is a cancellation point, and the program's allocation that called us must not be cancelled
-	 * half-way.
-	 */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && deferred_free_any() && !freed; i++) {
-		freed = deferred_free_reap(device) != 0;
-		if (!freed)
-			nanosleep(&step, NULL);
-	}
-	pthread_setcancelstate(before, NULL);
-	return freed;
+bool deferred_free_wait(const struct device *device)
+{
+	return deferred_free_any() && segments_patience(reap_of, device, &serve_state.deferred_free.n_pending);
 }
 
 /* ---- reuse before the free is done ---- */

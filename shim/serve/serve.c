@@ -6,7 +6,7 @@
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/context/context.h"
-#include "shim/device/pool.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/heap.h"

@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 
-#include "shim/serve/async.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"

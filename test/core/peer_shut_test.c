@@ -1,7 +1,7 @@
 /*
- * peer_shut_test.c: while a heap is shut (peer.h) whoever opens it to another GPU waits, for that once and no longer.
+ * peer_shut_test.c: while a heap is shut (device.h) whoever opens it to another GPU waits, for that once and no longer.
  */
-#include "shim/device/peer.h"
+#include "shim/device/device.h"
 #include "test/core/core.h"
 
 #include <pthread.h>

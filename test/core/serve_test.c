@@ -8,11 +8,10 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/device/pool.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 
