@@ -20,15 +20,14 @@ static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";
 static int with_policy(const char *text, int (*run)(void *argument))
 {
 	char setting[64];
-	int status, fd;
 
 	memcpy(strstr(path, "_test.") + 6, "XXXXXX", 6);
-	fd = mkstemps(path, 5);
+	int fd = mkstemps(path, 5);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	close(fd);
 	snprintf(setting, sizeof(setting), "SPILLWAY_POLICY=%s", path);
-	status = core_in_child((const char *const[]){"SIM_MEMORY=256MiB", setting, NULL}, run, NULL);
+	int status = core_in_child((const char *const[]){"SIM_MEMORY=256MiB", setting, NULL}, run, NULL);
 	unlink(path);
 	return status;
 }
@@ -120,13 +119,11 @@ TEST(a_use_that_cannot_serve_is_passed_over)
 
 static int goes_where_it_is_sent(void *argument)
 {
-	uint64_t managed, system;
-
 	(void)argument;
 	start();
 	CUdeviceptr first = alloc(MIB), second = alloc(2 * MIB), third = alloc(3 * MIB);
-	managed = stats_live(PLACE_MANAGED);
-	system = stats_live(PLACE_SYSTEM);
+	uint64_t managed = stats_live(PLACE_MANAGED);
+	uint64_t system = stats_live(PLACE_SYSTEM);
 	CHECK(managed == MIB && system == 2 * MIB && is_heap(third));
 	/* A full cap is passed over, whoever the first choice is. */
 	CUdeviceptr fourth = alloc(MIB);

@@ -54,10 +54,8 @@ TEST(rules_tell_a_named_pool_from_the_streams_own)
 
 TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 {
-	CUdeviceptr first, second;
-
-	first = async_get(7 * MIB, NULL);
-	second = async_get(7 * MIB, NULL);
+	CUdeviceptr first = async_get(7 * MIB, NULL);
+	CUdeviceptr second = async_get(7 * MIB, NULL);
 	assert_non_null(device_of(first));
 	assert_null(device_of(second)); /* over the cap */
 	assert_ok(cuMemFreeAsync(first, NULL));

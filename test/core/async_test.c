@@ -63,13 +63,12 @@ TEST(what_the_driver_would_refuse_it_refuses)
 TEST(the_device_is_that_of_the_stream_not_the_current_one)
 {
 	CUcontext other, own;
-	CUdeviceptr address;
 
 	assert_ok(cuCtxGetCurrent(&own));
 	assert_ok(cuCtxCreate_v2(&other, 0, 1));
 	CUstream stream = async_stream();
 	assert_ok(cuCtxSetCurrent(own));
-	address = async_get(4 * MIB, stream);
+	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_ptr_equal(device_of(address), device_get(1));
 	assert_ok(cuMemFreeAsync(address, stream));
 	CUcontext current;

@@ -202,12 +202,11 @@ TEST(a_context_ends_when_those_who_ask_it_are_through)
 {
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
 	pthread_t asking, ending;
-	CUcontext context;
 	CUstream stream;
 	void *result;
 	bool answer;
 
-	context = other_context(&stream);
+	CUcontext context = other_context(&stream);
 	sim_stall_at("cuCtxRecordEvent", 2);
 	assert_int_equal(pthread_create(&asking, NULL, ask_whether_idle, &answer), 0);
 	while (!sim_stalled())

@@ -121,7 +121,6 @@ TEST(of_a_context_that_did_not_end_everything_stays)
 /* The driver does not promise that the work of a green context is over when that has ended. */
 TEST(what_a_green_context_has_freed_waits_for_its_work)
 {
-	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
 
@@ -130,7 +129,7 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
 	CUstream stream = stream_new();
-	freed = alloc(8 * MIB);
+	CUdeviceptr freed = alloc(8 * MIB);
 	sim_hold();
 	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(freed, stream));
@@ -138,7 +137,7 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 	assert_ok(cuCtxSetCurrent(context));
 	assert_ok(cuGreenCtxDestroy(green));
 	assert_true(deferred_free_any());
-	next = alloc(8 * MIB);
+	CUdeviceptr next = alloc(8 * MIB);
 	assert_true(next != freed);
 	sim_release();
 	core_drain();
@@ -149,7 +148,6 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 /* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
 TEST(a_green_context_ends_when_its_primary_one_is_reset)
 {
-	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
 
@@ -158,7 +156,7 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
 	CUstream stream = stream_new();
-	freed = alloc(8 * MIB);
+	CUdeviceptr freed = alloc(8 * MIB);
 	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(freed, stream));
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -169,7 +167,7 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 	assert_ptr_equal(context_whole(part), part);
 	assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
 	assert_ok(cuCtxSetCurrent(context));
-	next = alloc(8 * MIB);
+	CUdeviceptr next = alloc(8 * MIB);
 	assert_ok(cuMemFree_v2(next));
 	assert_int_equal(sim_broken_rules(), 0);
 }

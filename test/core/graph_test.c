@@ -500,11 +500,9 @@ static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
 
 static int run_switched_off(void *argument)
 {
-	struct mix_arguments a;
-
 	(void)argument;
 	graph_test_start();
-	a = mix_of(1);
+	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 	CUgraphNode node = add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);

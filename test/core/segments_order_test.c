@@ -78,7 +78,6 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 {
 	CUstream stream = async_stream(), other = async_stream();
 	struct free_of its = {.stream = stream};
-	CUdeviceptr late, new;
 	struct gate gate;
 	pthread_t thread;
 
@@ -88,7 +87,7 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	its.address = async_get(3 * PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(its.address, stream));
 	assert_int_equal(async_get(PART_BYTES, stream), its.address);
-	late = async_get(PART_BYTES, stream);
+	CUdeviceptr late = async_get(PART_BYTES, stream);
 	assert_int_equal(late, its.address + PART_BYTES);
 	record = REAL(cuEventRecord);
 	sem_init(&recorded, 0, 0);
@@ -101,7 +100,7 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	/* The stream has not reached the second free. */
 	segments_reap();
-	new = async_get(3 * PART_BYTES, other);
+	CUdeviceptr new = async_get(3 * PART_BYTES, other);
 	assert_false(overlap(new, late));
 	async_let_go(&gate);
 	assert_ok(cuMemFreeAsync(new, other));

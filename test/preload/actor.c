@@ -201,12 +201,11 @@ static int child_of(pid_t pid)
 static int forks_before(void)
 {
 	pid_t pid = fork();
-	bool right;
 
 	driver_start(0);
 	CUdeviceptr block = alloc(40 * MIB);
 	MUST(driver_fill(NULL, block, 1, 10 * MIB));
-	right = driver_is_heap(block) && driver_holds(block, 1, 10 * MIB);
+	bool right = driver_is_heap(block) && driver_holds(block, 1, 10 * MIB);
 	MUST(cu.cuMemFree_v2(block));
 	if (!pid)
 		exit(right ? 0 : 1);

@@ -80,11 +80,9 @@ static bool is_spared_once(CUstream stream, CUdeviceptr block)
 
 static int discarding(void)
 {
-	CUdeviceptr block, kept;
-
 	scene_load(&own_scene, 0);
-	block = child_alloc(LARGE);
-	kept = child_alloc(LARGE);
+	CUdeviceptr block = child_alloc(LARGE);
+	CUdeviceptr kept = child_alloc(LARGE);
 	MUST(driver_fill(NULL, block, 0x5555, LARGE / 4));
 	MUST(driver_fill(NULL, kept, 0x6666, LARGE / 4));
 	scene_allocate(&own_scene);

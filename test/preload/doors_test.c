@@ -230,10 +230,9 @@ TEST(get_proc_address_takes_null_as_the_driver_does)
 TEST(a_call_through_each_door_is_served)
 {
 	static const char *const doors[] = {"link", "handle", "default", "proc", "proc_v2"};
-	unsigned long before;
 
 	driver_start(0);
-	before = sim_calls("cuMemAlloc_v2");
+	unsigned long before = sim_calls("cuMemAlloc_v2");
 	for (size_t i = 0; i < sizeof(doors) / sizeof(doors[0]); i++) {
 		CUdeviceptr block = 0;
 

@@ -174,12 +174,11 @@ static int a_living_thread_goes_on_capturing(void)
 {
 	CUcontext first = driver_start(0), second = child_context(), third = child_context();
 	struct capturer capturer = {.context = third};
-	CUdeviceptr block;
 	pthread_t thread;
 	CUgraph graph;
 
 	MUST(cu.cuCtxSetCurrent(first));
-	block = child_alloc(4 * MIB);
+	CUdeviceptr block = child_alloc(4 * MIB);
 	begin_capture(CU_STREAM_PER_THREAD);
 	CHECK(!pthread_create(&thread, NULL, capture_and_end, &capturer));
 	pthread_join(thread, NULL);

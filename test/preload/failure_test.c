@@ -30,10 +30,9 @@ static bool lasts(const char *name)
 static void must_have_survived(const char *order, const char *name, int error, const struct outcome *outcome)
 {
 	char expected[16];
-	bool honest;
 
 	snprintf(expected, sizeof(expected), "%d\n", error);
-	honest = !strcmp(outcome->out, "0\n") || !strcmp(outcome->out, "2\n") || !strcmp(outcome->out, expected);
+	bool honest = !strcmp(outcome->out, "0\n") || !strcmp(outcome->out, "2\n") || !strcmp(outcome->out, expected);
 	if (!honest || (outcome->status && !(outcome->status == 5 && lasts(name))))
 		fail_msg("%s: status %d, stdout %s, stderr:\n%s", order, outcome->status, outcome->out, outcome->err);
 }

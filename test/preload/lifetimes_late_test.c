@@ -372,11 +372,9 @@ TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed)
 
 int main(void)
 {
-	int failed;
-
 	if (folder_make(NULL))
 		return 1;
-	failed = test_run();
+	int failed = test_run();
 	folder_remove(NULL);
 	return failed;
 }

@@ -327,7 +327,6 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 {
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	struct tensor kept = tensor_new(MIB / 2, stream), named, dead;
-	CUgraphExec exec;
 
 	for (int capturing = 0; capturing <= 1; capturing++) {
 		if (capturing)
@@ -342,7 +341,7 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	words_fill_hidden(table, salt, dead.bytes / 4, stream);
 	if (early)
 		words_fill(named.at, salt, 1, stream);
-	exec = torch_end_capture(stream);
+	CUgraphExec exec = torch_end_capture(stream);
 	MUST(cu.cuMemcpyHtoD_v2(table, &dead.at, sizeof(dead.at)));
 	if (scene_moves())
 		tensor_bring(&dead);

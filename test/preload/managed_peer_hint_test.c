@@ -75,11 +75,9 @@ static void tell(CUdeviceptr block, CUresult result)
 
 static void hint(CUdeviceptr block, bool young)
 {
-	CUstream stream;
-
 	fill_on(0, block, 1);
 	on_gpu(1);
-	stream = child_stream();
+	CUstream stream = child_stream();
 	for (int to = N; to >= CU_DEVICE_CPU; to--) /* the first is none */
 		tell(block, prefetch(block, to, to % 2 ? stream : NULL, young));
 	for (int d = 0; d < N; d++) {

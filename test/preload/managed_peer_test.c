@@ -85,11 +85,10 @@ static void copies(CUdeviceptr mine, int me, CUdeviceptr other, int it)
 				  .WidthInBytes = 4096,
 				  .Height = 16,
 				  .Depth = BYTES / 65536};
-	CUstream stream;
 
 	fill_on(me, mine, 21);
 	on_gpu(it);
-	stream = child_stream();
+	CUstream stream = child_stream();
 	MUST(cu.cuMemcpyPeer(other, contexts[it], mine, contexts[me], BYTES));
 	MUST(cu.cuCtxSynchronize());
 	holds_everywhere(other, 21);
@@ -261,14 +260,12 @@ static void is_freed_behind(int owner, int user)
 
 static int ends_anywhere(void)
 {
-	CUdeviceptr first, second;
-
 	start_gpus();
 	for (int owner = 0; owner < N; owner++)
 		for (int user = 0; user < N; user++)
 			is_freed_behind(owner, user);
 	/* Without any context. */
-	first = new_on(2, BYTES);
+	CUdeviceptr first = new_on(2, BYTES);
 	MUST(cu.cuCtxSetCurrent(NULL));
 	CUresult result = cu.cuMemFree_v2(first);
 	CHECK(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_CONTEXT);
@@ -278,7 +275,7 @@ static int ends_anywhere(void)
 	}
 	/* With its context, and nobody else's. */
 	first = new_on(0, BYTES);
-	second = new_on(1, BYTES);
+	CUdeviceptr second = new_on(1, BYTES);
 	fill_on(1, first, 8);
 	fill_on(0, second, 9);
 	MUST(cu.cuDevicePrimaryCtxReset_v2(1));

@@ -89,11 +89,10 @@ static int driver_fails(void)
 	driver_start(0);
 	for (unsigned i = 0; i < 6; i++) {
 		CUdeviceptr block = child_alloc(64 * MIB);
-		CUresult result;
 
 		on_use_set(block + 30 * MIB, 5, MIB);
 		sim_fail(names[i / 2], 1, errors[i % 2]);
-		result = cu.cuMemsetD32_v2(block + 10 * MIB, 6, 30 * MIB / 4);
+		CUresult result = cu.cuMemsetD32_v2(block + 10 * MIB, 6, 30 * MIB / 4);
 		CHECK(!sim_fail_pending());
 		CHECK(i % 2 ? result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY
 			    : result != CUDA_ERROR_OUT_OF_MEMORY);

@@ -171,14 +171,12 @@ static void be_any_for(struct worker *worker, const struct block *block)
 
 void block_check(struct worker *worker, struct block *block)
 {
-	uint32_t *got;
-
 	lane_settle(worker, block);
 	if (block->kind == BLOCK_HOST) {
 		compare(worker, block, (const uint32_t *)block->at);
 		return;
 	}
-	got = malloc(block->words * 4);
+	uint32_t *got = malloc(block->words * 4);
 	be_any_for(worker, block);
 	GO(cuMemcpyDtoH_v2(got, block->at, block->words * 4));
 	compare(worker, block, got);

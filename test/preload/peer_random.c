@@ -30,11 +30,9 @@ static int (*suspend_us)(void), (*resume_us)(void);
  */
 static void suspend(void)
 {
-	int result;
-
 	if (!suspend_us || !resume_us)
 		return;
-	result = suspend_us();
+	int result = suspend_us();
 	if (result == 0) {
 		usleep(500);
 		result = resume_us();
@@ -48,10 +46,9 @@ static void ask(struct worker *worker)
 {
 	unsigned lane = lane_any(worker);
 	size_t left, total;
-	CUresult result;
 
 	lane_be(worker, lane);
-	result = cuStreamQuery(worker->lane[lane].stream);
+	CUresult result = cuStreamQuery(worker->lane[lane].stream);
 	if (result != CUDA_ERROR_NOT_READY)
 		GO(result);
 	GO(cuMemGetInfo_v2(&left, &total));

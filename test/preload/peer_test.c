@@ -109,11 +109,10 @@ TEST(blocks_of_before_and_after_are_reached)
 TEST(access_is_one_way_and_for_those_who_have_it)
 {
 	CUdeviceptr at = alloc(1, 4 * MIB);
-	CUcontext extra;
 
 	be(1);
 	ok(cuCtxEnablePeerAccess(contexts[0], 0));
-	extra = extra_context();
+	CUcontext extra = extra_context();
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, touch(at, 3, 4 * MIB));
 	end_extra(extra);
 	be(1);

@@ -149,10 +149,8 @@ static int meets_a_full_host(void)
 /* What has left the device for good is not kept ready for. */
 static int frees_what_it_had(void)
 {
-	size_t without;
-
 	driver_start(0);
-	without = sim_live().host_bytes;
+	size_t without = sim_live().host_bytes;
 	job_start();
 	wait_for(without + HELD);
 	for (unsigned i = 4; i < N_BLOCKS; i++)

@@ -153,12 +153,11 @@ static int takes_memory_of_its_own(void)
 
 static int uses_what_begins_on_the_host(void)
 {
-	CUdeviceptr moves, stays;
 	int rounds = 0;
 
 	driver_start(0);
-	stays = child_alloc(2 * MIB);
-	moves = child_alloc(BLOCK);
+	CUdeviceptr stays = child_alloc(2 * MIB);
+	CUdeviceptr moves = child_alloc(BLOCK);
 	CHECK(sim_where(moves) == 'H' && sim_where(stays) == 'H');
 	CHECK(sim_where(child_alloc(MIB)) == 'D');
 	/* Used over and over it comes in, for there is room; the other is as good where it is. */

@@ -34,16 +34,15 @@ static void take_natively(size_t bytes)
 static int creates_before_it_allocates(void)
 {
 	CUmemGenericAllocationHandle handle;
-	CUdeviceptr block, more;
 
 	driver_open();
 	MUST(cu.cuInit(0));
 	MUST(cu.cuMemCreate(&handle, 40 * MIB, &on_device, 0));
 	driver_start(0);
 	/* Half of 128 MiB, of which 40 are taken. */
-	block = child_alloc(24 * MIB);
+	CUdeviceptr block = child_alloc(24 * MIB);
 	CHECK(child_on_device(block, 24 * MIB));
-	more = child_alloc(2 * MIB);
+	CUdeviceptr more = child_alloc(2 * MIB);
 	CHECK(sim_where(more) == 'H');
 	MUST(cu.cuMemRelease(handle));
 	CHECK(child_on_device(child_alloc(40 * MIB), 40 * MIB));

@@ -20,12 +20,9 @@ static struct fault {
 
 static int job_with_a_fault(void)
 {
-	CUstream one, two;
-	bool pending;
-
 	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
+	CUstream one = own_stream();
+	CUstream two = own_stream();
 	if (fault.moment == FROM_THE_BEGINNING)
 		sim_fail(fault.name, fault.nth, fault.error);
 	scene_allocate(&scene);
@@ -40,7 +37,7 @@ static int job_with_a_fault(void)
 		run_rounds(one, two, 1);
 	run_rounds(one, two, ROUNDS);
 	MUST(cu.cuCtxSynchronize());
-	pending = sim_fail_pending();
+	bool pending = sim_fail_pending();
 	sim_fail(fault.name, 0, CUDA_SUCCESS);
 	finish_job(one, two);
 	return pending ? NEVER_REACHED : FINE;
@@ -133,10 +130,8 @@ static unsigned fail_each(const char *name, CUresult error, enum moment moment)
 	size_t i;
 
 	for (i = 0; i < n_nths(); i++) {
-		int status;
-
 		fault = (struct fault){.name = name, .nth = nths[i], .error = error, .moment = moment};
-		status = child_run(SCENE_SETTINGS(), job_with_a_fault);
+		int status = child_run(SCENE_SETTINGS(), job_with_a_fault);
 		if (status == NEVER_REACHED)
 			break;
 		if (status != FINE)

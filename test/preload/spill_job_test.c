@@ -53,7 +53,6 @@ static void finishes_alike(double ratio, const char *sim)
 {
 	char set[200];
 	struct outcome outcome;
-	size_t moved;
 
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full", mode,
@@ -62,7 +61,7 @@ static void finishes_alike(double ratio, const char *sim)
 	if (outcome.status || strcmp(outcome.out, reference))
 		fail_msg("need %.1f MiB / %.2f: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ratio, outcome.status,
 			 outcome.out, reference, outcome.err);
-	moved = run_lines_with(outcome.err, "spillway:   moved ");
+	size_t moved = run_lines_with(outcome.err, "spillway:   moved ");
 	if (moves() ? !moved : moved)
 		fail_msg("need %.1f MiB / %.2f: %zu lines of what was moved in\n%s", need, ratio, moved, outcome.err);
 	run_free(&outcome);

@@ -90,12 +90,9 @@ TEST(a_copy_that_nobody_hears_of_is_waited_for)
  */
 static int job_in_an_unreachable_context(void)
 {
-	CUstream held;
-	unsigned *word;
-
 	scene_load(&scene, 0);
-	held = own_stream();
-	word = scene_word();
+	CUstream held = own_stream();
+	unsigned *word = scene_word();
 	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
 		scene.block[i] = child_alloc(SCENE_BYTES);
 		MUST(cu.cuMemsetD32_v2(scene.block[i], 0, SCENE_BYTES / 4));
@@ -127,12 +124,11 @@ TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle)
 /* While moves go on the mover looks at events all the time, in a mode in which that ends no capture. */
 static int job_with_captures(void)
 {
-	CUstream one, two;
 	CUgraph graph;
 
 	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
+	CUstream one = own_stream();
+	CUstream two = own_stream();
 	sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN, "cuThreadExchangeStreamCaptureMode",
 		      fault.nth);
 	scene_allocate(&scene);

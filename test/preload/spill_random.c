@@ -153,12 +153,11 @@ static void take(struct worker *worker)
 {
 	struct mailbox *box = &mailboxes[worker->id];
 	unsigned slot = random_below(worker, SLOTS);
-	struct block *block;
 
 	pthread_mutex_lock(&box->lock);
 	while (!box->full)
 		pthread_cond_wait(&box->filled, &box->lock);
-	block = box->block;
+	struct block *block = box->block;
 	box->full = false;
 	pthread_mutex_unlock(&box->lock);
 	if (!block)

@@ -77,10 +77,9 @@ static unsigned slot = GPU_ACCOUNT_MOST;
 static void open_account(void)
 {
 	char path[512];
-	DIR *dir;
 
 	snprintf(path, sizeof(path), "%s/spillway", getenv("XDG_RUNTIME_DIR"));
-	dir = opendir(path);
+	DIR *dir = opendir(path);
 	for (struct dirent *entry; dir && account < 0 && (entry = readdir(dir));)
 		if (strstr(entry->d_name, GPU_ACCOUNT_TAIL))
 			account = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC);

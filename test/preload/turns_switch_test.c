@@ -77,11 +77,10 @@ static void let_go_on(const struct rank *rank)
 static void stop_in_the_middle(const struct rank ranks[2])
 {
 	struct gpu_account_member first, second;
-	uint64_t before;
 	bool has_it;
 
 	assert_true(published(&ranks[1], &second, &has_it));
-	before = second.holds;
+	uint64_t before = second.holds;
 	assert_true(rank_ask(&ranks[0], 'r', 3));
 	rank_tell(&ranks[1], 's', 1);
 	for (unsigned tries = 0; tries < ROUNDS; tries++) {

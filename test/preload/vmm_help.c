@@ -207,10 +207,9 @@ void vmm_write(CUdeviceptr at, unsigned value, size_t n)
 bool vmm_counts(CUdeviceptr at, unsigned value, size_t n)
 {
 	unsigned *words = counted(value, n), *got = calloc(n, sizeof(*got));
-	bool same;
 
 	MUST(cu.cuMemcpyDtoH_v2(got, at, n * sizeof(*got)));
-	same = !memcmp(words, got, n * sizeof(*got));
+	bool same = !memcmp(words, got, n * sizeof(*got));
 	for (size_t i = 0; i < n && !same; i++) {
 		if (words[i] == got[i])
 			continue;

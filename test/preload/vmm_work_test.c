@@ -191,7 +191,6 @@ TEST(aliases_see_the_same_memory)
 static int graphs(void)
 {
 	const size_t half = VMM_MIB / 2 * MIB;
-	CUstream stream;
 	CUgraphExec exec;
 	CUgraph graph;
 	void *host;
@@ -200,7 +199,7 @@ static int graphs(void)
 	CUdeviceptr at = vmm_segment(), block = child_alloc(2 * MIB);
 	vmm_kernel();
 	MUST(cu.cuMemHostAlloc(&host, half, 0));
-	stream = child_stream();
+	CUstream stream = child_stream();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	/* While captured: what makes and maps memory is none of the capture's business. */
 	vmm_map_new(at + VMM_MIB * MIB, GRANULE);

@@ -119,10 +119,9 @@ TEST(a_contexts_handle_is_given_out_anew)
 {
 	CUcontext context, again, popped;
 	unsigned version;
-	CUevent event;
 
 	ok(cuCtxCreate(&context, NULL, 0, 0));
-	event = new_event();
+	CUevent event = new_event();
 	ok(cuCtxDestroy(context));
 	sim_switch("REUSE", 1);
 	ok(cuCtxCreate(&again, NULL, 0, 0));

@@ -179,10 +179,9 @@ TEST(host_access_to_device_memory_faults)
 {
 	CUdeviceptr at;
 	int status;
-	pid_t child;
 
 	ok(cuMemAlloc(&at, MIB));
-	child = fork();
+	pid_t child = fork();
 	if (!child) {
 		signal(SIGSEGV, SIG_DFL);
 		*(volatile int *)at = 1;

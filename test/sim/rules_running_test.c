@@ -46,18 +46,16 @@ GROUP(begin, end)
 /* Records one while the held kernel runs. */
 static const char *event_covers(void)
 {
-	CUresult early;
 	CUevent event;
-	bool covers;
 
 	if (!rules_is_running(hold))
 		return "the kernel had ended before";
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuCtxRecordEvent(rules_context, event));
-	early = cu.cuEventQuery(event);
+	CUresult early = cu.cuEventQuery(event);
 	rules_let_go(hold);
 	ok(cu.cuEventSynchronize(event));
-	covers = rules_has_ended(hold);
+	bool covers = rules_has_ended(hold);
 	ok(cu.cuCtxSynchronize());
 	ok(cu.cuEventDestroy(event));
 	return covers && early == CUDA_ERROR_NOT_READY ? "is covered" : "IS NOT COVERED";
@@ -388,7 +386,6 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 	struct rules_kernels own;
 	CUdeviceptr at;
 	CUstream stream;
-	const char *how;
 
 	ok(cu.cuCtxSetCurrent(context));
 	rules_kernels_load(&own);
@@ -396,7 +393,7 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	rules_hold_start(&own, hold, at, 5, stream);
 	ok(cu.cuCtxSetCurrent(rules_context));
-	how = rules_how(NULL, destroy_context, context, hold);
+	const char *how = rules_how(NULL, destroy_context, context, hold);
 	rules_found("cuCtxDestroy beside a kernel of the context", how, RULES_WAITS);
 	rules_found("a kernel when cuCtxDestroy has returned", rules_is_running(hold) ? "RUNS ON" : "is over",
 		    "is over");

@@ -96,7 +96,6 @@ cudaError_t sim_ready(void)
 {
 	cudaError_t error = driver_ready();
 	CUcontext context = NULL;
-	bool retained;
 
 	if (error)
 		return error;
@@ -104,7 +103,7 @@ cudaError_t sim_ready(void)
 	if (error)
 		return error;
 	pthread_mutex_lock(&lock);
-	retained = primary[this_device].retained;
+	bool retained = primary[this_device].retained;
 	if (!retained && (!context || context == primary[this_device].context)) {
 		error = (cudaError_t)CALL(cuDevicePrimaryCtxRetain, &primary[this_device].context, this_device);
 		primary[this_device].retained = !error;

@@ -146,11 +146,9 @@ static CUresult peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CU
 
 static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 {
-	CUDA_MEMCPY3D copy;
-
 	if (!two)
 		return CUDA_ERROR_INVALID_VALUE;
-	copy = (CUDA_MEMCPY3D){.srcXInBytes = two->srcXInBytes,
+	CUDA_MEMCPY3D copy = (CUDA_MEMCPY3D){.srcXInBytes = two->srcXInBytes,
 			       .srcY = two->srcY,
 			       .srcMemoryType = two->srcMemoryType,
 			       .srcHost = two->srcHost,
@@ -173,16 +171,14 @@ static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, bool async)
 {
 	struct sim_sides sides;
-	CUDA_MEMCPY3D copy;
-	CUresult result;
 
 	if (!peer)
 		return CUDA_ERROR_INVALID_VALUE;
 	sides = (struct sim_sides){.src = peer->srcContext, .dst = peer->dstContext};
-	result = peers_are_contexts(&sides);
+	CUresult result = peers_are_contexts(&sides);
 	if (result)
 		return result;
-	copy = (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
+	CUDA_MEMCPY3D copy = (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
 			       .srcY = peer->srcY,
 			       .srcZ = peer->srcZ,
 			       .srcMemoryType = peer->srcMemoryType,

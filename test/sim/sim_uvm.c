@@ -141,10 +141,8 @@ static int sim_uvm_open(const char *path, int flags)
 
 static int sim_uvm_close(int fd)
 {
-	struct tracker *tracker;
-
 	sim_lock();
-	tracker = tracker_of(fd);
+	struct tracker *tracker = tracker_of(fd);
 	if (tracker)
 		tracker->open = false;
 	sim_unlock();

@@ -255,11 +255,9 @@ TEST(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor)
 
 static int ends_in_mid_request(void)
 {
-	int fd;
-
 	control_start();
 	atomic_store(&fake_hold, true);
-	fd = caller();
+	int fd = caller();
 	CHECK(send(fd, "suspend\n", 8, 0) == 8);
 	while (!atomic_load(&fake_calls))
 		usleep(1000);

@@ -293,10 +293,8 @@ static bool is_all_done(void)
 /* They have that much work each, begin together, and end. Returns how many switches that takes. */
 static unsigned work_to_the_end(unsigned n, uint64_t work, uint64_t cost, uint64_t patience)
 {
-	uint64_t before;
-
 	begin(cost);
-	before = scene.view.now;
+	uint64_t before = scene.view.now;
 	scene.pause = 5 * MS;
 	for (unsigned i = 0; i < n; i++) {
 		add(14 * GIB, 1, work, UINT64_MAX / 2);

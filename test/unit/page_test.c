@@ -416,10 +416,9 @@ TEST(names_that_are_none_are_left_alone)
 					    "1-2-0123456789ABCDEF.stats",
 					    "1-2-0123456789abcdef0.stats"};
 	char path[300];
-	size_t n;
 
 	assert_null(read_it());
-	n = figures.n_gone;
+	size_t n = figures.n_gone;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		snprintf(path, sizeof(path), "%s/%s", page_make_folder(), names[i]);
 		close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
