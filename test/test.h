@@ -12,10 +12,10 @@
 #ifndef TEST_TEST_H
 #define TEST_TEST_H
 
+#include "test/libc.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <cmocka.h>
 

@@ -5,10 +5,7 @@
 #include "shim/stats/stats.h"
 #include "test/core/child_alloc.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "shim/accounting/ledger.h"
 #include "shim/lifecycle/lifecycle.h"

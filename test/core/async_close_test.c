@@ -9,8 +9,6 @@
 #include "shim/device/device.h"
 #include "shim/device/pool.h"
 
-#include <unistd.h>
-
 #define BLOCK  (8 * MIB)
 #define FILL   (ASYNC_BUDGET / BLOCK)
 #define N_MOST 16

@@ -5,8 +5,6 @@
 #include "shim/device/pool.h"
 #include "shim/serve/segments.h"
 
-#include <pthread.h>
-
 CUstream async_stream(void)
 {
 	CUstream stream;

@@ -7,8 +7,6 @@
 #include "shim/context/context.h"
 #include "shim/submit/completion.h"
 
-#include <unistd.h>
-
 static CUcontext context;
 
 static uint64_t submitted(CUstream stream)

@@ -8,10 +8,6 @@
 #include "shim/context/context.h"
 #include "shim/submit/completion.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 /* What a thread that should wait has, so that a wrong one is seen; a right one is right whatever it does with it. */
 #define MOMENT_US 100000
 

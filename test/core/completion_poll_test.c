@@ -10,12 +10,6 @@
 #include "shim/submit/types.h"
 #include "shim/submit/operands.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 static CUcontext context;
 
 /* ---- what the tests replace ---- */

@@ -8,8 +8,6 @@
 #include "shim/entry/entry.h"
 #include "shim/submit/submit_body.h"
 
-#include <pthread.h>
-
 static __thread unsigned n_locks;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);

@@ -8,9 +8,6 @@
 #define SPILLWAY_TEST_CORE_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "shim/heap/heap.h"
 #include "shim/driver/real.h"

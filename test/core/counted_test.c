@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #include "shim/serve/account.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"

@@ -6,8 +6,6 @@
 #include "shim/mover/mover.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-
 enum { BLOCKS = 4 };
 #define BYTES (2 * MIB)
 

@@ -5,8 +5,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/accounting/ledger.h"

@@ -4,9 +4,7 @@
  */
 #include "test/core/faults_help.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <string.h>
 
 #define EVENTS "SPILLWAY_SET=faults=events,report.summary=no"
 #define IN_CHILD(run, ...)                                                                                             \

@@ -4,11 +4,6 @@
  */
 #include "test/core/faults_help.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
-
 #define IN_CHILD(run, ...)                                                                                             \
 	assert_int_equal(                                                                                              \
 	    core_in_child((const char *const[]){"SPILLWAY_SET=report.summary=no", ##__VA_ARGS__, NULL}, run, NULL), 0)

@@ -4,13 +4,7 @@
  */
 #include "test/core/faults_help.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "shim/faults/faults_uvm.h"
 

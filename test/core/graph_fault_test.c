@@ -5,8 +5,6 @@
 #include "test/core/core.h"
 #include "test/core/graph_help.h"
 
-#include <pthread.h>
-
 #include "shim/submit/graph.h"
 #include "shim/submit/arguments.h"
 

@@ -6,8 +6,6 @@
 #include "test/core/core.h"
 #include "test/core/graph_help.h"
 
-#include <string.h>
-
 #include "shim/process/process.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/pointer_arrays.h"

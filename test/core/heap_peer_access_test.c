@@ -7,8 +7,6 @@
 
 #include "shim/heap/migration.h"
 
-#include <pthread.h>
-
 #define PEER_1 (UINT64_C(1) << 1)
 #define PEER_2 (UINT64_C(1) << 2)
 

@@ -6,8 +6,6 @@
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
-#include <string.h>
-
 static struct core_heap own;
 static struct heap_grant grants[8];
 

@@ -7,8 +7,6 @@
 #include "test/core/core.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 #define GIB ((uint64_t)1 << 30)
 
 static struct core_heap own;

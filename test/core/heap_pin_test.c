@@ -6,10 +6,6 @@
 
 #include "shim/heap/migration.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
-
 static struct core_heap own;
 
 static struct heap_grant take(size_t bytes, enum chunk_kind kind)

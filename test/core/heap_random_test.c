@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #include "test/unit/seed.h"
 
 #define MOST  300

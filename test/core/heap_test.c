@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #define MOST 512
 
 static struct core_heap own;

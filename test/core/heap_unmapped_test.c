@@ -8,9 +8,6 @@
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #define SPACE (64 * MIB)
 #define LONG  (10 * MIB) /* pieces of 2 MiB at a budget of 64 */
 

@@ -8,10 +8,7 @@
 #include "shim/submit/operands.h"
 #include "test/sim/sim.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 #define S        ((CUstream)0x5000)

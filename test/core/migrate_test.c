@@ -7,8 +7,6 @@
 #include "test/core/core.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <sched.h>
 
 #define BYTES (2 * MIB)
 

@@ -8,8 +8,6 @@
 #include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 
-#include <string.h>
-
 #define BLOCK_BYTES (4 * HEAP_UNIT)
 #define N           3
 

@@ -6,8 +6,6 @@
 #include "shim/stats/stats.h"
 #include "test/core/core.h"
 
-#include <stdlib.h>
-
 TEST(a_submission_goes_straight_to_the_driver)
 {
 	CUdeviceptr block;

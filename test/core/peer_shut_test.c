@@ -4,10 +4,6 @@
 #include "shim/device/peer.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 enum { OWNER = 0, OTHER = 1, POOL = 1, STILL_MS = 100, DEADLINE_MS = 20000 };
 
 static atomic_bool opened;

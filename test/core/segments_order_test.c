@@ -14,10 +14,6 @@
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 #define PART_BYTES (4 * MIB)
 
 /* Something is spilled, and freed again: from now on memory moves, and the device has room. */

@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 
 #include "shim/context/context.h"

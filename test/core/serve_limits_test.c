@@ -4,9 +4,6 @@
  */
 #include "test/core/child_alloc.h"
 
-#include <unistd.h>
-#include <sys/wait.h>
-
 #include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/accounting/ledger.h"

@@ -4,10 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
 #include "shim/process/process.h"

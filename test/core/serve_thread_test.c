@@ -4,10 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <string.h>
-
 #include "shim/device/device.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/heap/block.h"

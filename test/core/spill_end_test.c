@@ -9,10 +9,6 @@
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 #define BYTES (4 * MIB)
 
 static struct core_heap own;

@@ -11,10 +11,6 @@
 #include "shim/submit/operands.h"
 #include "shim/submit/submission.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
-
 static CUcontext context;
 
 /* ---- what the tests replace ---- */

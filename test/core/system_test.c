@@ -4,9 +4,7 @@
  */
 #include "test/core/home.h"
 
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static void pageable(bool on)
 {

@@ -9,9 +9,6 @@
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 
-#include <errno.h>
-#include <string.h>
-
 static struct core_heap own_heap;
 static struct device device;
 static struct engine *engine;

@@ -10,9 +10,6 @@
 #include "shim/serve/types.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <time.h>
-
 typedef CUmemGenericAllocationHandle handle_id;
 
 #define SPACE (16 * MIB)

@@ -9,9 +9,7 @@
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <string.h>
 
 #define MS     UINT64_C(1000000)
 #define SECOND (1000 * MS)

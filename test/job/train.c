@@ -13,11 +13,6 @@
  * Exit status: 0 trained, 1 a CUDA call failed ("out of memory" in the text when an allocation did), 2 bad arguments.
  */
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cuda_runtime_api.h>
 #include "test/job/train_kernels.h"

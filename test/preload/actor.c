@@ -5,16 +5,7 @@
 #include "test/preload/driver.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static CUdeviceptr alloc(size_t bytes)
 {

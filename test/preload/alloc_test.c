@@ -5,10 +5,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 static CUcontext context;
 
 static int set_up(void **state)

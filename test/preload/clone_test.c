@@ -7,13 +7,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* What a child that waits for ever is ended after. */
 #define LAST_SECONDS 20

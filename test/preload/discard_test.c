@@ -4,11 +4,6 @@
  */
 #include "test/preload/typed_alloc_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #define LARGE (4 * MIB)
 
 /* ---- at once ---- */

@@ -6,9 +6,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* clang-format off */
 static const struct row {

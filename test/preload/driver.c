@@ -1,10 +1,6 @@
 #include "test/preload/driver.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct driver cu;
 

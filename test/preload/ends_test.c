@@ -4,11 +4,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
 /* For a part that counts calls: a mode that moves memory asks after the program's work all the time. */

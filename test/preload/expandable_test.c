@@ -6,9 +6,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define HANDLE ((size_t)4 * MIB)
 #define LARGE  (11 * MIB) /* covers three handles */
 

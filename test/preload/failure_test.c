@@ -5,11 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /*
  * The n-th call of each function that serving may use fails, for n = 1, 2, ... until it is not called so often. Each
  * time the program sees success, that very error, or out of memory where a question on the way failed; its data is

@@ -5,9 +5,6 @@
  */
 #include "test/preload/typed_alloc_help.h"
 
-#include <stdlib.h>
-#include <time.h>
-
 enum { BLOCKS = 40, BYTES = 2 * MIB };
 #define EARLY 0.9 /* s of the second, to be on the safe side */
 

@@ -5,9 +5,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define RESERVE      (8 * MIB)
 #define JOB          (N_BLOCKS * BLOCK)
 #define WITH(budget) "SPILLWAY_SET=" budget ",device.reserve=8MiB,host.budget=256MiB,report.summary=no"

@@ -7,13 +7,7 @@
 #include "test/slow.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { ROUNDS = 100, ON_MAIN = 0, ON_HELD = 1, ON_OTHER = 2, ON_THREAD = 3 }; /* lanes */
 

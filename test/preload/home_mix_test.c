@@ -7,9 +7,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <string.h>
-
 static struct scene scene;
 
 /* The scene's blocks are in the heap by homes.yaml; 3 MiB are managed, 6 MiB are pages. */

@@ -5,10 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Small and short; what it needs lies between the two device sizes. */
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", "40", "64", "1"
 static const char large[] = "SIM_MEMORY=512MiB";

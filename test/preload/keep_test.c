@@ -7,8 +7,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A 16th of the budget stays: the table, and what of the small blocks beside it there is room for. */
 #define BUDGET   (128 * MIB)

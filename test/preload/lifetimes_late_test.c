@@ -5,8 +5,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <pthread.h>
-
 /* ---- kernels that come late ---- */
 
 /* A kernel on a side stream reads a tensor that dies right after the launch. */

@@ -5,8 +5,6 @@
 #include "test/preload/torch_help.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <string.h>
 
 #define TEXT_OF(name) #name
 #define NAME_OF(name) TEXT_OF(name)

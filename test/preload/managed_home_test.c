@@ -8,8 +8,6 @@
 
 #include "shim/spillway.h"
 
-#include <errno.h>
-
 static bool is_managed(CUdeviceptr block)
 {
 	unsigned managed = 0;

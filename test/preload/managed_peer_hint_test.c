@@ -5,8 +5,6 @@
 #include "test/preload/managed_help.h"
 #include "test/test.h"
 
-#include <string.h>
-
 /* ---- the calls ---- */
 
 static struct {

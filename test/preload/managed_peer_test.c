@@ -8,9 +8,6 @@
 #include "test/preload/managed_help.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 /* ---- whose it is ---- */

@@ -5,8 +5,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})

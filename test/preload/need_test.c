@@ -5,8 +5,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <pthread.h>
-
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       "device.budget=32MiB,host.budget=64MiB,report.summary=no"
 

@@ -6,12 +6,8 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
-#include <unistd.h>
 
 typedef void *next_function(const char *name);
 

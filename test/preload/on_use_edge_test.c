@@ -4,10 +4,6 @@
  */
 #include "test/preload/on_use_help.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
-
 /* ---- no memory ---- */
 
 static bool nothing_spills;

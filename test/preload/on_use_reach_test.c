@@ -5,8 +5,6 @@
 #include "test/preload/on_use_help.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BYTES (32 * MIB)
 

@@ -5,10 +5,6 @@
  */
 #include "test/preload/on_use_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <string.h>
-
 static size_t free_bytes(void)
 {
 	size_t bytes, total;

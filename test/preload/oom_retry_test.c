@@ -9,9 +9,6 @@
 #include "test/preload/slow_clock.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
 enum { DEVICES = 2, BLOCKS = 16, FEW = 6, THREADS = 8 };
 
 static size_t block_bytes;

@@ -7,8 +7,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <string.h>
-
 static struct scene scene;
 static CUstream stream;
 static unsigned *word;

@@ -5,10 +5,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 /* Of the device's 256 MiB (SCENE_SETTINGS): more than it has free beside what the scene keeps there. */
 #define ALL_BUT_A_LITTLE (252 * MIB)

@@ -7,11 +7,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <time.h>
 
 enum { MAIN = 0, FAR = 3 }; /* lanes */
 enum { MOVES = 8, STILL_MS = 400, DEADLINE_MS = 20000, OPENINGS = 10, CHASES = 200 };

@@ -5,8 +5,6 @@
 #include "test/preload/gpus.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #define DEVICES 2
 #define BYTES   ((size_t)2 << 20)
 #define WORDS   (BYTES / 4)

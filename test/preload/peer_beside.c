@@ -1,8 +1,6 @@
 /* peer_beside.c: copies of peer_random beside captures of other threads, and behind pending frees (peers.h). */
 #include "test/preload/peers.h"
 
-#include <stdlib.h>
-
 /* ---- a pool that has room for one block ---- */
 
 static CUdeviceptr take(struct worker *worker, unsigned lane, CUmemoryPool pool, size_t bytes)

@@ -4,9 +4,6 @@
  */
 #include "test/preload/peers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static size_t words_of_size(struct worker *worker)
 {
 	switch (peers_below(worker, 16)) {

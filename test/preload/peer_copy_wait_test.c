@@ -5,12 +5,6 @@
 #include "test/preload/gpus.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define DEVICES 3
 #define ROW     4096
 #define ROWS    600

@@ -4,8 +4,6 @@
  */
 #include "test/preload/peers.h"
 
-#include <stdlib.h>
-
 /* ---- capturing ---- */
 
 static void wait_in_capture(struct worker *worker, unsigned lane, unsigned other)

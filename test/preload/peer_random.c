@@ -12,10 +12,6 @@
 #include "test/preload/trouble.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 struct made_up made_up = {"peer_random", .seed = 1,         .operations = 1500,
 			  .threads = 2,  .bytes = 20 * MIB, .deadline = 100};

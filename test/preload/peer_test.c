@@ -5,9 +5,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define DEVICES     4
 #define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
 #define is(e, call) assert_int_equal((call), (e))

@@ -6,8 +6,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 #define HELD      (N_BLOCKS * BLOCK)
 #define WAIT_MS   20000 /* what is not pinned by then never is */
 #define MOMENT_MS 300   /* some steps of the control thread */

@@ -8,12 +8,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #define FIXED      (3 * MIB) /* by pin.yaml; takes 4 MiB */
 #define FIXED_TAKE (4 * MIB)
 #define FIXED_LONG (10 * MIB)

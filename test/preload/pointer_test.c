@@ -5,9 +5,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #define NATIVE_BYTES (4 * MIB)
 #define HEAP_BYTES   (6 * MIB)
 

@@ -7,9 +7,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- order ---- */
 
 static bool is_blocking(unsigned slot)

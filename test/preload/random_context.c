@@ -6,9 +6,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct other {
 	CUcontext context;
 	CUgreenCtx green;

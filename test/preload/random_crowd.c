@@ -5,8 +5,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-
 struct member {
 	struct worker nobody; /* who submits */
 	struct op op;

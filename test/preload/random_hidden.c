@@ -5,9 +5,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 void hidden_apply(const struct hidden *hidden, uint32_t salt)
 {
 	for (unsigned i = 0; i < hidden->used; i++) {

@@ -3,8 +3,6 @@
 #include "test/preload/trouble.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *const names[OP_KINDS] = {
     [OP_LAUNCH] = "a launch",

@@ -1,9 +1,6 @@
 #include "test/preload/regraph_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct scene scene;
 CUdeviceptr block[N_BLOCKS];
 CUstream stream;

@@ -6,9 +6,6 @@
 #include "test/preload/regraph_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- beside memory that moves ---- */
 
 enum { STEPS = 120 };

@@ -9,9 +9,6 @@
 
 #include "shim/spillway.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- one copy, from every kind to every other ---- */
 
 static void from_one_to_the_other(struct copy was, struct copy will, enum way way, CUdeviceptr word)

@@ -8,10 +8,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Run under a policy of this text. */
 static int under(const char *text, int (*run)(void))

@@ -8,9 +8,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 enum { LAYERS = 8, STEPS = 40, COUNTED = 12, MADE = 32 * LAYERS };
 #define WEIGHT_BYTES (8 * MIB)
 #define BUDGET_BYTES (192 * MIB)

@@ -5,9 +5,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* As tool_says(), of `spillway set [this process] SETTING`. */
 static bool set_says(const char *setting, int status, const char *words)
 {

@@ -7,9 +7,6 @@
 #include "test/preload/fault_help.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 static struct fault {
 	const char *name;
 	unsigned nth;

@@ -5,10 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", steps, "64", "1"
 
 static const char *mode, *steps;

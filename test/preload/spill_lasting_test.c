@@ -8,10 +8,7 @@
 #include "test/preload/fault_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
 
 static struct fault {
 	const char *name;

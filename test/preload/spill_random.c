@@ -11,11 +11,7 @@
  */
 #include "test/preload/random.h"
 
-#include <sched.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PHASES = 6 };
 

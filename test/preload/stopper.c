@@ -7,10 +7,6 @@
  */
 #include "test/preload/scene.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /*
  * The table is pinned memory, and not ours; what it points to is. Nobody orders this against the rounds, so nothing is
  * made of what it reads.

@@ -4,11 +4,7 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 
 static CUcontext context;
 static CUfunction copy;

@@ -6,8 +6,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 /* Pieces of the large block are two units, a 32nd of the budget; small ones come free one unit at a time. */
 #define BUDGET      (128 * MIB)
 #define SMALL       (2 * MIB)

@@ -3,9 +3,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-
 static void *suspend_aside(void *argument)
 {
 	int status = -EBUSY;

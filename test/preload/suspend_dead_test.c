@@ -5,9 +5,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-
 static void suspend(void)
 {
 	int status = -EBUSY;

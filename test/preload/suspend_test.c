@@ -6,8 +6,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
 
 #define STILL_MS 200 /* a submission that would pass has passed by then */
 

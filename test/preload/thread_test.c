@@ -4,10 +4,7 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
 
 enum { THREADS = 6, ROUNDS = 60, HELD = 8 };
 

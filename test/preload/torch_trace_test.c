@@ -8,11 +8,6 @@
 #include "tools/replay/replay_run.h"
 #include "tools/trace/trace_read.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 static char folder[] = "/tmp/torch_trace_test.XXXXXX", path[64], setting[96];
 static struct trace trace;
 static struct outcome outcome;

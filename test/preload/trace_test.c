@@ -9,9 +9,7 @@
 #include "tools/trace/trace_read.h"
 
 #include <dirent.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/trace_test.XXXXXX", path[64], setting[96];
 static struct trace trace;

@@ -5,9 +5,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static size_t expected_total, expected_room;
 
 static int set_up(void **state)

@@ -21,13 +21,8 @@
 #include "test/unit/seed.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { BLOCKS = 7, PARTS = 16, BATCH = 12 };
 #define PART        ((size_t)256 << 10)

@@ -11,15 +11,7 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SET      "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,share.quantum=20ms,host.budget="
 #define SETTINGS SET "256MiB"

@@ -4,10 +4,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})

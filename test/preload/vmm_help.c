@@ -1,9 +1,6 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- processes ---- */
 
 static const char *setting_of(const char *name, const char *otherwise)

@@ -9,10 +9,6 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { HANDLES = 15, TOUCHED = 4096, MOST_ROUNDS = 3000, STILL_MS = 200, AFTER_MS = 20000 };
 #define PIECE (4 * MIB) /* 60 MiB in all, and the host holds one more */
 

@@ -7,11 +7,6 @@
 
 #include "shim/spillway.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 /* Twice the budget, in tensors of two handles each: the second of them no pointer ever names. */
 enum { TENSORS = 8, HANDLES = 2 * TENSORS };
 #define HANDLE ((size_t)4 * MIB)

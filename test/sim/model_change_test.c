@@ -4,9 +4,6 @@
  */
 #include "model.h"
 #include "test/slow.h"
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define CHUNK (2 * MIB)
 

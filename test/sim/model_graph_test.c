@@ -3,7 +3,6 @@
  * work, in instances, in child graphs, and after its parameters were set.
  */
 #include "model.h"
-#include <string.h>
 
 static CUdeviceptr memory;
 static CUstream stream;

@@ -3,8 +3,6 @@
  * rule, and by order it is given out anew. And calls that stand still.
  */
 #include "model.h"
-#include <pthread.h>
-#include <sched.h>
 
 static CUstream new_stream(void)
 {

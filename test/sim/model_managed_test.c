@@ -4,7 +4,6 @@
  * sim_managed.c.
  */
 #include "model.h"
-#include <stdlib.h>
 
 #define PAGE    ((size_t)64 << 10)
 #define WORDS   (PAGE / 4)

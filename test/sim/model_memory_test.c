@@ -4,10 +4,6 @@
  */
 #include "model.h"
 #include <dlfcn.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- virtual memory management ---- */
 

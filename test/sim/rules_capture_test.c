@@ -3,10 +3,6 @@
  * that was recorded in one answers.
  */
 #include "rules_kernel.h"
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 enum what { QUERY_EVENT, SYNC_EVENT, QUERY_STREAM, SYNC_STREAM, ALLOC, SYNC_CONTEXT, VMM, RECORD, COPY, PRIORITIES };
 

@@ -2,8 +2,6 @@
  * rules_graph_test.c: what drivers answer about graphs (rules.h), as far as reading them rests on it (graph.c).
  */
 #include "rules.h"
-#include <pthread.h>
-#include <string.h>
 
 static CUdeviceptr memory;
 static CUstream stream;

@@ -5,10 +5,6 @@
  */
 #include "rules_kernel.h"
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Not in the table of rules.h: drivers older than 12.4 lack them. */
 static struct {

@@ -3,9 +3,6 @@
  * address, allocation.
  */
 #include "rules.h"
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- handles and mappings ---- */
 

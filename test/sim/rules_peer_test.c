@@ -4,9 +4,6 @@
  * not.
  */
 #include "rules_kernel.h"
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static CUcontext other; /* the primary one of device 1 */
 static int reachable;   /* may device 0 reach memory of device 1? */

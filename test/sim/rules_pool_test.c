@@ -3,8 +3,6 @@
  * that has not happened yet is given out again. Each line "rule: ..." is an answer of the driver (rules_found()).
  */
 #include "rules_kernel.h"
-#include <stdio.h>
-#include <string.h>
 
 #define BYTES (32 * MIB)
 

@@ -3,10 +3,6 @@
  * change beside them. Each line "rule: ..." is an answer of the driver (rules_found()).
  */
 #include "rules_kernel.h"
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static struct rules_kernels kernels; /* of the primary context */
 static struct rules_hold *hold;      /* of a context that outlives it */

@@ -9,7 +9,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #define CPU_PAGE 4096

@@ -14,7 +14,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 #define UNIT       512u
 #define SLAB_UNITS (SIM_GRANULE / UNIT)

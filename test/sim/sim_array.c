@@ -8,7 +8,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 #define TILE ((size_t)64 << 10)
 

@@ -12,7 +12,6 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct sim_capture *sim_captures;
 static unsigned long capture_ids;

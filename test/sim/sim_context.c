@@ -7,7 +7,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static unsigned long long context_ids;
 

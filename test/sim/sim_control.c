@@ -10,12 +10,8 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_memory.h"
-#include <errno.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 struct sim sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t started = PTHREAD_ONCE_INIT;

@@ -10,7 +10,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct side {
 	uintptr_t start;

@@ -12,10 +12,6 @@
 #include "sim_cudart.h"
 #include "sim.h"
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef CUresult (*get_proc_fn)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 

@@ -10,8 +10,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
-#include <unistd.h>
 
 /* All events there ever were lie in one array, so that whether a handle is one takes no search. */
 #define EVENTS_MAX ((size_t)1 << 20)

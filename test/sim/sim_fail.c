@@ -6,9 +6,7 @@
  * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
  */
 #include "sim_internal.h"
-#include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 static unsigned fail_any_at;
 static CUresult fail_any_with;

@@ -11,7 +11,6 @@
 #include "sim_memory.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUgraph dead_graphs, all_graphs;
 

@@ -6,7 +6,6 @@
 #include "sim_memory.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUresult get_nodes(CUgraph graph, CUgraphNode *ret_nodes, size_t *n, bool roots)
 {

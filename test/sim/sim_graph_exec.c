@@ -6,7 +6,6 @@
 #include "sim_graph.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct CUgraphExec_st {
 	CUgraphExec next;

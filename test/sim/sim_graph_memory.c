@@ -10,7 +10,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static struct sim_graph_memory *all; /* ever made */
 

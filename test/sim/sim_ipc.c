@@ -8,11 +8,7 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static const char magic[8] = "SIMEVENT";
 

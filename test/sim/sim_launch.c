@@ -12,7 +12,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUmodule libraries;
 

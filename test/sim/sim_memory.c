@@ -11,7 +11,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct reservation {
 	struct sim_range range;

@@ -13,7 +13,6 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_memory.h"
-#include <stdlib.h>
 
 /* ---- the wires ---- */
 

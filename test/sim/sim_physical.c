@@ -20,11 +20,8 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 static int memory_file = -1;
 static off_t memory_end;

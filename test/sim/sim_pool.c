@@ -14,7 +14,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUmemoryPool pools;
 static struct sim_block *unready; /* whose allocation has not happened yet in the order of its stream */

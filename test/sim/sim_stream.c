@@ -11,7 +11,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUstream graveyard;
 static unsigned long long stream_ids = 16;

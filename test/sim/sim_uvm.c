@@ -17,12 +17,8 @@
 
 #include "shim/faults/faults_uvm.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum {
 	INVALID_ARGUMENT = 0x1f,

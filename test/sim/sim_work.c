@@ -23,13 +23,9 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <sched.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 static struct sigaction before_segv, before_bus;
 static __thread sigjmp_buf *way_out;

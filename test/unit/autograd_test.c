@@ -2,11 +2,8 @@
  * What PyTorch's autograd says about a thread: both layouts of nodes, that each reference is given back and the last
  * one is not, and that nothing is asked of a PyTorch that is not known. Its functions are stood for here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "shim/base/autograd.h"
 #include "shim/base/base_state.h"

@@ -4,8 +4,6 @@
  * (-Wl,--wrap).
  */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "shim/base/call_site.h"
 #include "shim/base/python.h"

@@ -2,13 +2,7 @@
  * Sites of the program: one for each address and name, how much time naming may take, and that nobody waits for a
  * thread that asks the loader. The loader, Python and the clock are stood for here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "shim/base/base_state.h"

@@ -6,10 +6,6 @@
 #include "test/test.h"
 
 #include <ctype.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* clang-format off */
 enum list { HOOKED, USED, EXEMPTED };

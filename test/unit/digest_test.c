@@ -8,9 +8,6 @@
 #include "test/unit/trace_file.h"
 #include "tools/digest/digest.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "test/unit/failing_alloc.h"
 
 #define MIB UINT64_C(1048576)

@@ -8,12 +8,7 @@
 #include "tools/common/elf_file.h"
 
 #include <elf.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char path[] = "/tmp/doctor_files_test.XXXXXX";
 static char *image; /* of the library */

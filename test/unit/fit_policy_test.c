@@ -8,9 +8,6 @@
 
 #include "policy/policy.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 #define END 100000000000 /* a run of 100 s */

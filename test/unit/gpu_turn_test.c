@@ -6,9 +6,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define MIB    ((uint64_t)1 << 20)
 #define GIB    ((uint64_t)1 << 30)
 #define MS     UINT64_C(1000000)

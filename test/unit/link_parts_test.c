@@ -7,8 +7,6 @@
 #include "shim/mover/mover.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #define MIB           ((uint64_t)1 << 20)
 #define PIECE         (64 * MIB)
 #define BYTES_PER_US  50000

@@ -2,12 +2,7 @@
  * For which lines a thread of autograd makes tensors: those that were noted for the node that it runs, and none where
  * that is not certain. Python, the clock and PyTorch's autograd are stood for here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "shim/base/autograd.h"

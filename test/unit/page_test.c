@@ -5,18 +5,10 @@
 #include "test/unit/seed.h"
 #include "tools/common/figures.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static struct stats_page *page;
 static struct figures figures;

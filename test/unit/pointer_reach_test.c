@@ -1,8 +1,6 @@
 /*
  * pointer_reach_test.c: how far a pointer reaches into memory that the program has mapped itself, by births.
  */
-#include <stdbool.h>
-
 #include "shim/lifetimes/lifetimes.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

@@ -1,11 +1,6 @@
 /*
  * policy_decide_test.c: the rule that wins is the first that matches, for any rules.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "policy/parse.h"
 #include "test/test.h"
 

@@ -3,11 +3,7 @@
  */
 #include "test/unit/policy_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/policy_include_test.XXXXXX";
 

@@ -4,11 +4,7 @@
  */
 #include "test/unit/policy_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/policy_machine_test.XXXXXX", inside[64], path[128];
 

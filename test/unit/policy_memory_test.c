@@ -2,9 +2,6 @@
  * policy_memory_test.c: reading a policy when memory runs out. The linker sends the allocations of the policy module
  * and of libyaml through here (-Wl,--wrap).
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "policy/parse.h"
 #include "test/test.h"
 

@@ -1,9 +1,6 @@
 /*
  * policy_random_test.c: random rules and requests: deciding and explaining never differ.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "test/unit/policy_help.h"
 #include "test/unit/seed.h"
 

@@ -1,10 +1,6 @@
 /*
  * policy_rules_test.c: what rules may ask and say: conditions and decisions.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "test/unit/policy_help.h"
 
 #define MIB (1ull << 20)

@@ -5,11 +5,7 @@
 #include "test/unit/policy_help.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "policy/keys.h"
 #include "policy/policy.h"

@@ -1,10 +1,6 @@
 #include "test/test.h"
 #include "test/unit/replay_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 struct replay_model model;
 struct job *job;
 

@@ -9,7 +9,6 @@
 #include "tools/replay/replay_model.h"
 #include "tools/trace/trace_read.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 #define MIB UINT64_C(1048576)

@@ -2,8 +2,6 @@
  * The scheduler with copies that end when the test says so: what it begins, in which order, and when it waits no more.
  * Nothing here takes time.
  */
-#include <string.h>
-
 #include "shim/plan/governor.h"
 #include "shim/plan/scheduler.h"
 #include "test/test.h"

@@ -1,8 +1,6 @@
 /*
  * The pure part of the plugin for Slurm: from options and what a task was given to the environment of the task.
  */
-#include <string.h>
-
 #include "test/test.h"
 #include "tools/slurm/slurm_env.h"
 

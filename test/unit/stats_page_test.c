@@ -7,13 +7,7 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 

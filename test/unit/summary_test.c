@@ -5,10 +5,6 @@
 #include "shim/stats/summary.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 

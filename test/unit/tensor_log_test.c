@@ -2,8 +2,6 @@
  * tensor_log_test.c: what is remembered of tensors: what is alive, against a table; events and names, and when they are
  * forgotten.
  */
-#include <string.h>
-
 #include "shim/plan/predict.h"
 #include "shim/plan/tensors.h"
 #include "test/test.h"

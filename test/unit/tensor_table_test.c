@@ -1,8 +1,6 @@
 /*
  * tensor_table_test.c: the hash table of tensors, against a table of all addresses.
  */
-#include <string.h>
-
 #include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

@@ -10,13 +10,8 @@
 #include "tools/common/tool.h"
 #include "tools/common/wrap.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <getopt.h>
 

@@ -7,18 +7,10 @@
 #include "test/test.h"
 #include "test/unit/page_make.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pty.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <termios.h>
-#include <time.h>
-#include <unistd.h>
 
 #define REDRAW     "\f"
 #define PATIENCE_S 60 /* a screen that is not there by then does not come */

@@ -7,8 +7,6 @@
 #include "test/unit/failing_alloc.h"
 #include "test/unit/seed.h"
 
-#include <string.h>
-
 enum { HEAD = 24, MOST = 64, EVENTS = 400 };
 #define IS_NEW UINT32_MAX
 

@@ -6,9 +6,6 @@
 #include "shim/trace/trace_internal.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
 #define ROUNDS 3000 /* of the 4095 that there is room for */
 
 static _Atomic unsigned round_of_both;

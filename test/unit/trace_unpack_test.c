@@ -8,7 +8,6 @@
 #include "test/unit/trace_file.h"
 #include "tools/trace/trace_read.h"
 
-#include <errno.h>
 #include <zlib.h>
 
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\n"

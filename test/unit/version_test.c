@@ -14,12 +14,9 @@
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 
-#include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 static char said[1 << 16]; /* stdout and stderr of the last tool() */
 static int status;
