@@ -127,7 +127,7 @@ static _Atomic uint32_t *go;
 #define PCIE_RATE   50
 #define NVLINK_RATE 180
 static size_t bytes = 64 * MIB, changed;                             /* of copies; of what is mapped */
-static double spacing;                                                 /* between two changes, ns */
+static double spacing;                                               /* between two changes, ns */
 static CUmemLocation far = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}; /* where what moves out lies */
 static const CUmemLocation near = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 

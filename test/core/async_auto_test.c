@@ -488,8 +488,4 @@ TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices)
 
 EACH_TEST(NULL, async_check_pools)
 
-int main(void)
-{
-	core_start(ASYNC_AUTO_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_AUTO_SETTINGS))

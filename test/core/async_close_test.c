@@ -29,13 +29,11 @@ static void give(unsigned first, unsigned n)
 }
 
 /* Each test begins with pools that are open. */
-static int open_pools(void **state)
+FIXTURE(open_pools)
 {
-	(void)state;
 	async_keep_in(async_default_pool(), ~0ull); /* as PyTorch has it */
 	atomic_store(&device_get(0)->pools_closed, false);
 	device_get(0)->pools_trimmed = 0;
-	return 0;
 }
 
 static uint64_t reserved(void)
@@ -193,8 +191,4 @@ TEST_WITH(a_driver_without_memory_closes_them_too, open_pools, NULL)
 	give(0, 5);
 }
 
-int main(void)
-{
-	core_start(ASYNC_MOVING_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_MOVING_SETTINGS))

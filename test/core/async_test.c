@@ -427,8 +427,4 @@ TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver)
 
 EACH_TEST(NULL, async_check)
 
-int main(void)
-{
-	core_start(ASYNC_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_SETTINGS))

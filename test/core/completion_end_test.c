@@ -307,15 +307,13 @@ TEST(a_reset_ends_green_contexts_too)
 	assert_int_equal(cuGreenCtxDestroy(green), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_start((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL});
 	primary = core_context();
 	/* Brought to life: contexts end as in a program that has memory. */
 	CUdeviceptr block;
 	assert_ok(cuMemAlloc_v2(&block, 4096));
-	return 0;
 }
 
 GROUP(set_up, NULL)

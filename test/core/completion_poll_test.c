@@ -445,12 +445,10 @@ TEST(a_row_that_another_stream_took_is_not_used)
 	cuMemFreeHost(word);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_driver();
 	context = core_context();
-	return 0;
 }
 
 GROUP(set_up, NULL)

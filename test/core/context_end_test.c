@@ -37,18 +37,16 @@ static bool is_alive(CUdeviceptr address)
 	return serve_find(address, &row);
 }
 
-static int check_after(void **state)
+FIXTURE(check_after)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	assert_true(ledger_is_valid() && heap_is_valid(heap));
 	heap_trim(heap, 0, 0);
 	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check_after)

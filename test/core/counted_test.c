@@ -19,11 +19,10 @@ static uint64_t charged(void)
 	return atomic_load(&device_get(0)->budget.used);
 }
 
-static int check_after(void **state)
+FIXTURE(check_after)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	if (heap)
@@ -32,7 +31,6 @@ static int check_after(void **state)
 	assert_int_equal(live(PLACE_DRIVER) + live(PLACE_HOST) + live(PLACE_PINNED), 0);
 	assert_int_equal(sim_live().handles + sim_live().allocations + sim_live().arrays, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check_after)

@@ -208,11 +208,9 @@ TEST(instances_end_with_their_context)
 	end(sealed, graph);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	graph_test_start();
-	return 0;
 }
 
 GROUP(start, graph_test_stop)

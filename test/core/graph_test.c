@@ -520,11 +520,9 @@ static void switched_off_nothing_is_asked(void **state)
 	assert_int_equal(core_in_child(settings, run_switched_off, NULL), 0);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	graph_test_start();
-	return 0;
 }
 
 int main(void)

@@ -322,8 +322,4 @@ TEST(kinds_take_nothing_of_each_other_but_room)
 	core_heap_close(&own);
 }
 
-int main(void)
-{
-	core_driver();
-	return test_run();
-}
+START(core_driver())

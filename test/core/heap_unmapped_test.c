@@ -281,11 +281,9 @@ TEST(it_stays_as_long_as_memory_moves_beside_what_runs)
 	close_heap();
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -90,8 +90,4 @@ TEST(in_a_capture_nothing_is_brought)
 
 EACH_TEST(home_set_up, home_tear_down)
 
-int main(void)
-{
-	home_start();
-	return test_run();
-}
+START(home_start())

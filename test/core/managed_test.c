@@ -212,8 +212,4 @@ TEST(the_end_of_another_context_frees_it_as_ever)
 
 EACH_TEST(home_set_up, home_tear_down)
 
-int main(void)
-{
-	home_start();
-	return test_run();
-}
+START(home_start())

@@ -43,12 +43,10 @@ TEST(who_opens_waits_for_one_gap_though_the_next_follows_at_once)
 	pthread_join(thread, NULL);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	setenv("SIM_DEVICES", "2", 1);
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -476,11 +476,10 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 }
 
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
-static int check(void **state)
+FIXTURE(check)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	assert_ok(cuCtxSynchronize());
 	core_drain();
 	segments_give_up(device_get(0));
@@ -490,7 +489,6 @@ static int check(void **state)
 	assert_int_equal(host_budget.used + device_get(0)->budget.used, 0);
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check)

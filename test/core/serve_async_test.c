@@ -29,11 +29,10 @@ static CUstream stream_new(void)
 	return stream;
 }
 
-static int check_after(void **state)
+FIXTURE(check_after)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	core_drain();
 	assert_false(deferred_free_any() || capture_is_open());
 	assert_int_equal(ledger_n_rows(), 0);
@@ -42,7 +41,6 @@ static int check_after(void **state)
 	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check_after)

@@ -45,21 +45,18 @@ static struct heap *heap_now(void)
 	return atomic_load(&device_get(0)->heap);
 }
 
-static int note_before(void **state)
+FIXTURE(note_before)
 {
-	(void)state;
 	/* The heap comes with the first allocation and stays. */
 	assert_ok(cuMemFree_v2(alloc(1)));
 	heap_trim(heap_now(), 0, 0);
 	before = sim_live();
 	rows_before = ledger_n_rows();
-	return 0;
 }
 
 /* No test leaves anything behind: not in the ledger, the budgets, the model; and no rule was broken on the way. */
-static int check_after(void **state)
+FIXTURE(check_after)
 {
-	(void)state;
 	core_drain();
 	assert_false(deferred_free_any() || capture_is_open());
 	assert_int_equal(ledger_n_rows(), rows_before);
@@ -69,7 +66,6 @@ static int check_after(void **state)
 	struct sim_live after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(note_before, check_after)

@@ -265,8 +265,4 @@ TEST(with_its_context_it_is_gone)
 
 EACH_TEST(home_set_up, tear_down)
 
-int main(void)
-{
-	home_start();
-	return test_run();
-}
+START(home_start())

@@ -27,11 +27,10 @@ static const char *const others[] = {
 static void *cuda, *spillway;
 static void *native[N_HOOKED];
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
 	Dl_info info;
 
-	(void)state;
 	cuda = dlopen("libcuda.so.1", RTLD_NOW);
 	assert_non_null(cuda);
 	assert_true(dladdr((void *)cuMemAlloc_v2, &info));
@@ -40,7 +39,6 @@ static int set_up(void **state)
 	assert_non_null(spillway);
 	for (size_t i = 0; i < N_HOOKED; i++)
 		native[i] = driver_native(hooked[i].name);
-	return 0;
 }
 
 GROUP(set_up, NULL)

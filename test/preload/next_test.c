@@ -14,9 +14,8 @@ typedef void *next_function(const char *name);
 static next_function *before_next, *behind_next;
 static atomic_uint *before_calls, *behind_calls;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	before_next = (next_function *)dlsym(RTLD_DEFAULT, "before_next");
 	behind_next = (next_function *)dlsym(RTLD_DEFAULT, "behind_next");
 	before_calls = (atomic_uint *)dlsym(RTLD_DEFAULT, "before_calls");
@@ -24,7 +23,6 @@ static int set_up(void **state)
 	assert_non_null(before_next);
 	assert_non_null(behind_next);
 	driver_start(0);
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -243,8 +243,4 @@ CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 	return 0;
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

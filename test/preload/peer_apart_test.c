@@ -301,8 +301,4 @@ TEST(access_is_opened_when_nothing_moves)
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), access_that_is_opened), 0);
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

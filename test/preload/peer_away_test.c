@@ -11,13 +11,11 @@
 
 static unsigned *pinned;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	gpus_start(DEVICES, BYTES);
 	assert_true(gpus_are_heap());
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -11,12 +11,10 @@
 
 static CUcontext contexts[DEVICES];
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	for (int i = DEVICES; i-- > 0;)
 		contexts[i] = driver_start(i);
-	return 0;
 }
 
 GROUP(set_up, NULL)

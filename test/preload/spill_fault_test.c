@@ -186,8 +186,4 @@ TEST(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed)
 		assert_true(failed > 0);
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

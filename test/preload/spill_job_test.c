@@ -27,20 +27,18 @@ static double at_most(const char *err)
 	return mib;
 }
 
-static int measure(void **state)
+FIXTURE(measure)
 {
 	struct outcome plain = RUN(SET("LD_PRELOAD=", "SIM_MEMORY=512MiB"), TRAIN_ARGUMENTS);
 	struct outcome ample =
 	    RUN(SET("SIM_MEMORY=512MiB", "SPILLWAY_SET=device.budget=500MiB,report.summary=full"), TRAIN_ARGUMENTS);
 
-	(void)state;
 	if (plain.status || ample.status || run_lines(plain.out) < 3 || strcmp(plain.out, ample.out))
 		fail_msg("status %d and %d\n%s\n%s\n%s", plain.status, ample.status, plain.out, plain.err, ample.err);
 	reference = strdup(plain.out);
 	need = at_most(ample.err);
 	run_free(&plain);
 	run_free(&ample);
-	return 0;
 }
 
 GROUP(measure, NULL)

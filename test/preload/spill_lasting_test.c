@@ -306,8 +306,4 @@ TEST(a_tight_host_budget_costs_nothing_but_speed)
 	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), FINE);
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

@@ -22,14 +22,12 @@ static bool moves(void)
 	return strcmp(mode(), "static") != 0;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	unlink(path);
 	trace_free(&trace);
 	run_free(&outcome);
 	outcome = (struct outcome){0};
-	return 0;
 }
 
 EACH_TEST(NULL, teardown)

@@ -118,7 +118,8 @@ static CUresult create_plane(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *ab
 {
 	if (!about)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_ARRAY3D_DESCRIPTOR solid = (CUDA_ARRAY3D_DESCRIPTOR){about->Width, about->Height, 0, about->Format, about->NumChannels, 0};
+	CUDA_ARRAY3D_DESCRIPTOR solid =
+	    (CUDA_ARRAY3D_DESCRIPTOR){about->Width, about->Height, 0, about->Format, about->NumChannels, 0};
 	return create((struct sim_array **)ret_array, &solid, 1);
 }
 
@@ -127,7 +128,8 @@ static CUresult create_plane_v1(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR_
 {
 	if (!about)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_ARRAY_DESCRIPTOR wide = (CUDA_ARRAY_DESCRIPTOR){about->Width, about->Height, about->Format, about->NumChannels};
+	CUDA_ARRAY_DESCRIPTOR wide =
+	    (CUDA_ARRAY_DESCRIPTOR){about->Width, about->Height, about->Format, about->NumChannels};
 	return create_plane(ret_array, &wide);
 }
 
@@ -135,8 +137,8 @@ static CUresult create_solid_v1(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTO
 {
 	if (!about)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_ARRAY3D_DESCRIPTOR wide = (CUDA_ARRAY3D_DESCRIPTOR){about->Width,  about->Height,      about->Depth,
-					 about->Format, about->NumChannels, about->Flags};
+	CUDA_ARRAY3D_DESCRIPTOR wide = {about->Width,  about->Height,      about->Depth,
+								 about->Format, about->NumChannels, about->Flags};
 	return create((struct sim_array **)ret_array, &wide, 1);
 }
 

@@ -81,9 +81,8 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
 	return -1;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset(&base_state.autograd, 0, sizeof(base_state.autograd));
 	memset(words, 0x5a, sizeof(words));
 	n_asked = 0;
@@ -91,7 +90,6 @@ static int begin_anew(void **state)
 	is_closed = false;
 	current = (struct reference){0};
 	count = NULL;
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

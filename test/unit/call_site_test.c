@@ -71,9 +71,8 @@ enum python_found __wrap_python_process_name(char *room, char *callers)
 	return line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
 		free(atomic_load(&base_state.call_site.slot[i]));
 	memset(&base_state.call_site, 0, sizeof(base_state.call_site));
@@ -82,7 +81,6 @@ static int begin_anew(void **state)
 	called_by = "";
 	python_takes = 0;
 	library_path = "/bin/prog";
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

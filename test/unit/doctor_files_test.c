@@ -32,12 +32,10 @@ static int set_up(void **state)
 	return fd < 0 ? -1 : 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-	(void)state;
 	unlink(path);
 	free(image);
-	return 0;
 }
 
 GROUP(set_up, tear_down)

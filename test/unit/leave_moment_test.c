@@ -29,12 +29,10 @@ static void work(uint64_t ns)
 		leave_moment_see(&moment, now, alive());
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	memset(&moment, 0, sizeof(moment));
 	now = 1000 * SECOND;
-	return 0;
 }
 
 EACH_TEST(begin, NULL)

@@ -262,8 +262,4 @@ TEST(figures_that_do_not_agree_give_a_limit_all_the_same)
 	}
 }
 
-int main(void)
-{
-	dice = seed_start("live_budget_test");
-	return test_run();
-}
+START(dice = seed_start("live_budget_test"))

@@ -73,9 +73,8 @@ bool __wrap_autograd_running(struct autograd_node *ret)
 	return runs;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
 		free(atomic_load(&base_state.call_site.slot[i]));
 	memset(&base_state.call_site, 0, sizeof(base_state.call_site));
@@ -83,7 +82,6 @@ static int begin_anew(void **state)
 	called_by = "";
 	autograd_is_known = true;
 	n_asked = 0;
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

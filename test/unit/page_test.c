@@ -14,22 +14,18 @@ static struct stats_page *page;
 static struct figures figures;
 static pid_t self[1];
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	page_make_begin();
 	self[0] = getpid();
 	page = page_make(self[0]);
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	figures_free(&figures);
 	free(page);
 	page_make_end();
-	return 0;
 }
 
 EACH_TEST(begin, end)

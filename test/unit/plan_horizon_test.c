@@ -153,13 +153,11 @@ static void begin_with(unsigned weights, bool of_allocator)
 	}
 }
 
-static int finish(void **state)
+FIXTURE(finish)
 {
-	(void)state;
 	plan_free(plan);
 	best_fit_fini(&fit);
 	fit = (struct best_fit){0};
-	return 0;
 }
 
 EACH_TEST(NULL, finish)

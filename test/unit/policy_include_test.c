@@ -17,13 +17,11 @@ static void write_file(const char *name, const char *text)
 }
 
 /* The tests' working folder is theirs alone, so paths in messages are short. */
-static int enter(void **state)
+FIXTURE(enter)
 {
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(chdir(folder), 0);
 	assert_int_equal(mkdir("sub", 0700), 0);
-	return 0;
 }
 
 static int leave(void **state)

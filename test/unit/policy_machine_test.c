@@ -27,9 +27,8 @@ static void machine(const char *text)
 	assert_int_equal(chmod(path, 0644), 0);
 }
 
-static int enter(void **state)
+FIXTURE(enter)
 {
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(chdir(folder), 0);
 	snprintf(inside, sizeof(inside), "%s/etc", folder);
@@ -37,7 +36,6 @@ static int enter(void **state)
 	assert_int_equal(mkdir(inside, 0755), 0);
 	policy_machine_path = path;
 	policy_machine_owner = geteuid();
-	return 0;
 }
 
 static int leave(void **state)

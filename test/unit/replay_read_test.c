@@ -16,11 +16,9 @@
 
 static struct replay_model model;
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	replay_model_free(&model);
-	return 0;
 }
 
 EACH_TEST(NULL, teardown)

@@ -164,12 +164,10 @@ static int setup(void **state)
 	return scheduler.plan ? 0 : -1;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	assert_true(plan_is_valid(scheduler.plan));
 	plan_free(scheduler.plan);
-	return 0;
 }
 
 EACH_TEST(setup, teardown)

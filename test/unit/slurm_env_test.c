@@ -7,11 +7,9 @@
 static struct slurm_site site;
 static struct slurm_environment made;
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	slurm_site_default(&site, "/lib/libspillway.so", "/bin/spillway");
-	return 0;
 }
 
 EACH_TEST(start, NULL)

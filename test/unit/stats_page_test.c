@@ -11,12 +11,10 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset((void *)&stats, 0, sizeof(stats));
 	stats.start_clock = clock_now();
-	return 0;
 }
 
 TEST(a_bucket_holds_what_is_within_a_sixteenth_of_its_middle)

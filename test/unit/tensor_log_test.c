@@ -12,11 +12,9 @@
 /* Not on the stack: a table in it grows. */
 static struct tensor_log log_of;
 
-static int log_end(void **state)
+FIXTURE(log_end)
 {
-	(void)state;
 	tensor_log_fini(&log_of);
-	return 0;
 }
 
 EACH_TEST(NULL, log_end)

@@ -9,11 +9,9 @@
 
 static struct tensor_table table;
 
-static int table_end(void **state)
+FIXTURE(table_end)
 {
-	(void)state;
 	tensor_table_fini(&table);
-	return 0;
 }
 
 EACH_TEST(NULL, table_end)

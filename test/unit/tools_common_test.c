@@ -15,11 +15,9 @@
 
 #include <getopt.h>
 
-static int fail_no_more(void **state)
+FIXTURE(fail_no_more)
 {
-	(void)state;
 	fail_every = n_allocations = 0;
-	return 0;
 }
 
 EACH_TEST(fail_no_more, fail_no_more)

@@ -115,18 +115,15 @@ static void must_end(int status)
 	assert_non_null(strstr(output, "\033[?25h"));
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	page_make_begin();
 	page = page_make(page_make_process());
 	page_make_write(page, sizeof(*page));
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	if (tool > 0) {
 		kill(tool, SIGKILL);
 		waitpid(tool, NULL, 0);
@@ -135,7 +132,6 @@ static int end(void **state)
 	close(terminal);
 	free(page);
 	page_make_end();
-	return 0;
 }
 
 EACH_TEST(begin, end)

@@ -27,12 +27,10 @@ static int setup(void **state)
 	return writer ? 0 : -1;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	fail_every = 0;
 	trace_writer_free(writer);
-	return 0;
 }
 
 static uint64_t any(struct seed *seed)

@@ -108,8 +108,4 @@ TEST(the_same_range_has_one_number_and_is_told_once)
 	assert_int_equal(n_told, 3);
 }
 
-int main(void)
-{
-	atomic_store(&trace_on, true);
-	return test_run();
-}
+START(atomic_store(&trace_on, true))

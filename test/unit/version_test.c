@@ -52,18 +52,14 @@ static void has_not(const char *text)
 		fail_msg("\"%s\" is in: %s", text, said);
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	page_make_begin();
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	page_make_end();
-	return 0;
 }
 
 EACH_TEST(begin, end)
