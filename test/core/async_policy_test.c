@@ -66,13 +66,4 @@ TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 	assert_false(is_in_heap(cuMemAllocAsync(&first, 160 * MIB, NULL), &first)); /* both budgets are 128 MiB */
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_POLICY=" ASYNC_POLICY,
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" ASYNC_POLICY)

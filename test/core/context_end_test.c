@@ -209,13 +209,4 @@ TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 	assert_ok(cuMemFree_v2(alloc(2 * MIB)));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

@@ -209,13 +209,4 @@ TEST(what_the_driver_has_no_memory_for_counts_as_refused)
 	assert_int_equal(stats_get(STAT_vmm_bytes), made);
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_POLICY=" OWN_POLICY,
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" OWN_POLICY)

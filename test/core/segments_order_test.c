@@ -493,11 +493,5 @@ FIXTURE(check)
 
 EACH_TEST(NULL, check)
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" STREAMS_POLICY,
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no", NULL};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" STREAMS_POLICY,
+	   "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no")

@@ -89,11 +89,5 @@ FIXTURE(check)
 
 EACH_TEST(NULL, check)
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=2GiB", "SIM_FILL=0", "SPILLWAY_POLICY=" STREAMS_POLICY,
-	    "SPILLWAY_SET=device.budget=1GiB,host.budget=512MiB,spill.mode=fast,report.summary=no", NULL};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=2GiB", "SIM_FILL=0", "SPILLWAY_POLICY=" STREAMS_POLICY,
+	   "SPILLWAY_SET=device.budget=1GiB,host.budget=512MiB,spill.mode=fast,report.summary=no")

@@ -362,13 +362,4 @@ TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 	assert_ok(cuStreamDestroy_v2(captured));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

@@ -351,13 +351,4 @@ TEST(a_free_waits_for_the_blocks_own_context_not_the_current_one)
 	assert_ok(cuCtxSetCurrent(first));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

@@ -31,7 +31,7 @@ static unsigned away(const CUdeviceptr *blocks, bool *ret_is_away)
 	return n;
 }
 
-static int touched_at_random(void)
+PART_TEST(nothing_moves_before_anything_is_known, own_run(part))
 {
 	CUdeviceptr blocks[BLOCKS];
 	bool before[BLOCKS], after[BLOCKS];
@@ -75,11 +75,6 @@ static int touched_in_turn(void)
 	}
 	CHECK(moved == scene_moves());
 	return 0;
-}
-
-TEST(nothing_moves_before_anything_is_known)
-{
-	own_run(touched_at_random);
 }
 
 TEST(what_repeats_itself_moves)

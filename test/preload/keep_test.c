@@ -89,7 +89,7 @@ static void work(CUdeviceptr hidden[N_LOOKED], unsigned sum)
 	CHECK(sim_broken_rules() == 0);
 }
 
-static int tables_that_nobody_names_stay(void)
+PART_TEST(tables, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	CUdeviceptr hidden[N_LOOKED] = {0};
 
@@ -126,11 +126,6 @@ static int tables_of_libraries_stay(void)
 	}
 	work(hidden, sum);
 	return 0;
-}
-
-TEST(tables)
-{
-	assert_int_equal(scene_run(BUDGET, tables_that_nobody_names_stay), 0);
 }
 
 TEST(tables_of_a_library)

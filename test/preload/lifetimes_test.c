@@ -20,7 +20,7 @@ static bool is_last_report(const struct tensor *tensor, int64_t bytes, size_t al
 	       last.device.index == 0;
 }
 
-static int reporting(void)
+PART_TEST(the_original_function_is_called_with_the_same_arguments, torch_run(part))
 {
 	torch_begin(false);
 	struct tensor small = tensor_new(1000, NULL);
@@ -35,11 +35,6 @@ static int reporting(void)
 	return 0;
 }
 
-TEST(the_original_function_is_called_with_the_same_arguments)
-{
-	torch_run(reporting);
-}
-
 /* ---- what is alive ---- */
 
 enum { TENSORS = 10 };
@@ -52,7 +47,7 @@ static size_t size_of(unsigned i)
 	return sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
-static int surviving(void)
+PART_TEST(what_is_alive_survives_any_number_of_evictions, torch_run(part))
 {
 	struct tensor tensors[TENSORS];
 
@@ -80,11 +75,6 @@ static int surviving(void)
 			torch->empty_cache(torch_cache);
 	}
 	return own_end();
-}
-
-TEST(what_is_alive_survives_any_number_of_evictions)
-{
-	torch_run(surviving);
 }
 
 /* ---- what is dead ---- */
@@ -248,7 +238,7 @@ static void check_slab(CUdeviceptr slab, size_t third)
 	MUST(cu.cuMemFree_v2(slab));
 }
 
-static int sharing_a_slab(void)
+PART_TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved, torch_run(part))
 {
 	torch_begin(true);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
@@ -263,11 +253,6 @@ static int sharing_a_slab(void)
 	torch->empty_cache(torch_cache);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
 	return own_end();
-}
-
-TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved)
-{
-	torch_run(sharing_a_slab);
 }
 
 /* ---- memory of graphs ---- */
@@ -381,7 +366,7 @@ static void evict_between(void)
 }
 
 /* Every second time the device is emptied between the deaths and the births, too. */
-static int restoring(void)
+PART_TEST(what_a_checkpoint_restores_is_preserved, torch_run(part))
 {
 	struct tensor tensors[3];
 
@@ -408,13 +393,8 @@ static int restoring(void)
 	return own_end();
 }
 
-TEST(what_a_checkpoint_restores_is_preserved)
-{
-	torch_run(restoring);
-}
-
 /* The block of the job beside is discarded, so that what is born is looked for. */
-static int overreaching(void)
+PART_TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing, torch_run(part))
 {
 	static const int64_t sizes[] = {(int64_t)1 << 40, INT64_MAX, INT64_MIN};
 	struct tensor tensor;
@@ -432,11 +412,6 @@ static int overreaching(void)
 		CHECK(tensor_holds(&tensor));
 	}
 	return own_end();
-}
-
-TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing)
-{
-	torch_run(overreaching);
 }
 
 EACH_TEST(folder_make, folder_remove)

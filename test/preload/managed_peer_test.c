@@ -209,7 +209,8 @@ TEST(more_than_each_has_works_on_each)
 
 /* ---- what the policy brings ---- */
 
-static int comes_to_who_asked(void)
+PART_TEST(the_policy_brings_it_to_the_gpu_that_wants_it,
+	  assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), part), 0))
 {
 	start_gpus();
 	for (int d = 0; d < N; d++) {
@@ -222,11 +223,6 @@ static int comes_to_who_asked(void)
 	}
 	end_gpus();
 	return 0;
-}
-
-TEST(the_policy_brings_it_to_the_gpu_that_wants_it)
-{
-	assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), comes_to_who_asked), 0);
 }
 
 /* ---- how it ends ---- */

@@ -85,7 +85,8 @@ TEST(a_copy_that_nobody_hears_of_is_waited_for)
  * That the mover's thread cannot enter the context for a while does not mean that there is none. A kernel submitted
  * before anybody counted submissions is still to run, and its memory stays where it is.
  */
-static int job_in_an_unreachable_context(void)
+PART_TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	scene_load(&scene, 0);
 	CUstream held = own_stream();
@@ -111,11 +112,6 @@ static int job_in_an_unreachable_context(void)
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
 	return FINE;
-}
-
-TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_in_an_unreachable_context), FINE);
 }
 
 /* While moves go on the mover looks at events all the time, in a mode in which that ends no capture. */
@@ -153,7 +149,8 @@ TEST(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once)
 
 /* ---- what a driver may not have ---- */
 
-static int job_where_streams_cannot_wait(void)
+PART_TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	CUstream one, two;
 
@@ -167,11 +164,6 @@ static int job_where_streams_cannot_wait(void)
 	sim_fail("cuStreamWaitValue32_v2", 0, CUDA_SUCCESS);
 	finish_job(one, two);
 	return FINE;
-}
-
-TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_where_streams_cannot_wait), FINE);
 }
 
 /* ---- again and again ---- */
@@ -217,7 +209,8 @@ static void *fail_queries(void *argument)
 	return argument;
 }
 
-static int job_whose_events_often_cannot_be_asked(void)
+PART_TEST(events_that_often_cannot_be_asked_are_no_dead_context,
+	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), part), FINE))
 {
 	CUstream one, two;
 	pthread_t thread;
@@ -234,11 +227,6 @@ static int job_whose_events_often_cannot_be_asked(void)
 	CHECK(scene_warm_up(&scene));
 	finish_job(one, two);
 	return FINE;
-}
-
-TEST(events_that_often_cannot_be_asked_are_no_dead_context)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_whose_events_often_cannot_be_asked), FINE);
 }
 
 /* ---- no memory left ---- */
@@ -263,7 +251,8 @@ static int job_short_of(const char *what)
 	return FINE;
 }
 
-static int job_short_of_host_memory(void)
+PART_TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	return job_short_of("HOST_MEMORY");
 }
@@ -285,11 +274,6 @@ static int job_with_a_tight_host_budget(void)
 	CHECK(sim_live().host_bytes <= 24 * MIB + OWN);
 	scene_close(&scene);
 	return FINE;
-}
-
-TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_host_memory), FINE);
 }
 
 TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed)

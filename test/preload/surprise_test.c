@@ -70,7 +70,7 @@ static bool holds(CUdeviceptr block, unsigned count)
 	return word == count;
 }
 
-static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
+PART_TEST(a_surprise, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	unsigned long most = 0;
 	CUmodule module;
@@ -105,9 +105,4 @@ static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
 	CHECK(holds(large, SURPRISES));
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-TEST(a_surprise)
-{
-	assert_int_equal(scene_run(BUDGET, room_for_a_surprise_is_not_taken_by_what_is_foreseen), 0);
 }

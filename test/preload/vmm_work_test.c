@@ -10,7 +10,7 @@
 
 /* ---- across borders ---- */
 
-static int copies_and_kernels(void)
+PART_TEST(copies_and_kernels_cross_the_borders_of_handles, vmm_run(part))
 {
 	unsigned *want = malloc(VMM_MIB * MIB), *got = malloc(VMM_MIB * MIB);
 	const size_t n = VMM_MIB * MIB / 4, odd = 3 * MIB / 4 + 17;
@@ -59,11 +59,6 @@ static int copies_and_kernels(void)
 	free(want);
 	free(got);
 	return vmm_end();
-}
-
-TEST(copies_and_kernels_cross_the_borders_of_handles)
-{
-	vmm_run(copies_and_kernels);
 }
 
 /* ---- a handle at another place, and at two ---- */
@@ -310,7 +305,7 @@ TEST(threads_map_and_unmap_at_once)
 
 /* ---- no room ---- */
 
-static int fills(void)
+PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 {
 	const CUmemAllocationProp prop = vmm_prop(0);
 	enum { PIECES = 64 };
@@ -371,11 +366,6 @@ static int sleeps_and_wakes(void)
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	return vmm_end();
-}
-
-TEST(out_of_memory_is_told_when_it_is_made)
-{
-	vmm_run(fills);
 }
 
 TEST(memory_that_is_released_can_be_had_again)
