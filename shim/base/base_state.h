@@ -39,7 +39,7 @@ struct log_state {
 	atomic_bool was_cut; /* the last line was written in part */
 };
 
-/* ---- modules.c ---- */
+/* ---- libc.c ---- */
 
 struct caller_name_state {
 	/*
@@ -62,14 +62,14 @@ struct python_process_state {
 	atomic_uint n_calls; /* of it, that threads are in */
 };
 
-/* ---- autograd.c ---- */
+/* ---- call_site.c: autograd ---- */
 
 struct autograd_reference;
 typedef uint64_t autograd_count_function(void);
 typedef struct autograd_reference autograd_node_function(void);
 
 struct autograd_state {
-	_Atomic int state; /* enum state of the file; the functions are constant once it says that they are there */
+	_Atomic int state; /* enum autograd_layout; the functions are constant once it says that they are there */
 	autograd_count_function *next_number, *own_thread;
 	autograd_node_function *current_node;
 };

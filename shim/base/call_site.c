@@ -8,7 +8,7 @@
 #include "shim/base/call_site.h"
 #include "shim/base/base_state.h"
 #include "shim/base/clock.h"
-#include "shim/base/modules.h"
+#include "shim/base/libc.h"
 #include "shim/base/python.h"
 
 #include <errno.h>
@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
 #include <unwind.h>
 
 #define TRIES       64       /* slots that are searched for a site */
@@ -25,6 +27,9 @@
 #define BACKWARD    "backward"
 /* Sites with callers: half of the table, so that there is room for others. */
 #define WITH_CALLERS_MOST (CALL_SITE_SLOTS / 2)
+
+static struct call_site_state *const sites = &base_state.call_site;
+static struct autograd_state *const autograd = &base_state.autograd;
 
 /* ---- plumbing ---- */
 
@@ -103,10 +108,9 @@ static _Unwind_Reason_Code visit_frame(struct _Unwind_Context *context, void *ar
 /* Returns the innermost caller behind this one that `passes` does not pass; NULL: none is known. */
 static const void *native_caller(const void *caller, bool (*passes)(const void *address))
 {
-	const struct call_site_state *state = &base_state.call_site;
-	backtrace_function *backtrace = (backtrace_function *)atomic_load(&state->backtrace);
+	backtrace_function *backtrace = (backtrace_function *)atomic_load(&sites->backtrace);
 	struct walk walk = {
-	    .caller = caller, .passes = passes, .address_of = (address_function *)atomic_load(&state->address_of)};
+	    .caller = caller, .passes = passes, .address_of = (address_function *)atomic_load(&sites->address_of)};
 
 	if (backtrace)
 		backtrace(visit_frame, &walk);
@@ -128,7 +132,7 @@ static void forget_object(void *watched)
 	const void *object = atomic_exchange((_Atomic(const void *) *)watched, NULL);
 
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++) {
-		struct call_site *site = atomic_load(&base_state.call_site.slot[i]);
+		struct call_site *site = atomic_load(&sites->slot[i]);
 
 		if (site && site->object && (site->object == object || atomic_load(&site->at_address) == AT_OTHER_CODE))
 			atomic_store(&site->at_address, AT_NOT_KNOWN);
@@ -139,7 +143,7 @@ static void forget_object(void *watched)
 static const void *watch_object(const void *address)
 {
 	const void *object = caller_name_object(address);
-	_Atomic(const void *) *watched = base_state.call_site.watched;
+	_Atomic(const void *) *watched = sites->watched;
 
 	for (unsigned i = 0; object && i < WATCHED_OBJECTS; i++)
 		if (atomic_load(&watched[i]) == object)
@@ -233,7 +237,7 @@ static const struct call_site *site_of(const void *address, const char *text, co
 
 	for (unsigned i = 0; i < TRIES; i++) {
 		const uint32_t at = (place + i) % CALL_SITE_SLOTS;
-		_Atomic(struct call_site *) *slot = &base_state.call_site.slot[at];
+		_Atomic(struct call_site *) *slot = &sites->slot[at];
 		struct call_site *there = atomic_load_explicit(slot, memory_order_acquire);
 
 		if (!there && !made && !(made = make_site(address, text, callers, hash)))
@@ -241,8 +245,7 @@ static const struct call_site *site_of(const void *address, const char *text, co
 		if (made)
 			made->number = (uint16_t)(at + 1);
 		if (!there && atomic_compare_exchange_strong(slot, &there, made)) {
-			atomic_fetch_add_explicit(&base_state.call_site.n_with_callers, callers != NULL,
-						  memory_order_relaxed);
+			atomic_fetch_add_explicit(&sites->n_with_callers, callers != NULL, memory_order_relaxed);
 			return made;
 		}
 		/* It is there, or another thread was faster, with this site or another one. */
@@ -298,13 +301,13 @@ static const struct call_site *name_site(const struct call_site *plain, bool dee
 
 static uint64_t spent(void)
 {
-	return atomic_load_explicit(&base_state.call_site.spent, memory_order_relaxed);
+	return atomic_load_explicit(&sites->spent, memory_order_relaxed);
 }
 
 /* Returns what naming may have taken until now. */
 static uint64_t allowed(uint64_t now)
 {
-	uint64_t begin = atomic_load_explicit(&base_state.call_site.begin, memory_order_relaxed);
+	uint64_t begin = atomic_load_explicit(&sites->begin, memory_order_relaxed);
 
 	return GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
 }
@@ -312,28 +315,19 @@ static uint64_t allowed(uint64_t now)
 /* Returns true if callers are wanted, and there is room for them. */
 static bool wants_callers(void)
 {
-	const struct call_site_state *state = &base_state.call_site;
-
-	return atomic_load_explicit(&state->callers, memory_order_relaxed) &&
-	       atomic_load_explicit(&state->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST;
-}
-
-/* Returns true if callers are wanted, and naming has taken less than half of its share: names are worth more. */
-static bool may_go_deep(uint64_t now)
-{
-	return wants_callers() && spent() < allowed(now) / 2;
+	return atomic_load_explicit(&sites->callers, memory_order_relaxed) &&
+	       atomic_load_explicit(&sites->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST;
 }
 
 /* Returns true if naming has taken less than its share of the time. */
 static bool may_spend(uint64_t now)
 {
-	struct call_site_state *state = &base_state.call_site;
-	uint64_t begin = atomic_load_explicit(&state->begin, memory_order_relaxed), none = 0;
+	uint64_t begin = atomic_load_explicit(&sites->begin, memory_order_relaxed), none = 0;
 
-	if (atomic_load_explicit(&state->always, memory_order_relaxed))
+	if (atomic_load_explicit(&sites->always, memory_order_relaxed))
 		return true;
 	if (!begin)
-		atomic_compare_exchange_strong(&state->begin, &none, now);
+		atomic_compare_exchange_strong(&sites->begin, &none, now);
 	return spent() < allowed(now);
 }
 
@@ -350,12 +344,12 @@ const struct call_site *call_site_find(const void *caller)
 
 		if (may_spend(now)) {
 			uint64_t begin = clock_thread();
-			const struct call_site *named = name_site(site, may_go_deep(now));
+			/* Names are worth more than callers, which have half of the share. */
+			const struct call_site *named = name_site(site, wants_callers() && spent() < allowed(now) / 2);
 
 			if (named)
 				site = named;
-			atomic_fetch_add_explicit(&base_state.call_site.spent, clock_thread() - begin,
-						  memory_order_relaxed);
+			atomic_fetch_add_explicit(&sites->spent, clock_thread() - begin, memory_order_relaxed);
 		}
 	}
 	errno = saved;
@@ -375,7 +369,7 @@ const struct call_site *call_site_of_tensor(bool deep)
 
 const struct call_site *call_site_backward(const struct call_site *line)
 {
-	_Atomic uint16_t *known = &base_state.call_site.backward[line->number - 1];
+	_Atomic uint16_t *known = &sites->backward[line->number - 1];
 	unsigned number = atomic_load_explicit(known, memory_order_acquire);
 	char text[PYTHON_NAME + sizeof(" [" BACKWARD "]")];
 	int saved = errno;
@@ -394,18 +388,17 @@ const struct call_site *call_site_numbered(unsigned number)
 {
 	if (!number || number > CALL_SITE_SLOTS)
 		return NULL;
-	return atomic_load_explicit(&base_state.call_site.slot[number - 1], memory_order_acquire);
+	return atomic_load_explicit(&sites->slot[number - 1], memory_order_acquire);
 }
 
 static void bind_unwinder(void)
 {
 	static const char *const names[] = {"_Unwind_Backtrace", "_Unwind_GetIP"};
-	struct call_site_state *state = &base_state.call_site;
 	uintptr_t address[2];
 
-	if (!atomic_load(&state->backtrace) && elf_symbols_find("libgcc_s", names, 2, address, NULL) && address[1]) {
-		atomic_store(&state->address_of, address[1]);
-		atomic_store(&state->backtrace, address[0]);
+	if (!atomic_load(&sites->backtrace) && elf_symbols_find("libgcc_s", names, 2, address, NULL) && address[1]) {
+		atomic_store(&sites->address_of, address[1]);
+		atomic_store(&sites->backtrace, address[0]);
 	}
 }
 
@@ -431,10 +424,173 @@ void call_site_bind(void)
 
 void call_site_callers(void)
 {
-	atomic_store(&base_state.call_site.callers, true);
+	atomic_store(&sites->callers, true);
 }
 
 void call_site_always(void)
 {
-	atomic_store(&base_state.call_site.always, true);
+	atomic_store(&sites->always, true);
+}
+
+/* ---- the node of autograd that a thread runs ---- */
+
+enum autograd_layout {
+	STATE_NEW,
+	STATE_LOOKING,
+	STATE_NONE,       /* no PyTorch, or one that is not known */
+	STATE_NOT_SEEN,   /* no node has been seen yet */
+	STATE_SHARED_PTR, /* the layouts of call_site.h */
+	STATE_INTRUSIVE_PTR,
+};
+
+enum name { NEXT_NUMBER, THREAD, CURRENT_NODE, NAMES };
+static const char *const autograd_names[NAMES] = {
+    [NEXT_NUMBER] = "_ZN2at15sequence_number4peekEv",
+    [THREAD] = "_ZN2at14RecordFunction15currentThreadIdEv",
+    [CURRENT_NODE] = "_ZN5torch8autograd16get_current_nodeEv",
+};
+
+/* Words of a node. */
+enum {
+	SHARED_SELF = 1,
+	SHARED_COUNT = 2,
+	SHARED_NUMBER = 3,
+	SHARED_THREAD = 6,
+	INTRUSIVE_COUNT = 1,
+	INTRUSIVE_NUMBER = 2,
+	INTRUSIVE_THREAD = 5,
+	WORDS = 7 /* that are looked at; each kind of node has more */
+};
+#define COUNT_MOST   (1u << 20)          /* of references that are plausible */
+#define THREADS_MOST (UINT64_C(1) << 30) /* of threads */
+
+/*
+ * What get_current_node() returns: a class of C++ with a destructor, so the caller passes the address of the room for
+ * it, in the register that the ABI has for that. In C only structures of more than 16 bytes are returned so. Of an
+ * intrusive_ptr the first word alone is written, of a shared_ptr two.
+ */
+struct autograd_reference {
+	uintptr_t node, control, room;
+};
+_Static_assert(sizeof(struct autograd_reference) > 16, "it is returned in memory");
+
+/* The count of a shared_ptr is behind the pointer to the functions of its control block. */
+static _Atomic uint32_t *shared_count(uintptr_t control)
+{
+	return (_Atomic uint32_t *)(control + sizeof(void *));
+}
+
+/*
+ * Gives a reference back. Returns false, and keeps it, if there are fewer than `least`. Of the word of an intrusive
+ * count the lower 32 bits are references.
+ */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower 32 bits of a word are its first");
+static bool give_back(_Atomic uint32_t *count, uint32_t least)
+{
+	uint32_t was = atomic_load_explicit(count, memory_order_relaxed);
+
+	do {
+		if (was < least)
+			return false;
+	} while (
+	    !atomic_compare_exchange_weak_explicit(count, &was, was - 1, memory_order_acq_rel, memory_order_relaxed));
+	return true;
+}
+
+static bool read_own(uintptr_t address, void *room, size_t bytes)
+{
+	struct iovec to = {room, bytes}, from = {(void *)address, bytes};
+
+	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)bytes;
+}
+
+static bool is_thread(uint64_t thread)
+{
+	return thread && thread < THREADS_MOST;
+}
+
+/* Returns the layout of the node that a reference is to, which may be of any layout; STATE_NONE: not known. */
+static enum autograd_layout layout_of(const struct autograd_reference *reference)
+{
+	uint64_t word[WORDS];
+	uint32_t count;
+
+	if (reference->node % sizeof(uint64_t) || !read_own(reference->node, word, sizeof(word)))
+		return STATE_NONE;
+	if (word[SHARED_SELF] == reference->node && word[SHARED_COUNT] == reference->control &&
+	    reference->control % sizeof(uint64_t) == 0 && is_thread(word[SHARED_THREAD]) &&
+	    read_own((uintptr_t)shared_count(reference->control), &count, sizeof(count)) && count < COUNT_MOST)
+		return STATE_SHARED_PTR;
+	/* Beside the references there are weak ones, and one bit (63). */
+	count = (uint32_t)word[INTRUSIVE_COUNT];
+	uint32_t weak = (uint32_t)(word[INTRUSIVE_COUNT] >> 32) & INT32_MAX;
+	if (count > 2 && count < COUNT_MOST && weak && weak < COUNT_MOST && is_thread(word[INTRUSIVE_THREAD]))
+		return STATE_INTRUSIVE_PTR;
+	return STATE_NONE;
+}
+
+static bool read_node(const struct autograd_reference *reference, enum autograd_layout layout,
+		      struct autograd_node *ret)
+{
+	const uint64_t *word = (const uint64_t *)reference->node;
+
+	if (layout == STATE_SHARED_PTR) {
+		*ret = (struct autograd_node){word[SHARED_NUMBER], word[SHARED_THREAD]};
+		return word[SHARED_SELF] == reference->node && word[SHARED_COUNT] == reference->control &&
+		       give_back(shared_count(reference->control), 2);
+	}
+	*ret = (struct autograd_node){word[INTRUSIVE_NUMBER], word[INTRUSIVE_THREAD]};
+	/* From 2 to 1 a reference to Python's object of the node would have to be given back, too. */
+	return give_back((_Atomic uint32_t *)&word[INTRUSIVE_COUNT], 3);
+}
+
+bool autograd_running(struct autograd_node *ret)
+{
+	struct autograd_reference reference = autograd->current_node();
+	int state = atomic_load_explicit(&autograd->state, memory_order_acquire);
+
+	if (!reference.node)
+		return false;
+	if (state == STATE_NOT_SEEN) {
+		int saved = errno;
+
+		state = (int)layout_of(&reference);
+		errno = saved;
+		atomic_store_explicit(&autograd->state, state, memory_order_release);
+	}
+	if (state <= STATE_NOT_SEEN || !read_node(&reference, (enum autograd_layout)state, ret)) {
+		atomic_store_explicit(&autograd->state, STATE_NONE, memory_order_release);
+		return false;
+	}
+	return ret->number != UINT64_MAX; /* AccumulateGrad, which no operation has made */
+}
+
+struct autograd_node autograd_next(void)
+{
+	return (struct autograd_node){autograd->next_number(), autograd->own_thread()};
+}
+
+bool autograd_is_here(void)
+{
+	return atomic_load_explicit(&autograd->state, memory_order_acquire) >= STATE_NOT_SEEN;
+}
+
+void autograd_bind(void)
+{
+	int expected = STATE_NEW, found = STATE_NONE, saved = errno;
+	uintptr_t address[NAMES] = {0};
+	char byte;
+
+	if (!atomic_compare_exchange_strong(&autograd->state, &expected, STATE_LOOKING))
+		return;
+	/* Without reading, the first node could not be given back. */
+	if (elf_symbols_find("libtorch_cpu.so", autograd_names, NAMES, address, NULL) && address[THREAD] &&
+	    address[CURRENT_NODE] && read_own((uintptr_t)&byte, &byte, 1)) {
+		autograd->next_number = (autograd_count_function *)address[NEXT_NUMBER];
+		autograd->own_thread = (autograd_count_function *)address[THREAD];
+		autograd->current_node = (autograd_node_function *)address[CURRENT_NODE];
+		found = STATE_NOT_SEEN;
+	}
+	errno = saved;
+	atomic_store_explicit(&autograd->state, found, memory_order_release);
 }

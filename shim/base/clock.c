@@ -15,10 +15,7 @@ static uint64_t read_clock(clockid_t which)
 
 uint64_t clock_now(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+	return read_clock(CLOCK_MONOTONIC);
 }
 
 uint64_t clock_wall(void)
@@ -44,24 +41,20 @@ void clock_sleep(uint64_t ns)
 }
 
 /*
- * Uses pthread_condattr_setclock(), since glibc 2.28 has no pthread_cond_clockwait(). Locking: the caller must hold the
- * mutex, so that only one thread prepares the condition.
+ * Uses pthread_condattr_setclock(), since glibc 2.28 has no pthread_cond_clockwait(). One thread at a time prepares the
+ * condition: the caller holds the mutex.
  */
-static void make_ready_locked(struct clock_cond *cond)
+int clock_wait(struct clock_cond *cond, pthread_mutex_t *mutex, const struct timespec *until)
 {
 	pthread_condattr_t attributes;
 
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&cond->cond, &attributes);
-	pthread_condattr_destroy(&attributes);
-	atomic_store_explicit(&cond->ready, true, memory_order_release);
-}
-
-int clock_wait(struct clock_cond *cond, pthread_mutex_t *mutex, const struct timespec *until)
-{
-	if (!atomic_load_explicit(&cond->ready, memory_order_relaxed))
-		make_ready_locked(cond);
+	if (!atomic_load_explicit(&cond->ready, memory_order_relaxed)) {
+		pthread_condattr_init(&attributes);
+		pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+		pthread_cond_init(&cond->cond, &attributes);
+		pthread_condattr_destroy(&attributes);
+		atomic_store_explicit(&cond->ready, true, memory_order_release);
+	}
 	return pthread_cond_timedwait(&cond->cond, mutex, until);
 }
 

@@ -3,84 +3,40 @@
  */
 #include "shim/base/hostmem.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
-enum {
-	LINE_MOST = 400,       /* longest line that is read, bytes; a cgroup's path is the longest one needed */
-	FILE_MOST = 64 * 1024, /* bytes of a file that are read: memory.stat has about 2 KiB today, and grows */
-};
+#define LINE_MOST 400 /* bytes; a path of a cgroup is the longest that is needed */
 
 #define NO_LIMIT (UINT64_C(1) << 60) /* version 1 writes a number near 2^63 for "no limit" */
 
-/* Reader of a kernel file, line by line, so that any size works and the stack stays small. */
-struct lines {
-	int fd;
-	size_t at, end, total;
-	char buffer[LINE_MOST], line[LINE_MOST + 1];
-};
-
-static bool lines_open(struct lines *lines, const char *root, const char *path)
+static FILE *open_file(const char *root, const char *path)
 {
 	char full[512];
 
-	*lines = (struct lines){.fd = -1};
-	if ((size_t)snprintf(full, sizeof(full), "%s%s", root, path) < sizeof(full))
-		lines->fd = open(full, O_RDONLY | O_CLOEXEC);
-	return lines->fd >= 0;
+	return (size_t)snprintf(full, sizeof(full), "%s%s", root, path) < sizeof(full) ? fopen(full, "re") : NULL;
 }
 
-/* Returns false at the end of the file or if it cannot be read further. */
-static bool lines_fill(struct lines *lines)
+/* Returns the next line without its newline, which the last one may lack; NULL at the end. Skips lines that are too long. */
+static char *next_line(FILE *file, char line[LINE_MOST + 2])
 {
-	ssize_t n = 0;
+	bool begins = true;
 
-	if (lines->total < FILE_MOST)
-		do
-			n = read(lines->fd, lines->buffer, sizeof(lines->buffer));
-		while (n < 0 && errno == EINTR);
-	lines->at = 0;
-	lines->end = n > 0 ? (size_t)n : 0;
-	lines->total += lines->end;
-	return n > 0;
-}
+	while (fgets(line, LINE_MOST + 2, file)) {
+		size_t n = strcspn(line, "\n");
+		bool ends = line[n] == '\n' || n <= LINE_MOST;
 
-/*
- * Returns the next line without its newline, which the last one may lack; valid until the next call; NULL at the end.
- * Skips lines that are too long.
- */
-static char *lines_next(struct lines *lines)
-{
-	for (size_t n = 0;;) {
-		bool is_end = lines->at == lines->end && !lines_fill(lines);
-		char c = is_end ? '\n' : lines->buffer[lines->at++];
-
-		if (c != '\n') {
-			if (n < LINE_MOST)
-				lines->line[n] = c;
-			n++;
-		} else if (is_end && (!n || n > LINE_MOST)) {
-			return NULL;
-		} else if (n > LINE_MOST) {
-			n = 0;
-		} else {
-			lines->line[n] = 0;
-			return lines->line;
+		if (begins && ends) {
+			line[n] = 0;
+			return line;
 		}
+		begins = ends;
 	}
-}
-
-static void lines_close(struct lines *lines)
-{
-	if (lines->fd >= 0)
-		close(lines->fd);
+	return NULL;
 }
 
 /* A wanted line "NAME NUMBER" or "NAME: NUMBER kB". */
@@ -92,39 +48,36 @@ struct field {
 /* Fields that the file does not have keep their value. */
 static void read_fields(const char *root, const char *path, struct field *fields, unsigned n)
 {
-	struct lines lines;
+	FILE *file = open_file(root, path);
+	char line[LINE_MOST + 2];
 
-	if (!lines_open(&lines, root, path))
+	if (!file)
 		return;
-	for (const char *line; (line = lines_next(&lines));)
+	while (next_line(file, line))
 		for (unsigned i = 0; i < n; i++) {
 			size_t length = strlen(fields[i].name);
 
 			if (!strncmp(line, fields[i].name, length) && line[length] == ' ')
 				fields[i].value = strtoull(line + length, NULL, 10);
 		}
-	lines_close(&lines);
+	fclose(file);
 }
 
 /* Reads a file that holds one number of bytes. Returns `missing` if it holds "max" or cannot be read. */
-static uint64_t number_in(const char *root, const char *folder, const char *file, uint64_t missing)
+static uint64_t number_in(const char *root, const char *folder, const char *name, uint64_t missing)
 {
-	char path[LINE_MOST];
-	struct lines lines;
+	char path[LINE_MOST], line[LINE_MOST + 2], *end = line;
 	uint64_t value = missing;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, file) >= sizeof(path) ||
-	    !lines_open(&lines, root, path))
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, name) >= sizeof(path))
 		return missing;
-	const char *line = lines_next(&lines);
-	if (line) {
-		char *end;
-		uint64_t number = strtoull(line, &end, 10);
-
-		value = end == line ? missing : number;
-	}
-	lines_close(&lines);
-	return value;
+	FILE *file = open_file(root, path);
+	if (!file)
+		return missing;
+	if (next_line(file, line))
+		value = strtoull(line, &end, 10);
+	fclose(file);
+	return end == line ? missing : value;
 }
 
 /* The kernel's number of a cgroup: its inode, which is the same in every mount and container. 0: not known. */
@@ -167,15 +120,12 @@ static const struct version version_2 = {
 
 static uint64_t limit_of(const char *root, const char *folder, const struct version *version)
 {
-	uint64_t limit = number_in(root, folder, version->limit, UINT64_MAX);
+	uint64_t limit = number_in(root, folder, version->limit, UINT64_MAX), high = UINT64_MAX;
 
 	/* Above memory.high a process is not killed, but throttled until it hardly makes progress. */
-	if (version->high) {
-		uint64_t high = number_in(root, folder, version->high, UINT64_MAX);
-
-		limit = high < limit ? high : limit;
-	}
-	return limit;
+	if (version->high)
+		high = number_in(root, folder, version->high, UINT64_MAX);
+	return high < limit ? high : limit;
 }
 
 /* Returns how much of the usage the kernel would reclaim for a program that needs memory, bytes. */
@@ -209,17 +159,15 @@ static uint64_t headroom_above(const char *root, char *group, const struct versi
 
 		if ((size_t)snprintf(folder, sizeof(folder), "%s%s", version->mount, group) < sizeof(folder)) {
 			uint64_t limit = limit_of(root, folder, version);
-			bool limited = limit < NO_LIMIT;
 
-			if (limited) {
+			if (limit < NO_LIMIT) {
 				uint64_t usage = number_in(root, folder, version->usage, 0);
 				uint64_t held = usage - hostmem_reclaimable(root, folder, version, usage);
 				uint64_t left = limit > held ? limit - held : 0;
 
 				tightest = left < tightest ? left : tightest;
+				*domain = *domain ? *domain : number_of(root, folder);
 			}
-			if (limited && !*domain)
-				*domain = number_of(root, folder);
 		}
 		char *slash = strrchr(group, '/');
 		if (!slash)
@@ -243,18 +191,18 @@ static bool has_word(const char *list, const char *word)
 
 static uint64_t cgroup_headroom(const char *root, uint64_t *ret_domain)
 {
-	char group[256];
-	struct lines lines;
+	FILE *file = open_file(root, "/proc/self/cgroup");
+	char group[256], line[LINE_MOST + 2];
 	uint64_t tightest = UINT64_MAX;
 
 	*ret_domain = 0;
-	if (!lines_open(&lines, root, "/proc/self/cgroup")) {
+	if (!file) {
 		uint64_t one = headroom_above(root, (char[]){""}, &version_1, ret_domain);
 		uint64_t two = headroom_above(root, (char[]){""}, &version_2, ret_domain);
 
 		return one < two ? one : two;
 	}
-	for (char *line; (line = lines_next(&lines));) {
+	while (next_line(file, line)) {
 		uint64_t left = UINT64_MAX;
 		/* number:controllers:path; the path may contain colons, as containerd's do. */
 		char *controllers = strchr(line, ':');
@@ -273,7 +221,7 @@ static uint64_t cgroup_headroom(const char *root, uint64_t *ret_domain)
 		if (left < tightest)
 			tightest = left;
 	}
-	lines_close(&lines);
+	fclose(file);
 	return tightest;
 }
 

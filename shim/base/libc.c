@@ -1,13 +1,20 @@
 /*
- * Functions of glibc that other C libraries lack, reached through weak references; threads of the library.
+ * Functions of glibc that other C libraries lack, reached through weak references; threads of the library; and what is
+ * loaded, from the loader.
  */
 #include "shim/base/libc.h"
+#include "shim/base/base_state.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <link.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 extern __typeof__(dlvsym) dlvsym __attribute__((weak));
@@ -98,4 +105,296 @@ int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return error;
+}
+
+/* ---- symbols of objects that are loaded ---- by their GNU hash tables, which all linkers make today */
+
+struct symbols {
+	uintptr_t base;
+	const ElfW(Sym) * symbol;
+	const char *names;
+	uint32_t n_buckets, first, n_bloom; /* first: number of the first symbol in the table */
+	const uint32_t *bucket, *chain;     /* chain: of the first symbol on */
+};
+
+/* glibc has added the base to addresses in the dynamic section, except in sections that it cannot write. */
+static const void *at(uintptr_t base, ElfW(Addr) value)
+{
+	return (const void *)(value < base ? base + value : value);
+}
+
+static bool symbols_of(uintptr_t base, const ElfW(Dyn) * dynamic, struct symbols *ret_symbols)
+{
+	struct symbols symbols = {.base = base};
+	const uint32_t *hash = NULL;
+
+	for (const ElfW(Dyn) *entry = dynamic; entry && entry->d_tag != DT_NULL; entry++) {
+		if (entry->d_tag == DT_SYMTAB)
+			symbols.symbol = at(base, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_STRTAB)
+			symbols.names = at(base, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_GNU_HASH)
+			hash = at(base, entry->d_un.d_ptr);
+	}
+	if (!symbols.symbol || !symbols.names || !hash || !hash[0])
+		return false;
+	symbols.n_buckets = hash[0];
+	symbols.first = hash[1];
+	symbols.n_bloom = hash[2];
+	symbols.bucket = hash + 4 + symbols.n_bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+	symbols.chain = symbols.bucket + symbols.n_buckets;
+	*ret_symbols = symbols;
+	return true;
+}
+
+static uintptr_t look_up(const struct symbols *symbols, const char *name)
+{
+	uint32_t hash = 5381;
+
+	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+		hash = hash * 33 + *c;
+	uint32_t i = symbols->bucket[hash % symbols->n_buckets];
+	if (i < symbols->first)
+		return 0;
+	for (;; i++) {
+		const ElfW(Sym) *symbol = &symbols->symbol[i];
+		uint32_t link = symbols->chain[i - symbols->first];
+
+		if ((link | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
+		    !strcmp(symbols->names + symbol->st_name, name))
+			return symbols->base + symbol->st_value;
+		if (link & 1)
+			return 0;
+	}
+}
+
+struct search {
+	const char *object;
+	const char *const *names;
+	unsigned n;
+	uintptr_t *addresses;
+	uintptr_t base;      /* of what was found */
+	char path[PATH_MAX]; /* of it */
+};
+
+static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct search *search = argument;
+	const char *name = strrchr(info->dlpi_name, '/');
+	const ElfW(Dyn) *dynamic = NULL;
+	struct symbols symbols;
+
+	(void)size;
+	name = name ? name + 1 : info->dlpi_name;
+	/* The kernel's own object has no file, and addresses in its dynamic section are offsets. */
+	if (!strncmp(name, "linux-vdso", 10) ||
+	    (search->object && strncmp(name, search->object, strlen(search->object))))
+		return 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	if (!symbols_of(info->dlpi_addr, dynamic, &symbols))
+		return 0;
+	search->addresses[0] = look_up(&symbols, search->names[0]);
+	if (!search->addresses[0])
+		return 0;
+	for (unsigned i = 1; i < search->n; i++)
+		search->addresses[i] = look_up(&symbols, search->names[i]);
+	search->base = info->dlpi_addr;
+	snprintf(search->path, sizeof(search->path), "%s", info->dlpi_name);
+	return 1;
+}
+
+bool elf_symbols_find(const char *object, const char *const names[], unsigned n, uintptr_t ret_addresses[],
+		      void **ret_held)
+{
+	struct search search = {.object = object, .names = names, .n = n, .addresses = ret_addresses};
+	const struct link_map *map;
+	void *handle;
+
+	if (dl_iterate_phdr(look_in, &search) != 1)
+		return false;
+	handle = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
+	/*
+	 * What was found may have been closed before it was held: what is found now is held, if it is at that address.
+	 */
+	if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) || dl_iterate_phdr(look_in, &search) != 1 ||
+	    search.base != map->l_addr) {
+		if (handle)
+			dlclose(handle);
+		dlerror(); /* the program must not find an error of ours */
+		return false;
+	}
+	if (ret_held)
+		*ret_held = handle;
+	return true;
+}
+
+/* Returns the number behind that of the last symbol. */
+static uint32_t n_symbols(const struct symbols *symbols)
+{
+	uint32_t last = 0;
+
+	for (uint32_t i = 0; i < symbols->n_buckets; i++)
+		if (symbols->bucket[i] > last)
+			last = symbols->bucket[i];
+	if (last < symbols->first)
+		return 0;
+	while (!(symbols->chain[last - symbols->first] & 1))
+		last++;
+	return last + 1;
+}
+
+const char *elf_symbols_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintptr_t address, uintptr_t *ret_start)
+{
+	struct symbols symbols;
+
+	if (!symbols_of(base, dynamic, &symbols))
+		return NULL;
+	for (uint32_t i = symbols.first, n = n_symbols(&symbols); i < n; i++) {
+		const ElfW(Sym) *symbol = &symbols.symbol[i];
+
+		/* The low bits of st_info are the same in both classes of ELF. */
+		if (ELF64_ST_TYPE(symbol->st_info) == STT_FUNC && symbol->st_shndx != SHN_UNDEF &&
+		    address - (base + symbol->st_value) < symbol->st_size) {
+			*ret_start = base + symbol->st_value;
+			return symbols.names + symbol->st_name;
+		}
+	}
+	return NULL;
+}
+
+/* ---- addresses ---- */
+
+void caller_name_bind(void)
+{
+	atomic_store(&base_state.caller_name.find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
+}
+
+/* Of a longer name nothing is shown: the names of C++ say types, too. */
+#define SYMBOL_MOST 40
+
+struct found {
+	const char *path;
+	uintptr_t base;            /* load address */
+	const void *begin;         /* where it is mapped */
+	const ElfW(Dyn) * dynamic; /* NULL: not known */
+};
+
+/* Finds the object that contains the address; path is NULL if there is none. */
+static struct found find(const void *address)
+{
+	struct found found = {0};
+	struct dl_find_object object;
+	Dl_info info;
+
+	if (!address)
+		return found;
+	__typeof__(_dl_find_object) *ask =
+	    atomic_load_explicit(&base_state.caller_name.find_object, memory_order_relaxed);
+	if (ask) {
+		if (ask((void *)(uintptr_t)address, &object) == 0)
+			found = (struct found){object.dlfo_link_map->l_name, object.dlfo_link_map->l_addr,
+					       object.dlfo_map_start, object.dlfo_link_map->l_ld};
+	} else if (dladdr(address, &info)) {
+		found = (struct found){info.dli_fname, (uintptr_t)info.dli_fbase, info.dli_fbase, NULL};
+	}
+	/* The loader has no name for the program itself. */
+	if (found.path && !*found.path)
+		found.path = program_invocation_name;
+	return found;
+}
+
+const char *caller_name_library(const void *address)
+{
+	return find(address).path;
+}
+
+const void *caller_name_object(const void *address)
+{
+	return find(address).begin;
+}
+
+char *caller_name_text(const void *address, char *room, size_t bytes)
+{
+	const struct found found = find(address);
+	const char *name = found.path ? strrchr(found.path, '/') : NULL;
+	uintptr_t start;
+
+	if (!found.path) {
+		room[0] = 0;
+		return room;
+	}
+	name = name ? name + 1 : found.path;
+	const char *symbol = elf_symbols_around(found.base, found.dynamic, (uintptr_t)address, &start);
+	if (symbol && strlen(symbol) <= SYMBOL_MOST)
+		snprintf(room, bytes, "%s:%s+0x%llx", name, symbol, (unsigned long long)((uintptr_t)address - start));
+	else
+		snprintf(room, bytes, "%s+0x%llx", name, (unsigned long long)((uintptr_t)address - found.base));
+	return room;
+}
+
+/* ---- objects that are closed ---- */
+
+/*
+ * crtbegin is linked before all else that has data. So its handle is the first word that contains its own address
+ * behind what is read-only after relocation; or it is in that part, where such words are few, and none is left out.
+ * Seen in .data (GCC, Clang) and in .data.rel.ro (GCC of Red Hat for aarch64).
+ */
+
+/* The C library's, as the C++ ABI (Itanium, 3.3.6) has it. */
+extern int __cxa_atexit(void (*function)(void *), void *argument, void *handle);
+
+/* parts: of the object at base. */
+static uintptr_t read_only_end(uintptr_t base, const ElfW(Phdr) * parts, unsigned n)
+{
+	uintptr_t end = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (parts[i].p_type == PT_GNU_RELRO)
+			end = base + parts[i].p_vaddr + parts[i].p_memsz;
+	return end;
+}
+
+/* Not instrumented: it reads what is between the variables, too. */
+__attribute__((no_sanitize("address", "thread"))) static bool is_handle(uintptr_t address)
+{
+	return *(const uintptr_t *)address == address;
+}
+
+/* Returns true if there is a handle, or what may be one, and it is heard of. */
+static bool hear(uintptr_t base, const ElfW(Phdr) * parts, unsigned n, void (*heard)(void *argument), void *argument)
+{
+	const uintptr_t step = sizeof(uintptr_t), behind = read_only_end(base, parts, n);
+	bool hears = false;
+
+	for (unsigned i = 0; i < n; i++) {
+		uintptr_t at = (base + parts[i].p_vaddr + step - 1) / step * step;
+		uintptr_t end = (base + parts[i].p_vaddr + parts[i].p_filesz) / step * step;
+
+		for (; parts[i].p_type == PT_LOAD && parts[i].p_flags & PF_W && at < end; at += step) {
+			if (!is_handle(at))
+				continue;
+			hears |= __cxa_atexit(heard, argument, (void *)at) == 0;
+			if (at >= behind)
+				return hears;
+		}
+	}
+	return hears;
+}
+
+bool closing_hear(const void *address, void (*heard)(void *argument), void *argument)
+{
+	const ElfW(Ehdr) *header = caller_name_object(address);
+	uintptr_t begin = (uintptr_t)header;
+
+	if (!header || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+		return false;
+	if (header->e_type == ET_EXEC)
+		return true;
+	const ElfW(Phdr) *parts = (const void *)(begin + header->e_phoff);
+	for (unsigned i = 0; i < header->e_phnum; i++)
+		if (parts[i].p_type == PT_LOAD && parts[i].p_offset == 0)
+			return hear(begin - parts[i].p_vaddr, parts, header->e_phnum, heard, argument);
+	return false;
 }

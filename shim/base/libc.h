@@ -1,16 +1,18 @@
 /*
- * libc.h: functions that glibc has and other C libraries lack or name differently, and threads. The children of a
- * program inherit LD_PRELOAD, and a child built for musl loads the library with musl in glibc's place (musl accepts the
- * name libc.so.6); a missing symbol then ends that child before its main(). So symbols that musl lacks are only
- * referenced weakly, no thread-local variable uses __tls_get_addr, which would require glibc's loader by name, and such
- * a child must find musl's dlsym() behind the library's.
+ * libc.h: functions that glibc has and other C libraries lack or name differently, threads, and the objects that are
+ * loaded. The children of a program inherit LD_PRELOAD, and a child built for musl loads the library with musl in
+ * glibc's place (musl accepts the name libc.so.6); a missing symbol then ends that child before its main(). So symbols
+ * that musl lacks are only referenced weakly, no thread-local variable uses __tls_get_addr, which would require glibc's
+ * loader by name, and such a child must find musl's dlsym() behind the library's.
  */
 #ifndef SPILLWAY_LIBC_H
 #define SPILLWAY_LIBC_H
 
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -44,5 +46,69 @@ void *libc_find(const char *name);
  * joined: the caller will join it. Returns 0 or an errno. ret_thread may be NULL.
  */
 int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined, pthread_t *ret_thread);
+
+/* ---- objects that are loaded ---- */
+
+/*
+ * Libraries and the program: which one contains an address, what symbols it has, and when it is closed.
+ *
+ * Locking: queries the loader, whose lock is taken by glibc before 2.35; the caller must hold no lock that can be taken
+ * under the loader's. elf_symbols_find() always takes it, elf_symbols_around() never.
+ */
+
+/* ---- addresses ---- */
+
+/*
+ * Looks up what glibc offers. May be called repeatedly. Locking: the caller must hold no lock: the loader's may be
+ * needed.
+ */
+void caller_name_bind(void);
+/* Returns the path of the object that contains the address, or NULL. The text is valid while that object is loaded. */
+const char *caller_name_library(const void *address);
+/* Returns where that object is mapped, which no other one has while it is loaded, or NULL. */
+const void *caller_name_object(const void *address);
+/*
+ * Writes "libtorch_cuda.so+0x1234" to room, or "libmodel.so:load_weights+0x1c" if the object exports the function that
+ * contains the address, or "" if the object is not known. Returns room. May take 1 ms.
+ */
+char *caller_name_text(const void *address, char *room, size_t bytes);
+
+/* ---- symbols ---- */
+
+/*
+ * Symbols are looked up in the tables of the objects, without dlsym(): the library stands in its place, and it does not
+ * see what was opened with RTLD_LOCAL, as Python opens libraries.
+ */
+
+/*
+ * Finds the first object that defines names[0], and in it all n names; ret_addresses[i] is 0 for those that it lacks.
+ * object: the beginning of its file's name; NULL for any. Returns false if there is none. The object is held, though
+ * the program may close it: until a dlclose() of *ret_held, or for good if ret_held is NULL.
+ */
+bool elf_symbols_find(const char *object, const char *const names[], unsigned n, uintptr_t ret_addresses[],
+		      void **ret_held);
+
+/*
+ * Returns the name of the exported function that contains the address, or NULL. base, dynamic: of the object that
+ * contains it, which must stay loaded. *ret_start: where the function begins. Reads the whole table: up to 1 ms for
+ * 100,000 symbols.
+ */
+const char *elf_symbols_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintptr_t address, uintptr_t *ret_start);
+
+/* ---- objects that are closed ---- */
+
+/*
+ * The closing of an object is heard of, whoever closes it, as the object's own destructors hear of it: the C library
+ * calls what was registered for the handle of an object (__cxa_atexit) before it unmaps it. The handle is the address
+ * of __dso_handle, which each object has from its compiler (crtbegin): not exported, it contains its own address.
+ */
+
+/*
+ * From now on heard() is called, perhaps repeatedly, when the object that contains the address is closed or the process
+ * exits, by the thread that does it, and perhaps under the loader's lock. The caller must hold the object, or be called
+ * by it. Returns false if that would not be heard. Returns true for a program at a fixed address, which has no handle,
+ * and is never closed.
+ */
+bool closing_hear(const void *address, void (*heard)(void *argument), void *argument);
 
 #endif

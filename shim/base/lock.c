@@ -4,8 +4,8 @@
 #include "shim/base/lock.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 _Static_assert(LOCK_RANK_COUNT <= 64, "a mask has a bit for each");
@@ -27,27 +27,14 @@ static __thread uint64_t held __attribute__((tls_model("initial-exec")));
 #define NAME(rank, cancel, protects, driver) #rank,
 static const char *const names[] = {LOCK_RANKS(NAME)};
 
-static void lock_say(const char *text)
-{
-	ssize_t ignored = write(2, text, strlen(text));
-	(void)ignored;
-}
-
 /* Debug builds are for tests only: this is the only place where the library stops its process. */
 static void lock_wrong(const char *what, enum lock_rank rank)
 {
-	lock_say("spillway: ");
-	lock_say(what);
-	lock_say(": ");
-	lock_say(names[rank]);
-	lock_say("; held:");
-	for (unsigned i = 0; i < LOCK_RANK_COUNT; i++) {
-		if (!(held >> i & 1))
-			continue;
-		lock_say(" ");
-		lock_say(names[i]);
-	}
-	lock_say("\n");
+	dprintf(STDERR_FILENO, "spillway: %s: %s; held:", what, names[rank]);
+	for (unsigned i = 0; i < LOCK_RANK_COUNT; i++)
+		if (held >> i & 1)
+			dprintf(STDERR_FILENO, " %s", names[i]);
+	dprintf(STDERR_FILENO, "\n");
 	abort();
 }
 

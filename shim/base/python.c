@@ -3,8 +3,8 @@
  */
 #include "shim/base/python.h"
 #include "shim/base/base_state.h"
+#include "shim/base/libc.h"
 #include "shim/base/log.h"
-#include "shim/base/modules.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -46,36 +46,15 @@ static bool word_of(const struct python *python, uint64_t address, unsigned offs
 /* Appends a character as UTF-8; a control character, and a byte of a file name that is not UTF-8 (PEP 383), as '?'. */
 static size_t put(char *room, size_t n, uint32_t c)
 {
+	static const uint8_t heads[] = {0, 0xc0, 0xe0, 0xf0};
+
 	if (c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
 		c = '?';
-	if (c < 0x80) {
-		room[n++] = (char)c;
-	} else if (c < 0x800) {
-		room[n++] = (char)(0xc0 | c >> 6);
-		room[n++] = (char)(0x80 | (c & 63));
-	} else if (c < 0x10000) {
-		room[n++] = (char)(0xe0 | c >> 12);
-		room[n++] = (char)(0x80 | (c >> 6 & 63));
-		room[n++] = (char)(0x80 | (c & 63));
-	} else {
-		room[n++] = (char)(0xf0 | c >> 18);
-		room[n++] = (char)(0x80 | (c >> 12 & 63));
-		room[n++] = (char)(0x80 | (c >> 6 & 63));
-		room[n++] = (char)(0x80 | (c & 63));
-	}
+	unsigned more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes behind the first */
+	room[n++] = (char)(heads[more] | c >> 6 * more);
+	while (more--)
+		room[n++] = (char)(0x80 | (c >> 6 * more & 63));
 	return n;
-}
-
-static uint32_t character(const unsigned char *data, unsigned width)
-{
-	uint16_t two = 0;
-	uint32_t four = 0;
-
-	if (width == 2)
-		memcpy(&two, data, sizeof(two));
-	if (width == 4)
-		memcpy(&four, data, sizeof(four));
-	return width == 1 ? *data : width == 2 ? two : four;
 }
 
 /*
@@ -101,8 +80,13 @@ static bool read_text(const struct python *python, uint64_t address, size_t most
 	size_t size = head + length * width;
 	if (got < size && !read_all(python, address, part, size))
 		return false;
-	for (size_t i = 0; i < length && n + 5 <= bytes; i++)
-		n = put(room, n, character(part + head + i * width, width));
+	_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a shorter character is the lower part of a word");
+	for (size_t i = 0; i < length && n + 5 <= bytes; i++) {
+		uint32_t c = 0;
+
+		memcpy(&c, part + head + i * width, width);
+		n = put(room, n, c);
+	}
 	room[n] = 0;
 	return true;
 }
@@ -183,25 +167,26 @@ struct frame {
 	bool is_python;
 };
 
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 static bool read_frame(const struct python *python, uint64_t address, struct frame *ret_frame)
 {
 	const struct python_layout *layout = &python->layout;
 	unsigned char part[PART];
-	size_t bytes = (size_t)layout->frame_instruction + 8;
+	bool has_owner = layout->frame_owner != PYTHON_NONE;
+	size_t bytes = larger(layout->frame_instruction + 8u, layout->frame_code + 8u);
 
-	if (layout->frame_owner != PYTHON_NONE && layout->frame_owner >= bytes)
-		bytes = (size_t)layout->frame_owner + 1;
-	if ((size_t)layout->frame_code + 8 > bytes)
-		bytes = (size_t)layout->frame_code + 8;
-	if ((size_t)layout->frame_back + 8 > bytes)
-		bytes = (size_t)layout->frame_back + 8;
+	bytes = larger(larger(bytes, layout->frame_back + 8u), has_owner ? layout->frame_owner + 1u : 0);
 	if (bytes > sizeof(part) || address % 8 || !read_all(python, address, part, bytes))
 		return false;
 	/* From 3.14 on the lowest bits of the pointer to the code say who holds a reference. */
 	ret_frame->code = word_at(part, layout->frame_code) & ~(uint64_t)7;
 	ret_frame->back = word_at(part, layout->frame_back);
 	ret_frame->instruction = word_at(part, layout->frame_instruction);
-	ret_frame->is_python = layout->frame_owner == PYTHON_NONE || part[layout->frame_owner] < PYTHON_OWNER_NONE;
+	ret_frame->is_python = !has_owner || part[layout->frame_owner] < PYTHON_OWNER_NONE;
 	return true;
 }
 
@@ -235,10 +220,8 @@ static enum python_found name_frame(const struct python *python, const struct fr
 	const struct python_layout *layout = &python->layout;
 	char path[2 * FILE_MOST], name[2 * NAME_MOST];
 	unsigned char code[PART];
-	size_t bytes = (size_t)layout->code_lines + 8;
+	size_t bytes = larger(layout->code_lines + 8u, layout->code_name + 8u);
 
-	if ((size_t)layout->code_name + 8 > bytes)
-		bytes = (size_t)layout->code_name + 8;
 	if (bytes > sizeof(code) || layout->code_file + 8u > bytes || layout->code_first_line + 4u > bytes ||
 	    !read_all(python, frame->code, code, bytes) || word_at(code, PYTHON_TYPE) != python->code_type ||
 	    !read_text(python, word_at(code, layout->code_file), FILE_MOST, path, sizeof(path)))
@@ -261,12 +244,9 @@ static bool first_frame(const struct python *python, uint64_t thread, uint64_t s
 	const struct python_layout *layout = &python->layout;
 	uint64_t id;
 
-	if (!word_of(python, thread, layout->thread_id, &id) || id != self ||
-	    !word_of(python, thread, layout->thread_frame, ret_frame))
-		return false;
-	if (layout->cframe_frame != PYTHON_NONE)
-		return word_of(python, *ret_frame, layout->cframe_frame, ret_frame);
-	return true;
+	return word_of(python, thread, layout->thread_id, &id) && id == self &&
+	       word_of(python, thread, layout->thread_frame, ret_frame) &&
+	       (layout->cframe_frame == PYTHON_NONE || word_of(python, *ret_frame, layout->cframe_frame, ret_frame));
 }
 
 static void add_caller(char *callers, size_t *n, const char *name)
@@ -426,36 +406,26 @@ static unsigned line_in_range(int64_t line)
 	return line > 0 && line <= INT32_MAX ? (unsigned)line : 0;
 }
 
-/* 3.9: pairs of (bytes of instructions, lines); the line counts from the end of the bytes on. */
-static unsigned lnotab(struct reader *reader, int64_t line, uint64_t offset)
+/*
+ * 3.9 and 3.10: pairs of (bytes of instructions, lines). In 3.9 the line counts from the end of the bytes on; in 3.10 it
+ * is that of these bytes, and -128 says that they have none.
+ */
+static unsigned pairs(struct reader *reader, int64_t line, uint64_t offset, bool of_these)
 {
 	uint64_t at = 0;
 
 	for (;;) {
 		int bytes = next_byte(reader), lines = next_byte(reader);
-
-		if (lines < 0 || at + (unsigned)bytes > offset)
-			return line_in_range(line);
-		at += (unsigned)bytes;
-		line += (int8_t)lines;
-	}
-}
-
-/* 3.10: pairs of (bytes of instructions, lines); the line is that of these bytes. -128: they have none. */
-static unsigned linetable(struct reader *reader, int64_t line, uint64_t offset)
-{
-	uint64_t at = 0;
-
-	for (;;) {
-		int bytes = next_byte(reader), lines = next_byte(reader);
+		bool has_line = !of_these || (int8_t)lines != -128;
 
 		if (lines < 0)
-			return 0;
+			return of_these ? 0 : line_in_range(line);
 		at += (unsigned)bytes;
-		if ((int8_t)lines != -128)
-			line += (int8_t)lines;
+		if (at > offset && !of_these)
+			return line_in_range(line);
+		line += has_line ? (int8_t)lines : 0;
 		if (at > offset)
-			return (int8_t)lines == -128 ? 0 : line_in_range(line);
+			return has_line ? line_in_range(line) : 0;
 	}
 }
 
@@ -513,9 +483,9 @@ unsigned python_lines_find(const struct python_memory *memory, enum python_lines
 
 	switch (kind) {
 	case PYTHON_LINES_LNOTAB:
-		return lnotab(&reader, first, offset);
+		return pairs(&reader, first, offset, false);
 	case PYTHON_LINES_LINETABLE:
-		return linetable(&reader, first, offset);
+		return pairs(&reader, first, offset, true);
 	default:
 		return locations(&reader, first, offset);
 	}
@@ -541,6 +511,8 @@ enum state {
 	STATE_CLOSED,    /* memory cannot be read */
 	STATE_KNOWN,
 };
+
+static struct python_process_state *const process = &base_state.python_process;
 
 /* Two parts, because what is behind the end of a page may be missing. */
 static size_t read_own(void *context, uint64_t address, void *room, size_t bytes)
@@ -586,7 +558,6 @@ static uint64_t version_of(const struct python_memory *memory, const uintptr_t a
  */
 static void closed(void *unused)
 {
-	struct python_process_state *process = &base_state.python_process;
 	const struct timespec ms = {.tv_nsec = 1000000};
 
 	(void)unused;
@@ -596,7 +567,7 @@ static void closed(void *unused)
 }
 
 /* Either closed() sees that this thread calls, or this thread that it was closed: both write, then read. */
-static void *thread_of(struct python_process_state *process)
+static void *thread_of(void)
 {
 	void *thread = NULL;
 
@@ -607,7 +578,7 @@ static void *thread_of(struct python_process_state *process)
 	return thread;
 }
 
-static enum state look(struct python_process_state *process)
+static enum state look(void)
 {
 	const struct python_memory memory = {read_own, NULL};
 	uint64_t words[PYTHON_WORDS];
@@ -639,19 +610,18 @@ static enum state look(struct python_process_state *process)
 
 void python_process_bind(void)
 {
-	struct python_process_state *process = &base_state.python_process;
 	int saved = errno, expected = STATE_NEW;
 
 	if (atomic_compare_exchange_strong(&process->state, &expected, STATE_LOOKING)) {
 		expected = STATE_LOOKING; /* unless it was closed meanwhile */
-		atomic_compare_exchange_strong(&process->state, &expected, (int)look(process));
+		atomic_compare_exchange_strong(&process->state, &expected, (int)look());
 	}
 	errno = saved;
 }
 
 bool python_process_is_here(void)
 {
-	return atomic_load_explicit(&base_state.python_process.state, memory_order_acquire) > STATE_NONE;
+	return atomic_load_explicit(&process->state, memory_order_acquire) > STATE_NONE;
 }
 
 static void say_not_known(uint64_t version)
@@ -667,7 +637,6 @@ static void say_not_known(uint64_t version)
 
 enum python_found python_process_name(char *room, char *callers)
 {
-	struct python_process_state *process = &base_state.python_process;
 	int state = atomic_load_explicit(&process->state, memory_order_acquire);
 
 	room[0] = 0;
@@ -681,7 +650,7 @@ enum python_found python_process_name(char *room, char *callers)
 		    "named by native code, not by lines of Python");
 	if (state != STATE_KNOWN)
 		return PYTHON_NO_FRAMES;
-	void *thread = thread_of(process);
+	void *thread = thread_of();
 	if (!thread)
 		return PYTHON_NO_FRAMES;
 	return python_frames_find(&process->python, (uintptr_t)thread, (uintptr_t)pthread_self(), room, callers);

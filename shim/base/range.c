@@ -34,15 +34,19 @@ static uint64_t next_random(struct range_set *set)
 	return set->random;
 }
 
+static void spare_put(struct range_set *set, struct range_node *node)
+{
+	node->left = set->spare;
+	set->spare = node;
+}
+
 static bool spare_add(struct range_set *set)
 {
 	struct range_node *node = malloc(sizeof(*node));
 
-	if (!node)
-		return false;
-	node->left = set->spare;
-	set->spare = node;
-	return true;
+	if (node)
+		spare_put(set, node);
+	return node;
 }
 
 static struct range_node *spare_get(struct range_set *set, uint64_t start, uint64_t length)
@@ -60,12 +64,6 @@ static void spare_free(struct range_set *set)
 
 	set->spare = node->left;
 	free(node);
-}
-
-static void spare_put(struct range_set *set, struct range_node *node)
-{
-	node->left = set->spare;
-	set->spare = node;
 }
 
 /* Splits into nodes that start below key, left, and the others, right. */
@@ -139,27 +137,9 @@ static void free_nodes(struct range_node *node)
 void range_fini(struct range_set *set)
 {
 	free_nodes(set->root);
-	while (set->spare) {
-		struct range_node *next = set->spare->left;
-
-		free(set->spare);
-		set->spare = next;
-	}
+	while (set->spare)
+		spare_free(set);
 	*set = (struct range_set){0};
-}
-
-/* Hands out the first part of a node that has been removed from the tree. */
-static void take_from(struct range_set *set, struct range_node *node, uint64_t length)
-{
-	node->start += length;
-	node->length -= length;
-	if (node->length) {
-		range_refresh(node);
-		range_insert(set, node);
-	} else {
-		spare_put(set, node);
-	}
-	set->n_taken++;
 }
 
 /*
@@ -198,14 +178,21 @@ bool range_take_at(struct range_set *set, uint64_t start, uint64_t length)
 	if (!length || !spare_add(set))
 		return false;
 	struct range_node *node = range_extract(set, start);
-	if (node && node->length >= length) {
-		take_from(set, node, length);
-		return true;
+	bool fits = node && node->length >= length;
+	if (fits) {
+		node->start += length;
+		node->length -= length;
+		set->n_taken++;
+	} else {
+		spare_free(set);
 	}
-	if (node)
+	if (node && node->length) {
+		range_refresh(node);
 		range_insert(set, node);
-	spare_free(set);
-	return false;
+	} else if (node) {
+		spare_put(set, node);
+	}
+	return fits;
 }
 
 void range_join(struct range_set *set)

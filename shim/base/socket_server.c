@@ -143,11 +143,6 @@ static void note_path(struct socket_server *server)
 		server->path[0] = 0;
 }
 
-static bool is_in_place(const struct socket_server *server)
-{
-	return user_dir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
-}
-
 /*
  * Moves fd to the held number, or if the program has closed that to a new one: never a standard descriptor, which a
  * program may have closed to open it anew. Returns the number, or -1.
@@ -191,8 +186,8 @@ static int make_again(struct socket_server *server)
 /* Replaces a socket that was removed. The thread tries again a second later if it fails. */
 static void find_again(struct socket_server *server)
 {
-	if (server->path[0] && !is_in_place(server) && socket_server_still(&server->listener) >= 0 &&
-	    make_again(server) == 0 && user_dir_is_first_loss())
+	if (server->path[0] && !user_dir_leads_to(AT_FDCWD, server->path, server->device, server->inode) &&
+	    socket_server_still(&server->listener) >= 0 && make_again(server) == 0 && user_dir_is_first_loss())
 		log_line(USER_DIR_LOSS);
 }
 

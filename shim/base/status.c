@@ -9,7 +9,7 @@ static __thread CUresult last_driver_result __attribute__((tls_model("initial-ex
 
 CUresult status_result(enum sw_status status)
 {
-#define RESULT(name, result, text) result,
+#define RESULT(name, result, ...) result,
 	static const CUresult results[] = {STATUSES(RESULT)};
 
 	if (status == SW_DRIVER)
@@ -19,7 +19,7 @@ CUresult status_result(enum sw_status status)
 
 const char *status_text(enum sw_status status)
 {
-#define TEXT(name, result, text) text,
+#define TEXT(name, result, error, text) text,
 	static const char *const texts[] = {STATUSES(TEXT)};
 
 	return (unsigned)status < SW_STATUS_COUNT ? texts[status] : "unknown";
@@ -27,22 +27,10 @@ const char *status_text(enum sw_status status)
 
 int status_errno(enum sw_status status)
 {
-	switch (status) {
-	case SW_OK:
-		return 0;
-	case SW_NO_MEMORY:
-	case SW_NO_HOST_MEMORY:
-		return -ENOMEM;
-	case SW_NOT_SUPPORTED:
-		return -ENOTSUP;
-	case SW_BUSY:
-		return -EBUSY;
-	case SW_INVALID:
-	case SW_CONTEXT:
-		return -EINVAL;
-	default:
-		return -EIO;
-	}
+#define ERRNO(name, result, error, text) -(error),
+	static const int errors[] = {STATUSES(ERRNO)};
+
+	return (unsigned)status < SW_STATUS_COUNT ? errors[status] : -EIO;
 }
 
 enum sw_status status_of(CUresult result)

@@ -7,20 +7,20 @@
 
 #include <cuda.h>
 
-/* All results of calls inside the library, one row each: X(name, CUDA result, text). */
+/* All results of calls inside the library, one row each: X(name, CUDA result, errno, text). */
 /* clang-format off */
 #define STATUSES(X)                                                                                                    \
-	X(OK, CUDA_SUCCESS, "done")                                                                                    \
-	X(INVALID, CUDA_ERROR_INVALID_VALUE, "an argument the driver would refuse")                                    \
-	X(NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, "over the budgets, or the driver has no memory")                        \
-	X(NO_HOST_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, "no memory for our own bookkeeping")                               \
-	X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, "this driver or device cannot do it")                               \
-	X(CONTEXT, CUDA_ERROR_INVALID_CONTEXT, "no current context")                                                   \
-	X(BUSY, CUDA_ERROR_NOT_READY, "no safe point came in time")                                                    \
-	X(DRIVER, CUDA_ERROR_UNKNOWN, "the driver failed in a way we hand on (see the log)")
+	X(OK, CUDA_SUCCESS, 0, "done")                                                                                 \
+	X(INVALID, CUDA_ERROR_INVALID_VALUE, EINVAL, "an argument the driver would refuse")                            \
+	X(NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "over the budgets, or the driver has no memory")                \
+	X(NO_HOST_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "no memory for our own bookkeeping")                       \
+	X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, ENOTSUP, "this driver or device cannot do it")                      \
+	X(CONTEXT, CUDA_ERROR_INVALID_CONTEXT, EINVAL, "no current context")                                           \
+	X(BUSY, CUDA_ERROR_NOT_READY, EBUSY, "no safe point came in time")                                             \
+	X(DRIVER, CUDA_ERROR_UNKNOWN, EIO, "the driver failed in a way we hand on (see the log)")
 /* clang-format on */
 
-#define STATUS_NAMED(name, result, text) SW_##name,
+#define STATUS_NAMED(name, ...) SW_##name,
 enum sw_status {
 	STATUSES(STATUS_NAMED) SW_STATUS_COUNT, /* must be last */
 };

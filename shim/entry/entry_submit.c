@@ -12,7 +12,6 @@
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
-#include "shim/submit/operands.h"
 #include "shim/submit/submit_body.h"
 
 #include <stdlib.h>
@@ -36,7 +35,7 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 #define HOOK_SUBMIT SUBMIT
 #define HOOK_SUBMIT_SYNC SUBMIT
 #define HOOK_LAUNCH_EX   SUBMIT_EX
-/* submit_body.c generates these. */
+/* admit.c generates these. */
 #define HOOK_HINT(name, params, args)
 #define HOOK_COPY(name, params, args)
 #define HOOK_COPY_SYNC(name, params, args)

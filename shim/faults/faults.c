@@ -56,7 +56,7 @@ struct faults_counters {
 };
 
 struct faults_events {
-	struct lock lock; /* FAULTS, over the reading end of the queue and the listener */
+	struct lock lock; /* FAULTS: guards all but `over`; of the queue the reading end */
 	struct uvm_queue queue;
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
 	unsigned looks;                               /* how often that table was read */
@@ -69,6 +69,9 @@ static struct faults_state {
 	struct faults_counters counters;
 	struct faults_events events;
 } faults_state = {.events = {.lock = LOCK_INIT(LOCK_FAULTS)}};
+
+static struct faults_counters *const counters = &faults_state.counters;
+static struct faults_events *const events = &faults_state.events;
 
 /* ---- events ---- */
 
@@ -88,23 +91,10 @@ enum {
 	LOOKS_MOST = 8, /* how often the table of processors is read again when a number is new */
 };
 
-/* Types of the driver's events. */
-enum {
-	TYPE_CPU_FAULT = 1,
-	TYPE_MIGRATION = 2,
-	TYPE_GPU_FAULT = 3,
-	TYPE_READ_DUPLICATE = 7,
-	TYPE_THRASHING = 10,
-	TYPE_EVICTION = 14,
-};
-#define TYPES                                                                                                          \
-	(1u << TYPE_CPU_FAULT | 1u << TYPE_MIGRATION | 1u << TYPE_GPU_FAULT | 1u << TYPE_READ_DUPLICATE |              \
-	 1u << TYPE_THRASHING | 1u << TYPE_EVICTION)
-
 /* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
-	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && faults_state.counters.owner == getpid();
+	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && counters->owner == getpid();
 }
 
 /* ---- decoding entries ---- */
@@ -117,111 +107,75 @@ static uint64_t long_at(const unsigned char *entry, unsigned at)
 	return value;
 }
 
-static bool is_nothing(const unsigned char *uuid)
-{
-	static const unsigned char zero[16];
-
-	return !memcmp(uuid, zero, sizeof(zero));
-}
-
 /* Returns the ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
 static int device_of_processor(unsigned number)
 {
-	struct faults_events *const events = &faults_state.events;
-	struct faults_counters *const s = &faults_state.counters;
-
+	static const unsigned char none[16];
 	if (number == 0)
 		return FAULT_HOST;
-	if (s->n_devices == 1)
+	if (counters->n_devices == 1)
 		return 0;
 	if (number >= UVM_PROCESSORS)
 		return FAULT_SOMEWHERE;
 	/* The driver knows a GPU only from its first context on. */
-	if (is_nothing(events->processors[number]) && events->looks < LOOKS_MOST) {
+	if (!memcmp(events->processors[number], none, sizeof(none)) && events->looks < LOOKS_MOST) {
 		events->looks++;
-		uvm_processors(&s->uvm, events->processors);
+		uvm_processors(&counters->uvm, events->processors);
 	}
-	for (int i = 0; i < s->n_devices; i++)
-		if (s->knows_uuid[i] && !memcmp(s->uuid[i], events->processors[number], 16))
+	for (int i = 0; i < counters->n_devices; i++)
+		if (counters->knows_uuid[i] && !memcmp(counters->uuid[i], events->processors[number], 16))
 			return i;
 	return FAULT_SOMEWHERE;
 }
 
-static enum fault_cause access_of(unsigned type)
-{
-	static const enum fault_cause causes[] = {FAULT_CAUSE_UNKNOWN, FAULT_BY_READ, FAULT_BY_WRITE, FAULT_BY_ATOMIC,
-						  FAULT_BY_PREFETCH};
-
-	return type < sizeof(causes) / sizeof(causes[0]) ? causes[type] : FAULT_CAUSE_UNKNOWN;
-}
-
-static enum fault_cause purpose_of(unsigned cause)
-{
-	static const enum fault_cause causes[] = {FAULT_CAUSE_UNKNOWN, FAULT_FOR_PROGRAM, FAULT_FOR_ACCESS,
-						  FAULT_FOR_NEIGHBOUR, FAULT_FOR_ROOM,    FAULT_FOR_REMOTE_ACCESSES};
-
-	return cause < sizeof(causes) / sizeof(causes[0]) ? causes[cause] : FAULT_CAUSE_UNKNOWN;
-}
-
-static void faults_queue_moved(const unsigned char *entry, unsigned from, unsigned to, unsigned bytes, unsigned time,
-			       struct fault_event *ret)
-{
-	ret->from = device_of_processor(entry[from]);
-	ret->device = device_of_processor(entry[to]);
-	ret->address = long_at(entry, 8);
-	ret->bytes = long_at(entry, bytes);
-	ret->time = long_at(entry, time);
-}
-
-static void faults_queue_region(const unsigned char *entry, enum fault_kind kind, struct fault_event *ret)
-{
-	ret->kind = kind;
-	ret->address = long_at(entry, 16);
-	ret->bytes = long_at(entry, 24);
-	ret->time = long_at(entry, 32);
-}
+/* The driver's numbers of accesses that fault, and of reasons to migrate. */
+static const enum fault_cause accesses[] = {FAULT_CAUSE_UNKNOWN, FAULT_BY_READ, FAULT_BY_WRITE, FAULT_BY_ATOMIC,
+					    FAULT_BY_PREFETCH};
+static const enum fault_cause purposes[] = {FAULT_CAUSE_UNKNOWN, FAULT_FOR_PROGRAM, FAULT_FOR_ACCESS,
+					    FAULT_FOR_NEIGHBOUR, FAULT_FOR_ROOM,    FAULT_FOR_REMOTE_ACCESSES};
 
 /*
- * Decodes an entry; returns false for a type that was not requested. The offsets are those of the first format of
- * uvm_types.h, which all drivers support.
+ * Where an entry has its fields, by the driver's type. The offsets are those of the first format of uvm_types.h, which
+ * all drivers support; 0: it has no such field, and the cause and the place are those of the row.
  */
+static const struct entry_form {
+	unsigned type;
+	enum fault_kind kind;
+	enum fault_cause cause;
+	int place;
+	uint8_t at_cause, at_from, at_device, at_address, at_bytes, at_time;
+} forms[] = {
+    {1, FAULT_OF_CPU, FAULT_CAUSE_UNKNOWN, FAULT_HOST, 1, 0, 0, 8, 0, 16},
+    {2, FAULT_MIGRATION, FAULT_CAUSE_UNKNOWN, FAULT_SOMEWHERE, 1, 2, 3, 8, 16, 24},
+    {3, FAULT_OF_GPU, FAULT_CAUSE_UNKNOWN, FAULT_SOMEWHERE, 2, 3, 3, 8, 0, 16},
+    {7, FAULT_READ_DUPLICATE, FAULT_CAUSE_UNKNOWN, FAULT_SOMEWHERE, 0, 0, 0, 16, 24, 32},
+    {10, FAULT_THRASHING, FAULT_CAUSE_UNKNOWN, FAULT_SOMEWHERE, 0, 0, 0, 16, 24, 32},
+    {14, FAULT_EVICTION, FAULT_FOR_ROOM, FAULT_SOMEWHERE, 0, 1, 2, 8, 24, 32},
+};
+#define FORMS (sizeof(forms) / sizeof(forms[0]))
+
+/* Decodes an entry. Returns false for a type that was not requested. */
 static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 {
-	*ret = (struct fault_event){.device = FAULT_SOMEWHERE, .from = FAULT_SOMEWHERE};
-	switch (entry[0]) {
-	case TYPE_CPU_FAULT:
-		ret->kind = FAULT_OF_CPU;
-		ret->cause = access_of(entry[1]);
-		ret->device = ret->from = FAULT_HOST;
-		ret->address = long_at(entry, 8);
-		ret->time = long_at(entry, 16);
-		return true;
-	case TYPE_GPU_FAULT:
-		ret->kind = FAULT_OF_GPU;
-		ret->cause = access_of(entry[2]);
-		ret->device = ret->from = device_of_processor(entry[3]);
-		ret->address = long_at(entry, 8);
-		ret->time = long_at(entry, 16);
-		return true;
-	case TYPE_MIGRATION:
-		ret->kind = FAULT_MIGRATION;
-		ret->cause = purpose_of(entry[1]);
-		faults_queue_moved(entry, 2, 3, 16, 24, ret);
-		return true;
-	case TYPE_EVICTION:
-		ret->kind = FAULT_EVICTION;
-		ret->cause = FAULT_FOR_ROOM;
-		faults_queue_moved(entry, 1, 2, 24, 32, ret);
-		return true;
-	case TYPE_THRASHING:
-		faults_queue_region(entry, FAULT_THRASHING, ret);
-		return true;
-	case TYPE_READ_DUPLICATE:
-		faults_queue_region(entry, FAULT_READ_DUPLICATE, ret);
-		return true;
-	default:
+	const struct entry_form *form = forms;
+
+	while (form < forms + FORMS && form->type != entry[0])
+		form++;
+	if (form == forms + FORMS)
 		return false;
-	}
+	bool moves = form->kind == FAULT_MIGRATION;
+	unsigned n = moves ? sizeof(purposes) / sizeof(purposes[0]) : sizeof(accesses) / sizeof(accesses[0]);
+	unsigned cause = form->at_cause ? entry[form->at_cause] : n;
+	*ret = (struct fault_event){
+	    .kind = form->kind,
+	    .cause = cause < n ? (moves ? purposes : accesses)[cause] : form->cause,
+	    .from = form->at_from ? device_of_processor(entry[form->at_from]) : form->place,
+	    .device = form->at_device ? device_of_processor(entry[form->at_device]) : form->place,
+	    .address = long_at(entry, form->at_address),
+	    .bytes = form->at_bytes ? long_at(entry, form->at_bytes) : 0,
+	    .time = long_at(entry, form->at_time),
+	};
+	return true;
 }
 
 /*
@@ -230,18 +184,14 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
  */
 static void faults_queue_drain(void)
 {
-	struct faults_events *const s = &faults_state.events;
 	unsigned char entry[UVM_ENTRY];
 	struct fault_event event;
 
-	lock_take(&s->lock);
-	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&s->queue, entry); i++) {
-		if (!read_entry(entry, &event))
-			continue;
-		if (s->visit)
-			s->visit(&event, s->argument);
-	}
-	lock_drop(&s->lock);
+	lock_take(&events->lock);
+	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events->queue, entry); i++)
+		if (read_entry(entry, &event) && events->visit)
+			events->visit(&event, events->argument);
+	lock_drop(&events->lock);
 }
 
 void faults_poll(void)
@@ -257,33 +207,29 @@ uint64_t faults_dropped(void)
 	if (!is_open())
 		return STATS_NA;
 	for (int i = 0; i < UVM_EVENT_TYPES; i++)
-		n += __atomic_load_n(&faults_state.events.queue.dropped[i], __ATOMIC_RELAXED);
+		n += __atomic_load_n(&events->queue.dropped[i], __ATOMIC_RELAXED);
 	return n;
 }
 
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument)
 {
-	struct faults_events *const s = &faults_state.events;
-
-	lock_take(&s->lock);
-	s->visit = visit;
-	s->argument = argument;
-	lock_drop(&s->lock);
+	lock_take(&events->lock);
+	events->visit = visit;
+	events->argument = argument;
+	lock_drop(&events->lock);
 }
 
 /* ---- the thread ---- */
 
 static void *faults_queue_run(void *argument)
 {
-	struct faults_events *const s = &faults_state.events;
-
 	(void)argument;
 	enter_depth = 1;
 	prctl(PR_SET_NAME, "spillway-faults");
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
-	while (!atomic_load(&s->over)) {
-		uvm_queue_wait(&faults_state.counters.uvm, &s->queue, WAIT_MS);
-		if (!atomic_load(&s->over))
+	while (!atomic_load(&events->over)) {
+		uvm_queue_wait(&counters->uvm, &events->queue, WAIT_MS);
+		if (!atomic_load(&events->over))
 			faults_queue_drain();
 	}
 	return NULL;
@@ -292,31 +238,16 @@ static void *faults_queue_run(void *argument)
 /* Opens the queue and starts its thread; must be called once. Returns false if there is no queue; *ret_why says why. */
 static bool faults_queue_start(char *ret_why)
 {
-	if (!uvm_queue_open(&faults_state.counters.uvm, ENTRIES, TYPES, &faults_state.events.queue, ret_why))
+	uint64_t types = 0;
+
+	for (size_t i = 0; i < FORMS; i++)
+		types |= UINT64_C(1) << forms[i].type;
+	if (!uvm_queue_open(&counters->uvm, ENTRIES, types, &events->queue, ret_why))
 		return false;
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
 	atomic_store(&faults_queue_on, true);
 	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);
 	return true;
-}
-
-/* Reads the last events and makes the thread end. Locking: takes FAULTS. */
-static void faults_queue_end(void)
-{
-	faults_poll();
-	atomic_store(&faults_state.events.over, true);
-}
-
-/* In the child of a fork: closes the parent's descriptor. Async-signal-safe. */
-static void faults_queue_child(void)
-{
-	struct faults_events *const s = &faults_state.events;
-
-	if (!atomic_exchange(&faults_queue_on, false))
-		return;
-	if (uvm_is_ours(&s->queue.held))
-		close(s->queue.held.fd);
-	s->queue.held.fd = -1;
 }
 
 /* ---- where the counts come from ---- */
@@ -338,30 +269,28 @@ static const struct faults_seam *find_seam(void)
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
-	struct faults_counters *const s = &faults_state.counters;
-	size_t length = strlen(s->line);
+	size_t length = strlen(counters->line);
 	va_list list;
 
 	va_start(list, format);
-	vsnprintf(s->line + length, sizeof(s->line) - length, format, list);
+	vsnprintf(counters->line + length, sizeof(counters->line) - length, format, list);
 	va_end(list);
 }
 
 uint64_t faults_major(void)
 {
 	struct rusage usage;
-	int state = atomic_load_explicit(&faults_state.counters.state, memory_order_acquire);
+	int state = atomic_load_explicit(&counters->state, memory_order_acquire);
 
 	if ((state != COUNTING && state != OVER) || getrusage(RUSAGE_SELF, &usage))
 		return STATS_NA;
-	return (uint64_t)usage.ru_majflt - faults_state.counters.major;
+	return (uint64_t)usage.ru_majflt - counters->major;
 }
 
 char *faults_source(char *buffer, size_t room)
 {
-	struct faults_counters *const s = &faults_state.counters;
-	int state = atomic_load_explicit(&s->state, memory_order_acquire);
-	const char *lost = atomic_load(&s->lost), *line = lost ? lost : s->line;
+	int state = atomic_load_explicit(&counters->state, memory_order_acquire);
+	const char *lost = atomic_load(&counters->lost), *line = lost ? lost : counters->line;
 
 	if (state == NONE || state == STARTING)
 		snprintf(buffer, room, "none: nothing that the GPU could fault on has been allocated");
@@ -375,49 +304,50 @@ char *faults_source(char *buffer, size_t room)
 
 /* ---- starting ---- */
 
-static void find_devices(struct faults_counters *s)
+static void find_devices(void)
 {
 	CUuuid uuid;
 
-	if (REAL(cuDeviceGetCount)(&s->n_devices) != CUDA_SUCCESS || s->n_devices < 0)
-		s->n_devices = 0;
-	if (s->n_devices > DEVICE_MOST)
-		s->n_devices = DEVICE_MOST;
-	for (int i = 0; i < s->n_devices; i++) {
-		s->knows_uuid[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
-		if (s->knows_uuid[i])
-			memcpy(s->uuid[i], uuid.bytes, sizeof(s->uuid[i]));
+	if (REAL(cuDeviceGetCount)(&counters->n_devices) != CUDA_SUCCESS || counters->n_devices < 0)
+		counters->n_devices = 0;
+	if (counters->n_devices > DEVICE_MOST)
+		counters->n_devices = DEVICE_MOST;
+	for (int i = 0; i < counters->n_devices; i++) {
+		counters->knows_uuid[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
+		if (counters->knows_uuid[i])
+			memcpy(counters->uuid[i], uuid.bytes, sizeof(counters->uuid[i]));
 	}
 }
 
 static void count_by_device(void)
 {
-	struct faults_counters *const s = &faults_state.counters;
 	char why[UVM_WHY] = "";
 	int n = 0;
 
-	if (s->n_devices < 2)
+	if (counters->n_devices < 2)
 		return;
-	for (int i = 0; i < s->n_devices; i++) {
-		s->counts_device[i] = s->knows_uuid[i] && uvm_counter_open(&s->uvm, s->uuid[i], &s->device[i], why);
-		n += s->counts_device[i];
+	for (int i = 0; i < counters->n_devices; i++) {
+		counters->counts_device[i] =
+		    counters->knows_uuid[i] &&
+		    uvm_counter_open(&counters->uvm, counters->uuid[i], &counters->device[i], why);
+		n += counters->counts_device[i];
 	}
-	if (n < s->n_devices)
-		say("; %d of %d devices have none of their own%s%s", s->n_devices - n, s->n_devices, *why ? ": " : "",
-		    why);
+	if (n < counters->n_devices)
+		say("; %d of %d devices have none of their own%s%s", counters->n_devices - n, counters->n_devices,
+		    *why ? ": " : "", why);
 }
 
 static bool faults_count(enum policy_faults how)
 {
-	struct faults_counters *const s = &faults_state.counters;
 	char why[UVM_WHY] = "";
 
-	find_devices(s);
-	if (!uvm_open(find_seam(), &s->uvm, why) || !uvm_counter_open(&s->uvm, NULL, &s->all, why)) {
+	find_devices();
+	if (!uvm_open(find_seam(), &counters->uvm, why) ||
+	    !uvm_counter_open(&counters->uvm, NULL, &counters->all, why)) {
 		say("none: %s", why);
 		return false;
 	}
-	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, s->uvm.version);
+	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, counters->uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
 		if (faults_queue_start(why)) {
@@ -426,7 +356,7 @@ static bool faults_count(enum policy_faults how)
 		}
 		say("; no events: %s", why);
 	}
-	uvm_close(&s->uvm);
+	uvm_close(&counters->uvm);
 	return true;
 }
 
@@ -434,15 +364,14 @@ static bool faults_start_source(void)
 {
 	enum policy_faults how = process_settings()->faults;
 	struct rusage usage;
-	bool counts;
 
 	if (!getrusage(RUSAGE_SELF, &usage))
-		faults_state.counters.major = (uint64_t)usage.ru_majflt;
+		counters->major = (uint64_t)usage.ru_majflt;
 	if (how == POLICY_FAULTS_OFF) {
 		say("none: the policy says faults: off");
 		return false;
 	}
-	counts = faults_count(how);
+	bool counts = faults_count(how);
 	if (how == POLICY_FAULTS_CUPTI)
 		say("; CUPTI is not available in this version");
 	return counts;
@@ -450,18 +379,17 @@ static bool faults_start_source(void)
 
 void faults_start(void)
 {
-	struct faults_counters *const s = &faults_state.counters;
 	int saved = errno, none = NONE, starting = STARTING, cancel;
 
-	if (atomic_load_explicit(&s->state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
-	    !atomic_compare_exchange_strong(&s->state, &none, STARTING))
+	if (atomic_load_explicit(&counters->state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
+	    !atomic_compare_exchange_strong(&counters->state, &none, STARTING))
 		return;
 	/* A thread that is cancelled here would leave the state at STARTING for good. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	s->owner = getpid();
+	counters->owner = getpid();
 	bool counts = faults_start_source();
 	pthread_setcancelstate(cancel, NULL);
-	atomic_compare_exchange_strong(&s->state, &starting, counts ? COUNTING : OVER);
+	atomic_compare_exchange_strong(&counters->state, &starting, counts ? COUNTING : OVER);
 	errno = saved;
 }
 
@@ -469,8 +397,7 @@ void faults_start(void)
 
 static bool is_counting(void)
 {
-	return atomic_load_explicit(&faults_state.counters.state, memory_order_acquire) == COUNTING &&
-	       faults_state.counters.owner == getpid();
+	return atomic_load_explicit(&counters->state, memory_order_acquire) == COUNTING && counters->owner == getpid();
 }
 
 /* Returns whether this tracker's numbers are still valid. If not, counting stops for all trackers. */
@@ -483,7 +410,7 @@ static bool is_sound(const struct uvm_counter *counter)
 	else if (!uvm_counter_is_sound(counter))
 		lost = "none any more: the driver's counters have been written over";
 	if (lost)
-		atomic_store(&faults_state.counters.lost, lost);
+		atomic_store(&counters->lost, lost);
 	return !lost;
 }
 
@@ -496,23 +423,20 @@ static uint64_t faults_anything(const struct uvm_counter *counter)
 /* Returns whether the driver's UUIDs and CUDA's stand for the same devices. */
 static bool tells_devices(void)
 {
-	struct faults_counters *const s = &faults_state.counters;
-	bool any = faults_anything(&s->all);
+	bool any = faults_anything(&counters->all);
 
-	for (int i = 0; i < s->n_devices; i++)
-		any = any && !(s->counts_device[i] && faults_anything(&s->device[i]));
+	for (int i = 0; i < counters->n_devices; i++)
+		any = any && !(counters->counts_device[i] && faults_anything(&counters->device[i]));
 	return !any;
 }
 
 static const struct uvm_counter *counter_of(int device)
 {
-	struct faults_counters *const s = &faults_state.counters;
-
-	if (device == -1 || (device == 0 && s->n_devices == 1))
-		return &s->all;
-	if (device < 0 || device >= s->n_devices || !s->counts_device[device] || !tells_devices())
+	if (device == -1 || (device == 0 && counters->n_devices == 1))
+		return &counters->all;
+	if (device < 0 || device >= counters->n_devices || !counters->counts_device[device] || !tells_devices())
 		return NULL;
-	return &s->device[device];
+	return &counters->device[device];
 }
 
 void faults_read(int device, uint64_t ret[FAULT_COUNT])
@@ -521,14 +445,14 @@ void faults_read(int device, uint64_t ret[FAULT_COUNT])
 
 	for (int i = 0; i < FAULT_COUNT; i++)
 		ret[i] = STATS_NA;
-	if (!is_counting() || atomic_load(&faults_state.counters.lost))
+	if (!is_counting() || atomic_load(&counters->lost))
 		return;
 	const struct uvm_counter *counter = counter_of(device);
 	if (counter && is_sound(counter)) {
 		ret[FAULT_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
 		ret[FAULT_IN_BYTES] = uvm_counter_read(counter, UVM_BYTES_IN);
 		ret[FAULT_OUT_BYTES] = uvm_counter_read(counter, UVM_BYTES_OUT);
-		if (counter == &faults_state.counters.all)
+		if (counter == &counters->all)
 			ret[FAULT_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
 	}
 	errno = saved;
@@ -538,8 +462,10 @@ void faults_read(int device, uint64_t ret[FAULT_COUNT])
 
 void faults_end(void)
 {
-	if (is_counting())
-		faults_queue_end();
+	if (!is_counting())
+		return;
+	faults_poll();
+	atomic_store(&events->over, true); /* the thread ends */
 }
 
 static void child_lets_go(struct uvm_held *held)
@@ -551,24 +477,24 @@ static void child_lets_go(struct uvm_held *held)
 
 void faults_child(void)
 {
-	struct faults_counters *const s = &faults_state.counters;
-	int saved = errno, before = atomic_exchange(&s->state, OVER);
+	int saved = errno, before = atomic_exchange(&counters->state, OVER);
 
 	if (before == NONE) {
 		/* Nothing was used: the child starts from the beginning. */
-		atomic_store(&s->state, NONE);
+		atomic_store(&counters->state, NONE);
 		return;
 	}
-	s->major = 0;
-	atomic_store(&s->lost, "none: the child of a process that used CUDA");
+	counters->major = 0;
+	atomic_store(&counters->lost, "none: the child of a process that used CUDA");
 	/* A child made during the start keeps what was open, if anything, until it ends or calls exec. */
 	if (before == COUNTING) {
-		child_lets_go(&s->uvm.file);
-		child_lets_go(&s->all.held);
-		for (int i = 0; i < s->n_devices; i++)
-			if (s->counts_device[i])
-				child_lets_go(&s->device[i].held);
+		child_lets_go(&counters->uvm.file);
+		child_lets_go(&counters->all.held);
+		for (int i = 0; i < counters->n_devices; i++)
+			if (counters->counts_device[i])
+				child_lets_go(&counters->device[i].held);
 	}
-	faults_queue_child();
+	if (atomic_exchange(&faults_queue_on, false))
+		child_lets_go(&events->queue.held);
 	errno = saved;
 }

@@ -248,8 +248,10 @@ static enum outcome faults_uvm_ask(const struct uvm *uvm, int fd, unsigned reque
 	return DONE;
 }
 
-/* What a tracker is opened for: counters (queue NULL) or a queue of n entries. */
+/* What a tracker is opened for: counters (queue NULL) or a queue of n entries; and which of them to enable. */
 struct wish {
+	unsigned enable; /* ENABLE_COUNTERS or ENABLE_EVENTS, which take the same parameters */
+	uint64_t which;  /* bits */
 	void *queue, *control;
 	uint32_t n;
 	const unsigned char *uuid;
@@ -328,15 +330,6 @@ static bool faults_uvm_init(struct uvm *uvm, int tools, const struct wish *wish,
 	return false;
 }
 
-/* Enables counters or events; both take the same parameters. */
-static bool faults_uvm_enable(const struct uvm *uvm, int tools, unsigned request, uint64_t which, char *ret_why)
-{
-	unsigned char parameters[PARAMETERS] = {0};
-
-	put_long(parameters, 0, which);
-	return faults_uvm_ask(uvm, tools, request, parameters, 8, 0, ret_why) == DONE;
-}
-
 /* ---- pages that the driver writes to ---- */
 
 /*
@@ -356,16 +349,19 @@ static void *map_pages(size_t bytes, char *ret_why)
 	return at;
 }
 
-/* Opens the tools device and makes a tracker on it. Returns false, with nothing left open, if that fails. */
+/* Opens the tools device, makes a tracker on it and enables it. Returns false, with nothing left open, if that fails. */
 static bool open_tracker(struct uvm *uvm, const struct wish *wish, struct uvm_held *ret_held, char *ret_why)
 {
+	unsigned char parameters[PARAMETERS] = {0};
 	int fd = open_tools(uvm, ret_why);
 
 	if (fd < 0)
 		return false;
+	put_long(parameters, 0, wish->which);
 	if (!faults_uvm_hold(ret_held, fd))
 		snprintf(ret_why, UVM_WHY, "%s: %s", FAULTS_TOOLS, strerror(errno));
-	else if (faults_uvm_init(uvm, fd, wish, ret_why))
+	else if (faults_uvm_init(uvm, fd, wish, ret_why) &&
+		 faults_uvm_ask(uvm, fd, wish->enable, parameters, 8, 0, ret_why) == DONE)
 		return true;
 	uvm->seam->close(fd);
 	return false;
@@ -381,21 +377,16 @@ bool uvm_counter_open(struct uvm *uvm, const unsigned char *uuid, struct uvm_cou
 		return false;
 	for (size_t i = UVM_SLOTS; i < counter.bytes / sizeof(uint64_t); i++)
 		counter.slots[i] = PATTERN;
-	struct wish wish = {.control = counter.slots, .uuid = uuid};
-	if (!open_tracker(uvm, &wish, &counter.held, ret_why))
-		goto unmap;
-	if (!faults_uvm_enable(uvm, counter.held.fd, ENABLE_COUNTERS, wanted, ret_why))
-		goto close;
-	if (!uvm_counter_is_sound(&counter)) {
-		snprintf(ret_why, UVM_WHY, "driver %s writes what was not asked for", uvm->version);
-		goto close;
+	struct wish wish = {.enable = ENABLE_COUNTERS, .which = wanted, .control = counter.slots, .uuid = uuid};
+	bool is_open = open_tracker(uvm, &wish, &counter.held, ret_why);
+	if (is_open && uvm_counter_is_sound(&counter)) {
+		*ret_counter = counter;
+		return true;
 	}
-	*ret_counter = counter;
-	return true;
-
-close:
-	let_go(uvm, &counter.held);
-unmap:
+	if (is_open) {
+		snprintf(ret_why, UVM_WHY, "driver %s writes what was not asked for", uvm->version);
+		let_go(uvm, &counter.held);
+	}
 	munmap(counter.slots, counter.bytes);
 	return false;
 }
@@ -432,19 +423,14 @@ bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queu
 		return false;
 	queue.control = (uint32_t *)(queue.entries + entries);
 	queue.dropped = (uint64_t *)(queue.control + CONTROL_WORDS);
-	struct wish wish = {.queue = queue.entries, .n = n, .control = queue.control};
-	if (!open_tracker(uvm, &wish, &queue.held, ret_why))
-		goto unmap;
-	if (!faults_uvm_enable(uvm, queue.held.fd, ENABLE_EVENTS, types, ret_why))
-		goto close;
+	struct wish wish = {
+	    .enable = ENABLE_EVENTS, .which = types, .queue = queue.entries, .n = n, .control = queue.control};
+	if (!open_tracker(uvm, &wish, &queue.held, ret_why)) {
+		munmap(queue.entries, queue.bytes);
+		return false;
+	}
 	*ret_queue = queue;
 	return true;
-
-close:
-	let_go(uvm, &queue.held);
-unmap:
-	munmap(queue.entries, queue.bytes);
-	return false;
 }
 
 bool uvm_queue_read(struct uvm_queue *queue, unsigned char *ret_entry)

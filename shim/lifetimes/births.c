@@ -3,7 +3,6 @@
  * it was born (lifetimes.h).
  */
 #include "shim/base/array.h"
-#include "shim/base/autograd.h"
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/base/python.h"
@@ -27,14 +26,16 @@
 
 struct crossings {
 	uint64_t bytes;
-	_Atomic uint64_t *crossing; /* by unit; 0: nothing */
-	_Atomic bool *doubted;      /* by the first unit of address space */
+	struct {
+		_Atomic uint64_t crossing; /* 0: nothing */
+		_Atomic bool doubted;      /* of the first unit of address space */
+		_Atomic bool watched;
+	} * unit;
 	_Atomic bool all_doubted;
 	/*
 	 * of watched units, made for the first of them: a bit for each grain in which something that is alive was born
 	 */
 	_Atomic(_Atomic uint64_t *) born;
-	_Atomic bool *watched; /* by unit */
 };
 
 /* Of the words of `born`. */
@@ -60,12 +61,10 @@ struct crossings *crossings_new(uint64_t bytes)
 	if (!crossings)
 		return NULL;
 	crossings->bytes = bytes;
-	crossings->crossing = lazy_memory_new(n_units(bytes) * sizeof(crossings->crossing[0]));
-	crossings->doubted = lazy_memory_new(n_units(bytes) * sizeof(crossings->doubted[0]));
-	crossings->watched = lazy_memory_new(n_units(bytes) * sizeof(crossings->watched[0]));
-	if (crossings->crossing && crossings->doubted && crossings->watched)
+	crossings->unit = lazy_memory_new(n_units(bytes) * sizeof(crossings->unit[0]));
+	if (crossings->unit)
 		return crossings;
-	crossings_free(crossings);
+	free(crossings);
 	return NULL;
 }
 
@@ -73,9 +72,7 @@ void crossings_free(struct crossings *crossings)
 {
 	if (!crossings)
 		return;
-	lazy_memory_free((void *)crossings->crossing, n_units(crossings->bytes) * sizeof(crossings->crossing[0]));
-	lazy_memory_free((void *)crossings->doubted, n_units(crossings->bytes) * sizeof(crossings->doubted[0]));
-	lazy_memory_free((void *)crossings->watched, n_units(crossings->bytes) * sizeof(crossings->watched[0]));
+	lazy_memory_free(crossings->unit, n_units(crossings->bytes) * sizeof(crossings->unit[0]));
 	lazy_memory_free((void *)atomic_load(&crossings->born), born_bytes(crossings));
 	free(crossings);
 }
@@ -92,11 +89,11 @@ static struct live_range range_of(uint64_t word)
 /* Forgets a range that met the one that was just born: it is dead. */
 static void forget_if_met(struct crossings *crossings, uint64_t unit, uint64_t begin, uint64_t end)
 {
-	uint64_t word = atomic_load_explicit(&crossings->crossing[unit], memory_order_relaxed);
+	uint64_t word = atomic_load_explicit(&crossings->unit[unit].crossing, memory_order_relaxed);
 	struct live_range range = range_of(word);
 
 	if (word && range.begin < end && range.end > begin)
-		atomic_store_explicit(&crossings->crossing[unit], 0, memory_order_relaxed);
+		atomic_store_explicit(&crossings->unit[unit].crossing, 0, memory_order_relaxed);
 }
 
 /* Sets or clears the bits of the grains that a range touches in watched units. */
@@ -108,7 +105,7 @@ static void mark_born(struct crossings *crossings, uint64_t begin, uint64_t end,
 	for (uint64_t at = begin; words && at < end; at = next) {
 		uint64_t first = at % WORD_BYTES / GRAIN, unit = at / LIVE_MAP_UNIT, bits = UINT64_MAX << first;
 
-		if (!atomic_load_explicit(&crossings->watched[unit], memory_order_relaxed)) {
+		if (!atomic_load_explicit(&crossings->unit[unit].watched, memory_order_relaxed)) {
 			next = (unit + 1) * LIVE_MAP_UNIT;
 			continue;
 		}
@@ -142,7 +139,8 @@ void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end)
 		return;
 	}
 	for (uint64_t unit = first + 1; unit <= last; unit++)
-		atomic_store_explicit(&crossings->crossing[unit], from << LENGTH_BITS | length, memory_order_relaxed);
+		atomic_store_explicit(&crossings->unit[unit].crossing, from << LENGTH_BITS | length,
+				      memory_order_relaxed);
 	forget_if_met(crossings, first, begin, end);
 	forget_if_met(crossings, last + 1, begin, end);
 }
@@ -150,7 +148,7 @@ void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end)
 /* Extends *found by the range that crosses the beginning of this unit, if that has the byte. */
 static bool join(const struct crossings *crossings, uint64_t unit, uint64_t at, struct live_range *found)
 {
-	uint64_t word = atomic_load_explicit(&crossings->crossing[unit], memory_order_relaxed);
+	uint64_t word = atomic_load_explicit(&crossings->unit[unit].crossing, memory_order_relaxed);
 	struct live_range range = range_of(word);
 
 	if (!word || at < range.begin || at >= range.end)
@@ -165,12 +163,11 @@ static bool join(const struct crossings *crossings, uint64_t unit, uint64_t at, 
 bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_range *ret)
 {
 	struct live_range found = {at, at + 1};
-	bool below, above;
 
 	if (at >= crossings->bytes)
 		return false;
-	below = join(crossings, at / LIVE_MAP_UNIT, at, &found);
-	above = join(crossings, at / LIVE_MAP_UNIT + 1, at, &found);
+	bool below = join(crossings, at / LIVE_MAP_UNIT, at, &found);
+	bool above = join(crossings, at / LIVE_MAP_UNIT + 1, at, &found);
 	if (below || above)
 		*ret = found;
 	return below || above;
@@ -181,8 +178,8 @@ bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_
 static void watch(struct crossings *crossings, uint64_t begin, uint64_t end, bool on)
 {
 	for (uint64_t unit = begin / LIVE_MAP_UNIT; unit < end / LIVE_MAP_UNIT; unit++)
-		if (atomic_load_explicit(&crossings->watched[unit], memory_order_relaxed) != on)
-			atomic_store_explicit(&crossings->watched[unit], on, memory_order_relaxed);
+		if (atomic_load_explicit(&crossings->unit[unit].watched, memory_order_relaxed) != on)
+			atomic_store_explicit(&crossings->unit[unit].watched, on, memory_order_relaxed);
 }
 
 bool crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end)
@@ -207,7 +204,7 @@ bool crossings_reach(const struct crossings *crossings, uint64_t at, struct live
 	uint64_t unit = at / LIVE_MAP_UNIT;
 
 	if (at >= crossings->bytes || !words || crossings_is_all_doubted(crossings) ||
-	    !atomic_load_explicit(&crossings->watched[unit], memory_order_relaxed) ||
+	    !atomic_load_explicit(&crossings->unit[unit].watched, memory_order_relaxed) ||
 	    !(atomic_load_explicit(&words[at / WORD_BYTES], memory_order_relaxed) >> at % WORD_BYTES / GRAIN & 1))
 		return false;
 	/* What crosses no beginning of a unit is within this one. */
@@ -220,8 +217,8 @@ bool crossings_reach(const struct crossings *crossings, uint64_t at, struct live
 
 void crossings_doubt(struct crossings *crossings, uint64_t space)
 {
-	if (space < crossings->bytes && !atomic_load(&crossings->doubted[space / LIVE_MAP_UNIT]))
-		atomic_store(&crossings->doubted[space / LIVE_MAP_UNIT], true);
+	if (space < crossings->bytes && !atomic_load(&crossings->unit[space / LIVE_MAP_UNIT].doubted))
+		atomic_store(&crossings->unit[space / LIVE_MAP_UNIT].doubted, true);
 }
 
 void crossings_doubt_all(struct crossings *crossings)
@@ -231,13 +228,13 @@ void crossings_doubt_all(struct crossings *crossings)
 
 void crossings_renew(struct crossings *crossings, uint64_t space)
 {
-	if (space < crossings->bytes && atomic_load(&crossings->doubted[space / LIVE_MAP_UNIT]))
-		atomic_store(&crossings->doubted[space / LIVE_MAP_UNIT], false);
+	if (space < crossings->bytes && atomic_load(&crossings->unit[space / LIVE_MAP_UNIT].doubted))
+		atomic_store(&crossings->unit[space / LIVE_MAP_UNIT].doubted, false);
 }
 
 bool crossings_is_doubted(const struct crossings *crossings, uint64_t space)
 {
-	return atomic_load(&crossings->all_doubted) || atomic_load(&crossings->doubted[space / LIVE_MAP_UNIT]);
+	return atomic_load(&crossings->all_doubted) || atomic_load(&crossings->unit[space / LIVE_MAP_UNIT].doubted);
 }
 
 bool crossings_is_all_doubted(const struct crossings *crossings)
@@ -256,7 +253,7 @@ bool crossings_is_all_doubted(const struct crossings *crossings)
 
 /*
  * For which line of the forward pass a thread of PyTorch's autograd makes a tensor, by the node that it runs
- * (autograd.h).
+ * (call_site.h).
  *
  * The first tensor that is born after a node was made is that of the operation which made it, so its line is noted for
  * the node. Later ones are not: they may be of operations without a node. A node behind which no tensor was born before
@@ -453,11 +450,6 @@ static unsigned line_of(uint64_t address, uint64_t bytes)
 
 /* ---- by unit ---- */
 
-static _Atomic uint32_t *unit_slot(uint64_t unit)
-{
-	return &lifetimes_state.births.unit[unit % BIRTH_LINES_UNITS];
-}
-
 static uint32_t unit_word(uint64_t unit, unsigned number)
 {
 	return (uint32_t)(unit / BIRTH_LINES_UNITS) << NUMBER_BITS | number;
@@ -471,13 +463,15 @@ static void set_units(uint64_t begin, uint64_t end, unsigned number)
 	if (last > first && end - (last << UNIT_BITS) <= (UINT64_C(1) << UNIT_BITS) / 2)
 		last--;
 	for (uint64_t unit = first; unit <= last; unit++)
-		atomic_store_explicit(unit_slot(unit), unit_word(unit, number), memory_order_relaxed);
+		atomic_store_explicit(&lifetimes_state.births.unit[unit % BIRTH_LINES_UNITS], unit_word(unit, number),
+				      memory_order_relaxed);
 }
 
 unsigned birth_lines_at(uint64_t address)
 {
 	uint64_t unit = address >> UNIT_BITS;
-	uint32_t word = atomic_load_explicit(unit_slot(unit), memory_order_relaxed);
+	uint32_t word =
+	    atomic_load_explicit(&lifetimes_state.births.unit[unit % BIRTH_LINES_UNITS], memory_order_relaxed);
 	unsigned number = word & NUMBER_MOST;
 
 	return word == unit_word(unit, number) ? number : 0;

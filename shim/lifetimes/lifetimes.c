@@ -157,6 +157,40 @@ static uint64_t whole_units(uint64_t bytes)
 }
 
 /*
+ * Called by the thread that reports, not by the reader of the ring: before something spills, nobody reads it, and a
+ * trace of that time must have its births, too. site: as in struct live_report.
+ */
+static void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site)
+{
+	uint64_t device = (uint64_t)on;
+
+	switch (kind) {
+	case LIFETIMES_REPORTED:
+		trace_event(kept, device, address, bytes);
+		break;
+	case LIFETIMES_ADOPTED:
+		trace_event(kept, device, address, bytes);
+		trace_event(born, device, address, bytes, 0);
+		break;
+	case LIFETIMES_BORN:
+		trace_event(born, device, address, bytes, trace_site(call_site_numbered(site)));
+		break;
+	case LIFETIMES_DIED:
+		trace_event(died, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED:
+		trace_event(doubted, device, address, bytes);
+		break;
+	case LIFETIMES_DISTRUSTED_ALL:
+		trace_event(doubted, device, 0, 0);
+		break;
+	case LIFETIMES_FREED: /* the trace has the end of the allocation */
+	case LIFETIMES_LOST:  /* it has those */
+		break;
+	}
+}
+
+/*
  * Always inlined, for births and deaths: their report goes from registers into the record, where a copy on the stack
  * that has just been written would hold the next reads up.
  */
@@ -560,40 +594,4 @@ void lifetimes_own_tell(struct lifetimes *lifetimes, const struct lifetimes_repo
 {
 	begin_to_report();
 	write_report(lifetimes, report, report->born, true);
-}
-
-/* ---- the trace ---- */
-
-/*
- * Called by the thread that reports, not by the reader of the ring: before something spills, nobody reads it, and a
- * trace of that time must have its births, too.
- */
-void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site)
-{
-	uint64_t device = (uint64_t)on;
-
-	switch (kind) {
-	case LIFETIMES_REPORTED:
-		trace_event(kept, device, address, bytes);
-		break;
-	case LIFETIMES_ADOPTED:
-		trace_event(kept, device, address, bytes);
-		trace_event(born, device, address, bytes, 0);
-		break;
-	case LIFETIMES_BORN:
-		trace_event(born, device, address, bytes, trace_site(call_site_numbered(site)));
-		break;
-	case LIFETIMES_DIED:
-		trace_event(died, device, address, bytes);
-		break;
-	case LIFETIMES_DISTRUSTED:
-		trace_event(doubted, device, address, bytes);
-		break;
-	case LIFETIMES_DISTRUSTED_ALL:
-		trace_event(doubted, device, 0, 0);
-		break;
-	case LIFETIMES_FREED: /* the trace has the end of the allocation */
-	case LIFETIMES_LOST:  /* it has those */
-		break;
-	}
 }

@@ -27,12 +27,6 @@ static struct lifetimes_record *record_at(const struct lifetimes *lifetimes, uin
 	return &lifetimes->ring[at % LIFETIMES_RING];
 }
 
-/* The sequence number of a place that a writer may fill: memory of the ring is zeroed at first. */
-static uint64_t free_at(uint64_t at)
-{
-	return at < LIFETIMES_RING ? 0 : at;
-}
-
 static void apply(struct lifetimes *lifetimes, const struct lifetimes_event *event)
 {
 	switch (event->kind) {
@@ -185,7 +179,10 @@ struct lifetimes_record *lifetimes_begin_write(struct lifetimes *lifetimes, uint
 		record = record_at(lifetimes, head);
 		uint64_t sequence = atomic_load_explicit(&record->sequence, memory_order_acquire);
 
-		if (sequence != free_at(head) && (int64_t)(sequence - head) <= 0)
+		/* A place that a writer may fill; memory of the ring is zeroed at first. */
+		uint64_t its_free = head < LIFETIMES_RING ? 0 : head;
+
+		if (sequence != its_free && (int64_t)(sequence - head) <= 0)
 			return NULL;
 	} while (!atomic_compare_exchange_weak_explicit(&lifetimes->head, &head, head + 1, memory_order_acq_rel,
 							memory_order_acquire));

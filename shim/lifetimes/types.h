@@ -108,9 +108,6 @@ struct lifetimes_state {
 	struct birth_lines_state births;
 };
 
-/* Writes an event to the trace. site: as in struct live_report. Locking: none. */
-void lifetimes_trace(int on, enum lifetimes_kind kind, uint64_t address, uint64_t bytes, unsigned site);
-
 extern struct lifetimes_state lifetimes_state __attribute__((visibility("hidden")));
 
 #endif

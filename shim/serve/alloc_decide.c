@@ -3,15 +3,15 @@
  * its library, the thread, order, live and free bytes; counts the decisions by rule.
  */
 #include "shim/serve/alloc_decide.h"
-#include "shim/serve/types.h"
 #include "shim/base/call_site.h"
-#include "shim/base/modules.h"
-#include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/heap/heap.h"
+#include "shim/base/libc.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/driver/real.h"
+#include "shim/heap/heap.h"
+#include "shim/process/process.h"
+#include "shim/serve/types.h"
+#include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
 #include <errno.h>

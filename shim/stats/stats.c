@@ -127,12 +127,7 @@ void stats_set_host_budget(uint64_t budget, uint64_t used)
 
 static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
 {
-	uint64_t before = atomic_fetch_add_explicit(live, bytes, memory_order_relaxed);
-	uint64_t peak = atomic_load_explicit(most, memory_order_relaxed);
-
-	while (before + bytes > peak && !atomic_compare_exchange_weak_explicit(
-					    most, &peak, before + bytes, memory_order_relaxed, memory_order_relaxed))
-		;
+	stats_raise(most, atomic_fetch_add_explicit(live, bytes, memory_order_relaxed) + bytes);
 }
 
 /*
@@ -249,30 +244,12 @@ _Static_assert(!(STATS_RULES & (STATS_RULES - 1)) && STATS_SITES <= 1 << DEVICE_
 		   STATS_BACKENDS < 1 << (RULE_SHIFT - BACKEND_SHIFT) && STATS_RULES << RULE_SHIFT <= KNOWN,
 	       "all of it fits");
 
-static unsigned number_of(int device, unsigned backend, uint64_t rule)
-{
-	unsigned number = KNOWN | (unsigned)rule << RULE_SHIFT;
-
-	if ((unsigned)device < STATS_DEVICES)
-		number |= ((unsigned)device + 1) << DEVICE_SHIFT;
-	if (backend < STATS_BACKENDS)
-		number |= (backend + 1) << BACKEND_SHIFT;
-	return number;
-}
-
 /* text: as the page has it, cut off. */
 static bool is_it(const struct stats_site *site, uint64_t caller, const char *text, uint64_t device, uint64_t backend,
 		  uint64_t rule, uint64_t least)
 {
 	return site->caller == caller && !strcmp(site->text, text) && site->device == device &&
 	       site->backend == backend && site->rule == rule && site->least_bytes == least;
-}
-
-static uint64_t rule_number(int rule)
-{
-	if (rule < 0)
-		return 0;
-	return rule + 1 < STATS_RULES ? (uint64_t)rule + 1 : STATS_RULES - 1;
 }
 
 /* Finds or creates an entry of the table. Returns its place; 0: the table is full. least: as in struct stats_site. */
@@ -313,9 +290,15 @@ static unsigned place_of(uint64_t device, unsigned backend, uint64_t rule, const
 
 unsigned stats_site(int device, unsigned backend, int rule, const struct call_site *caller, uint64_t bytes)
 {
-	uint64_t number = rule_number(rule), least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 1;
+	unsigned its = rule < 0 ? 0 : rule + 1 < STATS_RULES ? (unsigned)rule + 1 : STATS_RULES - 1;
+	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 1;
+	unsigned number = KNOWN | its << RULE_SHIFT | place_of((uint64_t)device, backend, its, caller, least);
 
-	return number_of(device, backend, number) | place_of((uint64_t)device, backend, number, caller, least);
+	if ((unsigned)device < STATS_DEVICES)
+		number |= ((unsigned)device + 1) << DEVICE_SHIFT;
+	if (backend < STATS_BACKENDS)
+		number |= (backend + 1) << BACKEND_SHIFT;
+	return number;
 }
 
 unsigned stats_site_of_tensors(unsigned site, const struct call_site *line)
@@ -485,27 +468,20 @@ static uint64_t waiting_counted(uint64_t since, uint64_t now)
 }
 
 /*
- * Adds the time since the last check by any thread, and starts the next interval. `since` is cleared first and set
- * last: a reader in between sees a little less, and never counts time twice.
+ * Changes the number of waiting threads, adds the time since the last check by any thread, and starts the next
+ * interval. `since` is cleared first and set last: a reader in between sees a little less, and never counts time twice.
+ * Returns the time. Locking: takes WAITING.
  */
-static void count_until(uint64_t now)
+static uint64_t waiting_count(int change)
 {
-	uint64_t since = atomic_load_explicit(&stats.waiting_since, memory_order_relaxed);
-
+	lock_take(&waits.lock);
+	uint64_t now = clock_now(), since = atomic_load_explicit(&stats.waiting_since, memory_order_relaxed);
+	waits.n_waiting += (unsigned)change;
 	atomic_store(&stats.waiting_since, 0);
 	if (since)
 		stats_add(STAT_waiting_us, waiting_counted(since, now) / 1000);
 	if (waits.n_waiting)
 		atomic_store(&stats.waiting_since, now);
-}
-
-/* Changes the number of waiting threads and counts up to now. Returns the time. Locking: takes WAITING. */
-static uint64_t waiting_count(int change)
-{
-	lock_take(&waits.lock);
-	uint64_t now = clock_now();
-	waits.n_waiting += (unsigned)change;
-	count_until(now);
 	lock_drop(&waits.lock);
 	return now;
 }
@@ -517,20 +493,22 @@ void waiting_begin(struct waiting *waiting)
 	*waiting = (struct waiting){.began = now, .looked = now};
 }
 
-static void waiting_look_one(struct waiting *waiting, uint64_t now)
+static void look(struct waiting *waiting, int change)
 {
+	uint64_t now = waiting_count(change);
+
 	waiting->ns += waiting_counted(waiting->looked, now);
 	waiting->looked = now;
 }
 
 void waiting_look(struct waiting *waiting)
 {
-	waiting_look_one(waiting, waiting_count(0));
+	look(waiting, 0);
 }
 
 uint64_t waiting_end(struct waiting *waiting, const unsigned sites[], unsigned n)
 {
-	waiting_look_one(waiting, waiting_count(-1));
+	look(waiting, -1);
 	uint64_t us = waiting->ns / 1000;
 
 	stats_add(STAT_waits, 1);

@@ -80,6 +80,16 @@ uint64_t stats_submissions(unsigned stripe);
  */
 uint64_t stats_submitted(void);
 
+/* Raises the most that a figure ever was. */
+static inline void stats_raise(_Atomic uint64_t *most, uint64_t now)
+{
+	uint64_t known = atomic_load_explicit(most, memory_order_relaxed);
+
+	while (now > known &&
+	       !atomic_compare_exchange_weak_explicit(most, &known, now, memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
 uint64_t stats_get(enum stats_counter stat);
 uint64_t stats_calls(enum hook_id id);
 
@@ -146,6 +156,8 @@ struct stats_about {
  * file. A failure does not affect the program. Locking: the caller must hold START.
  */
 void stats_open(const struct stats_about *about, bool visible);
+/* Writes the command line, its words separated by blanks, cut if it is long. Control characters become '?'. */
+void stats_read_command(char *room, size_t bytes);
 /* Writes the constant data of a device; called once for each. */
 void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total);
 void stats_know_rule(int rule, const char *name);

@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static void read_command(char *room, size_t bytes)
+void stats_read_command(char *room, size_t bytes)
 {
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd >= 0 ? read(fd, room, bytes - 1) : 0;
@@ -33,9 +33,11 @@ static void read_command(char *room, size_t bytes)
 	if (fd >= 0)
 		close(fd);
 	room[n > 0 ? n : 0] = 0;
-	for (ssize_t i = 0; i + 1 < n; i++)
+	for (ssize_t i = 0; i < n; i++)
 		if (!room[i])
-			room[i] = ' ';
+			room[i] = i + 1 < n ? ' ' : 0;
+		else if ((unsigned char)room[i] < 0x20)
+			room[i] = '?';
 }
 
 static void say_who(const struct stats_about *about)
@@ -46,7 +48,7 @@ static void say_who(const struct stats_about *about)
 	stats.space = identity_space_pids(identity_space());
 	stats.start_ns = clock_wall();
 	stats.start_clock = clock_now();
-	read_command(stats.command, sizeof(stats.command));
+	stats_read_command(stats.command, sizeof(stats.command));
 	snprintf(stats.policy, sizeof(stats.policy), "%s", about->policy);
 	snprintf(stats.policy_hash, sizeof(stats.policy_hash), "%s", about->policy_hash);
 	snprintf(stats.mode, sizeof(stats.mode), "%s", about->mode);
@@ -75,15 +77,6 @@ static void add_missed(const uint64_t *before, const uint64_t *copied, size_t by
 			__atomic_fetch_add(&now[i], before[i] - copied[i], __ATOMIC_RELAXED);
 }
 
-/* Copies the figures word by word: other threads change them meanwhile. */
-static void copy_figures(uint64_t *to)
-{
-	const uint64_t *now = (const uint64_t *)&stats;
-
-	for (size_t i = 0; i < sizeof(stats) / sizeof(*now); i++)
-		to[i] = __atomic_load_n(&now[i], __ATOMIC_RELAXED);
-}
-
 /*
  * Maps the file over the page. Past the thread sanitizer, which takes a mapping for a write to all of it: other threads
  * count meanwhile, in the old memory or in the new.
@@ -109,7 +102,9 @@ static int fill_file(int fd, char *from)
 	int error = posix_fallocate(fd, 0, (off_t)bytes);
 	if (error)
 		return -error;
-	copy_figures((uint64_t *)from);
+	/* Word by word: other threads change them meanwhile. */
+	for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
+		((uint64_t *)from)[i] = __atomic_load_n(&((const uint64_t *)&stats)[i], __ATOMIC_RELAXED);
 	while (done < bytes) {
 		ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)done);
 
@@ -145,10 +140,15 @@ static int put_in_place(int fd, char *from)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-static void name_file(char room[sizeof(stats_file.name)])
+/* distinct: another process may have the same id and time. */
+static void name_file(char room[sizeof(stats_file.name)], bool distinct)
 {
-	snprintf(room, sizeof(stats_file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
-		 (unsigned long long)stats.started);
+	char identity[IDENTITY_TEXT + 1] = "-";
+
+	if (distinct)
+		identity_text(stats.identity, identity + 1);
+	snprintf(room, sizeof(stats_file.name), "%llu-%llu%s" STATS_TAIL, (unsigned long long)stats.pid,
+		 (unsigned long long)stats.started, distinct ? identity : "");
 }
 
 static int open_new(const struct user_dir *folder, const char *name)
@@ -177,25 +177,19 @@ static int make_file(void)
 	if (error)
 		return error;
 	user_dir_sweep_files(&folder, STATS_TAIL);
-	name_file(stats_file.name);
-	int fd = open_new(&folder, stats_file.name);
-	if (fd < 0 && errno == EEXIST) {
-		/*
-		 * The file is this process's own from before an exec(), or that of a process in another PID
-		 * namespace, which is held and stays.
-		 */
+	/*
+	 * A file that is there is this process's own from before an exec(), or that of a process in another PID
+	 * namespace, which is held and stays. Example: in two containers that share the folder, both processes are PID
+	 * 1, started in the same tick.
+	 */
+	int fd = -1;
+	for (unsigned tries = 0; tries < 3; tries++) {
+		name_file(stats_file.name, tries == 2);
+		fd = open_new(&folder, stats_file.name);
+		if (fd >= 0 || errno != EEXIST)
+			break;
 		user_dir_remove_left(&folder, stats_file.name);
-		fd = open_new(&folder, stats_file.name);
-	}
-	if (fd < 0 && errno == EEXIST) {
-		/*
-		 * Example: in two containers that share the folder, both processes are PID 1, started in the same
-		 * tick.
-		 */
-		snprintf(stats_file.name, sizeof(stats_file.name), "%llu-%llu-%016llx" STATS_TAIL,
-			 (unsigned long long)stats.pid, (unsigned long long)stats.started,
-			 (unsigned long long)stats.identity);
-		fd = open_new(&folder, stats_file.name);
+		errno = EEXIST;
 	}
 	if (fd < 0) {
 		error = -errno;
@@ -286,20 +280,12 @@ void stats_know_link(int ordinal, int lender, enum stats_link_kind kind)
 		atomic_store_explicit(&stats.device[ordinal].link[lender].kind, kind, memory_order_relaxed);
 }
 
-static void set_most(_Atomic uint64_t *most, uint64_t now)
-{
-	uint64_t known = atomic_load_explicit(most, memory_order_relaxed);
-
-	while (now > known && !atomic_compare_exchange_weak(most, &known, now))
-		;
-}
-
 void stats_set_lent(int ordinal, uint64_t bytes)
 {
 	if ((unsigned)ordinal >= STATS_DEVICES)
 		return;
 	atomic_store_explicit(&stats.device[ordinal].lent, bytes, memory_order_relaxed);
-	set_most(&stats.device[ordinal].most_lent, bytes);
+	stats_raise(&stats.device[ordinal].most_lent, bytes);
 }
 
 void stats_set_cache(int ordinal, uint64_t bytes, uint64_t alive, uint64_t dead)
@@ -309,7 +295,7 @@ void stats_set_cache(int ordinal, uint64_t bytes, uint64_t alive, uint64_t dead)
 	atomic_store_explicit(&stats.device[ordinal].cache, bytes, memory_order_relaxed);
 	atomic_store_explicit(&stats.device[ordinal].cache_alive, alive, memory_order_relaxed);
 	atomic_store_explicit(&stats.device[ordinal].cache_dead, dead, memory_order_relaxed);
-	set_most(&stats.device[ordinal].cache_most_alive, alive);
+	stats_raise(&stats.device[ordinal].cache_most_alive, alive);
 }
 
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)
@@ -317,8 +303,8 @@ void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)
 	atomic_store_explicit(&stats.share_total, total, memory_order_relaxed);
 	atomic_store_explicit(&stats.share_used, used, memory_order_relaxed);
 	atomic_store_explicit(&stats.share_ranks, ranks, memory_order_relaxed);
-	set_most(&stats.share_most_used, used);
-	set_most(&stats.share_most_ranks, ranks);
+	stats_raise(&stats.share_most_used, used);
+	stats_raise(&stats.share_most_ranks, ranks);
 }
 
 void stats_set_state(enum stats_process_state state)
@@ -371,7 +357,7 @@ static void leave_figures(void)
 
 	if (!*stats_file.leave || stats.pid != (uint64_t)getpid() || user_dir_open_xdg(stats_file.leave, &folder) != 0)
 		return;
-	name_file(name);
+	name_file(name, false);
 	int fd = open_new(&folder, name);
 	void *copy = mmap(NULL, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (fd >= 0 && (copy == MAP_FAILED || fill_file(fd, copy) != 0))

@@ -65,11 +65,10 @@ struct draft {
 	const struct stats_page *page;
 	uint64_t now; /* CLOCK_MONOTONIC, ns */
 	struct summary *summary;
-	double run, waited, stopped;         /* s: of it, at least one submission waited; the GPU was stopped */
-	uint64_t device_total, budget, need; /* bytes */
+	const struct stats_site *costliest; /* NULL: none */
+	struct advice_figures of;
+	double waited;              /* s: at least one submission waited */
 	uint64_t cache, most_alive; /* bytes: what an allocator keeps that reports what is alive; the most that was */
-	bool over;                  /* memory requested on the device was on the host */
-	bool moved;                 /* and came to the device */
 	unsigned n_texts;
 	char text[TEXTS][PART];
 };
@@ -139,24 +138,39 @@ bool summary_is_over(const struct stats_page *page)
 
 static struct draft draft_of(const struct stats_page *page, uint64_t now, struct summary *summary)
 {
-	struct draft draft = {.page = page, .now = now, .summary = summary, .over = summary_is_over(page)};
+	const struct stats_site *site = summary_costliest(page);
+	struct draft draft = {.page = page, .now = now, .summary = summary, .costliest = site};
 
-	draft.run = (double)(now - page->start_clock) / 1e9;
 	draft.waited = seconds(stats_page_get(page, STAT_waiting_us, now));
-	draft.stopped = seconds(counted(&draft, STAT_gap_us));
-	draft.moved = counted(&draft, STAT_moves_in) != 0;
-	draft.need = figure_of(&page->backend[0], FIGURE_peak);
+	draft.of = (struct advice_figures){
+	    .mode = page->mode,
+	    .run = (double)(now - page->start_clock) / 1e9,
+	    .stopped = seconds(counted(&draft, STAT_gap_us)),
+	    .over = summary_is_over(page),
+	    .moved = counted(&draft, STAT_moves_in) != 0,
+	    .refused = counted(&draft, STAT_refused),
+	    .by_total = atomic_load(&page->share_total) && counted(&draft, STAT_share_refused),
+	    .need = figure_of(&page->backend[0], FIGURE_peak),
+	    .vmm = counted(&draft, STAT_vmm_bytes),
+	    .moved_in = counted(&draft, STAT_moved_in_bytes),
+	    .worst_in = site ? figure_of(&site->figures, FIGURE_moved_in_bytes) : 0,
+	    .worst_by_rule = site && site->least_bytes,
+	    .worst_born = site && summary_is_of_tensors(site),
+	};
+	draft.of.lost = draft.waited > draft.of.stopped ? draft.waited : draft.of.stopped;
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &page->device[i];
 
 		/* Skip devices that were only queried: nothing was taken from their budget. */
 		if (!atomic_load(&device->known) || !figure_of(&device->figures, FIGURE_peak))
 			continue;
-		draft.device_total += atomic_load(&device->total);
-		draft.budget += atomic_load(&device->budget);
+		draft.of.total += atomic_load(&device->total);
+		draft.of.budget += atomic_load(&device->budget);
 		draft.cache += atomic_load(&device->cache);
 		draft.most_alive += atomic_load(&device->cache_most_alive);
 	}
+	if (draft.cache > draft.most_alive && !counted(&draft, STAT_stream_allocations))
+		draft.of.dead = draft.cache - draft.most_alive;
 	return draft;
 }
 
@@ -171,19 +185,19 @@ static void say_who(struct draft *draft)
 		if (atomic_load(&page->device[i].known) && figure_of(&page->device[i].figures, FIGURE_allocations) &&
 		    !n++)
 			first = page->device[i].name;
-	add(draft, 1, "  %.1f s, policy %s (%s), spill %s, %.63s%s", draft->run, page->policy, page->policy_hash,
+	add(draft, 1, "  %.1f s, policy %s (%s), spill %s, %.63s%s", draft->of.run, page->policy, page->policy_hash,
 	    page->mode, first, part_if(draft, n > 1, " and %u more", n - 1));
 }
 
 static void say_need(struct draft *draft)
 {
-	if (draft->need && draft->budget)
+	if (draft->of.need && draft->of.budget)
 		add(draft, 1,
 		    "  the heap held %s at most, %.2f of the device budget of %s (the device has %s); over it for "
 		    "%.0f %% of the run",
-		    size(draft, draft->need), (double)draft->need / (double)draft->budget, size(draft, draft->budget),
-		    size(draft, draft->device_total),
-		    percent(seconds(stats_page_get(draft->page, STAT_over_us, draft->now)), draft->run));
+		    size(draft, draft->of.need), (double)draft->of.need / (double)draft->of.budget,
+		    size(draft, draft->of.budget), size(draft, draft->of.total),
+		    percent(seconds(stats_page_get(draft->page, STAT_over_us, draft->now)), draft->of.run));
 }
 
 static void say_places(struct draft *draft)
@@ -194,7 +208,7 @@ static void say_places(struct draft *draft)
 	};
 
 	for (unsigned place = 0; place < PLACE_COUNT; place++) {
-		uint64_t limit = place == PLACE_DEVICE ? draft->budget
+		uint64_t limit = place == PLACE_DEVICE ? draft->of.budget
 				 : place == PLACE_HOST ? atomic_load(&draft->page->host_budget)
 						       : 0;
 
@@ -251,7 +265,7 @@ static void say_allocations(struct draft *draft)
 	if (spilled)
 		add(draft, 4, "  spilled %s in %llu allocations%s; %llu would have been out of memory",
 		    size(draft, counted(draft, STAT_spilled_bytes)), spilled,
-		    draft->moved ? "" : ": GPU reads of it go over the link", counted(draft, STAT_rescues));
+		    draft->of.moved ? "" : ": GPU reads of it go over the link", counted(draft, STAT_rescues));
 	else
 		add(draft, 4, "  nothing was spilled");
 }
@@ -276,9 +290,9 @@ static void say_moves(struct draft *draft)
 	    part_if(draft, not_copied, "%s not copied, ", size(draft, not_copied)), link,
 	    link > 0 ? gigabytes / link : 0);
 	add(draft, 6, "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one%s",
-	    counted(draft, STAT_waits), seconds(counted(draft, STAT_wait_us)), percent(draft->waited, draft->run),
+	    counted(draft, STAT_waits), seconds(counted(draft, STAT_wait_us)), percent(draft->waited, draft->of.run),
 	    part_if(draft, gaps + given_up, "; the GPU was stopped %llu times, %.2f s (%.0f %%), tries given up: %llu",
-		    gaps, draft->stopped, percent(draft->stopped, draft->run), given_up));
+		    gaps, draft->of.stopped, percent(draft->of.stopped, draft->of.run), given_up));
 }
 
 /* Skips the line if the process has no memory that faults. Faults that are not counted are n/a, not 0. */
@@ -342,7 +356,7 @@ const struct stats_site *summary_costliest(const struct stats_page *page)
 
 static void say_costliest(struct draft *draft)
 {
-	const struct stats_site *site = summary_costliest(draft->page);
+	const struct stats_site *site = draft->costliest;
 	char what[240];
 
 	if (!site)
@@ -365,22 +379,16 @@ static void say_spilled(struct draft *draft)
 	const char *refused = part_if(draft, n, "; %llu request%s ended in out of memory", n, n == 1 ? "" : "s");
 	char spilled[240] = "nothing was spilled";
 
-	if (draft->over)
+	if (draft->of.over)
 		snprintf(spilled, sizeof(spilled), "spilled: %s lay %s at most, of %s in all; the device budget is %s",
 			 size(draft, peak(draft, PLACE_HOST) + peak(draft, PLACE_PEER)), where,
-			 size(draft, draft->need), size(draft, draft->budget));
-	else if (draft->need && draft->budget)
+			 size(draft, draft->of.need), size(draft, draft->of.budget));
+	else if (draft->of.need && draft->of.budget)
 		snprintf(spilled, sizeof(spilled),
 			 "nothing was spilled: the heap held %s at most; the device budget is %s",
-			 size(draft, draft->need), size(draft, draft->budget));
+			 size(draft, draft->of.need), size(draft, draft->of.budget));
 	add(draft, 0, "summary of process %llu%s: %s%s", (unsigned long long)draft->page->pid,
 	    part_if(draft, *draft->page->rank, " (rank %s)", draft->page->rank), spilled, refused);
-}
-
-/* Seconds for which a submission waited or the GPU was stopped, whichever is more: the two overlap. */
-static double seconds_lost(const struct draft *draft)
-{
-	return draft->waited > draft->stopped ? draft->waited : draft->stopped;
 }
 
 /* Time that kernels take longer because they read over the link is counted nowhere. */
@@ -388,20 +396,20 @@ static void say_cost(struct draft *draft)
 {
 	double off = seconds(counted(draft, STAT_unmoved_us));
 
-	if (draft->over && !draft->moved)
+	if (draft->of.over && !draft->of.moved)
 		add(draft, 0,
 		    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody "
 		    "times");
-	else if (draft->over)
+	else if (draft->of.over)
 		add(draft, 0,
 		    "  cost: %.1f %% of the run: for %.1f of %.1f s at least one submission waited for memory%s%s",
-		    percent(seconds_lost(draft), draft->run), draft->waited, draft->run,
-		    part_if(draft, draft->stopped > 0, ", the GPU was stopped for %.1f %%",
-			    percent(draft->stopped, draft->run)),
-		    part_if(draft, off > ADVICE_WORTH_IT * draft->run,
+		    percent(draft->of.lost, draft->of.run), draft->waited, draft->of.run,
+		    part_if(draft, draft->of.stopped > 0, ", the GPU was stopped for %.1f %%",
+			    percent(draft->of.stopped, draft->of.run)),
+		    part_if(draft, off > ADVICE_WORTH_IT * draft->of.run,
 			    "; moving was switched off for %.0f %% of the run, what kernels read over the link then is "
 			    "not counted",
-			    off < draft->run ? percent(off, draft->run) : 100));
+			    off < draft->of.run ? percent(off, draft->of.run) : 100));
 	else
 		add(draft, 0, "  cost: no submission waited for memory%s",
 		    peak(draft, PLACE_MANAGED) || peak(draft, PLACE_SYSTEM)
@@ -411,18 +419,13 @@ static void say_cost(struct draft *draft)
 
 /* ---- what to change ---- */
 
-static bool ran_out_of_shared(const struct draft *draft)
-{
-	return atomic_load(&draft->page->share_total) && counted(draft, STAT_share_refused);
-}
-
 /* What a program that ends at its first refusal would have wanted next, a run that has enough shows. */
 static void say_refused(struct draft *draft)
 {
 	const struct stats_page *page = draft->page;
 	uint64_t least = 0;
 
-	if (!ran_out_of_shared(draft)) {
+	if (!draft->of.by_total) {
 		add(draft, 0, "  change: memory ran out: see what to raise, where \"out of memory\" was said");
 		return;
 	}
@@ -440,36 +443,15 @@ static void say_refused(struct draft *draft)
 /* Returns the first of what applies. */
 static enum advice choose_change(const struct draft *draft)
 {
-	const struct stats_site *site = summary_costliest(draft->page);
-	bool knows_dead = draft->cache > draft->most_alive && !counted(draft, STAT_stream_allocations);
-	struct advice_figures figures = {
-	    .mode = draft->page->mode,
-	    .run = draft->run,
-	    .lost = seconds_lost(draft),
-	    .stopped = draft->stopped,
-	    .over = draft->over,
-	    .moved = draft->moved,
-	    .refused = counted(draft, STAT_refused),
-	    .by_total = ran_out_of_shared(draft),
-	    .need = draft->need,
-	    .budget = draft->budget,
-	    .total = draft->device_total,
-	    .vmm = counted(draft, STAT_vmm_bytes),
-	    .dead = knows_dead ? draft->cache - draft->most_alive : 0,
-	    .moved_in = counted(draft, STAT_moved_in_bytes),
-	    .worst_in = site ? figure_of(&site->figures, FIGURE_moved_in_bytes) : 0,
-	    .worst_by_rule = site && site->least_bytes,
-	    .worst_born = site && summary_is_of_tensors(site),
-	};
 	enum advice found[ADVICES];
 
-	advice_find(&figures, found);
+	advice_find(&draft->of, found);
 	return found[0];
 }
 
 static void say_change(struct draft *draft)
 {
-	const struct stats_site *site = summary_costliest(draft->page);
+	const struct stats_site *site = draft->costliest;
 	char what[200] = "";
 
 	if (site)
@@ -493,7 +475,7 @@ static void say_change(struct draft *draft)
 		add(draft, 0,
 		    "  change: the device has %s and the heap needed %s: without device.budget nothing would have been "
 		    "spilled, if nobody else needs that memory",
-		    size(draft, draft->device_total), size(draft, draft->need));
+		    size(draft, draft->of.total), size(draft, draft->of.need));
 		break;
 	case ADVICE_CACHE:
 		add(draft, 0,
@@ -511,7 +493,7 @@ static void say_change(struct draft *draft)
 		add(draft, 0,
 		    "  change: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
 		    "its limits in spillway-policy(5))",
-		    percent(draft->stopped, draft->run));
+		    percent(draft->of.stopped, draft->of.run));
 		break;
 	case ADVICE_SITE:
 		add(draft, 0,
@@ -543,9 +525,7 @@ enum advice summary_change(const struct stats_page *page, uint64_t now)
 
 double summary_lost(const struct stats_page *page, uint64_t now)
 {
-	struct draft draft = draft_of(page, now, NULL);
-
-	return seconds_lost(&draft);
+	return draft_of(page, now, NULL).of.lost;
 }
 
 /* Drops the least important lines until SUMMARY_LINES are left. */
@@ -595,7 +575,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_costliest(&draft);
 	if (trace)
 		add(&draft, 9, "  more: spillway report %s", trace);
-	else if (draft.over)
+	else if (draft.of.over)
 		add(&draft, 20, "  more: spillway run --trace job.trace ..., then spillway report job.trace");
 	summary_shorten(ret_summary);
 }

@@ -401,11 +401,6 @@ void pdl_spilled(void)
 		atomic_store(&pdl_cleared, true);
 }
 
-static bool is_event(CUlaunchAttributeID id)
-{
-	return id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT || id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
-}
-
 static bool is_overlap(const CUlaunchAttribute *attribute)
 {
 	return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
@@ -419,7 +414,8 @@ static bool pdl_look(const CUlaunchConfig *config)
 
 	for (unsigned i = 0; i < config->numAttrs; i++) {
 		overlaps |= is_overlap(&config->attrs[i]);
-		has_event |= is_event(config->attrs[i].id);
+		has_event |= config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+			     config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
 	}
 	if (has_event)
 		stats_add(STAT_pdl_events, 1);

@@ -44,16 +44,6 @@ void channel_wake(struct channel *channel)
 	lock_drop(&channel->wake_lock);
 }
 
-static void unlink_waiter(struct channel *channel, const struct waiter *waiter)
-{
-	struct waiter **at = &channel->waiters;
-
-	while (*at != waiter)
-		at = &(*at)->next;
-	*at = waiter->next;
-	atomic_fetch_sub(&channel->n_waiters, 1);
-}
-
 /* Sites whose memory a submission waits for, each once; further ones are not listed. */
 #define WAIT_SITES 16
 
@@ -128,7 +118,11 @@ uint64_t channel_wait(struct channel *channel, const struct named *named, unsign
 	atomic_fetch_add(&channel->n_waiters, 1);
 	channel_wake(channel);
 	wait_for_answer(channel, &waiter, &waiting);
-	unlink_waiter(channel, &waiter);
+	struct waiter **at = &channel->waiters;
+	while (*at != &waiter)
+		at = &(*at)->next;
+	*at = waiter.next;
+	atomic_fetch_sub(&channel->n_waiters, 1);
 	lock_drop(&channel->lock);
 	return waiting_end(&waiting, sites, n_sites);
 }

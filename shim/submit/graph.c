@@ -165,32 +165,27 @@ static bool graph_names_add(struct graph_names **names, CUdeviceptr address, siz
 
 /* ---- reading ---- */
 
-static bool has_programmatic_edge(CUgraph graph, size_t n)
-{
-	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
-	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
-	bool found = false;
-
-	if (nodes && edges && REAL(cuGraphGetEdges_v2)(graph, nodes, nodes + n, edges, &n) == CUDA_SUCCESS)
-		for (size_t i = 0; i < n && !found; i++)
-			found = edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
-	free(nodes);
-	free(edges);
-	return found;
-}
-
 /*
  * Returns true if kernels of the graph may overlap, because it has programmatic edges. Child graphs are not examined.
  * Queries the driver.
  */
 static bool graph_overlaps(CUgraph graph)
 {
+	bool found = false;
 	size_t n = 0;
 
 	/* A driver without edge data (before CUDA 12.3) has no programmatic edges. */
-	return real_has(HOOK_cuGraphGetEdges_v2) &&
-	       REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) == CUDA_SUCCESS && n &&
-	       has_programmatic_edge(graph, n);
+	if (!real_has(HOOK_cuGraphGetEdges_v2) ||
+	    REAL(cuGraphGetEdges_v2)(graph, NULL, NULL, NULL, &n) != CUDA_SUCCESS || !n)
+		return false;
+	CUgraphNode *nodes = calloc(2 * n, sizeof(*nodes)); /* n nodes where edges begin, then n where they end */
+	CUgraphEdgeData *edges = calloc(n, sizeof(*edges));
+	if (nodes && edges && REAL(cuGraphGetEdges_v2)(graph, nodes, nodes + n, edges, &n) == CUDA_SUCCESS)
+		for (size_t i = 0; i < n && !found; i++)
+			found = edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+	free(nodes);
+	free(edges);
+	return found;
 }
 
 struct reading {
@@ -366,21 +361,16 @@ static bool read_params(struct reading *reading, const CUgraphNodeParams *params
 	}
 }
 
-/* Other kernels may change the parameters of such a node, so what is read from it is not reliable. */
-static bool is_device_updatable(CUgraphNode node)
-{
-	CUkernelNodeAttrValue value = {0};
-
-	return REAL(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) !=
-		   CUDA_SUCCESS ||
-	       value.deviceUpdatableKernelNode.deviceUpdatable;
-}
-
 static bool ask_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v3 *ret)
 {
+	CUkernelNodeAttrValue value = {0};
 	CUDA_KERNEL_NODE_PARAMS p = {0};
 
-	if (is_device_updatable(node) || REAL(cuGraphKernelNodeGetParams_v2)(node, &p) != CUDA_SUCCESS)
+	/* What is read of a node that other kernels may update is not reliable. */
+	if (REAL(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) !=
+		CUDA_SUCCESS ||
+	    value.deviceUpdatableKernelNode.deviceUpdatable ||
+	    REAL(cuGraphKernelNodeGetParams_v2)(node, &p) != CUDA_SUCCESS)
 		return false;
 	*ret = (CUDA_KERNEL_NODE_PARAMS_v3){
 	    .func = p.func, .kern = p.kern, .kernelParams = p.kernelParams, .extra = p.extra};
@@ -428,23 +418,9 @@ static bool ask(CUgraphNode node, CUgraphNodeParams *ret)
 	}
 }
 
-static bool read_nodes(struct reading *reading, const CUgraphNode *nodes, size_t n, unsigned depth)
-{
-	for (size_t i = 0; i < n; i++) {
-		CUgraphNodeParams params;
-
-		memset(&params, 0, sizeof(params));
-		if (!ask(nodes[i], &params) || !read_params(reading, &params, depth) || reading->failed)
-			return false;
-	}
-	return true;
-}
-
 static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 {
-	CUgraphNode *nodes;
 	size_t n = 0;
-	bool good;
 
 	if (depth > MOST_DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS)
 		return false;
@@ -452,10 +428,16 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 	if (!n)
 		return true;
 	reading->overlaps |= graph_overlaps(graph);
-	nodes = calloc(n, sizeof(*nodes));
+	CUgraphNode *nodes = calloc(n, sizeof(*nodes));
 	if (!nodes)
 		return false;
-	good = REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS && read_nodes(reading, nodes, n, depth);
+	bool good = REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS;
+	for (size_t i = 0; good && i < n; i++) {
+		CUgraphNodeParams params;
+
+		memset(&params, 0, sizeof(params));
+		good = ask(nodes[i], &params) && read_params(reading, &params, depth) && !reading->failed;
+	}
 	free(nodes);
 	return good;
 }
@@ -548,15 +530,6 @@ static struct graph_exec *take_locked(struct graph_exec **at)
 	return entry;
 }
 
-static void put_locked(struct graph_exec *entry)
-{
-	struct graph_exec **at = place_of(entry->exec);
-
-	entry->next = *at;
-	*at = entry;
-	count_locked(entry, 1);
-}
-
 /* Returns the previous names; the caller must drop them after it has dropped GRAPH. */
 static struct graph_names *exchange_locked(struct graph_exec *entry, struct graph_names *names)
 {
@@ -631,8 +604,10 @@ void graph_operands(struct submission *submission, CUgraphExec exec)
 static void graph_put(struct graph_exec *entry)
 {
 	lock_take(&submit_state.graph_lock);
-	struct graph_exec *stale = take_locked(place_of(entry->exec));
-	put_locked(entry);
+	struct graph_exec **at = place_of(entry->exec), *stale = take_locked(at);
+	entry->next = *at;
+	*at = entry;
+	count_locked(entry, 1);
 	lock_drop(&submit_state.graph_lock);
 	drop_entry(stale);
 }

@@ -1,5 +1,5 @@
 /*
- * operands.c: reads the names of each submission from its arguments (operands.h). The end of this file has one line for
+ * operands.c: reads the names of each submission from its arguments (submit_body.h). The end of this file has one line for
  * each entry point; the functions before it are what those lines call.
  *
  * Host addresses are named too: under unified addressing the driver accepts a device address wherever it takes a host
@@ -12,7 +12,7 @@
  * Measured (H200, driver 580): cuMemcpyHtoD and cuMemcpyDtoH with device addresses as their host side do copy, and so
  * do 2D copies with CU_MEMORYTYPE_HOST.
  */
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 #include "shim/driver/real.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/graph.h"
@@ -101,8 +101,7 @@ static void launch_many(struct submission *submission, enum hook_id id, const CU
 /* One side of a copy. */
 struct side {
 	CUmemorytype type;
-	CUdeviceptr host, device;
-	struct copy_extent_place place;
+	struct pointer_arrays_side at;
 };
 
 /* Names the range of a copy or set. If it exceeds the address space, the driver will refuse it; only base is named. */
@@ -119,15 +118,12 @@ static void name_box(struct submission *submission, CUdeviceptr base, const stru
 }
 
 /* Returns false if the side is an array, or invalid. */
-static bool name_side(struct submission *submission, const struct side *side, const struct copy_extent *extent,
-		      struct pointer_arrays_side *ret_named)
+static bool name_side(struct submission *submission, const struct side *side, const struct copy_extent *extent)
 {
 	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
 	    side->type != CU_MEMORYTYPE_UNIFIED)
 		return false;
-	*ret_named =
-	    (struct pointer_arrays_side){side->type == CU_MEMORYTYPE_HOST ? side->host : side->device, side->place};
-	name_box(submission, ret_named->base, &side->place, extent);
+	name_box(submission, side->at.base, &side->at.place, extent);
 	return true;
 }
 
@@ -135,20 +131,18 @@ static bool name_side(struct submission *submission, const struct side *side, co
 #define SIDE(args, which, ...)                                                                                         \
 	(&(struct side){                                                                                               \
 	    (args)->which##MemoryType,                                                                                 \
-	    HOST((args)->which##Host),                                                                                 \
-	    (args)->which##Device,                                                                                     \
-	    {.x = (args)->which##XInBytes, .y = (args)->which##Y, .pitch = (args)->which##Pitch, __VA_ARGS__}})
+	    {(args)->which##MemoryType == CU_MEMORYTYPE_HOST ? HOST((args)->which##Host) : (args)->which##Device,      \
+	     {.x = (args)->which##XInBytes, .y = (args)->which##Y, .pitch = (args)->which##Pitch, __VA_ARGS__}}})
 #define SIDE_2D(args, which) SIDE(args, which, .z = 0)
 #define SIDE_3D(args, which) SIDE(args, which, .z = (args)->which##Z, .height = (args)->which##Height)
 
 static void copy_sides(struct submission *submission, const struct side *dst, const struct side *src,
 		       struct copy_extent extent)
 {
-	struct pointer_arrays_side to, from;
-	bool linear = name_side(submission, dst, &extent, &to);
+	bool linear = name_side(submission, dst, &extent);
 
-	if (name_side(submission, src, &extent, &from) && linear)
-		pointer_arrays_copied_box(submission, &to, &from, &extent);
+	if (name_side(submission, src, &extent) && linear)
+		pointer_arrays_copied_box(submission, &dst->at, &src->at, &extent);
 }
 
 static uint64_t operands_volume(const struct copy_extent *extent)
@@ -331,7 +325,7 @@ static void launch_graph(struct submission *submission, enum hook_id id, CUgraph
 
 /* what: the function that gets the submission, the id of the entry point, and what follows. */
 #define ROW(call, stream_used, per_thread, params, what, ...)                                                          \
-	void operands_##call(struct submission *submission, OPERANDS_UNPACK params)                                           \
+	void operands_##call(struct submission *submission, SUBMIT_UNPACK params)                                           \
 	{                                                                                                              \
 		submission_stream(submission, stream_used, per_thread);                                                       \
 		what(submission, HOOK_##call, __VA_ARGS__);                                                                   \

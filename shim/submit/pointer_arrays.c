@@ -271,14 +271,6 @@ static void pointer_arrays_remember(struct pointer_array *table)
 	atomic_store(&pointer_arrays_any, true);
 }
 
-static void tell_stored(struct submission *submission, const struct pointer_array *table)
-{
-	if (table->n > MANY)
-		submission_stores(submission, 0);
-	for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
-		submission_stores(submission, table->at[i]);
-}
-
 void pointer_arrays_copied(struct submission *submission, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	int saved = errno;
@@ -286,8 +278,10 @@ void pointer_arrays_copied(struct submission *submission, CUdeviceptr dst, CUdev
 	if (bytes < sizeof(CUdeviceptr) || submission_is_heap(src))
 		return;
 	struct pointer_array *table = pointer_arrays_find(dst, src, bytes);
-	if (table)
-		tell_stored(submission, table);
+	if (table && table->n > MANY)
+		submission_stores(submission, 0);
+	for (unsigned i = 0; table && i < table->n && table->n <= MANY; i++)
+		submission_stores(submission, table->at[i]);
 	if (table || atomic_load(&pointer_arrays_any)) {
 		lock_take(&submit_state.pointer_arrays_lock);
 		/* The copy overwrites these arrays, or parts of them. */

@@ -7,7 +7,7 @@
  *
  *   submission_open()    begins it
  *   submission_stream(), submission_function(), submission_name() ...
- *                        operands.h passes the stream, what is run, and every address that the call names
+ *                        operands.c passes the stream, what is run, and every address that the call names
  *   submission_back()    takes memory for what it names of allocations that are backed on use
  *   admit()              logs it for the mover; from here on the blocks that it names are not unmapped. It waits if one
  *                        of them is not mapped or is worth waiting for, and waits at the gate during a quiesce.
@@ -42,7 +42,7 @@
 
 struct submission;
 
-/* ---- called by operands.h ---- */
+/* ---- called by operands.c ---- */
 
 /*
  * Sets the stream of the submission. per_thread: the entry point is a _ptsz or _ptds spelling, in which stream 0 is the

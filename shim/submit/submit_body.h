@@ -10,15 +10,36 @@
 #include "shim/driver/real.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/operands.h"
+#include "shim/submit/submission.h"
 
 #include <cuda.h>
 #include <stdbool.h>
 #include <string.h>
 
+/* Removes the brackets around a list of parameters or arguments. */
 #define SUBMIT_UNPACK(...) __VA_ARGS__
 
+/* ---- operands.c ---- */
+
+/*
+ * What each submission names. Each row of hooks.def that submits work has one function in operands.c, declared from the
+ * rows: operands_NAME(submission, arguments of the call) gives the submission the stream, the work, and every address. A
+ * row without a definition does not link.
+ *
+ * These functions read only what the real call is about to read, and only as far as its arguments say. Arguments that
+ * the driver would refuse (a NULL, a size that exceeds the address space) yield no name, or too many, and never crash
+ * where the driver would not. They preserve errno, and allocate nothing except for arrays of pointers
+ * (pointer_arrays.h).
+ *
+ * Locking: graph launches take GRAPH, kernels and copies may take POINTER_ARRAYS; the others take no lock.
+ */
 /* clang-format off */
+#define HOOK_SUBMIT(name, params, args) void operands_##name(struct submission *submission, SUBMIT_UNPACK params);
+#define HOOK_SUBMIT_SYNC(name, params, args) void operands_##name(struct submission *submission, SUBMIT_UNPACK params);
+#include "shim/driver/hooks.def"
+
+/* ---- the body ---- */
+
 /* call: the expression that calls the driver. */
 #define SUBMIT_BODY(call, name, params, args)                                                                          \
 	static __attribute__((noinline)) CUresult tracked_##name params                                                \

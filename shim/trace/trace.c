@@ -54,15 +54,6 @@ static struct ring *new_ring(void)
 	return ring;
 }
 
-static void push_ring(struct ring *ring)
-{
-	struct ring *first = atomic_load(&trace_state.rings.first);
-
-	do
-		ring->next = first;
-	while (!atomic_compare_exchange_weak(&trace_state.rings.first, &first, ring));
-}
-
 /* Returns an empty ring whose thread has ended, marked as taken, or NULL. */
 static struct ring *old_ring(void)
 {
@@ -87,8 +78,7 @@ static bool has_thread(void)
 		return true;
 	lock_take(&trace_state.start.lock);
 	if (trace_state.start.drainer_is == DRAINER_NONE) {
-		trace_state.start.drainer_is =
-		    drain_start(trace_state.start.policy) ? DRAINER_STARTED : DRAINER_REFUSED;
+		trace_state.start.drainer_is = drain_start() ? DRAINER_STARTED : DRAINER_REFUSED;
 		if (trace_state.start.drainer_is == DRAINER_REFUSED)
 			trace_fail("no thread can be had for it");
 	}
@@ -117,8 +107,11 @@ static struct ring *take_ring(void)
 		atomic_store_explicit(&ring->busy, false, memory_order_relaxed);
 		ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
 		atomic_store_explicit(&ring->state, RING_USED, memory_order_release);
-		if (is_new)
-			push_ring(ring);
+		if (is_new) {
+			ring->next = atomic_load(&trace_state.rings.first);
+			while (!atomic_compare_exchange_weak(&trace_state.rings.first, &ring->next, ring))
+				;
+		}
 		if (trace_state.rings.has_key)
 			pthread_setspecific(trace_state.rings.at_end, ring);
 	}

@@ -156,37 +156,28 @@ static struct known key_of(const struct trace_event *event)
 	return key;
 }
 
-/* Returns the slot with the key, or else the slot to store it in: a free one, or the oldest neighbour. */
-static struct known *look_up(struct trace_writer *writer, const struct known *key, bool *ret_found)
-{
-	struct known *oldest = &writer->table[key->b % TABLE_MOST];
-
-	*ret_found = false;
-	for (unsigned i = 0; i < NEIGHBOURS; i++) {
-		struct known *slot = &writer->table[(key->b + i) % TABLE_MOST];
-
-		*ret_found = slot->a == key->a && slot->b == key->b;
-		if (*ret_found || !slot->a)
-			return slot;
-		if (slot->number < oldest->number)
-			oldest = slot;
-	}
-	return oldest;
-}
-
-/* Returns true, and the number of the earlier submission, if it is known. Otherwise adds it to the table. */
+/*
+ * Returns true, and the number of the earlier submission, if it is known. Otherwise adds it to the table: to a free slot,
+ * or over the oldest neighbour.
+ */
 static bool is_known(struct trace_writer *writer, const struct trace_event *event, uint64_t *ret_number)
 {
-	struct known key = key_of(event);
-	bool found;
+	struct known key = key_of(event), *place = &writer->table[key.b % TABLE_MOST];
 
-	struct known *slot = look_up(writer, &key, &found);
-	if (found) {
-		*ret_number = slot->number;
-		return true;
+	for (unsigned i = 0; i < NEIGHBOURS; i++) {
+		struct known *slot = &writer->table[(key.b + i) % TABLE_MOST];
+
+		if (slot->a == key.a && slot->b == key.b) {
+			*ret_number = slot->number;
+			return true;
+		}
+		if (!slot->a || slot->number < place->number)
+			place = slot;
+		if (!slot->a)
+			break;
 	}
 	key.number = writer->n_submits++;
-	*slot = key;
+	*place = key;
 	return false;
 }
 

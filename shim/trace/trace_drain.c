@@ -208,18 +208,6 @@ static const char *value_of(char letter, char room[256])
 	}
 }
 
-/* Replaces '/' in values, so that a value never adds a folder to the path. */
-static bool trace_file_append(char *name, size_t bytes, size_t *at, const char *text, size_t n, bool is_value)
-{
-	if (n >= bytes - *at)
-		return false;
-	for (size_t i = 0; i < n; i++)
-		name[*at + i] = is_value && text[i] == '/' ? '_' : text[i];
-	*at += n;
-	name[*at] = 0;
-	return true;
-}
-
 bool file_expand(const char *pattern, char *ret_name, size_t bytes, bool *ret_unique)
 {
 	char room[256];
@@ -231,9 +219,14 @@ bool file_expand(const char *pattern, char *ret_name, size_t bytes, bool *ret_un
 		const char *value = *pattern == '%' && pattern[1] ? value_of(pattern[1], room) : NULL;
 
 		*ret_unique |= value && pattern[1] == 'p';
-		if (!trace_file_append(ret_name, bytes, &at, value ? value : pattern, value ? strlen(value) : 1,
-				       value != NULL))
+		const char *text = value ? value : pattern;
+		size_t n = value ? strlen(value) : 1;
+		if (n >= bytes - at)
 			return false;
+		/* A '/' in a value never adds a folder to the path. */
+		for (size_t i = 0; i < n; i++)
+			ret_name[at++] = value && text[i] == '/' ? '_' : text[i];
+		ret_name[at] = 0;
 		pattern += value ? 2 : 1;
 	}
 	return at > 0;
@@ -347,24 +340,6 @@ __attribute__((format(printf, 2, 3))) static void add(struct text *text, const c
 	text->left -= (size_t)n;
 }
 
-/* Adds the command line, its words separated by blanks, cut if it is long. Control characters become '?'. */
-static void add_command(struct text *text)
-{
-	char command[2048];
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, command, sizeof(command) - 1) : 0;
-
-	if (fd >= 0)
-		close(fd);
-	for (ssize_t i = 0; i < n; i++)
-		if (!command[i])
-			command[i] = i + 1 < n ? ' ' : 0;
-		else if ((unsigned char)command[i] < 0x20)
-			command[i] = '?';
-	command[n > 0 ? n : 0] = 0;
-	add(text, "command=%s\n", command);
-}
-
 static void add_device(const struct trace_source_device *device, void *argument)
 {
 	add(argument, "%d:%llu ", device->ordinal, (unsigned long long)device->total);
@@ -379,7 +354,7 @@ static void head_name(const struct trace_source_device *device, void *argument)
 void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes)
 {
 	struct text text = {ret_text, bytes};
-	char host[256] = "", job[RANK_JOB_BYTES];
+	char host[256] = "", command[2048], job[RANK_JOB_BYTES];
 
 	gethostname(host, sizeof(host) - 1);
 	add(&text, "version=%d\nstart=%llu\nclock=%llu\n", TRACE_VERSION, (unsigned long long)clock_wall(),
@@ -393,7 +368,8 @@ void file_head(const struct policy *policy, const struct trace_sources *sources,
 		add(&text, "ranks=%s\n", rank_world());
 	if (*rank_job(job))
 		add(&text, "job=%s\n", job);
-	add_command(&text);
+	stats_read_command(command, sizeof(command));
+	add(&text, "command=%s\n", command);
 	add(&text, "spillway=%s\n", SPILLWAY_VERSION);
 	if (policy)
 		add(&text, "policy=%s\npolicy_hash=%s\nmode=%s\n", policy_name(policy), policy_hash(policy),
@@ -455,11 +431,8 @@ static void end_frame(void)
 
 static void add_name(enum trace_list list, uint64_t number, const char *text)
 {
-	struct trace_event event = {.kind = TRACE_name, .time = clock_now(), .text = text, .text_bytes = strlen(text)};
-
-	event.name.list = list;
-	event.name.number = number;
-	trace_drain_add(&event);
+	trace_drain_add(&(struct trace_event){
+	    .kind = TRACE_name, .time = clock_now(), .name = {list, number}, .text = text, .text_bytes = strlen(text)});
 }
 
 static void tell_name(void *argument, enum trace_list list, uint64_t number, const char *text)
@@ -468,24 +441,20 @@ static void tell_name(void *argument, enum trace_list list, uint64_t number, con
 	add_name(list, number, text);
 }
 
-static void tell_rules(void)
-{
-	for (size_t i = 0; drainer->policy && i < policy_n_rules(drainer->policy); i++)
-		add_name(TRACE_RULES, i + 1, policy_rule_name(drainer->policy, (int)i));
-	add_name(TRACE_THREADS, 0, "spillway");
-}
-
 /* Opens the file at the first event. Returns false if there is no file. */
 static bool is_open(void)
 {
-	if (drainer->file.fd >= 0 || drainer->failed || drainer->closed)
-		return !drainer->failed && !drainer->closed;
+	if (drainer->failed || drainer->closed)
+		return false;
+	if (drainer->file.fd >= 0)
+		return true;
 	const char *pattern = secure_getenv("SPILLWAY_TRACE");
 	drainer->writer = trace_writer_new();
 	int error = drainer->writer && pattern ? file_make(&drainer->file, pattern) : ENOMEM;
 	if (!error) {
 		atomic_store_explicit(&drainer->has_path, true, memory_order_release);
-		file_head(drainer->policy, trace_state.start.sources, trace_tables.text, sizeof(trace_tables.text));
+		file_head(trace_state.start.policy, trace_state.start.sources, trace_tables.text,
+			  sizeof(trace_tables.text));
 		error = file_write(&drainer->file, trace_tables.head,
 				   trace_head(trace_tables.text, trace_tables.head, sizeof(trace_tables.head)));
 	}
@@ -496,7 +465,9 @@ static bool is_open(void)
 	if (strcmp(pattern, drainer->file.name) != 0 && !strchr(pattern, '%'))
 		log_line("the trace goes to %s", drainer->file.name);
 	trace_frame_begin(drainer->writer, 0, clock_now());
-	tell_rules();
+	for (size_t i = 0; trace_state.start.policy && i < policy_n_rules(trace_state.start.policy); i++)
+		add_name(TRACE_RULES, i + 1, policy_rule_name(trace_state.start.policy, (int)i));
+	add_name(TRACE_THREADS, 0, "spillway");
 	end_frame();
 	return !drainer->failed;
 }
@@ -605,23 +576,12 @@ static uint64_t write_record(const struct ring *ring, uint64_t at)
 	return end;
 }
 
-static void tell_lost(struct ring *ring)
-{
-	uint64_t lost = atomic_load_explicit(&ring->lost, memory_order_relaxed);
-	struct trace_event event = {.kind = TRACE_lost, .time = clock_now()};
-
-	if (lost == ring->lost_told)
-		return;
-	event.lost.n = lost - ring->lost_told;
-	ring->lost_told = lost;
-	trace_drain_add(&event);
-}
-
 static void drain_ring(struct ring *ring)
 {
-	uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+	uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed),
+		 lost = atomic_load_explicit(&ring->lost, memory_order_relaxed) - ring->lost_told;
 
-	if (at == ring->until && atomic_load_explicit(&ring->lost, memory_order_relaxed) == ring->lost_told)
+	if (at == ring->until && !lost)
 		return;
 	trace_frame_begin(drainer->writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
 	if (ring->number_told != ring->number)
@@ -629,7 +589,9 @@ static void drain_ring(struct ring *ring)
 	ring->number_told = ring->number;
 	while (at != ring->until)
 		at = write_record(ring, at);
-	tell_lost(ring);
+	if (lost)
+		trace_drain_add(&(struct trace_event){.kind = TRACE_lost, .time = clock_now(), .lost = {lost}});
+	ring->lost_told += lost;
 	end_frame();
 	atomic_store_explicit(&ring->tail, at, memory_order_release);
 }
@@ -668,33 +630,23 @@ static void trace_drain_sample(uint64_t now, bool last)
 
 /* ---- one pass over the rings ---- */
 
-/* Names and figures belong to no thread of the program: they are written as events of the drainer, number 0. */
-static void tell_all(void)
+static void trace_drain_turn(void)
 {
 	uint64_t now = clock_now();
 
+	/* How far this pass reads. Rings that are added to the list later wait for the next one. */
+	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring; ring = ring->next) {
+		ring->seen = atomic_load_explicit(&ring->state, memory_order_acquire);
+		ring->until = atomic_load_explicit(&ring->head, memory_order_acquire);
+	}
+	if (!is_open())
+		return;
+	/* Names and figures belong to no thread of the program: they are written as events of the drainer, number 0. */
 	trace_frame_begin(drainer->writer, 0, now);
 	names_each_new(TRACE_SITES, tell_name, NULL);
 	names_each_new(TRACE_RANGES, tell_name, NULL);
 	trace_drain_sample(now, false);
 	end_frame();
-}
-
-/* Notes how far this pass reads. Rings that are added to the list later wait for the next pass. */
-static void see_rings(void)
-{
-	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring; ring = ring->next) {
-		ring->seen = atomic_load_explicit(&ring->state, memory_order_acquire);
-		ring->until = atomic_load_explicit(&ring->head, memory_order_acquire);
-	}
-}
-
-static void trace_drain_turn(void)
-{
-	see_rings();
-	if (!is_open())
-		return;
-	tell_all();
 	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring && !drainer->failed; ring = ring->next) {
 		if (ring->seen != RING_USED && ring->seen != RING_LEFT)
 			continue;
@@ -738,9 +690,8 @@ static void *trace_drain_run(void *argument)
 	return NULL;
 }
 
-bool drain_start(const struct policy *read)
+bool drain_start(void)
 {
-	drainer->policy = read;
 	return thread_start(trace_drain_run, NULL, STACK_BYTES, false, NULL) == 0;
 }
 

@@ -73,7 +73,7 @@ void trace_fail(const char *why);
 /* ---- the drainer ---- */
 
 /* Starts the drainer. Returns false if no thread can be created. */
-bool drain_start(const struct policy *policy);
+bool drain_start(void);
 /* Wakes the drainer because a ring is half full. */
 void drain_hurry(void);
 /* Empties the rings a last time, on the calling thread, and writes `end`. */
@@ -126,7 +126,7 @@ struct trace_rings_state {
 
 /* The start of the trace and of its drainer. */
 struct trace_start_state {
-	const struct policy *policy;         /* as given to trace_start() */
+	const struct policy *policy;         /* as given to trace_start(); set before the drainer starts */
 	const struct trace_sources *sources; /* the same */
 	struct lock lock;                    /* TRACE_START */
 	/* Whether the drainer runs; it is started at the first event. Changed only under `lock`. */
@@ -135,9 +135,8 @@ struct trace_start_state {
 
 /* The drainer and its file. Locking: from `writer` on, under `lock`, unless the field says otherwise. */
 struct trace_drainer_state {
-	struct lock lock;            /* TRACE_FILE: protects the writer and the file */
-	const struct policy *policy; /* set before the thread starts */
-	_Atomic uint32_t hurry;      /* a futex: 1 if a ring is half full; without the lock */
+	struct lock lock;       /* TRACE_FILE: protects the writer and the file */
+	_Atomic uint32_t hurry; /* a futex: 1 if a ring is half full; without the lock */
 	struct trace_writer *writer;
 	struct trace_file file;
 	_Atomic bool has_path; /* file.name is complete and does not change any more; read without the lock */

@@ -5,7 +5,7 @@
  */
 #include "shim/driver/real.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "shim/context/context.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/types.h"
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 
 static CUcontext context;
 

@@ -6,7 +6,7 @@
 #include "operands_fake.h"
 
 #include "shim/submit/arguments.h"
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 
 #include "test/unit/seed.h"
 

@@ -8,7 +8,7 @@
 #include "shim/context/context.h"
 #include "shim/base/log.h"
 #include "shim/mover/mover.h"
-#include "shim/submit/operands.h"
+#include "shim/submit/submit_body.h"
 #include "shim/submit/submission.h"
 
 static CUcontext context;

@@ -5,9 +5,9 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-#include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
-#include "shim/base/modules.h"
+#include "shim/base/call_site.h"
+#include "shim/base/libc.h"
 #include "test/test.h"
 
 #define GARBAGE ((uintptr_t)0xdeadbeef12345679)

@@ -7,7 +7,7 @@
 
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
-#include "shim/base/modules.h"
+#include "shim/base/libc.h"
 #include "shim/base/python.h"
 #include "test/test.h"
 

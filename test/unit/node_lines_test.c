@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 #include <sys/prctl.h>
 
-#include "shim/base/autograd.h"
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
 #include "shim/base/python.h"

@@ -29,11 +29,12 @@ static const char *const places[] = {
 };
 enum { N_PLACES = sizeof(places) / sizeof(*places) };
 
-static bool is_file(const char *path)
+/* Returns whether it is a file with that kind of access: R_OK or X_OK. */
+static bool is_file(const char *path, int how)
 {
 	struct stat status;
 
-	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, R_OK) == 0;
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, how) == 0;
 }
 
 /* The loader splits LD_PRELOAD at spaces and colons and has no way to quote them. */
@@ -60,7 +61,7 @@ static bool find_given(const char *given, char ret_path[PATH_MAX])
 {
 	if (!realpath(given, ret_path))
 		return tool_fails("--library: %s: %s", given, strerror(errno));
-	if (!is_file(ret_path))
+	if (!is_file(ret_path, R_OK))
 		return tool_fails("--library: %s is not a file that can be read", given);
 	if (!library_is_ours(ret_path))
 		return tool_fails(
@@ -92,7 +93,7 @@ bool library_find(const char *given, char ret_path[PATH_MAX])
 		return false;
 	for (int i = 0; i < N_PLACES; i++) {
 		snprintf(path[i], sizeof(path[i]), "%s/%s", self, places[i]);
-		if (is_file(path[i]) && realpath(path[i], ret_path))
+		if (is_file(path[i], R_OK) && realpath(path[i], ret_path))
 			return can_be_preloaded(ret_path);
 	}
 	tool_say("libspillway.so is not found; name it with --library. Looked at:");
@@ -105,7 +106,8 @@ bool library_find_audit(const char *library, char ret_path[PATH_MAX])
 {
 	int folder = (int)(strrchr(library, '/') - library);
 
-	if (snprintf(ret_path, PATH_MAX, "%.*s/libspillway-audit.so", folder, library) < PATH_MAX && is_file(ret_path))
+	if (snprintf(ret_path, PATH_MAX, "%.*s/libspillway-audit.so", folder, library) < PATH_MAX &&
+	    is_file(ret_path, R_OK))
 		return true;
 	return tool_fails("--audit: there is no libspillway-audit.so beside %s", library);
 }
@@ -122,13 +124,6 @@ enum { OUR_MACHINE = EM_AARCH64 };
 #else
 #error "which ELF machine is this?"
 #endif
-
-static bool is_program(const char *path)
-{
-	struct stat status;
-
-	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
-}
 
 /* ---- programs that start others ---- */
 
@@ -228,7 +223,7 @@ bool target_find(const char *program, char ret_path[PATH_MAX])
 		const char *here = length ? "" : "."; /* an empty entry means the current folder */
 
 		if (snprintf(ret_path, PATH_MAX, "%.*s%s/%s", (int)length, folders, here, program) < PATH_MAX &&
-		    is_program(ret_path))
+		    is_file(ret_path, X_OK))
 			return true;
 		if (!folders[length])
 			return false;

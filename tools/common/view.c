@@ -32,6 +32,18 @@ static uint64_t namespace_of(const char *process, const char *kind)
 	return stat(path, &status) == 0 ? status.st_ino : 0;
 }
 
+/* Calls visit() for each process, until it returns false. */
+static void each_process(bool (*visit)(const char *process, uint64_t own), uint64_t own)
+{
+	DIR *dir = opendir("/proc");
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));)
+		if (policy_is_digit(entry->d_name[0]) && !visit(entry->d_name, own))
+			break;
+	if (dir)
+		closedir(dir);
+}
+
 /* ---- mount namespaces ---- */
 
 static struct {
@@ -53,31 +65,25 @@ static bool is_new_view(uint64_t id, uint64_t own)
 	return true;
 }
 
-static void list_views(void)
+static bool add_view(const char *process, uint64_t own)
 {
-	uint64_t own = namespace_of("self", "mnt");
-	DIR *dir = opendir("/proc");
+	uint64_t id = namespace_of(process, "mnt");
 
-	views.n = 0;
-	for (struct dirent *entry; dir && views.n < MOST_VIEWS && (entry = readdir(dir));) {
-		if (!policy_is_digit(entry->d_name[0]))
-			continue;
-		uint64_t id = namespace_of(entry->d_name, "mnt");
-		if (!is_new_view(id, own))
-			continue;
-		views.view[views.n].pid = (pid_t)strtol(entry->d_name, NULL, 10);
-		views.view[views.n++].id = id;
-	}
-	if (dir)
-		closedir(dir);
+	if (!is_new_view(id, own))
+		return true;
+	views.view[views.n].pid = (pid_t)strtol(process, NULL, 10);
+	views.view[views.n++].id = id;
+	return views.n < MOST_VIEWS;
 }
 
 void view_each(view_visit *visit, void *argument)
 {
 	char path[64];
 
-	if (views.age++ % VIEWS_READINGS == 0)
-		list_views();
+	if (views.age++ % VIEWS_READINGS == 0) {
+		views.n = 0;
+		each_process(add_view, namespace_of("self", "mnt"));
+	}
 	for (unsigned i = 0; i < views.n; i++) {
 		snprintf(path, sizeof(path), "/proc/%d/root", (int)views.view[i].pid);
 		visit(path, views.view[i].pid, argument);
@@ -280,31 +286,25 @@ static pid_t id_inside(pid_t pid)
 	return inside;
 }
 
-static void list_strangers(void)
+static bool add_stranger(const char *process, uint64_t own)
 {
-	uint64_t own = view_own_space();
-	DIR *dir = opendir("/proc");
+	uint64_t space = namespace_of(process, "pid");
+	pid_t pid = (pid_t)strtol(process, NULL, 10);
 
-	strangers.n = 0;
-	for (struct dirent *entry; dir && strangers.n < MOST_STRANGERS && (entry = readdir(dir));) {
-		if (!policy_is_digit(entry->d_name[0]))
-			continue;
-		uint64_t space = namespace_of(entry->d_name, "pid");
-		if (!space || space == own)
-			continue;
-		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-		strangers.process[strangers.n].pid = pid;
-		strangers.process[strangers.n].inside = id_inside(pid);
-		strangers.process[strangers.n++].space = space;
-	}
-	if (dir)
-		closedir(dir);
+	if (!space || space == own)
+		return true;
+	strangers.process[strangers.n].pid = pid;
+	strangers.process[strangers.n].inside = id_inside(pid);
+	strangers.process[strangers.n++].space = space;
+	return strangers.n < MOST_STRANGERS;
 }
 
 pid_t view_process(uint64_t space, pid_t pid, bool fresh)
 {
-	if (fresh)
-		list_strangers();
+	if (fresh) {
+		strangers.n = 0;
+		each_process(add_stranger, view_own_space());
+	}
 	for (unsigned i = 0; i < strangers.n; i++)
 		if (strangers.process[i].space == space && strangers.process[i].inside == pid)
 			return strangers.process[i].pid;

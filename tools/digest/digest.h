@@ -159,8 +159,7 @@ enum digest_cost_kind {
 
 struct digest_cost {
 	enum digest_cost_kind kind;
-	bool known;    /* ns is known */
-	bool estimate; /* ns is an estimate and was not measured */
+	bool known; /* ns is known */
 	uint64_t ns;
 	char evidence[DIGEST_TEXT];
 };

@@ -66,11 +66,6 @@ bool digest_moves_find(struct digest *digest)
 	return good;
 }
 
-static bool arrived_in(const struct digest_move *move)
-{
-	return move->end != UINT64_MAX && !move->stayed && !move->to_host && move->block != TRACE_NONE;
-}
-
 static int by_end(const void *a, const void *b)
 {
 	const struct digest_move *x = *(const struct digest_move *const *)a, *y = *(const struct digest_move *const *)b;
@@ -126,9 +121,12 @@ void digest_moves_blame(struct digest *digest)
 
 	if (!arrivals)
 		return;
-	for (size_t i = 0; i < digest->n_moves; i++)
-		if (arrived_in(&digest->moves[i]))
-			arrivals[n++] = &digest->moves[i];
+	for (size_t i = 0; i < digest->n_moves; i++) {
+		struct digest_move *move = &digest->moves[i];
+
+		if (move->end != UINT64_MAX && !move->stayed && !move->to_host && move->block != TRACE_NONE)
+			arrivals[n++] = move;
+	}
 	qsort(arrivals, n, sizeof(*arrivals), by_end);
 	for (size_t i = 0; i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;

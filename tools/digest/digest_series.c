@@ -61,12 +61,6 @@ static struct digest_bin *bins_of(struct digest *digest, struct digest_device *d
 	return device->bins;
 }
 
-static void series_show(struct digest_bin *bin, const struct digest_bin *now)
-{
-	if (need_of(now) >= need_of(bin))
-		memcpy(bin, now, offsetof(struct digest_bin, bytes_in)); /* the bytes by place stand first */
-}
-
 static void series_most(uint64_t *peak, uint64_t value)
 {
 	if (value > *peak)
@@ -82,7 +76,9 @@ static void places_until(struct digest *digest, struct digest_places *places, un
 	if (!bins_of(digest, device))
 		return;
 	for (size_t bin = bin_of(digest, places->since[number]); bin <= bin_of(digest, time); bin++)
-		series_show(&device->bins[bin], now);
+		if (need_of(now) >= need_of(&device->bins[bin]))
+			/* The bytes by place stand first. */
+			memcpy(&device->bins[bin], now, offsetof(struct digest_bin, bytes_in));
 	if (now->host)
 		device->over_ns += time - places->since[number];
 	series_most(&device->device, now->device);

@@ -81,7 +81,6 @@ struct run {
 	size_t heard;   /* events before this one are known to the plan */
 	size_t tried;   /* events before this one were tried: the mover may learn of them */
 	bool failed;
-	uint64_t begun_at; /* number of submissions when counting began */
 	double begin_us;
 	bool counts;
 

@@ -130,17 +130,15 @@ struct taking {
 	uint64_t changes;
 };
 
-static enum policy_api api_of(uint32_t api)
-{
-	return api < POLICY_API_COUNT ? (enum policy_api)api : POLICY_API_MALLOC;
-}
-
 static bool take_made(struct taking *taking, const struct trace_row *row, uint64_t at, uint64_t time)
 {
 	const struct trace_block *from = &taking->trace->blocks[row->which];
 	uint64_t bytes = from->bytes > row->event.made.bytes ? from->bytes : row->event.made.bytes;
-	struct replay_block block = {
-	    .bytes = bytes, .place = at, .device = from->device, .api = api_of(from->api), .site = REPLAY_NONE};
+	struct replay_block block = {.bytes = bytes,
+				     .place = at,
+				     .device = from->device,
+				     .api = from->api < POLICY_API_COUNT ? from->api : POLICY_API_MALLOC,
+				     .site = REPLAY_NONE};
 
 	if (!bytes || bytes > REPLAY_BYTES_MOST || from->device >= REPLAY_DEVICES) {
 		replay_strange(taking->model, at);

@@ -541,12 +541,6 @@ struct run_costs run_costs_default(void)
 	};
 }
 
-static void run_still(struct run *run)
-{
-	run->now = 1e300;
-	run_catch_up(run);
-}
-
 static void run_moving(struct run *run)
 {
 	bool exact = run->setting->mode == POLICY_SPILL_EXACT;
@@ -630,10 +624,12 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	} else {
 		move_init(&run);
 		run.counts = setting->steps.from == 0;
-		if (run_moves(&run))
+		if (run_moves(&run)) {
 			run_moving(&run);
-		else
-			run_still(&run);
+		} else {
+			run.now = 1e300;
+			run_catch_up(&run);
+		}
 		run_finish(&run);
 	}
 	plan_free(run.plan);

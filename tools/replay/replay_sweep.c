@@ -39,12 +39,6 @@ static void sweep_show(void *argument, double done)
 		fprintf(stderr, "\rspillway: replay %3.0f %%", all < 100 ? all : 100);
 }
 
-static void show_end(void)
-{
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r%24s\r", "");
-}
-
 /* ---- one budget ---- */
 
 /* Returns whether any allocation was stream-ordered. */
@@ -75,11 +69,6 @@ static bool sweep_cut(struct replay_sweep *sweep, uint64_t budget)
 	job_free(sweep->job);
 	sweep->job = job_new(sweep->model, &setting);
 	return sweep->job != NULL;
-}
-
-static double launches_a_step(const struct replay_sweep *sweep)
-{
-	return (double)(sweep->job->n_launches - sweep->steps.from) / sweep->steps.n;
 }
 
 /* Computes the least that the run could take and move. */
@@ -116,7 +105,8 @@ static bool sweep_ask(struct replay_sweep *sweep, uint64_t budget, bool shown, s
 	answer.outside = sweep->job->peak_outside;
 	setting.costs.gb_per_s = sweep->request->link;
 	if (sweep->full_ms > 0 && sweep->job->n_launches)
-		setting.costs.launch_us = sweep->full_ms * 1e3 / launches_a_step(sweep);
+		setting.costs.launch_us =
+		    sweep->full_ms * 1e3 / ((double)(sweep->job->n_launches - sweep->steps.from) / sweep->steps.n);
 	run_job(sweep->job, &setting, &answer.run);
 	bool moves = setting.mode == POLICY_SPILL_EXACT || setting.mode == POLICY_SPILL_FAST;
 	if (moves && answer.run.end == RUN_DONE && sweep->full_ms > 0 && answer.run.bytes_in > 0) {
@@ -252,7 +242,8 @@ bool sweep_run(struct replay_sweep *sweep, const struct replay_model *model, con
 	/* Includes some runs for the bisection. */
 	sweep->planned = (request->n_budgets ? request->n_budgets : (SWEEP_FROM - SWEEP_TO) / SWEEP_STEP + 2) + 6;
 	bool ok = sweep_measure(sweep) && ask_all(sweep) && find_best(sweep);
-	show_end();
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r%24s\r", "");
 	qsort(sweep->answers, sweep->n, sweep->n ? sizeof(*sweep->answers) : 1, by_budget);
 	return ok;
 }

@@ -289,12 +289,6 @@ static double device_used(const struct figures_device *device)
 	return (double)device->live[PLACE_DEVICE] + (double)device->live[PLACE_DRIVER] + (double)device->lent;
 }
 
-static double device_elsewhere(const struct figures_device *device)
-{
-	return (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +
-	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
-}
-
 static void draw_bar(int y, int x, int width, const struct figures_device *device)
 {
 	double left = (double)device->total - device_used(device);
@@ -322,7 +316,8 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 /* "61.2G of 79.6G, 24.0G elsewhere: 1.07 of its memory" */
 static void say_device(const struct figures_device *device, char *room, size_t bytes)
 {
-	double away = device_elsewhere(device);
+	double away = (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +
+		      (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
 	int n = snprintf(room, bytes, "%s of %s", short_bytes(device_used(device)), short_bytes((double)device->total));
 
 	if (away > 0 && device->total)

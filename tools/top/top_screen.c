@@ -118,13 +118,6 @@ static bool screen_order(struct screen *screen)
 
 /* ---- keys ---- */
 
-static void next_column(struct screen *screen, int step)
-{
-	unsigned n = top_n_columns();
-
-	screen->view.sort = (screen->view.sort + n + (unsigned)step) % n;
-}
-
 static void change_interval(struct draw *draw, bool longer)
 {
 	static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60};
@@ -166,7 +159,7 @@ static void key_of_main(struct screen *screen, int key)
 	if (key == 'q')
 		screen->done = true;
 	else if (key == 's' || key == 'S')
-		next_column(screen, key == 's' ? 1 : -1);
+		screen->view.sort = (screen->view.sort + (key == 's' ? 1 : top_n_columns() - 1)) % top_n_columns();
 	else if (key == 'r')
 		screen->view.reverse = !screen->view.reverse;
 	else if (key == 'g')

@@ -214,14 +214,6 @@ static uint32_t trace_places_at(const struct trace_places *places, const struct 
 	return TRACE_NONE;
 }
 
-/* Returns the first address after this one where any block begins or ends, at any time; UINT64_MAX if there is none. */
-static uint64_t trace_places_next(const struct trace_places *places, uint64_t address)
-{
-	size_t below = places_rank(places, address);
-
-	return below < places->n ? places->edges[below] : UINT64_MAX;
-}
-
 /*
  * Turns rows into blocks: their lengths and ends, the submissions that name them, and the moves that each takes part
  * in.
@@ -259,13 +251,6 @@ static void add_block(struct trace *trace, const struct trace_event *event)
 	};
 }
 
-static void add_loan(struct trace_block *block, uint64_t bytes)
-{
-	uint64_t left = block->on_host - block->on_peers;
-
-	block->on_peers += bytes < left ? bytes : left;
-}
-
 _Static_assert(offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, grown.id) &&
 		   offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, lent.id),
 	       "whose it is comes first");
@@ -281,12 +266,14 @@ static void change_block(struct trace *trace, struct trace_row *row, const struc
 	if (!number_map_get(ids, row->event.freed.id, &number) || trace->blocks[number].freed != UINT64_MAX)
 		return;
 	row->which = (uint32_t)number;
+	struct trace_block *block = &trace->blocks[number];
+	uint64_t left = block->on_host - block->on_peers;
 	if (row->event.kind == TRACE_freed)
-		trace->blocks[number].freed = row->event.time;
+		block->freed = row->event.time;
 	else if (row->event.kind == TRACE_grown)
-		trace->blocks[number].bytes = row->event.grown.bytes;
+		block->bytes = row->event.grown.bytes;
 	else
-		add_loan(&trace->blocks[number], row->event.lent.bytes);
+		block->on_peers += row->event.lent.bytes < left ? row->event.lent.bytes : left;
 }
 
 static bool find_blocks(struct trace *trace)
@@ -435,7 +422,9 @@ static void blocks_share(struct trace *trace, const struct trace_event *move, ui
 
 	for (unsigned i = 0; at < end && i < SHARES_MOST; i++) {
 		uint32_t number = trace_block_at(trace, at, move->time);
-		uint64_t next = trace_places_next(trace->places, at);
+		/* The first address after this one where any block begins or ends, at any time. */
+		size_t below = places_rank(trace->places, at);
+		uint64_t next = below < trace->places->n ? trace->places->edges[below] : UINT64_MAX;
 
 		if (number != TRACE_NONE) {
 			struct trace_block *block = &trace->blocks[number];
