@@ -75,7 +75,7 @@ static bool moves(const struct policy_settings *settings)
 
 /*
  * Memory that the program makes with cuMemCreate moves in `exact`, and in `fast` where PyTorch reports its tensors
- * (shim/serve/vmm.h).
+ * (shim/serve/serve.h).
  */
 static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 {

@@ -80,7 +80,7 @@ enum policy_spill {
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
-/* Who serves stream-ordered allocations (shim/serve/async.h). */
+/* Who serves stream-ordered allocations (shim/serve/serve.h). */
 enum policy_async {
 	POLICY_ASYNC_DRIVER, /* the driver's pools */
 	POLICY_ASYNC_HEAP,

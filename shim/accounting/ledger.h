@@ -80,7 +80,7 @@ struct ledger_row {
 			bool on_use;         /* it is backed on use (heap/on_use.c) */
 			uint64_t had;        /* with on_use: bytes of memory that it had when it was freed */
 			CUmemoryPool pool;   /* pool that the program thinks it is from, or NULL */
-			uint64_t pool_id;    /* number of our pool that counts it (pool.h); 0: none */
+			uint64_t pool_id;    /* number of our pool that counts it (device.h); 0: none */
 			bool handed_back;    /* the program has freed it to the pool */
 		} heap;
 		struct {
@@ -92,7 +92,7 @@ struct ledger_row {
 			bool registered;    /* by cuMemHostRegister */
 		} system;
 		struct {
-			struct block *block;  /* heap handle (vmm.h): its memory; NULL: the driver's */
+			struct block *block;  /* heap handle (serve.h): its memory; NULL: the driver's */
 			uint64_t drivers;     /* our handle without a block: the driver's handle that replaces it */
 			uint64_t asked_flags; /* borrowed or heap handle: allocFlags as the program expects them */
 			unsigned asked_types; /* heap handle: handle types that it may be exported as */
@@ -111,7 +111,7 @@ struct ledger_row {
 	struct ledger_row *next;
 };
 
-/* Returns true if it is a handle, or a mapping, whose memory is the heap's (vmm.h). */
+/* Returns true if it is a handle, or a mapping, whose memory is the heap's (serve.h). */
 static inline bool ledger_is_heap_handle(const struct ledger_row *row)
 {
 	return row->kind == LEDGER_HANDLE && row->handle.block;

@@ -1,6 +1,6 @@
 /*
  * user_dir.h: the user's private folder for control sockets (control.h), which the `spillway` command uses, and for
- * files and sockets that processes share (ipc.h); and a number that identifies this process there. The library and the
+ * files and sockets that processes share (serve.h); and a number that identifies this process there. The library and the
  * tool both use it, so it needs only libc.
  *
  * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID (for figures: /dev/shm/spillway-UID). It is used
@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #define USER_DIR_SOCKET ".ctl" /* suffix of control sockets */
-#define USER_DIR_IPC    ".ipc" /* suffix of sockets that export memory (ipc.h) */
+#define USER_DIR_IPC    ".ipc" /* suffix of sockets that export memory (serve.h) */
 
 struct user_dir {
 	int fd;        /* the open folder */

@@ -2,8 +2,8 @@
  * Open stream captures: a list of the capturing streams, and two counters by which captures and waits for the GPU keep
  * out of each other's way.
  */
-#include "shim/context/capture.h"
 #include "shim/base/libc.h"
+#include "shim/context/context.h"
 #include "shim/driver/real.h"
 
 #include <errno.h>

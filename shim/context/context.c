@@ -7,7 +7,6 @@
 #include "shim/context/context.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
-#include "shim/context/capture.h"
 #include "shim/driver/real.h"
 
 #include <pthread.h>

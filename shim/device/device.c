@@ -4,8 +4,6 @@
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
-#include "shim/device/peer.h"
-#include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/plan/piece_sizes.h"
 #include "shim/process/process.h"
@@ -299,7 +297,7 @@ static struct policy_size chosen_budget(void)
 
 /*
  * If the policy shares the device: enters its account, and takes what is left of the total, up to `limit`. Returns the
- * limit then. The control thread keeps the account up to date (lifecycle/follow.h).
+ * limit then. The control thread keeps the account up to date (lifecycle/types.h).
  */
 static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
 {
@@ -482,7 +480,7 @@ static struct heap *make_heap(struct device *device)
 	    .rdma = device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable =
 		device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
-	    /* The program may export any memory that it makes itself (vmm.h). */
+	    /* The program may export any memory that it makes itself (serve.h). */
 	    .share = process_settings()->ipc || policy_vmm_moves(process_policy()),
 	    .peers = peer_heap(device->ordinal),
 	    .device_budget = &device->budget,

@@ -11,6 +11,7 @@
 #include "policy/policy.h"
 #include "shim/accounting/budget.h"
 #include "shim/accounting/gpu_account.h"
+#include "shim/accounting/ledger.h"
 #include "shim/base/array.h"
 #include "shim/base/hostmem.h"
 #include "shim/heap/heap.h"
@@ -30,10 +31,10 @@ struct device {
 	CUmemLocation host_location; /* location of host chunks: the nearest NUMA node if the driver knows it */
 	struct budget budget;
 	struct lender lender;       /* memory lent to other devices; its limits are set with the budget */
-	_Atomic bool pools_used;    /* the program allocates from the default pool (pool.h) */
-	_Atomic bool graphs_used;   /* the program has graphs with allocation nodes (pool.h) */
+	_Atomic bool pools_used;    /* the program allocates from the default pool (device.h) */
+	_Atomic bool graphs_used;   /* the program has graphs with allocation nodes (device.h) */
 	uint64_t pools_charged;     /* bytes charged for its pools and graphs; under POOL */
-	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (pool.h) */
+	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (device.h) */
 	uint64_t pools_trimmed;     /* ns: when pools last gave back unused memory; under POOL */
 	_Atomic bool follows;       /* the budget follows what is free (gpu_turn.h); written under START */
 	_Atomic bool budget_known;  /* the policy's budget has been set; under START */
@@ -186,5 +187,199 @@ uint64_t sizes_device_total(const struct policy *policy, uint64_t whole, uint64_
 /* Return what the processes that share host memory may pin together, and whether this process shares. */
 uint64_t sizes_host_total(const struct policy *policy, const struct hostmem *memory);
 bool sizes_shares_host(const struct policy *policy);
+
+/* ---- peer access ---- */
+
+/*
+ * Peer access: which GPUs may access the heap memory of which.
+ *
+ * Natively cuCtxEnablePeerAccess gives a context access to what another context allocates. Heap memory is mapped, and
+ * mappings are opened to devices, not to contexts (docs/facts.md, Pointer queries). So a heap is open to a device while
+ * any living context of that device has access to any living context of the heap's device, and while a pool whose
+ * memory may be in the heap is open to it. A context may so have more access than natively, never less. Queries of a
+ * pointer return what they would natively.
+ *
+ * Each heap has a word of bits, one for each device, which is read when memory is mapped (heap.h). A device is added,
+ * and existing mappings are opened to it, before the program's call returns. A device is removed when nothing of it
+ * runs: the call waits for that for a moment, else a tick does it when the work that the device had been given is
+ * complete.
+ *
+ * Locking: PEER, held over the list of what was enabled and over VMM calls, never while the GPU is waited for.
+ */
+
+extern struct lock peer_lock;
+
+/* Returns whether `device` may access the heap memory of `owner`. Locking: none. */
+bool peer_reaches(CUdevice device, CUdevice owner);
+/*
+ * Returns bits: the devices that may access the heap memory of `owner`: the owner itself, and all that were ever added.
+ * Bits are only ever set. They do not cover copies, which may name memory of another device without having access
+ * (copy.c). Locking: none.
+ */
+uint64_t peer_may_reach(CUdevice owner);
+/*
+ * A quiesce that stops only `devices` relies on no other device gaining access to the heap. peer_shut() makes each
+ * thread that opens the heap to another device wait until peer_unshut(). Returns false, with nothing shut, if another
+ * device may have access already. One thread at a time. Locking: none.
+ */
+bool peer_shut(CUdevice owner, uint64_t devices);
+void peer_unshut(CUdevice owner);
+/*
+ * Natively, copies need no peer access, so a copy relies on access that another thread may revoke at any time. It must
+ * call peer_hold() before it asks peer_reaches(), and peer_let_go() after it was submitted. Access is not revoked while
+ * it is held, or while something submitted with it may still use it. Locking: none.
+ */
+void peer_hold(void);
+void peer_let_go(void);
+
+/*
+ * Must be called after the driver has enabled, or disabled, access of the current context to what `owner` allocates.
+ * peer_enabled() returns an error if access was not given; the caller must then ask the driver to disable it again.
+ * Locking: takes PEER; must be called under no lock.
+ */
+CUresult peer_enabled(CUcontext owner);
+void peer_disabled(CUcontext owner);
+/* Forgets all access from and to a context that has ended. Locking: as peer_disabled(). */
+void peer_context_ended(CUcontext context);
+/*
+ * Must be called about once a second, by one thread: revokes access that was left to a busy device, if it is idle now.
+ * Locking: takes PEER; must be called under no lock.
+ */
+void peer_tick(void);
+
+/*
+ * The same for a pool whose memory may be in the heap of `owner`. For peer_pool_closed() a negative `device` stands for
+ * all devices.
+ */
+CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device);
+void peer_pool_closed(uint64_t pool, CUdevice device);
+
+/*
+ * Opens the heaps of two devices to each other for good, so that each device has access to both sides of a copy
+ * between them. Returns false if their GPUs cannot access each other, or the driver refuses it. The caller must ask
+ * this before a copy between the two GPUs that names heap memory: without such access the driver ends the process if
+ * any of the memory is on the host. Measured (two H200, driver 580.159): SIGSEGV in cuMemcpyPeer, cuMemcpyPeerAsync
+ * and cuMemcpy3DPeerAsync as soon as one handle on either side had a location of the host; right where one device had
+ * access to both sides.
+ * Locking: takes PEER the first time; must be called under no lock.
+ */
+bool peer_open_for_copies(CUdevice one, CUdevice other);
+
+/*
+ * Returns the access that the context (NULL: no context in particular) natively has to a heap block. Locking: takes
+ * PEER.
+ */
+CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row);
+
+/* ---- memory pools ---- */
+
+/*
+ * The driver's memory pools, as far as they use device memory. The heap cannot use what a pool has reserved,
+ * whether the program uses it at the moment or not, so it is charged to the device's budget (docs/design.md, Budgets).
+ * A program that never allocates in stream order costs nothing here.
+ *
+ * Locking: POOL, held over driver calls (queries of attributes, and releasing unused memory; none waits for the GPU),
+ * so that a pool cannot be destroyed meanwhile. The functions take POOL unless they say otherwise.
+ */
+
+/*
+ * The program allocated in stream order on this device: from now on its default pool is tracked and gets the policy's
+ * async.release_threshold.
+ */
+void pool_used(struct device *device);
+/*
+ * The program is about to set the release threshold of this pool, which then holds. The policy's threshold of a default
+ * pool is set before that.
+ */
+void pool_threshold_asked(CUmemoryPool pool);
+/*
+ * Records a pool that the program made. driver_only: it promises something (export, a limit) that the heap could not
+ * keep.
+ */
+void pool_made(CUmemoryPool pool, CUdevice device, bool driver_only);
+/*
+ * pool_forget() must be called before the real pool is destroyed; it takes the pool off the list, or returns NULL if
+ * the pool is unknown. pool_forgotten() then frees the record, or puts it back if the driver refused.
+ */
+struct pool;
+struct pool *pool_forget(CUmemoryPool pool);
+void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
+/* The program made graphs with allocation nodes on this device: what the driver reserves for them is tracked, too. */
+void pool_graphs_used(struct device *device);
+/*
+ * Updates what the pools and graphs of a device are charged with. Closed pools first give back unused memory, as far as
+ * the driver knows that the GPU has finished with it; at most every 10 ms.
+ */
+void pool_refresh(struct device *device);
+/*
+ * Must be called about once a second: pool_refresh() for every device whose pools are closed. Locking: must be called
+ * under no lock.
+ */
+void pool_tick(void);
+/* The same without the limit of 10 ms. Returns whether the budget has more room now. */
+bool pool_give_back(struct device *device);
+
+/*
+ * For async.use: auto. Returns whether the driver may serve these bytes from this pool (NULL: the current one of the
+ * device) within the device budget. Unused memory of the pool counts as room, and so does what the heap keeps warm. On
+ * success *ret_id counts the bytes until pool_unclaim(); it is 0 if the pool is not known and nothing is counted. The
+ * answer comes from the library's counters; near the limit the driver's counters are read to be exact.
+ *
+ * A pool is charged with what it had reserved when the driver was last asked, or with what was claimed of it if that is
+ * more. While claims stay below the charge, a claim changes one number of the pool. A pool reserves more than is used
+ * of it; if that has lifted the device over its budget, the pool gets no more than it had while the device was below.
+ *
+ * Locking: takes START, POOL and HEAP in turn; must be called without any of them.
+ */
+enum pool_claim {
+	POOL_OPEN,   /* within the budget, from a pool that is not closed */
+	POOL_WITHIN, /* within the budget, closed or not: the heap was tried before */
+	POOL_OVER,   /* in any case */
+};
+bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, enum pool_claim how, uint64_t *ret_id);
+void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */
+/*
+ * Must be called when the heap has served what the pools of the device could not. Where memory migrates, the pools are
+ * then closed for good: the heap serves all further requests as far as it can, and what is freed of the pools goes back
+ * to the driver. Locking: none.
+ */
+void pool_close(struct device *device);
+/*
+ * The program is about to choose another current pool: from now on the driver is asked which pool is current. Locking:
+ * none.
+ */
+void pool_chosen(void);
+
+/*
+ * Pools as the program sees them when their memory is in the heap (serve.h). Returns the number of the pool, or 0 if
+ * its memory must stay with the driver or the pool is unknown.
+ */
+uint64_t pool_for_heap(CUmemoryPool pool, struct device *device);
+/* Returns the number of any known pool, or 0. */
+uint64_t pool_number(CUmemoryPool pool);
+/*
+ * Returns whether a pool, taken off the list by pool_forget(), has heap memory that is not freed yet. Accepts NULL.
+ * Locking: none.
+ */
+bool pool_has_memory(const struct pool *forgotten);
+/*
+ * Count a heap row of pool row->heap.pool_id: so many bytes are new or more; freed by the program (may be called
+ * several times); its memory is released.
+ */
+void pool_row_grown(const struct ledger_row *row, uint64_t bytes);
+void pool_row_freed(struct ledger_row *row);
+void pool_row_gone(struct ledger_row *row);
+/*
+ * Returns what heap memory adds to the driver's answer for one of the four attributes in bytes; 0 for other attributes.
+ */
+uint64_t pool_heap_bytes(CUmemoryPool pool, CUmemPool_attribute attribute);
+/* The program asks for what is reserved: of freed memory of the heap so many bytes are, too, which no row has. */
+void pool_heap_waits(CUmemoryPool pool, uint64_t bytes);
+/* The program resets a high-water mark. */
+void pool_heap_reset(CUmemoryPool pool, CUmemPool_attribute attribute);
+/* Returns the device of a pool whose memory may be in the heap, or NULL. */
+struct device *pool_heap_device(CUmemoryPool pool);
+
+extern struct lock pool_lock;
 
 #endif

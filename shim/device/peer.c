@@ -1,11 +1,10 @@
 /*
  * Keeps the list of peer access that was enabled, opens heaps to devices, and closes them again when the devices are
- * idle (peer.h).
+ * idle (device.h).
  */
-#include "shim/device/peer.h"
 #include "shim/base/log.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 

@@ -1,11 +1,11 @@
 /*
  * Tracks the driver's memory pools: which exist, what they are charged with, and what of their memory is in the heap
- * (pool.h).
+ * (device.h).
  */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/context/capture.h"
-#include "shim/device/pool.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/heap/heap.h"
 #include "shim/process/process.h"

@@ -24,14 +24,12 @@
  */
 #include "shim/base/log.h"
 #include "shim/context/context.h"
-#include "shim/device/peer.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/entry/entry.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/serve/async.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/vmm.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/submit_body.h"
 
 struct side {

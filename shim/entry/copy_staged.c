@@ -6,7 +6,6 @@
  * program's stream has been given, and that stream goes on behind it. `a ?: b` is the first error of calls in order.
  */
 #include "shim/entry/entry.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/serve/make_room.h"

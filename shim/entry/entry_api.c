@@ -7,7 +7,6 @@
 
 #include "shim/base/call_site.h"
 #include "shim/base/libc.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -15,7 +14,6 @@
 #include "shim/heap/arena.h"
 #include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
-#include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
@@ -23,7 +21,6 @@
 #include "shim/serve/account.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/vmm.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 #include "shim/trace/trace.h"
@@ -152,7 +149,7 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 	}
 }
 
-/* Finds a block of cuMemAlloc, or heap memory that the program maps itself (vmm.h). */
+/* Finds a block of cuMemAlloc, or heap memory that the program maps itself (serve.h). */
 static bool find_in_heap(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	return serve_find(address, ret_row) || vmm_find(address, ret_row);

@@ -2,9 +2,8 @@
  * Bodies of the entry points that begin and end stream captures, destroy streams, create and destroy contexts, and
  * open the memory of one GPU to another, so that the library knows of each.
  */
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/device/peer.h"
+#include "shim/device/device.h"
 #include "shim/entry/entry.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
@@ -12,9 +11,9 @@
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/arguments.h"
 #include "shim/submit/submit_body.h"
 
 #include <errno.h>

@@ -8,10 +8,10 @@
  * Nodes: memory that copies and sets name is pinned, mapped, while the driver checks it (named.h). Memory of
  * allocation nodes is the driver's: its address is fixed when the node is made, and its memory comes and goes with
  * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
- * device's budget (pool.h). For captured allocations see entry_alloc.c.
+ * device's budget (device.h). For captured allocations see entry_alloc.c.
  */
 #include "shim/base/log.h"
-#include "shim/device/pool.h"
+#include "shim/device/device.h"
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"

@@ -6,14 +6,11 @@
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/device/peer.h"
-#include "shim/device/pool.h"
 #include "shim/entry/entry.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/vmm.h"
 
 #include <string.h>
 
@@ -197,7 +194,7 @@ static CUresult serve_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize,
 /*
  * The attributes of a heap block, of memory opened from another process, and of system memory, which has a host
  * pointer in addition. They differ from those of a cuMemAlloc block on purpose in these: RDMA and its P2P tokens are
- * not possible on memory that may move; legacy IPC (ipc.h) is possible only if the policy says that all processes run
+ * not possible on memory that may move; legacy IPC (serve.h) is possible only if the policy says that all processes run
  * under Spillway (a library that reads 0 uses another method, one that reads 1 does not try another); hardware
  * decompression was not requested (docs/facts.md, Pointer queries). For memory that never moves, the driver answers
  * what it was made with.
@@ -216,7 +213,7 @@ union answer {
 };
 
 /*
- * The range of a row. For memory that the program maps itself (vmm.h), it is the program's reservation, of ours or of
+ * The range of a row. For memory that the program maps itself (serve.h), it is the program's reservation, of ours or of
  * the driver.
  */
 static struct va_range space_of(const struct ledger_row *row)

@@ -3,8 +3,8 @@
  * hooks.def.
  */
 #include "shim/accounting/ledger.h"
-#include "shim/context/capture.h"
-#include "shim/device/peer.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/entry/entry.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"

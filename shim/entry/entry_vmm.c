@@ -4,7 +4,7 @@
  * vmm.spill says what happens to the memory:
  *
  *   no     nothing
- *   move   it is heap memory (vmm.h); each of these bodies tries this first
+ *   move   it is heap memory (serve.h); each of these bodies tries this first
  *
  * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver
  * counts it. Programs may use our address space only where they have reserved it: elsewhere a call is refused as the
@@ -12,20 +12,18 @@
  */
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
-#include "shim/device/pool.h"
+#include "shim/device/device.h"
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/serve/ipc.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/vmm.h"
+#include "shim/stats/stats.h"
 #include "shim/stats/summary.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submission.h"
@@ -389,7 +387,7 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 #define WRAP_cuMulticastBindAddr_v2(...)        PINNED_RANGE(__VA_ARGS__, memptr)
 #define WRAP_cuLogicalEndpointBindAddr(...)     PINNED_RANGE(__VA_ARGS__, (CUdeviceptr)(uintptr_t)ptr)
 
-/* ---- legacy IPC of memory (ipc.h) ---- */
+/* ---- legacy IPC of memory (serve.h) ---- */
 
 static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
 {

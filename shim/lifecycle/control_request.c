@@ -4,7 +4,7 @@
  *   suspend   ok BYTES             device bytes given back
  *   resume    ok BYTES             device bytes that will come back as they are used
  *   status    ok BYTES STATE       running, suspended, or waiting for its turn, and the bytes given back on request
- *   set KEY=VALUE                  changes a setting (settings.c)
+ *   set KEY=VALUE                  changes a setting (follow.c)
  *   anything  error TEXT           nothing has changed
  *
  * A request may carry its version (control.h): `status version=1`. An ok reply then carries it, too.
@@ -13,10 +13,9 @@
  * calls at the same moment may leave `status` with the result of the earlier one; the engine itself runs them one
  * after another.
  */
-#include "shim/lifecycle/control_request.h"
 #include "shim/base/log.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/types.h"
-#include "shim/lifecycle/turn.h"
 #include "shim/mover/spill.h"
 
 #include <stdatomic.h>

@@ -1,9 +1,8 @@
 /*
- * Turns: what is published, and what is decided. See turn.h. A process looks at the account every few ms while there
+ * Turns: what is published, and what is decided. See types.h. A process looks at the account every few ms while there
  * are turns: that is how soon it sees that another waits, that it has nothing to do, or that it is its turn. A step of
  * a job takes some looks of all its processes, so they look often while there are steps.
  */
-#include "shim/lifecycle/turn.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"

@@ -1,5 +1,4 @@
-/* Turns: what is done about them. See turn.h. */
-#include "shim/lifecycle/turn.h"
+/* Turns: what is done about them. See types.h. */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"

@@ -5,7 +5,7 @@
  */
 #include "shim/base/array.h"
 #include "shim/base/libc.h"
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"

@@ -2,7 +2,7 @@
  * Gaps by order of another thread (engine_ask): everything leaves because the process is suspended, or as much as is
  * needed to make room.
  */
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/mover/mover.h"
 

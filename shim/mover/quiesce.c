@@ -5,7 +5,7 @@
  * speed only.
  *
  * Work of other devices goes on as long as it cannot touch the heap: those devices have no access to it, and get none
- * before the gap ends (peer.h), and nothing submitted to them has shown that it may touch it (completion_touches), such
+ * before the gap ends (device.h), and nothing submitted to them has shown that it may touch it (completion_touches), such
  * as a copy that names memory of two devices, or a graph, whose nodes may be on any device. Otherwise all devices are
  * waited for.
  *
@@ -13,8 +13,8 @@
  * the gate would do next. Then the gate opens, waiting submissions proceed with memory where it is, and the next
  * attempt comes later each time.
  */
-#include "shim/context/capture.h"
-#include "shim/device/peer.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/mover/mover.h"
 
 /*

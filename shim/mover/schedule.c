@@ -2,8 +2,8 @@
  * The hand of the scheduler. It also decides what only the mover can know: whether memory can move at all, which copies
  * are taken back because they make no progress, and what moves because the program wants it on the host.
  */
-#include "shim/context/capture.h"
-#include "shim/device/peer.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
 #include "shim/mover/mover.h"
 
 _Static_assert(PLAN_UNIT == HEAP_UNIT, "the plan counts in units of the heap");

@@ -2,7 +2,7 @@
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
  * to its mover; ends of contexts and of the process; suspension; changes of spill.mode.
  */
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/mover/mover.h"
 #include "shim/plan/governor.h"
 #include "shim/process/process.h"

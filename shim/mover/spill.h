@@ -133,7 +133,7 @@ bool spill_is_ending(void);
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/turn.h), of one device; residence.h says what becomes of it. spill_hold() makes one attempt
+ * For turns (lifecycle/types.h), of one device; residence.h says what becomes of it. spill_hold() makes one attempt
  * only, which gives up after a fifth of a second without progress of the device. to: RESIDENCE_STOPPED, or
  * RESIDENCE_AWAY with what may stay of the memory on the device, `keep`. spill_release() first fetches everything that
  * the device budget has room for; the process goes on when no device is held any more. Results as above.

@@ -10,7 +10,6 @@
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/heap.h"
@@ -67,7 +66,7 @@ static enum place place_of(const struct ledger_row *row)
 static void count_driver_memory(const struct ledger_row *row, bool live)
 {
 	enum place place = place_of(row);
-	/* Pools are charged as a whole, with what they have reserved (pool.h). */
+	/* Pools are charged as a whole, with what they have reserved (device.h). */
 	bool charged = place == PLACE_DRIVER && row->kind != LEDGER_ASYNC;
 	struct device *device = charged ? device_get(row->device) : NULL;
 
@@ -351,7 +350,7 @@ void account_refused(const struct device *device, size_t bytes, int rule, const 
 
 #define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
 
-/* Mappings of the program are traced only if they are the heap's (vmm.h). */
+/* Mappings of the program are traced only if they are the heap's (serve.h). */
 static bool is_traced(const struct ledger_row *row)
 {
 	return row->kind & TRACED || ledger_is_heap_mapping(row);

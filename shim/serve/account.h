@@ -19,7 +19,7 @@
 struct account_claim {
 	int rule;                     /* rule that decided, -1: none */
 	struct budget *cap;           /* of that rule: the bytes were taken from it; NULL: it has none */
-	uint64_t pool;                /* number of the pool that they were claimed from (pool.h), 0: none */
+	uint64_t pool;                /* number of the pool that they were claimed from (device.h), 0: none */
 	enum policy_vmm spill;        /* vmm.spill */
 	const struct call_site *site; /* what asked, NULL: not known */
 };

@@ -1,22 +1,20 @@
 /*
  * async.c: stream-ordered allocations and frees. An allocation is served by a deferred block, by the heap or by the
- * driver's pools; a free records an event behind the stream and defers the block. See async.h.
+ * driver's pools; a free records an event behind the stream and defers the block. See serve.h.
  */
-#include "shim/serve/async.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
-#include "shim/serve/alloc_decide.h"
-#include "shim/context/capture.h"
-#include "shim/context/context.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
-#include "shim/serve/deferred_free.h"
-#include "shim/device/pool.h"
-#include "shim/driver/real.h"
 #include "shim/serve/account.h"
+#include "shim/serve/alloc_decide.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/types.h"
+#include "shim/stats/stats.h"
 
 /*
  * Returns the order of a stream: its handle, except for the default stream of each thread, which is a stream of its

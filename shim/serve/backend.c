@@ -2,7 +2,6 @@
  * backend.c: the free that is common to backends: wait until the context is idle, then release; else defer the free.
  */
 #include "shim/serve/backend.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
@@ -16,7 +15,6 @@
 #include "shim/heap/heap.h"
 #include "shim/serve/segments.h"
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 #include "shim/mover/spill.h"
 #include "shim/submit/arguments.h"
 

@@ -3,13 +3,12 @@
  * was seen idle, or to be used again before that. See deferred_free.h.
  */
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/types.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/serve/backend.h"
 #include "shim/serve/segments.h"
-#include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/device/pool.h"
-#include "shim/driver/real.h"
+#include "shim/serve/types.h"
 
 #include <stdatomic.h>
 #include <time.h>

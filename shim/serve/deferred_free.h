@@ -49,7 +49,7 @@ void deferred_free_context_idle(CUcontext context, uint64_t before);
 
 /*
  * Memory freed behind a stream may be used again before the stream has reached the free, by an allocation that comes
- * behind it too (async.h). Both functions return the row, without an event, of the smallest block that fits, or NULL.
+ * behind it too (serve.h). Both functions return the row, without an event, of the smallest block that fits, or NULL.
  * _behind: freed in the same order. _after: freed in another order of the same context; the stream is then made to
  * wait for that, if the driver lets it.
  */

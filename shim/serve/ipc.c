@@ -3,19 +3,19 @@
  * when they are asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed
  * meanwhile is detected by its id, which is checked again after its memory was exported.
  */
-#include "shim/serve/ipc.h"
-#include "shim/process/process.h"
 #include "shim/base/lock.h"
-#include "shim/heap/heap.h"
-#include "shim/serve/types.h"
 #include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/base/socket_server.h"
 #include "shim/base/user_dir.h"
-#include "shim/device/device.h"
 #include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
+#include "shim/heap/heap.h"
+#include "shim/process/process.h"
 #include "shim/serve/backend.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/types.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -3,7 +3,6 @@
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/control.h"

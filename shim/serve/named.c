@@ -176,7 +176,7 @@ static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
 	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
 }
 
-/* Pins the heap blocks that these bytes touch: several if the program has mapped them (vmm.h). */
+/* Pins the heap blocks that these bytes touch: several if the program has mapped them (serve.h). */
 static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;

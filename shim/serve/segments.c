@@ -3,22 +3,21 @@
  * allocations and frees give equal addresses. Freeing joins neighbours and needs no memory.
  */
 #include "shim/serve/segments.h"
+#include "shim/accounting/quota.h"
 #include "shim/base/array.h"
-#include "shim/context/capture.h"
+#include "shim/base/clock.h"
 #include "shim/context/context.h"
-#include "shim/device/pool.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
+#include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/types.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
-#include "shim/accounting/quota.h"
-#include "shim/base/clock.h"
-#include "shim/serve/deferred_free.h"
-#include "shim/heap/heap.h"
 
 #include <limits.h>
 #include <pthread.h>

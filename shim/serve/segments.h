@@ -89,7 +89,7 @@ void segments_release(const struct ledger_row *row);
 /* Finds out which events have completed. Never waits for the GPU, harms no capture. */
 void segments_reap(void);
 /*
- * Returns how many bytes are free in the segments of this pool (pool.h) behind frees that a stream may not have
+ * Returns how many bytes are free in the segments of this pool (device.h) behind frees that a stream may not have
  * reached. Harms no capture.
  */
 uint64_t segments_waiting(uint64_t pool_id);

@@ -3,7 +3,7 @@
  */
 #include "shim/serve/serve.h"
 #include "shim/context/context.h"
-#include "shim/device/pool.h"
+#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/lifetimes/lifetimes.h"

@@ -5,10 +5,16 @@
 #ifndef SPILLWAY_SERVE_H
 #define SPILLWAY_SERVE_H
 
+#include "policy/policy.h"
+#include "shim/accounting/ledger.h"
+#include "shim/base/user_dir.h"
 #include "shim/serve/account.h"
 #include "shim/serve/backend.h"
 
 #include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /*
  * cuMemAlloc and cuMemAllocPitch. Finds request->site. *ret_address and *ret_pitch (pitched only) are written on
@@ -70,5 +76,164 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 		       struct account_claim *ret_claim);
 /* cuMemAllocManaged. */
 CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller);
+
+/* ---- stream-ordered allocations ---- */
+
+/*
+ * Stream-ordered allocations and frees, served by the heap (async.use: heap, auto).
+ *
+ * The promise is the driver's: an address is good on its stream when the call returns, and on others behind an event;
+ * memory freed on a stream is the program's until the stream reaches the free. A heap block is mapped for good, so
+ * the allocation has nothing to wait for. The free puts an event behind the stream and the row into deferred_free.h;
+ * from there the memory comes back in one of three ways:
+ *
+ *   at once           to an allocation on the same stream, which is behind the free in any case
+ *   behind an event   to an allocation on another stream of the context that would find no memory on the device: that
+ *                     stream waits for the event, on the GPU, as the driver's own pools do. Only where the pool allows
+ *                     it (CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, which is on unless switched off)
+ *   into the heap     when the event has completed, for any allocation
+ *
+ * The driver's pools serve what a capturing stream allocates (it becomes a node of the graph), pools that can be
+ * exported or have a limit, and what a rule leaves to the driver. Devices that a pool is opened to also reach what
+ * the pool has in the heap (device.h).
+ *
+ * With async.use: auto they serve everything else as well, as long as they can: the heap is asked for what would take
+ * the device over its budget (pool_claim()), and for what the driver has no memory for (async_rescue()). Where memory
+ * moves, the heap is asked for everything from then on (pool_close()).
+ */
+
+struct async_request {
+	size_t bytes;
+	enum policy_api api;          /* ASYNC, or POOL where the program names the pool */
+	void *caller;                 /* caller's address in the program */
+	const struct call_site *site; /* what asked; found by async_alloc() */
+	CUmemoryPool pool;            /* NULL: the current one of the stream's device */
+	CUstream stream;
+	bool per_thread; /* a _ptsz variant: stream 0 is this thread's own */
+	/*
+	 * Set by async_alloc() if the driver is to serve: the claim; and whether the heap may serve what the driver
+	 * cannot.
+	 */
+	struct account_claim claim;
+	bool heap_is_next;
+	struct policy_decision decision; /* with heap_is_next */
+};
+
+/* Returns true if the policy brings stream-ordered memory into the heap, all of it or what the pools cannot serve. */
+bool async_is_for_heap(void);
+
+/* Allocates in the heap. Returns false if the driver is to serve it, under request->claim. */
+bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result);
+/*
+ * Tries the heap when the driver has no memory for what it was to serve, and request->claim has ended. Returns false
+ * if the program gets the driver's answer; else *ret_result is the answer, and *ret_address is set if that is
+ * success.
+ */
+bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result);
+/* cuMemFreeAsync of an address of ours (serve_is_ours()). */
+CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread);
+/* Returns true if the stream captures, or if the driver does not answer. */
+bool async_is_capturing(CUstream stream, bool per_thread);
+
+/* ---- the program's own virtual memory management ---- */
+
+/*
+ * The program's own virtual memory management, served by the heap (vmm.spill: move).
+ *
+ * cuMemAddressReserve gives address space of the current device's arena (ledger.h), cuMemCreate memory of the heap
+ * without an address, known by a handle of ours, and cuMemMap places it (heap/block_unmapped.h). From then on the
+ * launch path finds it and the mover migrates it like any block; the program sees no difference. The rest stays
+ * with the driver: compressed memory, handles to be exported otherwise than as a file descriptor, address space that
+ * must lie at an address outside the arena, memory of processes without a context; and what is shared with others
+ * before it was ever mapped, which the driver then makes in place of ours.
+ *
+ * What is made known to others stays where it is for good: a handle that is exported, mapped twice, or mapped where
+ * the heap cannot look (space of another device); memory that another device, or the host, is granted access to, or
+ * that may only be read. In `fast`, nothing that a kernel may touch may be migrating, so memory moves only where it is
+ * known how many handles a pointer reaches: where the program's allocator reports its tensors, and no graph uses the
+ * address space (heap_follow_reports). The rest stays where it was placed. In `exact` everything is mapped at all
+ * times.
+ *
+ * The functions that return bool return false if the address or handle is not ours; then the caller asks the driver
+ * as ever. Called with the scope of process.h open. Locking: takes VMM, HEAP, VA_RANGES and LEDGER; the caller must
+ * hold no lock.
+ */
+
+bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
+bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret);
+
+/* On success the handle takes over the claim; if *ret is an error, the caller must end it. */
+bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+		unsigned long long flags, const struct account_claim *claim, CUresult *ret);
+bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret);
+/* Returns true if it is a number of ours, whether or not the handle still exists. */
+bool vmm_is_handle(CUmemGenericAllocationHandle handle);
+/* Takes one reference to the handle of what is mapped at the address, also of the driver's in a range of ours. */
+bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle, CUresult *ret);
+/*
+ * Replaces *handle by the driver's handle, for a call that makes the memory known to others; the memory then stays
+ * for good. A *handle that is not ours is left as it is, and the result is CUDA_SUCCESS. type: handle type that it is
+ * exported as, 0: none. Returns INVALID_VALUE if the handle is unknown or was not made for that type, NOT_READY if
+ * the memory cannot be pinned now, NOT_SUPPORTED if it has been mapped and is in more than one piece.
+ */
+CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type);
+
+bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+	     unsigned long long flags, CUresult *ret);
+/* Also of what is not ours. All of it is unmapped, or on an error nothing. */
+CUresult vmm_unmap(CUdeviceptr address, size_t bytes);
+bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret);
+bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address, CUresult *ret);
+
+/*
+ * Finds the mapping of ours that has the address in it. *ret_row: its row, whose key is where it begins. No driver
+ * call.
+ */
+bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row);
+/*
+ * The same for a further mapping of a handle of ours, which the heap does not track: the driver would speak of the
+ * library's chunks, not of what the program has made. It has no block, and may lie outside all arenas.
+ */
+bool vmm_find_further(CUdeviceptr address, struct ledger_row *ret_row);
+/*
+ * Asks what access the device of the current context has to what is mapped there. Returns CUDA_SUCCESS, or the
+ * driver's error.
+ */
+CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags);
+
+/* ---- legacy IPC ---- */
+
+/*
+ * Legacy IPC of heap blocks (cuIpcGetMemHandle and related calls), which the driver refuses for VMM memory.
+ *
+ * The giver's block is pinned for good, and its chunks, made exportable (`movable: no`, or `ipc: yes`), are sent as
+ * POSIX file descriptors to any process of the same user that shows the handle at the giver's socket (ipc.c).
+ * The taker, which must run under Spillway too, maps them at one range of addresses (ipc.c). The handle is a
+ * CUDA one by size alone: the driver of a process without Spillway answers invalid value.
+ *
+ * The handles of a process end with it; what was opened before stays mapped. The functions are called inside
+ * enter_serve(). Locking: the caller must hold no lock.
+ *
+ * Assumed, not measured: host chunks (HOST_NUMA) can be exported and imported like device chunks.
+ */
+
+struct heap;
+
+/* Returns true if the handle is one of Spillway, of this or another process. */
+bool ipc_is_ours(const CUipcMemHandle *handle);
+
+/*
+ * cuIpcGetMemHandle for a heap block. If that is impossible, logs once why, with the setting that helps. Writes
+ * *ret_handle on success alone.
+ */
+CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandle *ret_handle);
+/* At the end of the process, and in the child of a fork (socket_server.h). */
+void ipc_stop(void);
+void ipc_child(void);
+
+/* cuIpcOpenMemHandle for a handle of ours (ipc_is_ours()), in the current context. */
+CUresult ipc_open(const CUipcMemHandle *handle, CUdeviceptr *ret_address);
+/* cuIpcCloseMemHandle. Returns false if we opened nothing there. Unmaps it when the context's work is complete. */
+bool ipc_close(CUdeviceptr address, CUresult *ret_result);
 
 #endif

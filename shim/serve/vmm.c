@@ -4,15 +4,15 @@
  * driver that was examined. The ledger has a row for it, with the block, and one for each of its mappings; a mapping
  * of heap memory has the block in its row, too.
  */
-#include "shim/serve/segments.h"
-#include "shim/serve/vmm.h"
-#include "shim/serve/types.h"
-#include "shim/context/context.h"
-#include "shim/process/process.h"
-#include "shim/heap/block_unmapped.h"
 #include "shim/base/log.h"
+#include "shim/context/context.h"
 #include "shim/driver/real.h"
+#include "shim/heap/block_unmapped.h"
+#include "shim/process/process.h"
 #include "shim/serve/account.h"
+#include "shim/serve/segments.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/types.h"
 
 #include <string.h>
 

@@ -4,13 +4,12 @@
  * end stand the bodies of the entry points for copies and hints (submit_body.h).
  */
 #include "shim/accounting/ledger.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/process/process.h"
 #include "shim/driver/real.h"
-#include "shim/device/peer.h"
+#include "shim/device/device.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/types.h"
 #include "shim/stats/stats.h"

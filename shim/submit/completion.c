@@ -4,7 +4,6 @@
  */
 #include "shim/submit/completion.h"
 #include "shim/base/lock.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"

@@ -3,18 +3,18 @@
  * count submissions inside the driver; and the arenas whose addresses count.
  */
 #include "shim/submit/submission.h"
-#include "shim/submit/types.h"
-#include "shim/process/process.h"
-#include "shim/heap/migration.h"
 #include "shim/accounting/ledger.h"
+#include "shim/base/array.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/heap/heap.h"
+#include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
+#include "shim/process/process.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
+#include "shim/submit/types.h"
 #include "shim/trace/trace.h"
-#include "shim/context/capture.h"
-#include "shim/base/array.h"
-#include "shim/heap/heap.h"
-#include "shim/device/peer.h"
 
 #include <errno.h>
 #include <pthread.h>

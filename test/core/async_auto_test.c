@@ -5,7 +5,6 @@
 #include "test/core/async_help.h"
 
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 #include "shim/stats/stats.h"
 
 #define BUDGET ASYNC_BUDGET

@@ -7,7 +7,6 @@
 
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 
 #define BLOCK  (8 * MIB)
 #define FILL   (ASYNC_BUDGET / BLOCK)

@@ -2,7 +2,6 @@
 
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
-#include "shim/device/pool.h"
 #include "shim/serve/segments.h"
 
 CUstream async_stream(void)

@@ -11,7 +11,6 @@
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/device/pool.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"
 

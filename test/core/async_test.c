@@ -4,7 +4,6 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/serve/async.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"

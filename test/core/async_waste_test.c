@@ -6,7 +6,6 @@
 #include "test/core/async_help.h"
 
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 #include "test/unit/seed.h"
 
 #define LIVE   18 /* more than there is room for */

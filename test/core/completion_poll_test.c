@@ -4,7 +4,6 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/types.h"

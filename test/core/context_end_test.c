@@ -5,7 +5,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"

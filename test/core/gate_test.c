@@ -5,7 +5,7 @@
 #include "test/core/core.h"
 
 #include "shim/context/context.h"
-#include "shim/device/peer.h"
+#include "shim/device/device.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 

@@ -8,7 +8,6 @@
 #include "test/core/core.h"
 
 #include "shim/serve/backend.h"
-#include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/process/process.h"

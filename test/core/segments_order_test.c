@@ -5,10 +5,9 @@
 
 #include "shim/accounting/ledger.h"
 #include "shim/device/device.h"
-#include "shim/device/pool.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
-#include "shim/lifecycle/follow.h"
+#include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"

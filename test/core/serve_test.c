@@ -4,11 +4,10 @@
  */
 #include "test/core/core.h"
 
-#include "shim/context/capture.h"
+#include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/device/pool.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 

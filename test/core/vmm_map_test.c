@@ -1,6 +1,6 @@
 /*
  * vmm_map_test.c: what a program maps itself while its other memory moves, or is unmapped or given back
- * (serve/vmm.h). cuMemMap and the like in this file are the library's.
+ * (serve/serve.h). cuMemMap and the like in this file are the library's.
  */
 #include "shim/accounting/ledger.h"
 #include "shim/accounting/ledger.h"

@@ -4,7 +4,7 @@
  * input; "full": no engine, but two sockets in the same folder that nobody serves, and whose queues are full.
  */
 #include "shim/base/user_dir.h"
-#include "shim/lifecycle/control_request.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "test/unit/control_help.h"
 
 static void fill_two_queues(void)

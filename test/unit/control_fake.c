@@ -1,10 +1,9 @@
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
-#include "shim/process/process.h"
-#include "shim/lifecycle/control_request.h"
-#include "shim/lifecycle/turn.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
+#include "shim/process/process.h"
 #include "test/unit/control_help.h"
 
 struct lifecycle_state lifecycle_state;

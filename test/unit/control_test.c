@@ -2,8 +2,8 @@
  * The control socket without CUDA: the engine is a pair of fakes, and each promise is kept in a process of its own, as
  * a process has one socket for its life. Every process has new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
-#include "shim/lifecycle/control_request.h"
 #include "shim/base/user_dir.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "test/test.h"
 
 #include <dirent.h>

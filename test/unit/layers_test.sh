@@ -77,7 +77,7 @@ upward() {
 # circles: of the same lines the files of one folder that call each other in a circle. Whose file defines what the room
 # keeps is no matter.
 circles() {
-	awk '$4 == "T" { split($1, a, "/"); split($2, b, "/") } a[1] == b[1] { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null |
+	awk '$4 == "T" { split($1, a, "/"); split($2, b, "/"); if (a[1] == b[1]) print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null |
 		sed -n 's/^tsort: \([a-z].*\)/\1/p'
 }
 

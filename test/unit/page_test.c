@@ -461,19 +461,19 @@ TEST(rates_are_differences_over_time)
 {
 	page_make_write(page, sizeof(*page));
 	read_it();
-	assert_true(isnan(figures_counter_rate(&figures.process[0], STAT_moved_in_bytes)));
+	assert_true(isnan(figures_get_rate(&figures.process[0], GROUP_COUNTERS, 0, STAT_moved_in_bytes)));
 	assert_true(isnan(figures_ago(&figures.flow[FLOW_IN], 0)));
 	page_make_grow(page, 10);
 	page_make_write(page, sizeof(*page));
 	read_it();
 	struct figures_process *process = &figures.process[0];
 	assert_true(process->seconds > 0);
-	double moved = figures_counter_rate(process, STAT_moved_in_bytes) * process->seconds;
+	double moved = figures_get_rate(process, GROUP_COUNTERS, 0, STAT_moved_in_bytes) * process->seconds;
 	assert_true(fabs(moved - 1000 * (double)MIB) < 1);
 	assert_true(figures_ago(&process->flow[FLOW_IN], 0) > 0);
 	assert_true(isnan(figures_ago(&process->flow[FLOW_IN], 1)));
 	assert_true(isnan(figures_ago(&process->flow[FLOW_IN], 2)));
-	assert_true(figures_counter_rate(process, STAT_frees) == 0);
+	assert_true(figures_get_rate(process, GROUP_COUNTERS, 0, STAT_frees) == 0);
 }
 
 TEST(what_was_not_measured_stays_so)
@@ -483,12 +483,12 @@ TEST(what_was_not_measured_stays_so)
 	page_make_grow(page, 1); /* now they are counted */
 	page_make_write(page, sizeof(*page));
 	assert_int_equal(figures_get(read_it(), GROUP_FAULTS, 0, FAULT_GPU), 0);
-	assert_true(isnan(figures_fault_rate(&figures.process[0], FAULT_GPU)));
+	assert_true(isnan(figures_get_rate(&figures.process[0], GROUP_FAULTS, 0, FAULT_GPU)));
 	page_make_grow(page, 1);
 	page_make_write(page, sizeof(*page));
 	read_it();
-	assert_true(figures_fault_rate(&figures.process[0], FAULT_GPU) > 0);
-	assert_true(isnan(figures_fault_rate(&figures.process[0], FAULT_CPU)));
+	assert_true(figures_get_rate(&figures.process[0], GROUP_FAULTS, 0, FAULT_GPU) > 0);
+	assert_true(isnan(figures_get_rate(&figures.process[0], GROUP_FAULTS, 0, FAULT_CPU)));
 	assert_true(isnan(figures_rate(STATS_NA, 1, 1)) && isnan(figures_rate(1, STATS_NA, 1)));
 	assert_true(figures_rate(5, 7, 1) == 0); /* a rounding back is no flow */
 }

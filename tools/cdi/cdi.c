@@ -93,14 +93,6 @@ static int cdi_read(int argc, char **argv, struct cdi_request *request)
 	return OPTIONS_GO_ON;
 }
 
-/* The file is mounted alone: what it includes would not be there. */
-static bool policy_is_alone(const struct policy *policy, const char *path)
-{
-	if (!policy_includes_files(policy))
-		return true;
-	return tool_fails("%s includes other files, which the container would not have; write it as one file", path);
-}
-
 /* Reads the policy as the container would, and finds its file. */
 static bool find_policy(struct cdi *cdi)
 {
@@ -111,8 +103,12 @@ static bool find_policy(struct cdi *cdi)
 
 	tool_print_errors(&errors);
 	policy_errors_free(&errors);
-	if (good && name && *name && !policy_is_builtin(policy))
-		good = policy_is_alone(policy, name) && realpath(name, cdi->policy);
+	if (good && name && *name && !policy_is_builtin(policy)) {
+		good = !policy_includes_files(policy) && realpath(name, cdi->policy);
+		if (policy_includes_files(policy))
+			tool_say("%s includes other files, which the container would not have; write it as one file",
+				 name);
+	}
 	policy_free(policy);
 	return good;
 }
@@ -131,15 +127,6 @@ static bool find_folder(struct cdi *cdi)
 	return tool_fails("--run-folder: %s must be a folder of the user that the containers run as, with mode 0700; "
 			  "install -d -m 700 -o USER FOLDER makes one",
 			  cdi->request->folder);
-}
-
-/* The limits of the host hold in its containers, too, as far as they can: the container's root must be the host's. */
-static void find_machine(struct cdi *cdi)
-{
-	if (access(policy_machine_path, R_OK) != 0)
-		return;
-	snprintf(cdi->machine, sizeof(cdi->machine), "%s", policy_machine_path);
-	*strrchr(cdi->machine, '/') = '\0';
 }
 
 static bool find_files(struct cdi *cdi)
@@ -240,7 +227,10 @@ int tool_cdi(int argc, char **argv)
 		return status;
 	if (new_file_is_taken(request.output) || !find_policy(&cdi) || !find_folder(&cdi) || !find_files(&cdi))
 		return TOOL_BAD;
-	find_machine(&cdi);
+	if (access(policy_machine_path, R_OK) == 0) {
+		snprintf(cdi.machine, sizeof(cdi.machine), "%s", policy_machine_path);
+		*strrchr(cdi.machine, '/') = '\0';
+	}
 	if (request.output)
 		return new_file_print(request.output, print_spec, &cdi);
 	print_spec(&cdi);

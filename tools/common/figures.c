@@ -102,10 +102,7 @@ const struct figures_group_about figures_groups[GROUPS] = {
 };
 
 /* The suffix of a name in its own unit and in the base unit, and the value of one unit in base units. */
-static const struct {
-	const char *name, *tail, *base_tail;
-	double scale;
-} units[] = {
+const struct figures_unit_about figures_units[] = {
     [FIGURES_COUNT] = {"", "", "", 1},
     [FIGURES_BYTES] = {"bytes", "_bytes", "_bytes", 1},
     [FIGURES_US] = {"microseconds", "_us", "_seconds", 1e-6},
@@ -113,25 +110,15 @@ static const struct {
     [FIGURES_NS] = {"nanoseconds", "_ns", "_duration_seconds", 1e-9}, /* a suffix that no counter of seconds has */
 };
 
-const char *figures_unit_name(enum figures_unit unit)
-{
-	return units[unit].name;
-}
-
-double figures_prom_scale(enum figures_unit unit)
-{
-	return units[unit].scale;
-}
-
 const char *figures_prom_name(const struct figures_name *name, const char *table, char room[FIGURES_PROM])
 {
-	const char *tail = units[name->unit].tail, *text = name->prom ? name->prom : name->name;
+	const char *tail = figures_units[name->unit].tail, *text = name->prom ? name->prom : name->name;
 	size_t length = strlen(text), tail_length = strlen(tail);
 
 	if (length > tail_length && !strcmp(text + length - tail_length, tail))
 		length -= tail_length;
-	snprintf(room, FIGURES_PROM, "spillway_%s%.*s%s%s", table, (int)length, text, units[name->unit].base_tail,
-		 name->gauge || name->unit == FIGURES_NS ? "" : "_total");
+	snprintf(room, FIGURES_PROM, "spillway_%s%.*s%s%s", table, (int)length, text,
+		 figures_units[name->unit].base_tail, name->gauge || name->unit == FIGURES_NS ? "" : "_total");
 	return room;
 }
 
@@ -196,16 +183,6 @@ double figures_get_rate(const struct figures_process *process, enum figures_grou
 		return NAN;
 	return figures_rate(figures_get(process->page, group, row, i), figures_get(process->before, group, row, i),
 			    process->seconds);
-}
-
-double figures_counter_rate(const struct figures_process *process, enum stats_counter counter)
-{
-	return figures_get_rate(process, GROUP_COUNTERS, 0, counter);
-}
-
-double figures_fault_rate(const struct figures_process *process, enum stats_fault fault)
-{
-	return figures_get_rate(process, GROUP_FAULTS, 0, fault);
 }
 
 uint64_t figures_live(const struct page *page, enum place place)
@@ -356,9 +333,9 @@ static void remember_flows(struct figures *figures)
 	for (size_t i = 0; i < figures->n; i++) {
 		struct figures_process *process = &figures->process[i];
 		const double flow[FLOW_COUNT] = {
-		    [FLOW_IN] = figures_counter_rate(process, STAT_moved_in_bytes),
-		    [FLOW_OUT] = figures_counter_rate(process, STAT_moved_out_bytes),
-		    [FLOW_FAULTS] = figures_fault_rate(process, FAULT_GPU),
+		    [FLOW_IN] = figures_get_rate(process, GROUP_COUNTERS, 0, STAT_moved_in_bytes),
+		    [FLOW_OUT] = figures_get_rate(process, GROUP_COUNTERS, 0, STAT_moved_out_bytes),
+		    [FLOW_FAULTS] = figures_get_rate(process, GROUP_FAULTS, 0, FAULT_GPU),
 		};
 
 		for (unsigned j = 0; j < FLOW_COUNT; j++) {

@@ -31,8 +31,13 @@ extern const struct figures_name figures_places[PLACE_COUNT];
 extern const struct figures_name figures_faults[FAULT_COUNT];
 extern const struct figures_name figures_links[LINK_COUNT];
 
-/* Returns "", "bytes", "microseconds", "KiB x ms" or "nanoseconds". */
-const char *figures_unit_name(enum figures_unit unit);
+/* By enum figures_unit. scale: the value of one in base units: bytes, seconds, byte seconds. */
+struct figures_unit_about {
+	const char *name; /* "", "bytes", "microseconds", "KiB x ms" or "nanoseconds" */
+	const char *tail, *base_tail;
+	double scale;
+};
+extern const struct figures_unit_about figures_units[];
 
 /*
  * Returns the Prometheus name, in base units: "spillway_", table (such as "" or "rule_"), the name, the unit,
@@ -40,8 +45,6 @@ const char *figures_unit_name(enum figures_unit unit);
  */
 #define FIGURES_PROM 96
 const char *figures_prom_name(const struct figures_name *name, const char *table, char room[FIGURES_PROM]);
-/* Returns the value of one of the unit in base units: bytes, seconds, byte seconds. */
-double figures_prom_scale(enum figures_unit unit);
 
 /* ---- one page ---- */
 
@@ -155,8 +158,6 @@ void figures_free(struct figures *figures);
 /* Returns the rate per second; NAN where it is not known. */
 double figures_rate(uint64_t now, uint64_t before, double seconds);
 double figures_get_rate(const struct figures_process *process, enum figures_group group, unsigned row, unsigned i);
-double figures_counter_rate(const struct figures_process *process, enum stats_counter counter);
-double figures_fault_rate(const struct figures_process *process, enum stats_fault fault);
 
 /* ---- links between devices that lend memory to each other ---- */
 

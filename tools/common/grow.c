@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+int by_number(const void *a, const void *b)
+{
+	return ORDER(*(const uint64_t *)a, *(const uint64_t *)b);
+}
+
 bool grow(void *array_p, size_t n, size_t *room, size_t each)
 {
 	size_t want = *room ? *room : 64;

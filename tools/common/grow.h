@@ -16,6 +16,8 @@ bool grow(void *array_p, size_t n, size_t *room, size_t each);
 
 /* For comparisons of qsort(): -1, 0 or 1; `?:` between several of them lets the next one decide between equals. */
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+/* Such a comparison of uint64_t. */
+int by_number(const void *a, const void *b);
 
 /* Frees several blocks; NULL among them is accepted. */
 #define FREE_ALL(...) free_all((void *const[]){__VA_ARGS__}, sizeof((void *const[]){__VA_ARGS__}) / sizeof(void *))

@@ -42,21 +42,15 @@ static void print_help(const struct options *options)
 		options->more();
 }
 
-/* Returns the argument that getopt_long() refused. optind may still point to a cluster of short options. */
-static const char *options_refused(char **argv)
+/* Says which argument getopt_long() refused. optind may still point to a cluster of short options. */
+static int options_refuse(const struct options *options, char **argv, int code)
 {
 	const char *last = argv[optind - 1];
+	bool is_cluster = optopt > 0 && optopt < FIRST_CODE && argv[optind] && last[strlen(last) - 1] != optopt;
 
-	if (optopt > 0 && optopt < FIRST_CODE && argv[optind] && last[strlen(last) - 1] != optopt)
-		return argv[optind];
-	return last;
-}
-
-static int options_refuse(const struct options *options, const char *option, int code)
-{
 	return tool_bad(code == ':' ? "%s needs a value; `spillway %s --help` gives an example"
 				    : "unknown option %s; `spillway %s --help` lists them",
-			policy_quoted(option), options->command);
+			policy_quoted(is_cluster ? argv[optind] : last), options->command);
 }
 
 static bool options_take(const struct option_row *row, void *request)
@@ -104,7 +98,7 @@ int options_read(const struct options *options, int argc, char **argv, void *req
 			return TOOL_OK;
 		}
 		if (code == '?' || code == ':')
-			return options_refuse(options, options_refused(argv), code);
+			return options_refuse(options, argv, code);
 		while (code < FIRST_CODE ? row->letter != code : row != &options->rows[code - FIRST_CODE])
 			row++;
 		if (!options_take(row, request))

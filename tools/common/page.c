@@ -73,10 +73,8 @@ static size_t read_all(int fd, void *room, size_t bytes)
 	size_t at = 0;
 
 	while (at < bytes) {
-		ssize_t n = pread(fd, (char *)room + at, bytes - at, (off_t)at);
+		ssize_t n = TEMP_FAILURE_RETRY(pread(fd, (char *)room + at, bytes - at, (off_t)at));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n <= 0)
 			break;
 		at += (size_t)n;
@@ -161,13 +159,6 @@ static bool page_fill(struct page *page, int fd, uint64_t file_bytes)
 	return true;
 }
 
-/* Returns whether only the owner can have written the file, judged by type, owner and mode. */
-static bool is_private(const struct stat *status, uid_t owner)
-{
-	return S_ISREG(status->st_mode) && status->st_uid == owner && status->st_nlink == 1 &&
-	       (status->st_mode & 0577) == 0400; /* 0600 while the library fills it, and in earlier versions */
-}
-
 struct page *page_read(const struct user_dir *folder, const char *name, uid_t owner)
 {
 	struct page *page = NULL, found = {.owner = owner};
@@ -179,7 +170,10 @@ struct page *page_read(const struct user_dir *folder, const char *name, uid_t ow
 	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
-	if (fstat(fd, &status) == 0 && is_private(&status, owner) && page_fill(&found, fd, (uint64_t)status.st_size)) {
+	/* Only the owner can have written it. Mode 0600 while the library fills it, and in earlier versions. */
+	bool is_private = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == owner &&
+			  status.st_nlink == 1 && (status.st_mode & 0577) == 0400;
+	if (is_private && page_fill(&found, fd, (uint64_t)status.st_size)) {
 		found.device = status.st_dev;
 		found.inode = status.st_ino;
 		found.held = user_dir_is_held(fd);
@@ -242,9 +236,7 @@ uint64_t page_counter(const struct page *page, enum stats_counter counter)
 
 uint64_t page_age(const struct page *page)
 {
-	uint64_t last = last_sign(page);
-
-	return last > page->copy->start_clock ? last - page->copy->start_clock : 0;
+	return page_last(page) - page->copy->start_clock;
 }
 
 uint64_t page_last(const struct page *page)

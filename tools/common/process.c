@@ -43,19 +43,11 @@ struct search {
 	const int *wanted; /* it is over when this is a descriptor; NULL: all are visited */
 };
 
-/* Reads the identity from "PID-ID.ctl"; 0 for a release whose names had none. */
-static uint64_t identity_in(const char *name)
-{
-	const char *from = strchr(name, '-');
-	uint64_t identity;
-
-	return from && identity_read(from + 1, strchrnul(from, '.'), &identity) ? identity : 0;
-}
-
 static void process_look(const struct user_dir *folder, const char *name, void *argument)
 {
 	const struct search *search = argument;
-	struct process_found found = {.identity = identity_in(name)};
+	struct process_found found = {0};
+	const char *from = strchr(name, '-');
 	struct ucred peer;
 	struct stat status;
 	socklen_t bytes = sizeof(peer);
@@ -63,6 +55,9 @@ static void process_look(const struct user_dir *folder, const char *name, void *
 	/* A process waits for a request no longer than we may wait for others. */
 	if (search->wanted && *search->wanted >= 0)
 		return;
+	/* "PID-ID.ctl"; the names of an older release have no identity. */
+	if (from && !identity_read(from + 1, strchrnul(from, '.'), &found.identity))
+		found.identity = 0;
 	int fd = user_dir_connect(folder, name, CONNECT_MS);
 	if (fd == -ECONNREFUSED)
 		user_dir_remove_stale(folder, name);
@@ -264,23 +259,15 @@ void process_command(pid_t pid, char ret_command[PROCESS_COMMAND])
 
 bool process_send(int fd, const char *request)
 {
-	ssize_t sent;
-
-	do
-		sent = send(fd, request, strlen(request), MSG_NOSIGNAL);
-	while (sent < 0 && errno == EINTR);
-	return sent == (ssize_t)strlen(request);
+	return TEMP_FAILURE_RETRY(send(fd, request, strlen(request), MSG_NOSIGNAL)) == (ssize_t)strlen(request);
 }
 
 int process_receive(int fd, int wait_ms, char ret_reply[PROCESS_REPLY])
 {
 	struct pollfd wait = {.fd = fd, .events = POLLIN};
 	char buffer[PROCESS_REPLY];
-	int n;
+	int n = TEMP_FAILURE_RETRY(poll(&wait, 1, wait_ms));
 
-	do
-		n = poll(&wait, 1, wait_ms);
-	while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return 0;
 	ssize_t bytes = n > 0 ? recv(fd, buffer, sizeof(buffer) - 1, MSG_DONTWAIT) : -1;

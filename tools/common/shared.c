@@ -139,8 +139,7 @@ double shared_waits(const struct shared_gpu *gpu, unsigned member)
 	return waits && member != gpu->holder ? seconds_since(waits) : 0;
 }
 
-/* Returns the member's part of what all that take turns have got, or are due. */
-static double part_of(const struct shared_gpu *gpu, unsigned member, bool due)
+double shared_part(const struct shared_gpu *gpu, unsigned member, bool due)
 {
 	double sum = 0, own = 0;
 
@@ -152,16 +151,6 @@ static double part_of(const struct shared_gpu *gpu, unsigned member, bool due)
 		own = i == member ? value : own;
 	}
 	return sum > 0 ? own / sum : 0;
-}
-
-double shared_got(const struct shared_gpu *gpu, unsigned member)
-{
-	return part_of(gpu, member, false);
-}
-
-double shared_due(const struct shared_gpu *gpu, unsigned member)
-{
-	return part_of(gpu, member, true);
 }
 
 /* ---- the table ---- */
@@ -206,9 +195,9 @@ static void print_member(FILE *out, const struct shared_gpu *gpu, unsigned i)
 		text_bytes(member->stuck), idle);
 	if (gpu->turns)
 		fprintf(out, "  %3s  %-12s  %5llu  %8.1f s  %3.0f of %3.0f %%  %6llu  %6.2f s", job, its,
-			(unsigned long long)member->claim.n, (double)member->claim.got / 1e9, 100 * shared_got(gpu, i),
-			100 * shared_due(gpu, i), (unsigned long long)member->claim.weight,
-			(double)member->claim.cost / 1e9);
+			(unsigned long long)member->claim.n, (double)member->claim.got / 1e9,
+			100 * shared_part(gpu, i, false), 100 * shared_part(gpu, i, true),
+			(unsigned long long)member->claim.weight, (double)member->claim.cost / 1e9);
 	fprintf(out, "\n");
 }
 

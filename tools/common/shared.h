@@ -28,9 +28,8 @@ void shared_each(void (*visit)(const struct shared_gpu *gpu, void *argument), vo
 
 /* Returns since when the member waits for its turn, in seconds; 0: it does not. */
 double shared_waits(const struct shared_gpu *gpu, unsigned member);
-/* Return the part of the time of all turns that the member has had, and that its weight stands for; 0 to 1. */
-double shared_got(const struct shared_gpu *gpu, unsigned member);
-double shared_due(const struct shared_gpu *gpu, unsigned member);
+/* Returns the part of the time of all turns that the member has had, or, if due, that its weight stands for; 0 to 1. */
+double shared_part(const struct shared_gpu *gpu, unsigned member, bool due);
 
 /*
  * Prints a table for each GPU that is shared, with an empty line before each. shared_text() returns the same as a text,

@@ -3,6 +3,7 @@
  */
 #include "tools/common/wrap.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,4 +79,16 @@ void wrap_print(const char *words, int column, int indent)
 		fresh = false;
 	}
 	printf("\n");
+}
+
+void wrap_line(int column, int indent, const char *format, ...)
+{
+	char text[1024];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	printf("%*s", column, "");
+	wrap_print(text, column, indent);
 }

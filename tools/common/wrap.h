@@ -18,5 +18,7 @@ int wrap_columns(const char *text, size_t bytes);
  * Further lines are indented by `indent`. No line is wider than wrap_width(): a longer word is cut.
  */
 void wrap_print(const char *words, int column, int indent);
+/* The same of a line that begins at that column, at most 1023 bytes of it. */
+__attribute__((format(printf, 3, 4))) void wrap_line(int column, int indent, const char *format, ...);
 
 #endif

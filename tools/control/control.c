@@ -307,11 +307,9 @@ static bool are_names(char **texts, int n)
 {
 	struct process_name name;
 
-	for (int i = 0; i < n; i++) {
-		if (process_read_name(texts[i], &name))
-			continue;
-		return tool_fails("%s is no process id; `spillway list` shows them", policy_quoted(texts[i]));
-	}
+	for (int i = 0; i < n; i++)
+		if (!process_read_name(texts[i], &name))
+			return tool_fails("%s is no process id; `spillway list` shows them", policy_quoted(texts[i]));
 	return true;
 }
 

@@ -25,7 +25,7 @@ struct pass {
 	struct digest_places places;
 	struct digest_cover waits, gaps, either, lost; /* either: waits and gaps; lost: and suspensions */
 	struct asker askers[ASKERS];
-	const struct digest_move **arrivals; /* sorted by their ends */
+	struct digest_move **arrivals; /* sorted by their ends */
 	size_t n_arrivals, next_arrival;
 	uint64_t *resumed; /* times of `state` events, sorted */
 	size_t n_states, next_state;
@@ -48,7 +48,7 @@ static bool arrivals_find(struct pass *pass)
 	if (!pass->arrivals)
 		return false;
 	for (size_t i = 0; i < digest->n_moves; i++) {
-		const struct digest_move *move = &digest->moves[i];
+		struct digest_move *move = &digest->moves[i];
 
 		if (move->end == UINT64_MAX) {
 			digest->moves_open++;
@@ -174,13 +174,6 @@ static void take_all(struct pass *pass)
 	pass->digest->lost_ns = pass->lost.total;
 }
 
-static int by_ns(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Computes the median, least and longest duration of a step, for each device. */
 static bool steps_measure(struct digest *digest)
 {
@@ -197,7 +190,7 @@ static bool steps_measure(struct digest *digest)
 				ns[n++] = digest->steps[k].ns;
 		if (!n)
 			continue;
-		qsort(ns, n, sizeof(*ns), by_ns);
+		qsort(ns, n, sizeof(*ns), by_number);
 		device->n_steps = n;
 		device->steps_begun = n + 1;
 		device->step_median = ns[n / 2];
@@ -322,7 +315,7 @@ static bool digest_finish(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
 
-	digest_moves_blame(digest);
+	digest_moves_blame(digest, pass->arrivals, pass->n_arrivals);
 	if (!digest_alive_find(digest) || !digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) ||
 	    !steps_measure(digest) || !functions_count(digest))
 		return false;
@@ -361,9 +354,7 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 	}
 	digest_groups_free(&pass->groups);
 	digest_series_free(&pass->places);
-	free(pass->arrivals);
-	free(pass->resumed);
-	free(pass);
+	FREE_ALL(pass->arrivals, pass->resumed, pass);
 	if (!good)
 		digest_free(ret_digest);
 	return good ? 0 : -ENOMEM;

@@ -148,6 +148,7 @@ struct digest_function {
 };
 
 enum digest_cost_kind {
+	/* Those up to DIGEST_ASKING are measured. */
 	DIGEST_WAITING,   /* submissions waited for pieces to be fetched */
 	DIGEST_GAPS,      /* the GPU was quiesced */
 	DIGEST_SUSPENDED, /* suspended on request */
@@ -238,8 +239,8 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 			      size_t bytes);
 /* Returns the callers of a group by calls, from the inside out, with " < " between them; NULL: not known. */
 const char *digest_callers(const struct digest *digest, uint64_t number);
-const char *digest_by_name(enum digest_by by);
-const char *digest_cost_name(enum digest_cost_kind kind);
+extern const char *const digest_by_names[DIGEST_TABLES];
+extern const char *const digest_cost_names[DIGEST_COST_KINDS];
 const char *digest_why_name(unsigned why);
 /* Returns where nonresident memory was, of the run or a device: "on the host", on other GPUs, or both. */
 const char *digest_away(const struct digest *digest);

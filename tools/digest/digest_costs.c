@@ -140,15 +140,10 @@ struct judge {
 	char mode[32];
 };
 
-const char *digest_cost_name(enum digest_cost_kind kind)
-{
-	static const char *const names[DIGEST_COST_KINDS] = {
-	    "waiting for memory", "GPU stopped to move memory", "suspended", "making allocations",
-	    "page faults",        "memory read over the link",
-	};
-
-	return names[kind];
-}
+const char *const digest_cost_names[DIGEST_COST_KINDS] = {
+    "waiting for memory", "GPU stopped to move memory", "suspended", "making allocations",
+    "page faults",        "memory read over the link",
+};
 
 /* Returns the table whose lines show the cause best: rules if there are any, otherwise sites. */
 static enum digest_by costs_telling(const struct digest *digest)
@@ -180,7 +175,7 @@ static const char *costs_call(const struct digest *digest, enum digest_by by, ui
 	char made[64], name[NAME_TEXT - 8];
 
 	policy_printable(digest_group_name(digest, by, number, made, sizeof(made)), name, sizeof(name));
-	snprintf(room, NAME_TEXT, number ? "%s \"%s\"" : "no %s", digest_by_name(by), name);
+	snprintf(room, NAME_TEXT, number ? "%s \"%s\"" : "no %s", digest_by_names[by], name);
 	return room;
 }
 
@@ -220,7 +215,6 @@ static void judge_waiting(struct judge *judge)
 	char name[NAME_TEXT];
 	int at;
 
-	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
 	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", text_number(judge->sum.waits, "wait"));
 	if (worst && worst->wait_ns && worst->tensors)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
@@ -237,9 +231,9 @@ static void judge_gaps(struct judge *judge)
 {
 	struct digest_cost *cost = &judge->all[DIGEST_GAPS];
 
-	*cost = (struct digest_cost){.known = true, .ns = judge->digest->gap_ns};
 	snprintf(cost->evidence, sizeof(cost->evidence), "%s of %s on average, %s of them given up",
-		 text_number(judge->sum.gaps, "gap"), text_time(judge->sum.gaps ? cost->ns / judge->sum.gaps : 0),
+		 text_number(judge->sum.gaps, "gap"),
+		 text_time(judge->sum.gaps ? judge->digest->gap_ns / judge->sum.gaps : 0),
 		 text_count(judge->sum.gaps_given_up));
 }
 
@@ -249,7 +243,6 @@ static void judge_asking(struct judge *judge)
 	struct digest_cost *cost = &judge->all[DIGEST_ASKING];
 	int at;
 
-	*cost = (struct digest_cost){.known = true, .ns = digest->ask_ns};
 	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s, %s in all",
 		      text_number(digest->total.allocations + digest->total.refused, "allocation"),
 		      text_bytes(digest->total.bytes));
@@ -263,7 +256,6 @@ static void judge_rest(struct judge *judge)
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_SUSPENDED];
 
-	*cost = (struct digest_cost){.known = true, .ns = digest->suspended_ns};
 	snprintf(cost->evidence, sizeof(cost->evidence), "by request; %s between suspended and going on",
 		 text_number(digest->n_events[TRACE_state], "change"));
 	judge_asking(judge);
@@ -297,7 +289,6 @@ static void judge_unmeasured(struct judge *judge)
 	struct digest_cost *cost = &judge->all[DIGEST_FAULTS];
 	uint64_t bytes, n_reaching = count_reaching(judge->digest, &bytes);
 
-	*cost = (struct digest_cost){0};
 	if (judge->sum.faults_gpu || judge->sum.faults_cpu)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s by the GPU, %s by the CPU; %s came in and %s went out by them; how long they took is not "
@@ -305,7 +296,6 @@ static void judge_unmeasured(struct judge *judge)
 			 text_count(judge->sum.faults_gpu), text_count(judge->sum.faults_cpu),
 			 text_bytes(judge->sum.fault_in), text_bytes(judge->sum.fault_out));
 	cost = &judge->all[DIGEST_REACHING];
-	*cost = (struct digest_cost){0};
 	if (n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
 			 "%s named memory %s, %s if each read all of it; what that cost is not "
@@ -323,13 +313,18 @@ static int by_ns(const void *a, const void *b)
 static void judge_costs(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
+	/* What has none here was not measured. */
+	const uint64_t ns[DIGEST_COST_KINDS] = {digest->wait_ns, digest->gap_ns, digest->suspended_ns, digest->ask_ns};
 
 	judge_waiting(judge);
 	judge_gaps(judge);
 	judge_rest(judge);
 	judge_unmeasured(judge);
-	for (int i = 0; i < DIGEST_COST_KINDS; i++)
+	for (int i = 0; i < DIGEST_COST_KINDS; i++) {
 		judge->all[i].kind = (enum digest_cost_kind)i;
+		judge->all[i].known = i <= DIGEST_ASKING;
+		judge->all[i].ns = ns[i];
+	}
 	qsort(judge->all, DIGEST_COST_KINDS, sizeof(*judge->all), by_ns);
 	for (int i = 0; i < DIGEST_COST_KINDS && digest->n_costs < DIGEST_COSTS; i++)
 		if (judge->all[i].known ? judge->all[i].ns != 0 : judge->all[i].evidence[0] != '\0')

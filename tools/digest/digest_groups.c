@@ -41,12 +41,7 @@ uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const s
 	}
 }
 
-const char *digest_by_name(enum digest_by by)
-{
-	static const char *const names[DIGEST_TABLES] = {"rule", "site", "calls"};
-
-	return names[by];
-}
+const char *const digest_by_names[DIGEST_TABLES] = {"rule", "site", "calls"};
 
 const char *digest_group_name(const struct digest *digest, enum digest_by by, uint64_t number, char *room, size_t bytes)
 {
@@ -306,6 +301,5 @@ void digest_groups_free(struct digest_groups *groups)
 {
 	for (int by = 0; by < DIGEST_TABLES; by++)
 		free(groups->all[by]);
-	free(groups->bytes);
-	free(groups->faults);
+	FREE_ALL(groups->bytes, groups->faults);
 }

@@ -66,13 +66,6 @@ bool digest_moves_find(struct digest *digest)
 	return good;
 }
 
-static int by_end(const void *a, const void *b)
-{
-	const struct digest_move *x = *(const struct digest_move *const *)a, *y = *(const struct digest_move *const *)b;
-
-	return (x->end > y->end) - (x->end < y->end);
-}
-
 /* Returns the index of the first arrival at this time or later. */
 static size_t arrival_at(struct digest_move *const *arrivals, size_t n, uint64_t time)
 {
@@ -113,7 +106,7 @@ static void share_out(struct digest *digest, struct digest_move *const *arrivals
 }
 
 /* If memory runs out, waits are not distributed, and no figure is wrong: the total contains all waits. */
-void digest_moves_blame(struct digest *digest)
+void digest_moves_blame(struct digest *digest, struct digest_move *const *ended, size_t n_ended)
 {
 	const struct trace *trace = digest->trace;
 	struct digest_move **arrivals = digest_zeros(digest->n_moves, sizeof(*arrivals));
@@ -121,13 +114,9 @@ void digest_moves_blame(struct digest *digest)
 
 	if (!arrivals)
 		return;
-	for (size_t i = 0; i < digest->n_moves; i++) {
-		struct digest_move *move = &digest->moves[i];
-
-		if (move->end != UINT64_MAX && !move->stayed && !move->to_host && move->block != TRACE_NONE)
-			arrivals[n++] = move;
-	}
-	qsort(arrivals, n, sizeof(*arrivals), by_end);
+	for (size_t i = 0; i < n_ended; i++)
+		if (!ended[i]->to_host && ended[i]->block != TRACE_NONE)
+			arrivals[n++] = ended[i];
 	for (size_t i = 0; i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
 		uint64_t begin;

@@ -32,7 +32,8 @@ void digest_groups_free(struct digest_groups *groups);
 
 /* digest_moves.c: pairs the beginnings and ends of moves, and finds the block that each wait was for. */
 bool digest_moves_find(struct digest *digest);
-void digest_moves_blame(struct digest *digest);
+/* ended: the completed ones, in the order of their ends. */
+void digest_moves_blame(struct digest *digest, struct digest_move *const *ended, size_t n_ended);
 
 /* The traffic of each link, of completed moves. */
 bool digest_links_find(struct digest *digest);

@@ -306,9 +306,7 @@ void digest_series_end(struct digest *digest, struct digest_places *places)
 
 void digest_series_free(struct digest_places *places)
 {
-	free(places->on_host);
-	free(places->on_peers);
-	free(places->bytes);
+	FREE_ALL(places->on_host, places->on_peers, places->bytes);
 }
 
 /*
@@ -450,13 +448,6 @@ static void note(struct digest *digest, struct follow *follow, unsigned number, 
 
 /* ---- events ---- */
 
-static uint16_t site_of(const struct digest *digest, const struct trace_event *event)
-{
-	uint64_t site = event->kind == TRACE_born ? event->born.site : 0;
-
-	return site < digest->trace->n_names[TRACE_SITES] && site <= UINT16_MAX ? (uint16_t)site : 0;
-}
-
 static void take_range(struct follow *follow, uint32_t kind, uint64_t begin, uint64_t end, uint16_t site)
 {
 	if (!follow->map || begin < follow->low || end > follow->high)
@@ -487,12 +478,16 @@ static void alive_take(struct digest *digest, struct follow *follows, const stru
 	uint64_t number = event->kept.device, begin, end;
 
 	if (is_of_allocator(event->kind)) {
+		uint64_t site = event->kind == TRACE_born ? event->born.site : 0;
+
 		if (number >= DIGEST_DEVICES || !follows[number].map)
 			return;
+		if (site >= digest->trace->n_names[TRACE_SITES] || site > UINT16_MAX)
+			site = 0;
 		if (event->kind == TRACE_doubted && !event->doubted.bytes)
 			live_map_distrust_reported(follows[number].map);
 		else if (range_of(event, &begin, &end))
-			take_range(&follows[number], event->kind, begin, end, site_of(digest, event));
+			take_range(&follows[number], event->kind, begin, end, (uint16_t)site);
 	} else {
 		const struct trace_block *block = &digest->trace->blocks[row->which];
 

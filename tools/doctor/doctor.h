@@ -141,6 +141,8 @@ extern const struct doctor_subject doctor_driver, doctor_device, doctor_nodes, d
 	doctor_write((finding)->fact, strlen((finding)->fact), sizeof((finding)->fact), __VA_ARGS__)
 #define doctor_so(finding, ...)  doctor_write((finding)->so, 0, sizeof((finding)->so), __VA_ARGS__)
 #define doctor_fix(finding, ...) doctor_write((finding)->fix, 0, sizeof((finding)->fix), __VA_ARGS__)
+#define doctor_advise(finding, consequence, ...)                                                                       \
+	(doctor_so(finding, "%s", consequence), doctor_fix(finding, __VA_ARGS__))
 /*
  * Writes a text from there on, without control characters: it may be of a file or a variable, and goes to a terminal.
  */

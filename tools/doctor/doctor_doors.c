@@ -53,13 +53,6 @@ static struct door_object *object_of(struct door_process *process, const char *p
 	return &process->objects[process->n_objects++];
 }
 
-/* DOOR RESULT NAME OBJECT. What we do not hook came through us, too. */
-static void take_look(struct door_object *object, char **field)
-{
-	object->looked.through += strcmp(field[1], "ours") == 0 || strcmp(field[1], "driver") == 0;
-	object->looked.past += strcmp(field[1], "copy") == 0 || strcmp(field[1], "other") == 0;
-}
-
 /* OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT */
 static void take_object(struct door_object *object, char **field)
 {
@@ -96,8 +89,10 @@ static bool take_line(struct doors *doors, char *line)
 	if (!is_look && !is_object && !is_mapped)
 		return true;
 	object = object_of(process, field[n - 1]);
-	if (object && is_look)
-		take_look(object, field + 2);
+	if (object && is_look) {
+		object->looked.through += strcmp(field[3], "ours") == 0 || strcmp(field[3], "driver") == 0;
+		object->looked.past += strcmp(field[3], "copy") == 0 || strcmp(field[3], "other") == 0;
+	}
 	if (object && is_object)
 		take_object(object, field + 2);
 	if (object && is_mapped)
@@ -135,8 +130,7 @@ void doors_free(struct doors *doors)
 	for (size_t i = 0; i < doors->n; i++) {
 		for (size_t j = 0; j < doors->processes[i].n_objects; j++)
 			free(doors->processes[i].objects[j].path);
-		free(doors->processes[i].objects);
-		free(doors->processes[i].executable);
+		FREE_ALL(doors->processes[i].objects, doors->processes[i].executable);
 	}
 	free(doors->processes);
 	*doors = (struct doors){0};

@@ -79,8 +79,8 @@ static void doctor_driver_library(const struct doctor *doctor, struct doctor_fin
 					    "libcuda1)");
 	} else if (strstr(cuda->path, "/stubs/")) {
 		doctor_is(finding, DOCTOR_PROBLEM, "%s, a stub to link with", cuda->path);
-		doctor_so(finding, "every CUDA call fails");
-		doctor_fix(finding, "take the Toolkit's folder \"stubs\" out of LD_LIBRARY_PATH");
+		doctor_advise(finding, "every CUDA call fails",
+			      "take the Toolkit's folder \"stubs\" out of LD_LIBRARY_PATH");
 	} else {
 		doctor_is(finding, DOCTOR_OK, "%s", *cuda->path ? cuda->path : "it is there");
 	}
@@ -128,13 +128,12 @@ static void doctor_driver_start(const struct doctor *doctor, struct doctor_findi
 
 	if (cuda->end == DOCTOR_HUNG && cuda->stage < DOCTOR_LOOKED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "the driver does not answer (see --timeout)");
-		doctor_so(finding, "programs that use CUDA hang here");
-		doctor_fix(finding,
-			   "dmesg | grep -i -e nvrm -e xid   # a GPU that has failed needs a reset or a reboot");
+		doctor_advise(finding, "programs that use CUDA hang here",
+			      "dmesg | grep -i -e nvrm -e xid   # a GPU that has failed needs a reset or a reboot");
 	} else if (cuda->end == DOCTOR_CRASHED && cuda->stage < DOCTOR_LOOKED) {
 		doctor_is(finding, DOCTOR_PROBLEM, "the driver crashed while it was asked");
-		doctor_so(finding, "programs that use CUDA crash here");
-		doctor_fix(finding, "dmesg | grep -i -e nvrm -e xid   # then install the driver again");
+		doctor_advise(finding, "programs that use CUDA crash here",
+			      "dmesg | grep -i -e nvrm -e xid   # then install the driver again");
 	} else if (cuda->stage < DOCTOR_STARTED) {
 		return;
 	} else if (cuda->init == 0) {

@@ -158,8 +158,8 @@ static void memory_shm(const struct doctor *doctor, struct doctor_finding *findi
 
 	if (!mount_options(doctor, "/dev/shm", options, sizeof(options))) {
 		doctor_is(finding, DOCTOR_NOTE, "nothing is mounted at /dev/shm");
-		doctor_so(finding, "programs that share memory (loaders of PyTorch, NCCL) fail or are slow");
-		doctor_fix(finding, "mount -t tmpfs -o size=8g tmpfs /dev/shm   # docker run --shm-size=8g");
+		doctor_advise(finding, "programs that share memory (loaders of PyTorch, NCCL) fail or are slow",
+			      "mount -t tmpfs -o size=8g tmpfs /dev/shm   # docker run --shm-size=8g");
 		return;
 	}
 	size = size_option(options);
@@ -172,17 +172,17 @@ static void memory_shm(const struct doctor *doctor, struct doctor_finding *findi
 		  has_option(options, "noexec") ? ", noexec" : "");
 	if (has_option(options, "ro")) {
 		finding->status = DOCTOR_NOTE;
-		doctor_so(finding, "it is read-only: programs that share memory fail");
-		doctor_fix(finding, "mount -o remount,rw /dev/shm");
+		doctor_advise(finding, "it is read-only: programs that share memory fail",
+			      "mount -o remount,rw /dev/shm");
 	} else if (size && size < SHM_LEAST) {
 		finding->status = DOCTOR_NOTE;
-		doctor_so(finding,
-			  "loaders of PyTorch and NCCL fail with a bus error or \"no space left\" when it is full");
-		doctor_fix(finding, "docker run --shm-size=8g ...   # or mount -o remount,size=8g /dev/shm");
+		doctor_advise(finding,
+			      "loaders of PyTorch and NCCL fail with a bus error or \"no space left\" when it is full",
+			      "docker run --shm-size=8g ...   # or mount -o remount,size=8g /dev/shm");
 	} else if (has_option(options, "noexec")) {
 		finding->status = DOCTOR_NOTE;
-		doctor_so(finding, "programs that put code they compile there fail; Spillway does not");
-		doctor_fix(finding, "mount -o remount,exec /dev/shm   # as root, if a program asks for it");
+		doctor_advise(finding, "programs that put code they compile there fail; Spillway does not",
+			      "mount -o remount,exec /dev/shm   # as root, if a program asks for it");
 	}
 }
 
@@ -234,12 +234,12 @@ static void system_container(const struct doctor *doctor, struct doctor_finding 
 		doctor_is(finding, DOCTOR_OK, "none is seen");
 	} else if (visible && (strcmp(visible, "void") == 0 || strcmp(visible, "none") == 0)) {
 		doctor_is(finding, DOCTOR_PROBLEM, "yes, with NVIDIA_VISIBLE_DEVICES=%s", visible);
-		doctor_so(finding, "the container was given no GPU");
-		doctor_fix(finding, "docker run --gpus all ...   # or -e NVIDIA_VISIBLE_DEVICES=all --runtime=nvidia");
+		doctor_advise(finding, "the container was given no GPU",
+			      "docker run --gpus all ...   # or -e NVIDIA_VISIBLE_DEVICES=all --runtime=nvidia");
 	} else if (able && *able && !strstr(able, "compute") && !strstr(able, "all")) {
 		doctor_is(finding, DOCTOR_PROBLEM, "yes, with NVIDIA_DRIVER_CAPABILITIES=%.200s", able);
-		doctor_so(finding, "libcuda.so.1 was not put into the container");
-		doctor_fix(finding, "docker run -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...");
+		doctor_advise(finding, "libcuda.so.1 was not put into the container",
+			      "docker run -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...");
 	} else {
 		doctor_is(finding, DOCTOR_OK, "yes; Spillway must run in it, as it does now");
 	}

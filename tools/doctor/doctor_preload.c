@@ -20,9 +20,8 @@ static void preload_library(const struct doctor *doctor, struct doctor_finding *
 
 	if (!*doctor->found_library) {
 		doctor_is(finding, DOCTOR_PROBLEM, "libspillway.so is not found, or cannot be preloaded (see above)");
-		doctor_so(finding, "`spillway run` cannot start anything");
-		doctor_fix(finding,
-			   "spillway run --library /path/to/libspillway.so ...   # or install it: make install");
+		doctor_advise(finding, "`spillway run` cannot start anything",
+			      "spillway run --library /path/to/libspillway.so ...   # or install it: make install");
 		return;
 	}
 	is_ours = library_is_ours(doctor->found_library);
@@ -30,8 +29,7 @@ static void preload_library(const struct doctor *doctor, struct doctor_finding *
 		  is_ours ? "" : " is not Spillway's library for this machine");
 	if (is_ours)
 		return;
-	doctor_so(finding, "programs run without Spillway");
-	doctor_fix(finding, "spillway doctor --library /path/to/libspillway.so");
+	doctor_advise(finding, "programs run without Spillway", "spillway doctor --library /path/to/libspillway.so");
 }
 
 static void preload_audit(const struct doctor *doctor, struct doctor_finding *finding)
@@ -219,13 +217,13 @@ static void preload_others(const struct doctor *doctor, struct doctor_finding *f
 		doctor_more(finding, "none");
 	finding->status = other.clashes || other.missing ? DOCTOR_NOTE : DOCTOR_OK;
 	if (other.clashes) {
-		doctor_so(finding,
-			  "it stands in front of the driver as Spillway does: of both, the one that comes first is "
-			  "asked first, and may hide what the other should see");
-		doctor_fix(finding, "env -u LD_PRELOAD spillway run ...   # or look with `spillway doctor -- PROGRAM`");
+		doctor_advise(finding,
+			      "it stands in front of the driver as Spillway does: of both, the one that comes first is "
+			      "asked first, and may hide what the other should see",
+			      "env -u LD_PRELOAD spillway run ...   # or look with `spillway doctor -- PROGRAM`");
 	} else if (other.missing) {
-		doctor_so(finding, "the loader says so at the start of every program, and goes on");
-		doctor_fix(finding, "unset LD_PRELOAD   # or take the file out of /etc/ld.so.preload");
+		doctor_advise(finding, "the loader says so at the start of every program, and goes on",
+			      "unset LD_PRELOAD   # or take the file out of /etc/ld.so.preload");
 	}
 }
 

@@ -46,8 +46,8 @@ static void look_before(struct doctor *doctor, char **program)
 		doctor_so(finding, "Spillway does not take effect in what it starts");
 	} else if ((reason = target_reason(path, file))) {
 		doctor_is(finding, DOCTOR_PROBLEM, "%.300s: %s", file, reason);
-		doctor_so(finding, "the loader leaves the library out: it runs as without Spillway");
-		doctor_fix(finding, "build or install it as an ordinary program, linked dynamically with glibc");
+		doctor_advise(finding, "the loader leaves the library out: it runs as without Spillway",
+			      "build or install it as an ordinary program, linked dynamically with glibc");
 	} else {
 		doctor_is(finding, DOCTOR_OK, "%s", path);
 	}
@@ -136,11 +136,10 @@ static void judge_object(const struct doctor *doctor, const struct door_object *
 		return;
 	finding->id = "program.past";
 	finding->status = DOCTOR_PROBLEM;
-	doctor_so(finding, "what it allocates past Spillway is neither counted nor moved, and cannot spill");
-	doctor_fix(finding,
-		   doctor->audit
-		       ? "--audit does not see it either: link it without -fno-plt, or open it without RTLD_DEEPBIND"
-		       : "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
+	doctor_advise(finding, "what it allocates past Spillway is neither counted nor moved, and cannot spill",
+		      doctor->audit
+			  ? "--audit does not see it either: link it without -fno-plt, or open it without RTLD_DEEPBIND"
+			  : "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
 }
 
 static void report_process(struct doctor *doctor, const struct door_process *process)
@@ -189,15 +188,15 @@ static void report_rest(struct doctor *doctor, const struct doors *doors, size_t
 
 	if (!doors->n && (finding = program_add(doctor, "program.effect", "takes effect"))) {
 		doctor_is(finding, DOCTOR_PROBLEM, "no process had the library in it");
-		doctor_so(finding, "the program ran as without Spillway");
-		doctor_fix(finding, "look at \"can be preloaded\", and at who starts the program");
+		doctor_advise(finding, "the program ran as without Spillway",
+			      "look at \"can be preloaded\", and at who starts the program");
 	} else if (!shown && (finding = program_add(doctor, "program.effect", "takes effect"))) {
 		doctor_is(finding, DOCTOR_NOTE, "processes with the library in them: %zu; none had to do with CUDA",
 			  doors->n);
-		doctor_so(finding,
-			  "how the program gets at the driver is not known: none came so far as to use it, or it "
-			  "ended before");
-		doctor_fix(finding, "let the program use the GPU: a call that allocates on it is enough");
+		doctor_advise(finding,
+			      "how the program gets at the driver is not known: none came so far as to use it, or it "
+			      "ended before",
+			      "let the program use the GPU: a call that allocates on it is enough");
 	} else if (doors->n > shown && (finding = program_add(doctor, "program.more", "other processes"))) {
 		doctor_is(finding, DOCTOR_OK, "%zu more with the library in them", doors->n - shown);
 	}
@@ -219,8 +218,8 @@ static void report_end(struct doctor *doctor, int status)
 			  WEXITSTATUS(status));
 	if (finding->status == DOCTOR_OK)
 		return;
-	doctor_so(finding, "what is said of it may not be all: it may have ended before it came to use CUDA");
-	doctor_fix(finding, "run it without Spillway, to see whether it ends like that by itself");
+	doctor_advise(finding, "what is said of it may not be all: it may have ended before it came to use CUDA",
+		      "run it without Spillway, to see whether it ends like that by itself");
 }
 
 int doctor_program(struct doctor *doctor, char **program)

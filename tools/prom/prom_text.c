@@ -70,14 +70,6 @@ static void put_head(FILE *out, const char *name, const char *type, const char *
 	fprintf(out, "\n# TYPE %s %s\n", name, type);
 }
 
-static void put_number(FILE *out, uint64_t value, enum figures_unit unit)
-{
-	if (unit == FIGURES_COUNT || unit == FIGURES_BYTES)
-		fprintf(out, "} %" PRIu64 "\n", value);
-	else
-		fprintf(out, "} %.9g\n", (double)value * figures_prom_scale(unit));
-}
-
 /* Figures are shown of processes that exist and can be read. */
 static bool is_shown(const struct page *page)
 {
@@ -132,7 +124,10 @@ static void put_family(FILE *out, const struct figures *figures, enum figures_gr
 			fputs(room, out);
 			put_process(out, page);
 			put_row(out, page, group, row);
-			put_number(out, value, name->unit);
+			if (name->unit == FIGURES_COUNT || name->unit == FIGURES_BYTES)
+				fprintf(out, "} %" PRIu64 "\n", value);
+			else
+				fprintf(out, "} %.9g\n", (double)value * figures_units[name->unit].scale);
 		}
 	}
 }
@@ -249,12 +244,9 @@ static void put_shared_gpu(const struct shared_gpu *gpu, void *argument)
 	for (unsigned i = 0; put->value < N_SHARED && i < gpu->n; i++) {
 		const struct gpu_account_member *member = &gpu->member[i];
 		/* In the order of shared_values. */
-		const double values[N_SHARED] = {(double)member->may_have,
-						 (double)member->needs,
-						 gpu->turns && i == gpu->holder,
-						 shared_waits(gpu, i),
-						 shared_got(gpu, i),
-						 shared_due(gpu, i),
+		const double values[N_SHARED] = {(double)member->may_have,        (double)member->needs,
+						 gpu->turns && i == gpu->holder,  shared_waits(gpu, i),
+						 shared_part(gpu, i, false),      shared_part(gpu, i, true),
 						 (double)member->claim.cost / 1e9};
 
 		fprintf(put->out, "%s{gpu=\"%s\",pid=\"%" PRIu64 "\"} %.15g\n", shared_values[put->value].name,
@@ -333,7 +325,7 @@ static void text_list(FILE *out, const char *kind, const struct figures_name *na
 	char room[FIGURES_PROM];
 
 	for (unsigned i = 0; i < n; i++)
-		fprintf(out, "%s\t%s\t%s\t%s\t%s\n", kind, names[i].name, figures_unit_name(names[i].unit),
+		fprintf(out, "%s\t%s\t%s\t%s\t%s\n", kind, names[i].name, figures_units[names[i].unit].name,
 			figures_prom_name(&names[i], prefix, room), names[i].text);
 }
 
@@ -346,5 +338,5 @@ void prom_print_list(FILE *out)
 	text_list(out, "histogram", figures_histograms, HISTOGRAM_COUNT, "");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		fprintf(out, "place\t%s\t%s\tspillway_place_bytes{place=\"%s\"}\t%s\n", figures_places[i].name,
-			figures_unit_name(figures_places[i].unit), figures_places[i].name, figures_places[i].text);
+			figures_units[figures_places[i].unit].name, figures_places[i].name, figures_places[i].text);
 }

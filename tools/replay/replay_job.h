@@ -86,7 +86,7 @@ struct job_setting {
 	uint64_t budget;             /* of the device */
 	uint32_t device;
 	bool fast;  /* cut as for `fast` mode */
-	bool moves; /* in `exact` or `fast`: pools that cannot serve a request are closed (shim/device/pool.h) */
+	bool moves; /* in `exact` or `fast`: pools that cannot serve a request are closed (shim/device/device.h) */
 	bool whole; /* each block is one piece, of any size */
 };
 

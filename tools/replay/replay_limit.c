@@ -236,8 +236,6 @@ bool replay_limit(const struct job *job, const struct run_setting *setting, cons
 		*ret_ms = link > own ? link : own;
 	}
 	belady_end(&b);
-	free(needs.items);
-	free(needs.n_of);
-	free(needs.launch);
+	FREE_ALL(needs.items, needs.n_of, needs.launch);
 	return ok;
 }

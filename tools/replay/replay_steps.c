@@ -9,20 +9,13 @@
 
 #include "shim/plan/predict.h"
 
-static int by_size(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 /* Returns the most frequent of n numbers, the larger one of equals; 0 is not counted. */
 static uint64_t most_frequent(uint64_t *numbers, size_t n)
 {
 	uint64_t found = 0;
 	size_t most = 0;
 
-	qsort(numbers, n, sizeof(*numbers), by_size);
+	qsort(numbers, n, sizeof(*numbers), by_number);
 	for (size_t from = 0, to; from < n; from = to) {
 		for (to = from + 1; to < n && numbers[to] == numbers[from]; to++)
 			;
@@ -62,8 +55,7 @@ static uint64_t period_of(const struct job *job)
 	if (n)
 		period = most_frequent(back + n / 2, n - n / 2);
 	predict_free(predict);
-	free(pieces);
-	free(back);
+	FREE_ALL(pieces, back);
 	return period;
 }
 
@@ -330,8 +322,7 @@ static unsigned steps_in(const struct job *job, uint64_t period, struct replay_s
 		steps->marked = true;
 		steps->marker = marker->function;
 	}
-	free(parts.calls);
-	free(parts.seen);
+	FREE_ALL(parts.calls, parts.seen);
 	return most ? most : 1;
 }
 

@@ -10,7 +10,6 @@
 
 #include "policy/text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,17 +246,6 @@ static void find_answer(const struct report_job *job, struct answer *answer)
 
 /* ---- text ---- */
 
-__attribute__((format(printf, 1, 2))) static void line(const char *format, ...)
-{
-	char text[600];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	wrap_print(text, 0, 2);
-}
-
 static void print_missing(const struct report_job *job, const struct answer *answer)
 {
 	char list[LIST_MOST] = "", path[120];
@@ -268,31 +256,33 @@ static void print_missing(const struct report_job *job, const struct answer *ans
 		snprintf(list + at, sizeof(list) - at, "%s%llu", i ? ", " : "", (unsigned long long)answer->missing[i]);
 	}
 	if (answer->n_missing)
-		line("NOT COMPLETE: of %zu rank%s there is no trace here: %s%s", answer->n_missing,
-		     answer->n_missing == 1 ? "" : "s", list, answer->n_missing > MISSING_MOST ? ", ..." : "");
+		wrap_line(0, 2, "NOT COMPLETE: of %zu rank%s there is no trace here: %s%s", answer->n_missing,
+			  answer->n_missing == 1 ? "" : "s", list, answer->n_missing > MISSING_MOST ? ", ..." : "");
 	for (size_t i = answer->n; i < job->n; i++)
-		line("NOT COMPLETE: %s: %s", policy_printable(job->rank[i].path, path, sizeof(path)),
-		     job->rank[i].problem);
+		wrap_line(0, 2, "NOT COMPLETE: %s: %s", policy_printable(job->rank[i].path, path, sizeof(path)),
+			  job->rank[i].problem);
 }
 
 static void print_answer(const struct answer *answer)
 {
 	if (answer->n_spill)
-		line("%zu of %zu ranks spill: at their peaks %s of %s lay off the devices; %s moved in and %s out",
-		     answer->n_spill, answer->n, text_bytes(answer->away), text_bytes(answer->need),
-		     text_bytes(answer->bytes_in), text_bytes(answer->bytes_out));
+		wrap_line(0, 2,
+			  "%zu of %zu ranks spill: at their peaks %s of %s lay off the devices; %s moved in and %s out",
+			  answer->n_spill, answer->n, text_bytes(answer->away), text_bytes(answer->need),
+			  text_bytes(answer->bytes_in), text_bytes(answer->bytes_out));
 	else
-		line("no rank spills: at their peaks they need %s", text_bytes(answer->need));
+		wrap_line(0, 2, "no rank spills: at their peaks they need %s", text_bytes(answer->need));
 	if (answer->slowest && answer->middle_step)
-		line("slowest: rank %llu, %s a step, %.2f times the middle one (%s)",
-		     (unsigned long long)answer->slowest->rank, text_time(answer->slowest->step_ns),
-		     (double)answer->slowest->step_ns / (double)answer->middle_step, text_time(answer->middle_step));
+		wrap_line(0, 2, "slowest: rank %llu, %s a step, %.2f times the middle one (%s)",
+			  (unsigned long long)answer->slowest->rank, text_time(answer->slowest->step_ns),
+			  (double)answer->slowest->step_ns / (double)answer->middle_step,
+			  text_time(answer->middle_step));
 	if (answer->most_lost)
-		line("most held up by memory: rank %llu, %s of its time; the middle one %s",
-		     (unsigned long long)answer->most_lost->rank, text_share(lost_share(answer->most_lost), 1),
-		     text_share(answer->middle_lost, 1));
+		wrap_line(0, 2, "most held up by memory: rank %llu, %s of its time; the middle one %s",
+			  (unsigned long long)answer->most_lost->rank, text_share(lost_share(answer->most_lost), 1),
+			  text_share(answer->middle_lost, 1));
 	if (answer->refused)
-		line("%llu requests ended in out of memory", (unsigned long long)answer->refused);
+		wrap_line(0, 2, "%llu requests ended in out of memory", (unsigned long long)answer->refused);
 }
 
 static const char *end_of(const struct job_rank *row)
@@ -322,9 +312,9 @@ void report_job_text(struct report_job *job)
 
 	sort(job);
 	find_answer(job, &answer);
-	line("job %s: %zu ranks on %zu host%s, %zu of which ended by themselves",
-	     *job->rank[0].job ? job->rank[0].job : "(no name)", answer.n, answer.n_hosts,
-	     answer.n_hosts == 1 ? "" : "s", answer.n_whole);
+	wrap_line(0, 2, "job %s: %zu ranks on %zu host%s, %zu of which ended by themselves",
+		  *job->rank[0].job ? job->rank[0].job : "(no name)", answer.n, answer.n_hosts,
+		  answer.n_hosts == 1 ? "" : "s", answer.n_whole);
 	print_answer(&answer);
 	print_missing(job, &answer);
 	print_rows(job, answer.n);

@@ -54,7 +54,7 @@ static void put_answer(struct json *json, const struct digest *digest)
 		const struct digest_cost *cost = &digest->costs[i];
 
 		json_open(json, NULL, '{');
-		json_text(json, "kind", digest_cost_name(cost->kind));
+		json_text(json, "kind", digest_cost_names[cost->kind]);
 		json_number_or_null(json, "ns", cost->ns, cost->known);
 		json_text(json, "evidence", cost->evidence);
 		json_close(json, '}');

@@ -40,12 +40,14 @@ static void perfetto_begin(const char *phase, uint32_t pid, uint64_t tid, const 
 	json_quoted(name, true);
 }
 
-/* Writes a time of the trace's clock. */
-static void perfetto_at(const struct trace *trace, uint64_t time)
+/* The same of an event at a time of the trace's clock. */
+static void perfetto_put(const struct trace *trace, uint64_t time, const char *phase, uint32_t pid, uint64_t tid,
+			 const char *name)
 {
 	uint64_t wall = report_wall(trace, time);
 	uint64_t ns = wall > base ? wall - base : 0;
 
+	perfetto_begin(phase, pid, tid, name);
 	printf(",\"ts\":%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
 }
 
@@ -86,8 +88,7 @@ static void put_names(const struct digest *digest)
 
 static void put_counter(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
 {
-	perfetto_begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, name);
-	perfetto_at(trace, event->time);
+	perfetto_put(trace, event->time, "C", VIEW_PID + (uint32_t)event->bytes.device, 0, name);
 	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
 }
 
@@ -99,8 +100,7 @@ static void put_bytes(const struct digest *digest, const struct trace_event *eve
 	uint64_t on_host = event->bytes.on_host, on_peers = event->bytes.on_peers;
 
 	on_peers = on_peers < on_host ? on_peers : on_host;
-	perfetto_begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, "bytes");
-	perfetto_at(trace, event->time);
+	perfetto_put(trace, event->time, "C", VIEW_PID + (uint32_t)event->bytes.device, 0, "bytes");
 	printf(",\"args\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64 ",\"managed\":%" PRIu64 ",\"system\":%" PRIu64
 	       ",\"driver\":%" PRIu64,
 	       event->bytes.on_device, on_host - on_peers, event->bytes.managed, event->bytes.system,
@@ -139,8 +139,7 @@ static void put_bins(const struct digest *digest, unsigned number)
 		}
 		if ((device->moves_in || device->moves_out) &&
 		    (!before || bin->bytes_in != before->bytes_in || bin->bytes_out != before->bytes_out)) {
-			perfetto_begin("C", VIEW_PID + number, 0, "moved, bytes a second");
-			perfetto_at(digest->trace, time);
+			perfetto_put(digest->trace, time, "C", VIEW_PID + number, 0, "moved, bytes a second");
 			printf(",\"args\":{\"in\":%.0f,\"out\":%.0f", (double)bin->bytes_in * second,
 			       (double)bin->bytes_out * second);
 			if (device->peer_in || device->peer_out)
@@ -153,16 +152,14 @@ static void put_bins(const struct digest *digest, unsigned number)
 
 static void put_faults(const struct trace *trace, const struct trace_event *event)
 {
-	perfetto_begin("C", VIEW_PID + (uint32_t)event->faults.device, 0, "page faults");
-	perfetto_at(trace, event->time);
+	perfetto_put(trace, event->time, "C", VIEW_PID + (uint32_t)event->faults.device, 0, "page faults");
 	printf(",\"args\":{\"GPU\":%" PRIu64 ",\"CPU\":%" PRIu64 "}}", event->faults.gpu, event->faults.cpu);
 }
 
 static void put_gap(const struct digest *digest, const struct trace_event *event)
 {
-	perfetto_begin("X", VIEW_PID + (uint32_t)event->gap.device, LANE_GAPS,
-		       event->gap.given_up ? "gap, given up" : "gap");
-	perfetto_at(digest->trace, event->time);
+	perfetto_put(digest->trace, event->time, "X", VIEW_PID + (uint32_t)event->gap.device, LANE_GAPS,
+		     event->gap.given_up ? "gap, given up" : "gap");
 	perfetto_lasts(event->gap.ns < digest->run_ns ? event->gap.ns : digest->run_ns);
 	printf(",\"args\":{\"bytes in\":%" PRIu64 ",\"bytes out\":%" PRIu64 "}}", event->gap.bytes_in,
 	       event->gap.bytes_out);
@@ -215,9 +212,8 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 		lane++;
 	busy[lane] = end;
 	name_lane(lanes, move, way, lane);
-	perfetto_begin("X", VIEW_PID + move->device, track_of(way, lane),
-		       move->stayed ? "stayed" : digest_why_name(move->why));
-	perfetto_at(digest->trace, digest->trace->first + move->begin);
+	perfetto_put(digest->trace, digest->trace->first + move->begin, "X", VIEW_PID + move->device,
+		     track_of(way, lane), move->stayed ? "stayed" : digest_why_name(move->why));
 	perfetto_lasts(end - move->begin);
 	printf(",\"args\":{\"address\":\"0x%" PRIx64 "\",\"bytes\":%" PRIu64, move->address, move->bytes);
 	put_other("lender", move->lender);
@@ -240,8 +236,8 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 /* What is neither alive nor dead was never used. */
 static void put_alive(const struct digest *digest, const struct digest_alive *alive)
 {
-	perfetto_begin("C", VIEW_PID + alive->device, 0, "kept by the program's allocator, bytes");
-	perfetto_at(digest->trace, digest->trace->first + alive->time);
+	perfetto_put(digest->trace, digest->trace->first + alive->time, "C", VIEW_PID + alive->device, 0,
+		     "kept by the program's allocator, bytes");
 	printf(",\"args\":{\"alive\":%" PRIu64 ",\"dead\":%" PRIu64 ",\"never used\":%" PRIu64 "}}", alive->alive,
 	       alive->dead, alive->kept - alive->alive - alive->dead);
 }
@@ -262,8 +258,8 @@ static void put_devices(const struct digest *digest)
 	for (size_t i = 0; i < digest->n_moments; i++)
 		put_alive(digest, &digest->moments[i]);
 	for (size_t i = 0; i < digest->n_steps; i++) {
-		perfetto_begin("X", VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");
-		perfetto_at(digest->trace, digest->trace->first + digest->steps[i].time);
+		perfetto_put(digest->trace, digest->trace->first + digest->steps[i].time, "X",
+			     VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");
 		perfetto_lasts(digest->steps[i].ns);
 		printf(",\"args\":{\"submissions\":%" PRIu64 "}}", digest->steps[i].submissions);
 	}
@@ -273,8 +269,7 @@ static void put_devices(const struct digest *digest)
 
 static void put_wait(const struct digest *digest, const struct trace_event *event)
 {
-	perfetto_begin("X", THREADS_PID, (uint64_t)event->thread + 1, "waits for memory");
-	perfetto_at(digest->trace, event->time);
+	perfetto_put(digest->trace, event->time, "X", THREADS_PID, (uint64_t)event->thread + 1, "waits for memory");
 	perfetto_lasts(event->wait.ns < digest->run_ns ? event->wait.ns : digest->run_ns);
 	printf(",\"args\":{\"for\":");
 	json_quoted(trace_text(digest->trace, TRACE_FUNCTIONS, event->wait.function), true);
@@ -283,8 +278,7 @@ static void put_wait(const struct digest *digest, const struct trace_event *even
 
 static void put_moment(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
 {
-	perfetto_begin("i", THREADS_PID, (uint64_t)event->thread + 1, name);
-	perfetto_at(trace, event->time);
+	perfetto_put(trace, event->time, "i", THREADS_PID, (uint64_t)event->thread + 1, name);
 	printf(",\"s\":\"t\",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
 }
 
@@ -292,9 +286,8 @@ static void put_range(const struct trace *trace, const struct trace_event *event
 {
 	bool push = event->kind == TRACE_push;
 
-	perfetto_begin(push ? "B" : "E", THREADS_PID, (uint64_t)event->thread + 1,
-		       push ? trace_text(trace, TRACE_RANGES, event->push.range) : "");
-	perfetto_at(trace, event->time);
+	perfetto_put(trace, event->time, push ? "B" : "E", THREADS_PID, (uint64_t)event->thread + 1,
+		     push ? trace_text(trace, TRACE_RANGES, event->push.range) : "");
 	putchar('}');
 }
 

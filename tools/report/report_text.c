@@ -9,24 +9,10 @@
 #include "policy/text.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_ROOM = 201, VALUE_ROOM = 201, LINE_ROOM = 1024, CELLS_MOST = 8 };
-
-/* Prints a line that is indented by two columns; if it must be wrapped, further lines are by four. */
-__attribute__((format(printf, 1, 2))) static void text_line(const char *format, ...)
-{
-	char room[LINE_ROOM];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(room, sizeof(room), format, arguments);
-	va_end(arguments);
-	printf("  ");
-	wrap_print(room, 2, 4);
-}
+enum { NAME_ROOM = 201, VALUE_ROOM = 201, CELLS_MOST = 8 };
 
 /* ---- tables ---- */
 
@@ -116,28 +102,26 @@ static void add_changes(const struct trace *trace, char *text, size_t room)
 static void print_heading(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
-	char path[VALUE_ROOM], room[VALUE_ROOM], line[LINE_ROOM / 2];
+	char path[VALUE_ROOM], room[VALUE_ROOM], changes[128];
 
-	snprintf(line, sizeof(line), "%s: %s", policy_printable(trace->path, path, sizeof(path)),
-		 HEAD(trace, "command"));
-	wrap_print(line, 0, 4);
+	wrap_line(0, 4, "%s: %s", policy_printable(trace->path, path, sizeof(path)), HEAD(trace, "command"));
 	trace_value(trace, "rank", room, VALUE_ROOM);
-	text_line("process %s%s%.16s%s on %s, began %s, %s recorded, %s", HEAD(trace, "pid"), *room ? " (rank " : "",
-		  room, *room ? ")" : "", HEAD(trace, "host"), text_date(trace->start), text_time(digest->run_ns),
-		  trace->ended ? "ended by itself" : "did not end by itself, or still runs");
-	add_changes(trace, line, sizeof(line));
-	text_line("policy %s (%s), spill.mode %s%s, spillway %s", HEAD(trace, "policy"), HEAD(trace, "policy_hash"),
-		  HEAD(trace, "mode"), line, HEAD(trace, "spillway"));
+	wrap_line(2, 4, "process %s%s%.16s%s on %s, began %s, %s recorded, %s", HEAD(trace, "pid"),
+		  *room ? " (rank " : "", room, *room ? ")" : "", HEAD(trace, "host"), text_date(trace->start),
+		  text_time(digest->run_ns), trace->ended ? "ended by itself" : "did not end by itself, or still runs");
+	add_changes(trace, changes, sizeof(changes));
+	wrap_line(2, 4, "policy %s (%s), spill.mode %s%s, spillway %s", HEAD(trace, "policy"),
+		  HEAD(trace, "policy_hash"), HEAD(trace, "mode"), changes, HEAD(trace, "spillway"));
 	if (digest->trace->n_lost)
-		text_line("NOT COMPLETE: %s events had no room and are missing", text_count(trace->n_lost));
+		wrap_line(2, 4, "NOT COMPLETE: %s events had no room and are missing", text_count(trace->n_lost));
 	if (trace->cut)
-		text_line("NOT COMPLETE: the end of the file is cut off, as a killed process leaves it");
+		wrap_line(2, 4, "NOT COMPLETE: the end of the file is cut off, as a killed process leaves it");
 	if (trace->damaged)
-		text_line("NOT COMPLETE: the file is damaged, what comes behind is not shown: %s",
+		wrap_line(2, 4, "NOT COMPLETE: the file is damaged, what comes behind is not shown: %s",
 			  policy_printable(trace->problem, room, sizeof(room)));
 	if (digest->n_strangers)
-		text_line("NOT COMPLETE: %s events are of devices beyond number %d", text_count(digest->n_strangers),
-			  DIGEST_DEVICES - 1);
+		wrap_line(2, 4, "NOT COMPLETE: %s events are of devices beyond number %d",
+			  text_count(digest->n_strangers), DIGEST_DEVICES - 1);
 }
 
 static void print_answer(const struct digest *digest)
@@ -150,12 +134,12 @@ static void print_answer(const struct digest *digest)
 		const struct digest_cost *cost = &digest->costs[i];
 		int column = printf("  %9s %6s  %s: ", cost->known ? text_time(cost->ns) : "n/a",
 				    cost->known ? text_share((double)cost->ns, (double)digest->run_ns) : "n/a",
-				    digest_cost_name(cost->kind));
+				    digest_cost_names[cost->kind]);
 
 		wrap_print(cost->evidence, column, 20);
 	}
 	if (digest->both_ns)
-		text_line("%s of this is in two of them: a submission waited while the GPU was stopped",
+		wrap_line(2, 4, "%s of this is in two of them: a submission waited while the GPU was stopped",
 			  text_time(digest->both_ns));
 	for (unsigned i = 0; i < digest->n_advice; i++) {
 		printf("%s", i ? "  - " : "\nAdvice:\n  - ");
@@ -172,41 +156,40 @@ static void print_device(const struct digest *digest, unsigned number)
 	       device->sampled ? "" : " (from the allocations; the trace has no samples)");
 	if (device->peers)
 		snprintf(peers, sizeof(peers), "on other GPUs %s, ", text_bytes(device->peers));
-	text_line("on the device %s, on the host %s, %smanaged %s, system %s, driver %s", text_bytes(device->device),
-		  text_bytes(device->host_alone), peers, text_bytes(device->managed), text_bytes(device->system),
-		  text_bytes(device->driver));
-	text_line("together %s, budget %s, the GPU has %s; something %s for %s of the run", text_bytes(device->need),
-		  device->budget ? text_bytes(device->budget) : "n/a",
+	wrap_line(2, 4, "on the device %s, on the host %s, %smanaged %s, system %s, driver %s",
+		  text_bytes(device->device), text_bytes(device->host_alone), peers, text_bytes(device->managed),
+		  text_bytes(device->system), text_bytes(device->driver));
+	wrap_line(2, 4, "together %s, budget %s, the GPU has %s; something %s for %s of the run",
+		  text_bytes(device->need), device->budget ? text_bytes(device->budget) : "n/a",
 		  device->total ? text_bytes(device->total) : "n/a", digest_device_away(device),
 		  text_share((double)device->over_ns, (double)digest->run_ns));
 	if (device->lent)
-		text_line("it lent %s to other GPUs", text_bytes(device->lent));
+		wrap_line(2, 4, "it lent %s to other GPUs", text_bytes(device->lent));
 	if (device->moves_in || device->moves_out)
-		text_line("moved in %s (%s pieces), out %s (%s pieces)", text_bytes(device->bytes_in),
+		wrap_line(2, 4, "moved in %s (%s pieces), out %s (%s pieces)", text_bytes(device->bytes_in),
 			  text_count(device->moves_in), text_bytes(device->bytes_out), text_count(device->moves_out));
 	if (device->peer_in || device->peer_out)
-		text_line("of that from other GPUs %s, to them %s", text_bytes(device->peer_in),
+		wrap_line(2, 4, "of that from other GPUs %s, to them %s", text_bytes(device->peer_in),
 			  text_bytes(device->peer_out));
 	if (device->uncopied_in || device->uncopied_out)
-		text_line("of that nothing was alive in %s in, %s out: those were not copied",
+		wrap_line(2, 4, "of that nothing was alive in %s in, %s out: those were not copied",
 			  text_bytes(device->uncopied_in), text_bytes(device->uncopied_out));
 	if (device->tells_alive)
-		text_line("an allocator kept %s, of which %s were alive at most, and %s dead at most",
+		wrap_line(2, 4, "an allocator kept %s, of which %s were alive at most, and %s dead at most",
 			  text_bytes(device->cache), text_bytes(device->cache_alive), text_bytes(device->cache_dead));
 	if (device->faults_known)
-		text_line("page faults: %s by the GPU, %s by the CPU; by them %s in, %s out",
+		wrap_line(2, 4, "page faults: %s by the GPU, %s by the CPU; by them %s in, %s out",
 			  text_count(device->faults_gpu), text_count(device->faults_cpu), text_bytes(device->fault_in),
 			  text_bytes(device->fault_out));
 	else
-		text_line("page faults: n/a (the trace has no figures of them)");
+		wrap_line(2, 4, "page faults: n/a (the trace has no figures of them)");
 	if (device->n_steps)
-		text_line("%s steps of %s (%s to %s)", text_count(device->n_steps), text_time(device->step_median),
-			  text_time(device->step_least), text_time(device->step_most));
+		wrap_line(2, 4, "%s steps of %s (%s to %s)", text_count(device->n_steps),
+			  text_time(device->step_median), text_time(device->step_least), text_time(device->step_most));
 }
 
 static void print_moves(const struct digest *digest)
 {
-	char line[LINE_ROOM];
 	uint64_t in = 0, out = 0;
 
 	if (!digest->n_moves)
@@ -215,21 +198,19 @@ static void print_moves(const struct digest *digest)
 		in += digest->move_why[0][why];
 		out += digest->move_why[1][why];
 	}
-	snprintf(line, sizeof(line), "Moves: link busy %s, %s of the run, at %s in and out together",
-		 text_time(digest->link_ns), text_share((double)digest->link_ns, (double)digest->run_ns),
-		 text_rate(in + out, digest->link_ns));
 	printf("\n");
-	wrap_print(line, 0, 4);
+	wrap_line(0, 4, "Moves: link busy %s, %s of the run, at %s in and out together", text_time(digest->link_ns),
+		  text_share((double)digest->link_ns, (double)digest->run_ns), text_rate(in + out, digest->link_ns));
 	for (int why = 0; why < TRACE_WHYS; why++)
 		if (digest->move_why[0][why] || digest->move_why[1][why])
 			printf("  %-8s %10s in %10s out\n", digest_why_name((unsigned)why),
 			       text_bytes(digest->move_why[0][why]), text_bytes(digest->move_why[1][why]));
 	if (digest->rest.bytes_in || digest->rest.bytes_out)
-		text_line("of no allocation, but room in pieces that moved: %s in, %s out",
+		wrap_line(2, 4, "of no allocation, but room in pieces that moved: %s in, %s out",
 			  text_bytes(digest->rest.bytes_in), text_bytes(digest->rest.bytes_out));
 	if (digest->moves_stayed || digest->moves_open)
-		text_line("%s stayed where they were, of %s the trace has no end", text_count(digest->moves_stayed),
-			  text_count(digest->moves_open));
+		wrap_line(2, 4, "%s stayed where they were, of %s the trace has no end",
+			  text_count(digest->moves_stayed), text_count(digest->moves_open));
 }
 
 static void put_way(struct text_row *row, unsigned cell, uint64_t bytes, uint64_t ns)
@@ -279,7 +260,7 @@ static void print_table(const struct digest *digest, enum digest_by by)
 
 	if (!table->n)
 		return;
-	snprintf(rows[0].name, NAME_ROOM, "Allocations by %s", digest_by_name(by));
+	snprintf(rows[0].name, NAME_ROOM, "Allocations by %s", digest_by_names[by]);
 	for (unsigned k = 0; k < 6; k++)
 		snprintf(rows[0].cells[k], UNITS_TEXT, "%s", columns[k]);
 	for (size_t i = 0; i < n; i++) {
@@ -301,7 +282,7 @@ static void print_table(const struct digest *digest, enum digest_by by)
 	printf("\n");
 	print_rows(rows, n + 1, 6);
 	if (n < table->n)
-		text_line("and %s more; --json has them", text_count(table->n - n));
+		wrap_line(2, 4, "and %s more; --json has them", text_count(table->n - n));
 }
 
 static void print_functions(const struct digest *digest)
@@ -330,23 +311,21 @@ static void print_idle_rules(const struct digest *digest)
 	if (digest->n_idle_rules)
 		printf("\nRules that never matched:\n");
 	for (size_t i = 0; i < digest->n_idle_rules && i < REPORT_LIST; i++)
-		text_line("%s", report_name(digest, DIGEST_BY_RULE, digest->idle_rules[i], name, sizeof(name)));
+		wrap_line(2, 4, "%s", report_name(digest, DIGEST_BY_RULE, digest->idle_rules[i], name, sizeof(name)));
 }
 
 static void print_curve(const struct digest *digest)
 {
 	uint64_t each = digest->curve_steps ? digest->curve_steps : 1;
-	char line[LINE_ROOM];
 
 	if (!digest->n_curve)
 		return;
-	snprintf(line, sizeof(line),
-		 "With less device memory at least this would have to move%s (Belady's rule on whole allocations, over "
-		 "the last %s submissions, %s):",
-		 digest->curve_steps ? " in a step" : "", text_count(digest->curve_submits),
-		 text_time(digest->curve_ns));
 	printf("\n");
-	wrap_print(line, 0, 0);
+	wrap_line(
+	    0, 0,
+	    "With less device memory at least this would have to move%s (Belady's rule on whole allocations, over "
+	    "the last %s submissions, %s):",
+	    digest->curve_steps ? " in a step" : "", text_count(digest->curve_submits), text_time(digest->curve_ns));
 	for (unsigned i = 0; i < digest->n_curve; i += 2) {
 		const struct digest_point *point = &digest->curve[i];
 
@@ -552,14 +531,13 @@ void report_compare_text(const struct digest *digests, size_t n)
 {
 	/* A line has a name of 26 columns and 15 for each run. */
 	const size_t beside = (size_t)(wrap_width() - 26) / 15;
-	char path[120], line[160];
+	char path[120];
 
 	for (size_t i = 0; i < n; i++) {
 		const struct trace *trace = digests[i].trace;
 
-		snprintf(line, sizeof(line), "%zu: %s%s", i + 1, policy_printable(trace->path, path, sizeof(path)),
-			 trace->damaged || trace->cut || trace->n_lost ? " (NOT COMPLETE)" : "");
-		wrap_print(line, 0, 3);
+		wrap_line(0, 3, "%zu: %s%s", i + 1, policy_printable(trace->path, path, sizeof(path)),
+			  trace->damaged || trace->cut || trace->n_lost ? " (NOT COMPLETE)" : "");
 		printf("   ");
 		wrap_print(digests[i].verdict, 3, 3);
 	}

@@ -179,13 +179,6 @@ static void take_file(const struct user_dir *folder, const char *name, void *arg
 	take_page(argument, page_read(folder, name, geteuid()));
 }
 
-/* Returns whether these are what the program has left that did not end by exit(). */
-static bool is_left_by(const struct page *page, const struct fit_program *program)
-{
-	return page->copy && !page_is_strange(page) && page->own_pid == program->pid &&
-	       page->started == program->started && page->copy->state != STATS_ENDED && is_used(page);
-}
-
 /*
  * path: the folder; "": there is none. If the program was killed, it has not printed its summary: that is done here,
  * unless report is POLICY_REPORT_NONE.
@@ -202,11 +195,15 @@ static struct fit_rest fit_figures_rest(const char *path, const struct fit_progr
 	}
 	pages_read(&pages, geteuid());
 	for (size_t i = 0; i < pages.n; i++) {
-		if (!is_left_by(pages.page[i], program))
+		struct page *page = pages.page[i];
+
+		/* The program was killed and has left it. */
+		if (!page->copy || page_is_strange(page) || page->own_pid != program->pid ||
+		    page->started != program->started || page->copy->state == STATS_ENDED || !is_used(page))
 			continue;
 		if (report != POLICY_REPORT_NONE)
-			watcher_print(pages.page[i]->copy, clock_now(), report == POLICY_REPORT_FULL);
-		take_page(&rest, pages.page[i]);
+			watcher_print(page->copy, clock_now(), report == POLICY_REPORT_FULL);
+		take_page(&rest, page);
 		pages.page[i] = NULL;
 	}
 	pages_free(&pages);

@@ -239,30 +239,24 @@ static bool put_first(const char *variable, const char *library)
 	return done;
 }
 
-/*
- * Under an audit library, the loader sets up thread-local memory before it knows what the program's libraries need,
- * and leaves 512 bytes for libraries that need static thread-local memory.
- */
-static bool set_audit(const char *audit)
-{
-	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
-}
-
-/* A trace has the NVTX ranges of the program, unless they go to another tool, which sets the variable itself. */
-static bool set_trace(const char *trace, const char *library)
-{
-	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
-}
-
 static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
 			    bool builtin)
 {
-	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit));
+	bool done = put_first("LD_PRELOAD", library);
 
+	/*
+	 * Under an audit library, the loader sets up thread-local memory before it knows what the program's libraries
+	 * need, and leaves 512 bytes for libraries that need static thread-local memory.
+	 */
+	if (request->audit)
+		done = done && put_first("LD_AUDIT", audit) &&
+		       setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
+	/* A trace has the NVTX ranges of the program, unless they go to another tool, which sets the variable itself. */
 	if (request->trace)
-		done = done && set_trace(request->trace, library);
+		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0 &&
+		       setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
 	return done && set_policy(policy, builtin);
 }
 

@@ -20,17 +20,6 @@
 
 enum { MOST_RANKED = 5 };
 
-static void print_time(FILE *out, uint64_t wall)
-{
-	time_t seconds = (time_t)(wall / 1000000000);
-	struct tm now;
-	char text[32];
-
-	localtime_r(&seconds, &now);
-	strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &now);
-	fprintf(out, "%s", text);
-}
-
 /* ---- devices ---- */
 
 static void print_devices(FILE *out, const struct figures *figures)
@@ -117,9 +106,13 @@ static void print_ranked(FILE *out, const struct figures_process *const *list, s
 
 static void print_head(FILE *out, const struct figures *figures, const struct top_view *view, size_t n)
 {
-	fprintf(out, "spillway top, ");
-	print_time(out, figures->wall);
-	fprintf(out, ", %zu process%s", n, n == 1 ? "" : "es");
+	time_t seconds = (time_t)(figures->wall / 1000000000);
+	struct tm now;
+	char time[32];
+
+	localtime_r(&seconds, &now);
+	strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S", &now);
+	fprintf(out, "spillway top, %s, %zu process%s", time, n, n == 1 ? "" : "es");
 	if (figures->n_gone && !view->gone)
 		fprintf(out, ", and %zu that left figures when killed (--gone)", figures->n_gone);
 	else if (figures->n_gone > view->gone)
@@ -297,7 +290,7 @@ static void print_counters(FILE *out, const struct figures_process *process)
 
 		fprintf(out, "  %-24s %12s %12s\n", name->name,
 			text_amount(page_counter(process->page, i), name->unit, value),
-			amount_a_second(figures_counter_rate(process, i), name->unit, rate));
+			amount_a_second(figures_get_rate(process, GROUP_COUNTERS, 0, i), name->unit, rate));
 	}
 }
 
@@ -485,14 +478,6 @@ static void put_histogram(struct json *json, const struct figures_name *name,
 	json_close(json, '}');
 }
 
-static void put_histograms(struct json *json, const struct stats_page *copy)
-{
-	json_open(json, "histograms", '{');
-	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++)
-		put_histogram(json, &figures_histograms[i], copy->histogram[i]);
-	json_close(json, '}');
-}
-
 /* ---- links ---- */
 
 /* The names are those of doctor's JSON. */
@@ -616,7 +601,10 @@ static void put_page(struct json *json, const struct figures_process *process)
 	put_places(json, copy->live, copy->peak);
 	put_row(json, process, GROUP_FAULTS, 0, "faults", "fault_rates");
 	put_row(json, process, GROUP_COUNTERS, 0, "counters", "rates");
-	put_histograms(json, copy);
+	json_open(json, "histograms", '{');
+	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++)
+		put_histogram(json, &figures_histograms[i], copy->histogram[i]);
+	json_close(json, '}');
 	put_devices(json, process);
 	put_backends(json, process);
 	put_ranked(json, process, GROUP_RULES);

@@ -82,12 +82,6 @@ const struct top_column top_columns[] = {
 #undef ROW
 };
 
-/* Returns whether the column is a number, and not a text. */
-static bool is_number(unsigned column)
-{
-	return column != COLUMN_STATE && column != COLUMN_ID && column != COLUMN_COMMAND;
-}
-
 static double value_of(const struct figures_process *process, unsigned column)
 {
 	const struct top_column *about = &top_columns[column];
@@ -96,17 +90,17 @@ static double value_of(const struct figures_process *process, unsigned column)
 	if (about->kind == TOP_PLACE)
 		return figures_live(page, about->of) == STATS_NA ? NAN : (double)figures_live(page, about->of);
 	if (about->kind == TOP_RATE)
-		return figures_counter_rate(process, about->of);
+		return figures_get_rate(process, GROUP_COUNTERS, 0, about->of);
 	switch (column) {
 	case COLUMN_PID:
 		return page->pid ? (double)page->pid : NAN;
 	case COLUMN_USER:
 		return (double)page->owner;
 	case COLUMN_FAULTS:
-		return figures_fault_rate(process, FAULT_GPU);
+		return figures_get_rate(process, GROUP_FAULTS, 0, FAULT_GPU);
 	case COLUMN_WAIT:
 		/* The percentage of time in which at least one submission waited; both times are of the same clock. */
-		return figures_counter_rate(process, STAT_waiting_us) / 1e4;
+		return figures_get_rate(process, GROUP_COUNTERS, 0, STAT_waiting_us) / 1e4;
 	case COLUMN_AGE:
 		return page->copy ? (double)page_age(page) / 1e9 : NAN;
 	default:
@@ -246,7 +240,7 @@ static int in_order(const void *left, const void *right)
 	char one[256], other[256];
 	int order = 0;
 
-	if (is_number(column)) {
+	if (column != COLUMN_STATE && column != COLUMN_ID && column != COLUMN_COMMAND) {
 		double x = value_of(a, column), y = value_of(b, column);
 
 		if (isnan(x) != isnan(y))
@@ -282,9 +276,8 @@ static int newest_first(const void *left, const void *right)
 {
 	const struct page *a = (*(const struct figures_process *const *)left)->page;
 	const struct page *b = (*(const struct figures_process *const *)right)->page;
-	uint64_t x = page_last(a), y = page_last(b);
 
-	return x != y ? (x < y) - (x > y) : (a->pid < b->pid) - (a->pid > b->pid);
+	return ORDER(page_last(b), page_last(a)) ?: ORDER(b->pid, a->pid);
 }
 
 const struct figures_process **top_order(const struct figures *figures, const struct top_view *view, size_t *ret_n)
@@ -320,9 +313,9 @@ static uint64_t rank_moved(const struct top_entry *entry)
 
 static bool costs_more(const struct top_entry *a, const struct top_entry *b)
 {
-	if (rank_moved(a) != rank_moved(b))
-		return rank_moved(a) > rank_moved(b);
-	return figure_of(a, FIGURE_live) > figure_of(b, FIGURE_live);
+	int order = ORDER(rank_moved(a), rank_moved(b));
+
+	return (order ?: ORDER(figure_of(a, FIGURE_live), figure_of(b, FIGURE_live))) > 0;
 }
 
 static size_t rank_insert(struct top_entry *entries, size_t n, size_t most, const struct top_entry *entry)

@@ -63,13 +63,6 @@ struct trace_places {
 	uint64_t *starts; /* of each node's list: node i has lists[starts[i]] ... lists[starts[i + 1] - 1] */
 };
 
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static uint64_t end_of(const struct trace_block *block)
 {
 	return block->bytes > UINT64_MAX - block->address ? UINT64_MAX : block->address + block->bytes;
@@ -102,7 +95,7 @@ static bool make_edges(struct trace_places *places, const struct trace_block *bl
 		places->edges[2 * i] = blocks[i].address;
 		places->edges[2 * i + 1] = end_of(&blocks[i]);
 	}
-	qsort(places->edges, 2 * n, sizeof(*places->edges), by_value);
+	qsort(places->edges, 2 * n, sizeof(*places->edges), by_number);
 	for (size_t i = 0; i < 2 * n; i++)
 		if (!i || places->edges[i] != places->edges[i - 1])
 			places->edges[kept++] = places->edges[i];
@@ -142,13 +135,6 @@ static uint64_t places_settle(struct trace_places *places)
 	return sum;
 }
 
-static void shift_back(struct trace_places *places)
-{
-	for (size_t i = 2 * places->n; i > 0; i--)
-		places->starts[i] = places->starts[i - 1];
-	places->starts[0] = 0;
-}
-
 /* Builds the index of all blocks; their lengths and ends must be known. Returns NULL if memory runs out. */
 static struct trace_places *trace_places_new(const struct trace_block *blocks, size_t n)
 {
@@ -167,7 +153,9 @@ static struct trace_places *trace_places_new(const struct trace_block *blocks, s
 		goto none;
 	for (size_t i = 0; i < n; i++)
 		places_cover(places, &blocks[i], (uint32_t)i, true);
-	shift_back(places);
+	for (size_t i = 2 * places->n; i > 0; i--)
+		places->starts[i] = places->starts[i - 1];
+	places->starts[0] = 0;
 	return places;
 none:
 	trace_places_free(places);
@@ -225,15 +213,6 @@ static uint32_t trace_places_at(const struct trace_places *places, const struct 
 
 /* ---- blocks ---- */
 
-static size_t count_kind(const struct trace *trace, uint32_t kind)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < trace->n_rows; i++)
-		n += trace->rows[i].event.kind == kind;
-	return n;
-}
-
 static void add_block(struct trace *trace, const struct trace_event *event)
 {
 	trace->blocks[trace->n_blocks++] = (struct trace_block){
@@ -278,10 +257,12 @@ static void change_block(struct trace *trace, struct trace_row *row, const struc
 
 static bool find_blocks(struct trace *trace)
 {
-	size_t n = count_kind(trace, TRACE_made);
 	struct number_map ids = {0};
 	bool good = true;
+	size_t n = 0;
 
+	for (size_t i = 0; i < trace->n_rows; i++)
+		n += trace->rows[i].event.kind == TRACE_made;
 	trace->blocks = malloc((n + 1) * sizeof(*trace->blocks));
 	if (!trace->blocks)
 		return false;
@@ -392,9 +373,7 @@ static bool find_names(struct trace *trace)
 		for (uint32_t k = 0; good && k < named->n; k++)
 			trace->blocks[named->blocks[k]].submits++;
 	}
-	free(known);
-	free(naming.scratch);
-	free(naming.stamp);
+	FREE_ALL(known, naming.scratch, naming.stamp);
 	return good;
 }
 

@@ -444,10 +444,8 @@ static int read_all(struct reader *reader, int fd, size_t bytes)
 		return -ENOMEM;
 	/* A file that is still written may have grown since; the additional bytes are not read. */
 	while (reader->bytes < bytes) {
-		ssize_t n = read(fd, trace->file + reader->bytes, bytes - reader->bytes);
+		ssize_t n = TEMP_FAILURE_RETRY(read(fd, trace->file + reader->bytes, bytes - reader->bytes));
 
-		if (n < 0 && errno == EINTR)
-			continue;
 		if (n < 0)
 			return -errno;
 		if (n == 0)
