@@ -7,7 +7,6 @@
 #include "shim/driver/real.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -6,10 +6,8 @@
  */
 #include "shim/context/context.h"
 #include "shim/base/clock.h"
-#include "shim/base/lock.h"
 #include "shim/driver/real.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- green contexts, and the primary context that each belongs to ---- */

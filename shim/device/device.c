@@ -1,7 +1,6 @@
 /* Examines devices, sets their budgets from the policy, finds the peers that lend to them, and creates their heaps. */
 #include "shim/device/device.h"
 #include "shim/accounting/quota.h"
-#include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"

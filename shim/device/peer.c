@@ -6,7 +6,6 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -354,6 +353,13 @@ static CUresult peer_add(const struct opening *wish)
 	return put_into_effect(opening);
 }
 
+/* The same, unless the list has a matching entry. */
+static CUresult add_once(bool (*fits)(const struct opening *opening, const struct opening *pattern),
+			 const struct opening *wish)
+{
+	return peer_find(fits, wish) ? CUDA_SUCCESS : peer_add(wish);
+}
+
 /* ---- contexts ---- */
 
 CUresult peer_enabled(CUcontext owner)
@@ -401,9 +407,7 @@ static bool is_of_pool(const struct opening *opening, const struct opening *patt
 
 CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device)
 {
-	struct opening wish = {.pool = pool, .device = device, .owner = owner};
-
-	return peer_find(is_of_pool, &wish) ? CUDA_SUCCESS : peer_add(&wish);
+	return add_once(is_of_pool, &(struct opening){.pool = pool, .device = device, .owner = owner});
 }
 
 void peer_pool_closed(uint64_t pool, CUdevice device)
@@ -431,9 +435,7 @@ static bool is_for_copies(const struct opening *opening, const struct opening *p
 
 static CUresult open_for_copies(CUdevice device, CUdevice owner)
 {
-	struct opening wish = {.device = device, .owner = owner};
-
-	return peer_find(is_for_copies, &wish) ? CUDA_SUCCESS : peer_add(&wish);
+	return add_once(is_for_copies, &(struct opening){.device = device, .owner = owner});
 }
 
 bool peer_open_for_copies(CUdevice one, CUdevice other)

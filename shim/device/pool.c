@@ -7,7 +7,6 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/heap/heap.h"
 #include "shim/process/process.h"
 
 #include <stdlib.h>

@@ -575,6 +575,7 @@ enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bo
 {
 	struct block *block = calloc(1, sizeof(*block));
 
+	store->no_address = false; /* it needs none */
 	if (!block)
 		return SW_NO_HOST_MEMORY;
 	block->units = units;

@@ -16,10 +16,7 @@
 #include "shim/base/log.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/types.h"
-#include "shim/mover/spill.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

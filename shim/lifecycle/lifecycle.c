@@ -27,7 +27,6 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
-#include "shim/process/process.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/named.h"

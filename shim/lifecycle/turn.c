@@ -8,10 +8,7 @@
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
-#include "shim/device/device.h"
 #include "shim/lifecycle/types.h"
-#include "shim/mover/spill.h"
-#include "shim/plan/gpu_turn.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
@@ -54,7 +51,8 @@ static void claim_job(const struct device *device, struct gpu_account_member *me
 		claim->wants = 0;
 	else if (!claim->wants)
 		claim->wants = now;
-	claim->refuses_until = now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
+	claim->refuses_until =
+	    now < lifecycle_state.turn_common.refuses_until ? lifecycle_state.turn_common.refuses_until : 0;
 	claim->state = spill_residence(device);
 	member->job = *claim;
 	member->claim.away = turn_is_away(device) && claim->state == RESIDENCE_AWAY;
@@ -268,8 +266,6 @@ uint64_t turn_account_room(const struct device *device, const struct gpu_turn_vi
 
 	return room < most ? room : most;
 }
-
-/* ---- what is read of the account, and published there ---- */
 
 /* ---- what the log says, once each ---- */
 

@@ -1,10 +1,8 @@
 /* Turns: what is done about them. See types.h. */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/lifecycle/types.h"
-#include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/channel.h"
 #include "shim/submit/completion.h"

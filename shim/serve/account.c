@@ -9,7 +9,6 @@
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/heap.h"
@@ -80,21 +79,22 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 		budget_give(&device->budget, row->bytes);
 }
 
-/*
- * Finds the use that a row is counted for. Returns false if it is not memory of a device: pinned memory is not
- * allocated on one.
- */
-static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
+/* Returns the use that a row is counted for, and traced as. */
+static enum policy_use use_of(const struct ledger_row *row)
 {
-	bool is_host_handle = row->kind == LEDGER_HANDLE && row->handle.on_host;
+	bool heap = row->kind == LEDGER_HEAP || ledger_is_heap_handle(row) || ledger_is_heap_mapping(row);
 
-	*ret_use = row->kind == LEDGER_HEAP      ? POLICY_USE_HEAP
-		   : row->kind == LEDGER_MANAGED ? POLICY_USE_MANAGED
-		   : row->kind == LEDGER_SYSTEM  ? POLICY_USE_SYSTEM
-						 : POLICY_USE_DRIVER;
-	if (row->kind == LEDGER_HANDLE && row->handle.block)
-		*ret_use = POLICY_USE_HEAP;
-	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !is_host_handle;
+	return heap                          ? POLICY_USE_HEAP
+	       : row->kind == LEDGER_MANAGED ? POLICY_USE_MANAGED
+	       : row->kind == LEDGER_SYSTEM  ? POLICY_USE_SYSTEM
+					     : POLICY_USE_DRIVER;
+}
+
+/* Returns whether it is memory of a device: pinned memory is not allocated on one. */
+static bool is_of_device(const struct ledger_row *row)
+{
+	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) &&
+	       !(row->kind == LEDGER_HANDLE && row->handle.on_host);
 }
 
 /*
@@ -124,10 +124,9 @@ static void say_first(const struct device *device, enum policy_use use)
 
 void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site)
 {
-	enum policy_use use;
-
-	row->counted = backend_of(row, &use);
+	row->counted = is_of_device(row);
 	if (row->counted) {
+		enum policy_use use = use_of(row);
 		const struct device *device = device_get(row->device); /* makes the device appear on the page */
 
 		if (!atomic_load_explicit(&serve_state.account.said_first, memory_order_relaxed))
@@ -356,21 +355,6 @@ static bool is_traced(const struct ledger_row *row)
 	return row->kind & TRACED || ledger_is_heap_mapping(row);
 }
 
-static uint64_t traced_backend(const struct ledger_row *row)
-{
-	switch (row->kind) {
-	case LEDGER_HEAP:
-	case LEDGER_MAPPING:
-		return POLICY_USE_HEAP;
-	case LEDGER_MANAGED:
-		return POLICY_USE_MANAGED;
-	case LEDGER_SYSTEM:
-		return POLICY_USE_SYSTEM;
-	default:
-		return POLICY_USE_DRIVER;
-	}
-}
-
 uint32_t trace_api(const struct backend_request *request)
 {
 	return request->height ? POLICY_API_PITCH : request->api;
@@ -417,7 +401,7 @@ void trace_made(const struct ledger_row *row, uint32_t api, const struct call_si
 	if (!trace_is_on() || !is_traced(row))
 		return;
 	uint64_t on_host = bytes_on_host(row);
-	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, traced_backend(row),
+	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, use_of(row),
 		    (uint64_t)(row->rule + 1), trace_site(site), on_host);
 	if (on_host)
 		tell_loans(row);

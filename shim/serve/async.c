@@ -8,7 +8,6 @@
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
-#include "shim/serve/account.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"

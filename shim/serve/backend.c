@@ -512,9 +512,10 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	pool_refresh(device);
 	if (from != HEAP_HOST && atomic_load(&device->lender.lent.used))
 		device_take_back(device, heap_rounded(bytes));
-	make_room_begin(&room);
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
 		spill_room_for_new(device, bytes);
+	/* Behind that, which may wait: the process may be suspended meanwhile, and new memory belongs on the host then. */
+	make_room_begin(&room);
 	do {
 		status = make(heap, bytes, kind, room.place, ret_grant);
 		room.lack = ret_grant->lack;

@@ -7,7 +7,6 @@
 #include "shim/process/process.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

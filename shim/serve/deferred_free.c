@@ -10,9 +10,6 @@
 #include "shim/serve/segments.h"
 #include "shim/serve/types.h"
 
-#include <stdatomic.h>
-#include <time.h>
-
 /* Orders with events that have not completed that one pass can remember; events of further ones are queried singly. */
 #define MOST_ORDERS 32
 /* A pass walks the whole list: with more rows than this on it, only every REAP_EVERY-th free makes one. */
@@ -260,24 +257,14 @@ void deferred_free_tick(void)
 		reap_done(-1);
 }
 
-bool deferred_free_wait(int device)
+static bool reap_of(const struct device *device)
 {
-	const struct timespec step = {.tv_nsec = 50000};
-	bool freed = false;
-	int before;
+	return deferred_free_reap(device->ordinal);
+}
 
-	/*
-	 * nanosleep is a cancellation point, and the program's allocation that called us must not be cancelled
-	 * half-way.
-	 */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && deferred_free_any() && !freed; i++) {
-		freed = deferred_free_reap(device) != 0;
-		if (!freed)
-			nanosleep(&step, NULL);
-	}
-	pthread_setcancelstate(before, NULL);
-	return freed;
+bool deferred_free_wait(const struct device *device)
+{
+	return deferred_free_any() && segments_patience(reap_of, device, &serve_state.deferred_free.n_pending);
 }
 
 /* ---- reuse before the free is done ---- */

@@ -22,6 +22,8 @@
 /* How long an allocation that finds no memory waits for deferred frees, before it spills or is out of memory. */
 #define DEFERRED_FREE_PATIENCE_MS 5
 
+struct device;
+
 /* Adds the row to the list. Consumes `row`. Needs no memory. */
 void deferred_free_add(struct ledger_row *row);
 bool deferred_free_any(void);
@@ -43,7 +45,7 @@ unsigned deferred_free_reap(int device);
 /* About once a second: the same for what has an event, also if the program makes no calls. */
 void deferred_free_tick(void);
 /* Repeats deferred_free_reap() until a block of the device was freed or DEFERRED_FREE_PATIENCE_MS are over. */
-bool deferred_free_wait(int device);
+bool deferred_free_wait(const struct device *device);
 /* The context was seen idle by a wait that began after `before` rows had been added: frees those that wait for it. */
 void deferred_free_context_idle(CUcontext context, uint64_t before);
 

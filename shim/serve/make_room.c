@@ -19,7 +19,7 @@
 /* For a few milliseconds at most, since what they wait for may need the calling thread. */
 static bool give_deferred_frees(struct room *room)
 {
-	return deferred_free_wait(room->device->ordinal);
+	return deferred_free_wait(room->device);
 }
 
 /* Lets a request that was tried at one place only go on to all that it may use. */
@@ -182,20 +182,24 @@ static const struct giver {
 	unsigned lack; /* bits of enum lack: for what it is asked */
 	bool to_heap;  /* what it gives is warm in the heap: who lacks the driver's memory needs those behind it, too */
 	bool renews;   /* it may take long, so those before it may have something again */
+	bool
+	    once; /* it is asked again only after one behind it has given, even if it gave: others go on to use memory */
 	bool (*give)(struct room *room);
 } givers[] = {
-    {LACK_HEAP | LACK_DRIVER, true, false, give_deferred_frees},
-    {LACK_DEVICE, false, false, give_next_place}, /* what was to stay on the device if a free came in time */
-    {LACK_HEAP, false, false, give_soon},
-    {LACK_HOST, false, false, give_other_heaps},
-    {LACK_HOST, false, true, give_other_processes},
-    {LACK_HOST, false, true, give_next_place}, /* what was to leave the device to others */
+    {LACK_HEAP | LACK_DRIVER, true, false, false, give_deferred_frees},
+    /* What was to stay on the device if a free came in time. */
+    {LACK_DEVICE | LACK_ADDRESS, false, false, false, give_next_place},
+    {LACK_HEAP, false, false, false, give_soon},
+    {LACK_HOST, false, false, true, give_other_heaps},
+    {LACK_HOST, false, true, false, give_other_processes},
+    /* What was to leave the device to others. */
+    {LACK_HOST | LACK_ADDRESS, false, true, false, give_next_place},
     /* Before idle memory goes back, because that is what an unused segment becomes. */
-    {LACK_HEAP | LACK_DRIVER, true, true, give_segments},
-    {LACK_DRIVER, false, false, give_idle_to_driver},
-    {LACK_DEVICE, false, false, give_pools},
-    {LACK_DRIVER, false, true, give_eviction},
-    {LACK_DEVICE | LACK_HOST, false, true, give_turn},
+    {LACK_HEAP | LACK_DRIVER, true, true, false, give_segments},
+    {LACK_DRIVER, false, false, false, give_idle_to_driver},
+    {LACK_DEVICE, false, false, true, give_pools},
+    {LACK_DRIVER, false, true, false, give_eviction},
+    {LACK_HEAP, false, true, false, give_turn},
 };
 
 /*
@@ -242,9 +246,9 @@ bool make_room(struct room *room)
 		bool gave = giver->give(room);
 
 		made |= gave;
-		if (!gave)
+		if (!gave || giver->once)
 			room->spent |= 1u << i;
-		else if (giver->renews)
+		if (gave && giver->renews)
 			renew(room, i);
 		if (made && !(giver->to_heap && room->lack == LACK_DRIVER))
 			break;
@@ -258,13 +262,15 @@ bool make_room(struct room *room)
 
 bool make_room_for_driver(struct room *room, int ordinal, uint64_t bytes)
 {
-	room->device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
+	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
+
 	room->bytes = bytes;
 	room->lack = LACK_DRIVER;
 	room->spent = 0;
 	/* No request can get more than the device has, whatever is evicted. */
-	if (!room->device || bytes > room->device->total)
+	if (!device || bytes > device->total)
 		return false;
+	room->device = device;
 	if (!room->until)
 		room->until = clock_now() + WAIT_NS;
 	return clock_now() <= room->until && make_room(room);

@@ -11,7 +11,6 @@
 #include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
 #include "shim/mover/spill.h"
-#include "shim/process/process.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
@@ -297,6 +296,10 @@ static bool is_on_host(const struct device *device, CUdeviceptr start, size_t by
 	return heap_spread(atomic_load(&device->heap), start, bytes, at) && at[CHUNK_HOST];
 }
 
+/* How often one side of a copy is brought, and how many sides may find no room before nothing else is brought. */
+#define TRIES        3
+#define REFUSED_MOST 3
+
 /* Pins one side of a copy. Returns whether it is heap memory. */
 static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr start, size_t bytes)
 {
@@ -306,19 +309,22 @@ static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr star
 		return false;
 	size_t before = hold->n;
 	graph_pin_add(hold, start, bytes);
-	if (hold->n == before || hold->stays || !is_on_host(device, start, bytes))
-		return true;
 	/*
-	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once.
+	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once. What
+	 * another thread pins meanwhile stays where it is, so that is looked at again.
 	 */
-	unpin_last(hold);
-	enum sw_status status = spill_bring(device, start, bytes);
-	hold->stays = status == SW_BUSY;
-	stats_add(STAT_graph_fetches, status == SW_OK);
-	if (status == SW_OK)
-		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
-	else
+	for (unsigned i = 0; i < TRIES && hold->n > before && !hold->stays && is_on_host(device, start, bytes); i++) {
+		unpin_last(hold);
+		enum sw_status status = spill_bring(device, start, bytes);
+		stats_add(STAT_graph_fetches, status == SW_OK);
+		if (status == SW_OK) {
+			hold->at[hold->n++] = (struct graph_pinned){start, bytes};
+			continue;
+		}
+		hold->stays = status == SW_BUSY || ++hold->n_refused == REFUSED_MOST;
 		graph_pin_add(hold, start, bytes);
+		break;
+	}
 	return true;
 }
 

@@ -40,8 +40,9 @@ struct graph_pin {
 	struct enter_scope scope;
 	struct graph_pinned *at; /* bytes whose blocks are pinned */
 	uint32_t n, room;
-	bool late;  /* something did not arrive: there are no more waits */
-	bool stays; /* nothing can come to the device now: nothing else is fetched */
+	bool late;          /* something did not arrive: there are no more waits */
+	bool stays;         /* nothing can come to the device now: nothing else is fetched */
+	unsigned n_refused; /* sides of copies that found no room */
 	bool names_heap;
 };
 

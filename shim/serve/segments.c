@@ -7,9 +7,7 @@
 #include "shim/base/array.h"
 #include "shim/base/clock.h"
 #include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
@@ -23,7 +21,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
-#include <stdatomic.h>
 
 /* A free part, in units from the beginning of the segment. */
 struct hole {
@@ -57,9 +54,9 @@ struct segment {
 	struct hole *holes;              /* by unit */
 };
 
-static inline struct heap *segment_heap(const struct segment *segment)
+static struct heap *heap_of(const struct device *device)
 {
-	return atomic_load(&segment->device->heap);
+	return atomic_load(&device->heap);
 }
 
 /* ---- small parts ---- */
@@ -101,7 +98,7 @@ static bool is_small_at(const struct segment *segment, uint32_t *hole, uint32_t 
 		*unit += segment->holes[(*hole)++].units;
 		return false;
 	}
-	uint64_t bytes = heap_part_bytes(segment_heap(segment), segment->base + *unit * HEAP_UNIT);
+	uint64_t bytes = heap_part_bytes(heap_of(segment->device), segment->base + *unit * HEAP_UNIT);
 
 	*unit += bytes ? (uint32_t)(bytes / HEAP_UNIT) : 1;
 	return bytes <= segments_small_most(segment->device);
@@ -125,7 +122,7 @@ static void segment_pin(struct segment *segment)
 	if (pins == segment->pinned)
 		return;
 	segment->pinned = pins;
-	heap_hold(segment_heap(segment), segment->block, pins);
+	heap_hold(heap_of(segment->device), segment->block, pins);
 }
 
 /* ---- what becomes a segment ---- */
@@ -150,11 +147,6 @@ static void segment_pin(struct segment *segment)
 #define MANY_PIECES 4
 /* New segments are made as long as the budgets have this share of the device budget left. */
 #define PLENTY_SHARE 8
-
-static struct heap *heap_of(const struct device *device)
-{
-	return atomic_load(&device->heap);
-}
 
 bool segments_are_for(const struct device *device, size_t bytes)
 {
@@ -191,7 +183,7 @@ static uint32_t units_for(size_t bytes)
  */
 static void tell(const struct segment *segment, CUdeviceptr address, uint32_t units, bool born, uint64_t number)
 {
-	struct lifetimes *lifetimes = heap_arena(segment_heap(segment))->lifetimes;
+	struct lifetimes *lifetimes = heap_arena(heap_of(segment->device))->lifetimes;
 	struct lifetimes_report report = {
 	    .address = address,
 	    .bytes = units * HEAP_UNIT,
@@ -218,7 +210,7 @@ static void segment_note(struct segment *segment)
 		atomic_fetch_add(&serve_state.segments.n_waiting, waits ? 1 : -1u);
 	segment->counted = waits;
 	if (unused != segment->unused)
-		heap_set_unused(segment_heap(segment), segment->block, unused);
+		heap_set_unused(heap_of(segment->device), segment->block, unused);
 	segment->unused = unused;
 	if (!unused)
 		segment->ticks = 0;
@@ -250,12 +242,6 @@ static void look_at_events(unsigned most, bool all)
 	capture_restore(mode);
 }
 
-/* As segments_reap(), for all events, also of segments that are in use. */
-static void segments_settle(void)
-{
-	look_at_events(UINT_MAX, true);
-}
-
 /* ---- parts ---- */
 
 /* Makes room for the hole that the free of one more part may leave. Returns false if there is no memory. */
@@ -276,7 +262,7 @@ static bool take_part(struct segment *segment, uint32_t at, uint32_t units, CUde
 	if (!has_room(segment))
 		return false;
 	struct hole *hole = &segment->holes[at];
-	if (!heap_part_begin(segment_heap(segment), segment->block, hole->unit, units)) {
+	if (!heap_part_begin(heap_of(segment->device), segment->block, hole->unit, units)) {
 		segment->stays = true;
 		return false;
 	}
@@ -303,7 +289,7 @@ static void give_part(struct segment *segment, CUdeviceptr address, uint32_t uni
 	struct hole *holes = segment->holes;
 
 	tell(segment, address, units, false, number);
-	heap_part_end(segment_heap(segment), segment->block, address);
+	heap_part_end(heap_of(segment->device), segment->block, address);
 	while (at < segment->n_holes && holes[at].unit < unit)
 		at++;
 	bool before = at && holes[at - 1].unit + holes[at - 1].units == unit;
@@ -328,7 +314,7 @@ static void give_part(struct segment *segment, CUdeviceptr address, uint32_t uni
 /* Returns the units of the part at an address. */
 static uint32_t units_at(const struct segment *segment, CUdeviceptr address)
 {
-	return (uint32_t)(heap_part_bytes(segment_heap(segment), address) / HEAP_UNIT);
+	return (uint32_t)(heap_part_bytes(heap_of(segment->device), address) / HEAP_UNIT);
 }
 
 /* ---- allocating ---- */
@@ -352,6 +338,18 @@ static bool may_use(const struct segment *segment, const struct segment_want *wa
 	return is_of_order(segment, want) || (!segment->event && (!segment->order || whose >= SEGMENTS_DONE));
 }
 
+/* Returns the number of the shortest hole with room for this, the first of equal ones; n_holes: none. */
+static uint32_t shortest_hole(const struct segment *segment, uint32_t units)
+{
+	uint32_t best = segment->n_holes;
+
+	for (uint32_t i = 0; i < segment->n_holes; i++)
+		if (segment->holes[i].units >= units &&
+		    (best == segment->n_holes || segment->holes[i].units < segment->holes[best].units))
+			best = i;
+	return best;
+}
+
 /* Finds the best hole for the order. Returns false if there is none. */
 static bool best_hole(const struct segment_want *want, uint32_t units, enum segments_whose whose,
 		      struct segment **ret_segment, uint32_t *ret_at)
@@ -360,19 +358,16 @@ static bool best_hole(const struct segment_want *want, uint32_t units, enum segm
 	CUdeviceptr lowest = 0;
 
 	for (struct segment *segment = serve_state.segments.list; segment; segment = segment->next) {
-		if (!may_use(segment, want, whose))
-			continue;
-		for (uint32_t i = 0; i < segment->n_holes; i++) {
-			CUdeviceptr address = segment->base + segment->holes[i].unit * HEAP_UNIT;
-			uint32_t length = segment->holes[i].units;
+		uint32_t at = may_use(segment, want, whose) ? shortest_hole(segment, units) : segment->n_holes;
+		const struct hole *hole = &segment->holes[at];
 
-			if (length < units || length > least || (length == least && address > lowest))
-				continue;
-			least = length;
-			lowest = address;
-			*ret_segment = segment;
-			*ret_at = i;
-		}
+		if (at == segment->n_holes || hole->units > least ||
+		    (hole->units == least && segment->base + hole->unit * HEAP_UNIT > lowest))
+			continue;
+		least = hole->units;
+		lowest = segment->base + hole->unit * HEAP_UNIT;
+		*ret_segment = segment;
+		*ret_at = at;
 	}
 	return least != UINT32_MAX;
 }
@@ -396,18 +391,6 @@ static bool take_at(const struct segment_want *want, struct segment *segment, ui
 	row->key = address;
 	row->heap.block = segment->block;
 	return true;
-}
-
-/* Returns the number of the shortest hole with room for this; n_holes: none. */
-static uint32_t shortest_hole(const struct segment *segment, uint32_t units)
-{
-	uint32_t best = segment->n_holes;
-
-	for (uint32_t i = 0; i < segment->n_holes; i++)
-		if (segment->holes[i].units >= units &&
-		    (best == segment->n_holes || segment->holes[i].units < segment->holes[best].units))
-			best = i;
-	return best;
 }
 
 /*
@@ -469,7 +452,7 @@ bool segments_take(const struct segment_want *want, enum segments_whose whose, s
 	bool taken = false;
 
 	if (whose >= SEGMENTS_DONE)
-		segments_settle();
+		look_at_events(UINT_MAX, true);
 	lock_take(lock);
 	/* A segment that cannot be used is not found again, unless there is no memory at all. */
 	for (unsigned tries = 0; !taken && tries < 64 && best_hole(want, units, whose, &segment, &at); tries++) {
@@ -659,7 +642,7 @@ static bool free_unused(const struct device *device, unsigned ticks)
 	bool any = list != NULL;
 	for (; list; list = next) {
 		next = list->next;
-		heap_free(segment_heap(list), list->block, list->base);
+		heap_free(heap_of(list->device), list->block, list->base);
 		free(list->holes);
 		free(list);
 	}
@@ -679,7 +662,7 @@ uint64_t segments_waiting(uint64_t pool_id)
 {
 	uint64_t units = 0;
 
-	segments_settle();
+	look_at_events(UINT_MAX, true);
 	lock_take(&serve_state.deferred_free.lock);
 	for (const struct segment *segment = serve_state.segments.list; segment; segment = segment->next)
 		if (segment->event && segment->pool_id == pool_id)
@@ -694,21 +677,29 @@ bool segments_give_up(const struct device *device)
 	return free_unused(device, 0);
 }
 
-bool segments_wait(const struct device *device)
+bool segments_patience(bool (*look)(const struct device *device), const struct device *device,
+		       const atomic_uint *n_waiting)
 {
 	const struct timespec step = {.tv_nsec = 50000};
-	bool any = segments_give_up(device);
 	int before;
 
-	/* As in deferred_free_wait(). */
+	/*
+	 * nanosleep is a cancellation point, and the program's allocation that called us must not be cancelled
+	 * half-way.
+	 */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && !any && atomic_load(&serve_state.segments.n_waiting);
-	     i++) {
+	bool any = look(device);
+	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && !any && atomic_load(n_waiting); i++) {
 		nanosleep(&step, NULL);
-		any = segments_give_up(device);
+		any = look(device);
 	}
 	pthread_setcancelstate(before, NULL);
 	return any;
+}
+
+bool segments_wait(const struct device *device)
+{
+	return segments_patience(segments_give_up, device, &serve_state.segments.n_waiting);
 }
 
 void segments_tick(void)

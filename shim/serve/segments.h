@@ -28,6 +28,7 @@
 #include "shim/heap/heap.h"
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -95,9 +96,12 @@ void segments_reap(void);
 uint64_t segments_waiting(uint64_t pool_id);
 /* Frees the unused segments of a device. Returns whether there were any. */
 bool segments_give_up(const struct device *device);
+/* Repeats look() until it returns true, nothing waits any more, or DEFERRED_FREE_PATIENCE_MS are over. */
+bool segments_patience(bool (*look)(const struct device *device), const struct device *device,
+		       const atomic_uint *n_waiting);
 /*
- * The same, for a caller that finds no memory at all: waits until there are any, for DEFERRED_FREE_PATIENCE_MS at most,
- * if streams have yet to reach the frees of some.
+ * As segments_give_up(), for a caller that finds no memory at all: waits until there are any, for
+ * DEFERRED_FREE_PATIENCE_MS at most, if streams have yet to reach the frees of some.
  */
 bool segments_wait(const struct device *device);
 /* About once a second: frees what was unused for 20 ticks, or at once if others need it. */

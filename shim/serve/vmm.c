@@ -9,7 +9,6 @@
 #include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/process/process.h"
-#include "shim/serve/account.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/types.h"
@@ -106,11 +105,9 @@ static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned lon
 {
 	const unsigned file = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-	if (flags || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !bytes || bytes % HEAP_UNIT ||
-	    prop->allocFlags.compressionType || prop->allocFlags.usage || prop->requestedHandleTypes & ~file)
-		return false;
-	return true;
+	return !flags && prop->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+	       prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && bytes && bytes % HEAP_UNIT == 0 &&
+	       !prop->allocFlags.compressionType && !prop->allocFlags.usage && !(prop->requestedHandleTypes & ~file);
 }
 
 /* The heap is made with a context; before that (NCCL calls cuMemCreate early) the driver makes the memory. */
@@ -231,9 +228,7 @@ static CUresult expose_locked(CUmemGenericAllocationHandle *handle, unsigned typ
 	struct ledger_row row;
 
 	lock_assert_held(LOCK_VMM);
-	if (!find_handle(*handle, &row))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (type & ~row.handle.asked_types)
+	if (!find_handle(*handle, &row) || type & ~row.handle.asked_types)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = row.handle.drivers ? CUDA_SUCCESS : become_drivers(&row);
 	if (result == CUDA_SUCCESS)

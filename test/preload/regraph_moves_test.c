@@ -189,6 +189,60 @@ static int changed_with_room(void)
 	return sim_broken_rules() != 0;
 }
 
+/* ---- two threads, each with a copy from the same memory ---- */
+
+static struct {
+	CUgraphExec exec;
+	CUgraphNode node;
+	bool refused;
+} changer[2];
+static pthread_barrier_t both_begin;
+
+static void *change_to_shared(void *argument)
+{
+	unsigned i = (unsigned)(uintptr_t)argument;
+	CUDA_MEMCPY3D copy = large_copy(0, 10 + (int)i);
+
+	cu.cuCtxSetCurrent(scene.context);
+	pthread_barrier_wait(&both_begin);
+	changer[i].refused |= cuGraphExecMemcpyNodeSetParams(changer[i].exec, changer[i].node, &copy, scene.context);
+	return NULL;
+}
+
+/* What one of them pins on the host meanwhile does not come for the other: it must look again. */
+static int shared_by_two(void)
+{
+	CUgraph graph[2];
+	pthread_t thread[2];
+
+	scene_load(&scene, 0);
+	stream = child_stream();
+	pthread_barrier_init(&both_begin, NULL, 2);
+	for (int i = 0; i < MANY; i++) {
+		large[i] = child_alloc(LARGE);
+		set_large(i, (unsigned char)(i + 1));
+	}
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 2; i++) {
+			graph[i] = one_copy(4 + i, 6 + i, false, &changer[i].node);
+			changer[i].exec = instantiate(graph[i]);
+		}
+		for (int i = 3; i < MANY; i++)
+			set_large(i, value[i]);
+		MUST(cu.cuStreamSynchronize(stream));
+		for (uintptr_t i = 0; i < 2; i++)
+			pthread_create(&thread[i], NULL, change_to_shared, (void *)i);
+		for (int i = 0; i < 2; i++) {
+			pthread_join(thread[i], NULL);
+			launch_copy(changer[i].exec, 0, 10 + i);
+			check_large(10 + i);
+			MUST(cu.cuGraphExecDestroy(changer[i].exec));
+			MUST(cu.cuGraphDestroy(graph[i]));
+		}
+	}
+	return changer[0].refused || changer[1].refused || sim_broken_rules();
+}
+
 /* The first copy of the graph has no room on the device, which says nothing about the second one. */
 static int changed_beside_too_large(void)
 {
@@ -226,6 +280,11 @@ static int changed_beside_too_large(void)
 TEST(a_copy_without_room_does_not_keep_others_from_being_changed)
 {
 	assert_int_equal(scene_run(8 * LARGE, changed_beside_too_large), 0);
+}
+
+TEST(two_threads_that_change_copies_of_the_same_memory_are_not_refused)
+{
+	assert_int_equal(scene_run(8 * LARGE, shared_by_two), 0);
 }
 
 TEST(no_change_is_refused_where_there_is_room_for_what_it_names)

@@ -308,14 +308,6 @@ struct search {
 	bool out_of_memory;
 };
 
-static bool is_known(const struct pages *pages, const struct page *page)
-{
-	for (size_t i = 0; i < pages->n; i++)
-		if (page_is_same(pages->page[i], page))
-			return true;
-	return false;
-}
-
 static void take_page(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct search *search = argument;
@@ -324,8 +316,9 @@ static void take_page(const struct user_dir *folder, const char *name, void *arg
 
 	if (!page)
 		return;
-	if (is_known(pages, page))
-		goto drop;
+	for (size_t i = 0; i < pages->n; i++)
+		if (page_is_same(pages->page[i], page))
+			goto drop;
 	if (!grow(&pages->page, pages->n, &pages->room, sizeof(struct page *))) {
 		search->out_of_memory = true;
 		goto drop;

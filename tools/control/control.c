@@ -97,16 +97,14 @@ static void explain_reply(const struct verb *verb, const char *who, const char *
 /* Waits for the reply to what was sent, and closes fd. Returns false, having said why, if there is none. */
 static bool hear(const struct process_name *name, int fd, bool sent, char reply[PROCESS_REPLY])
 {
-	char who[PROCESS_NAME];
 	int got = sent ? process_receive(fd, PATIENCE_MS, reply) : -1;
 
-	process_show_name(name, who);
 	if (got == 0) {
-		tool_say("process %s is not done yet; waiting for it", who);
+		tool_say("process %s is not done yet; waiting for it", process_named(name));
 		got = process_receive(fd, -1, reply);
 	}
 	if (got <= 0)
-		tool_say("process %s ended, or closed the connection, before it answered", who);
+		tool_say("process %s ended, or closed the connection, before it answered", process_named(name));
 	close(fd);
 	return got > 0;
 }
@@ -114,12 +112,12 @@ static bool hear(const struct process_name *name, int fd, bool sent, char reply[
 /* Returns whether a process that was asked has done it; closes fd. */
 static bool hear_one(const struct verb *verb, const struct process_name *name, int fd)
 {
-	char reply[PROCESS_REPLY], who[PROCESS_NAME];
+	const char *who = process_named(name);
+	char reply[PROCESS_REPLY];
 	unsigned long long bytes;
 
 	if (!hear(name, fd, true, reply))
 		return false;
-	process_show_name(name, who);
 	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu", &bytes) != 1) {
 		explain_reply(verb, who, reply);
 		return false;
@@ -371,7 +369,8 @@ static const struct options set_options = {
 /* Returns whether the process has changed the setting, and nothing is above it. */
 static bool set_one(const struct process_name *name, const char *setting)
 {
-	char reply[PROCESS_REPLY], who[PROCESS_NAME], request[MOST_SETTING + 8];
+	const char *who = process_named(name);
+	char reply[PROCESS_REPLY], request[MOST_SETTING + 8];
 	unsigned long long bytes, ms, above;
 
 	int fd = process_connect(name);
@@ -381,7 +380,6 @@ static bool set_one(const struct process_name *name, const char *setting)
 	snprintf(request, sizeof(request), "set %s\n", setting);
 	if (fd < 0 || !hear(name, fd, process_send(fd, request), reply))
 		return false;
-	process_show_name(name, who);
 	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu %llu %llu", &bytes, &ms, &above) != 3) {
 		explain_reply(&set_verb, who, reply);
 		return false;

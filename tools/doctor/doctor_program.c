@@ -94,8 +94,8 @@ static bool program_run(const struct doctor *doctor, char **program, const char 
 		fflush(stderr);
 		_exit(status);
 	}
-	while (pid > 0 && waitpid(pid, ret_status, 0) < 0 && errno == EINTR)
-		;
+	if (pid > 0)
+		TEMP_FAILURE_RETRY(waitpid(pid, ret_status, 0));
 	sigaction(SIGINT, &interrupt, NULL);
 	sigaction(SIGQUIT, &quit, NULL);
 	return pid > 0;

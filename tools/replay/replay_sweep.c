@@ -273,8 +273,8 @@ static void name_block(const struct replay_sweep *sweep, const struct run_result
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room)
 {
 	const struct run_result *run = &answer->run;
-	char block[400], device[UNITS_TEXT], budget[UNITS_TEXT], host[UNITS_TEXT] = "";
-	char host_budget[UNITS_TEXT];
+	const char *device = text_bytes(run->device_used), *budget = text_bytes(answer->budget);
+	char block[400];
 
 	*room = 0;
 	if (run->end == RUN_DONE || run->end == RUN_BROKEN)
@@ -287,10 +287,6 @@ const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answ
 		return room;
 	}
 	name_block(sweep, run, block, sizeof(block));
-	units_bytes(run->device_used, device);
-	units_bytes(answer->budget, budget);
-	units_bytes(run->host_used, host);
-	units_bytes(sweep->request->host_budget, host_budget);
 	if (run->end == RUN_DENIED)
 		snprintf(room, SWEEP_WHY_BYTES, "%s: the policy gives it no memory", block);
 	else if (run->end == RUN_NO_DEVICE)
@@ -300,6 +296,6 @@ const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answ
 	else
 		snprintf(room, SWEEP_WHY_BYTES,
 			 "%s: no memory, %s of %s on the device and %s of %s on the host are taken", block, device,
-			 budget, host, host_budget);
+			 budget, text_bytes(run->host_used), text_bytes(sweep->request->host_budget));
 	return room;
 }

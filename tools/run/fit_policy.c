@@ -150,11 +150,10 @@ static void put_mode(FILE *file, const struct fit_run *run)
  */
 static void put_device_budget(FILE *file, const struct fit_run *run)
 {
-	char need[UNITS_TEXT];
+	const char *need = text_bytes(run->need);
 
 	if (policy_set_names(run->facts->set, "device.budget") || !run->budget)
 		return;
-	units_bytes(run->need, need);
 	if (run->change == ADVICE_BUDGET)
 		fprintf(file,
 			"# because the device has %s and the heap needed %s: it fits where nobody else has the memory\n"
@@ -278,12 +277,10 @@ void fit_moment_add(struct fit_moment *moment, const struct stats_page *page, ui
 
 void fit_line(const struct fit_moment *now, const struct fit_moment *before, double seconds, char room[FIT_LINE])
 {
-	char held[UNITS_TEXT], budget[UNITS_TEXT];
+	const char *held = text_bytes(now->held), *budget = text_bytes(now->budget);
 	double lost = now->lost > before->lost ? now->lost - before->lost : 0;
 	double share = seconds > 0 ? 100 * lost / seconds : 0;
 
-	units_bytes(now->held, held);
-	units_bytes(now->budget, budget);
 	if (!now->n)
 		snprintf(room, FIT_LINE, "no process of this run uses CUDA memory yet");
 	else if (!now->away && lost <= 0)

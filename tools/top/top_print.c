@@ -24,8 +24,6 @@ enum { MOST_RANKED = 5 };
 
 static void print_devices(FILE *out, const struct figures *figures)
 {
-	char text[TOP_TEXT];
-
 	if (!figures->n_devices)
 		return;
 	fprintf(out, "%-34s %6s %6s %6s %6s %6s %6s %6s %7s %6s %6s %6s\n", "GPU", "TOTAL", "HEAP", "DRIVER", "LENT",
@@ -47,7 +45,7 @@ static void print_devices(FILE *out, const struct figures *figures)
 
 		fprintf(out, "%2" PRIu64 " %-31.31s", device->number, device->name);
 		for (unsigned j = 0; j < sizeof(bytes) / sizeof(*bytes); j++)
-			fprintf(out, " %*s", j == 7 ? 7 : 6, top_bytes((double)bytes[j], text));
+			fprintf(out, " %*s", j == 7 ? 7 : 6, short_bytes((double)bytes[j]));
 		fprintf(out, " %6u\n", device->n_processes);
 	}
 	fputc('\n', out);
@@ -55,8 +53,6 @@ static void print_devices(FILE *out, const struct figures *figures)
 
 static void print_links(FILE *out, const struct figures *figures)
 {
-	char text[TOP_TEXT];
-
 	if (!figures->n_links)
 		return;
 	fprintf(out, "%-34s %-7s %6s %6s %6s %6s\n", "LINK", "KIND", "IN/s", "OUT/s", "IN", "OUT");
@@ -66,9 +62,9 @@ static void print_links(FILE *out, const struct figures *figures)
 		fprintf(out, "%2" PRIu64 " borrows of %-20" PRIu64 " %-7s", figures->device[link->device].number,
 			figures->device[link->lender].number, figures_link_kind(link->kind));
 		for (unsigned k = 0; k < LINK_COUNT; k++)
-			fprintf(out, " %6s", top_bytes(figures_links_rate(figures, link, k), text));
+			fprintf(out, " %6s", short_bytes(figures_links_rate(figures, link, k)));
 		for (unsigned k = 0; k < LINK_COUNT; k++)
-			fprintf(out, " %6s", top_bytes((double)link->figure[k], text));
+			fprintf(out, " %6s", short_bytes((double)link->figure[k]));
 		fputc('\n', out);
 	}
 	fputc('\n', out);
