@@ -4,8 +4,7 @@
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H
 
-#include <stdio.h>
-#include <unistd.h>
+#include "test/libc.h"
 
 #define CHECK(condition)                                                                                               \
 	do {                                                                                                           \

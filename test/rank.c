@@ -4,10 +4,6 @@
 #include "test/check.h"
 #include "test/slow.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-
 /* No rank lives a tenth of it; one that hangs is ended by a signal, which is a failure. */
 #define WATCHDOG_SECONDS (240 * TEST_SLOWNESS)
 

@@ -5,17 +5,19 @@
  *   TEST_WITH(a_promise, set_up, tear_down)     one with functions of its own before and after it, each may be NULL
  *   EACH_TEST(set_up, tear_down)                for every test that has none of its own; stands behind these functions
  *   GROUP(set_up, tear_down)                    before the first test, and after the last one
+ *   FIXTURE(set_up)                             a function for these; its body follows
  *
- * The program's main() is in test_main.c. One that has to do more has a main() of its own, which calls test_run().
+ * The program's main() is in test_main.c. One that has to do more has a main() of its own, which calls test_run();
+ * START(statement) is one that does this first.
  * TEST_ONLY=PATTERN in the environment: the tests of such names alone; TEST_PART=K: the K-th test alone.
  */
 #ifndef TEST_TEST_H
 #define TEST_TEST_H
 
+#include "test/libc.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <cmocka.h>
 
@@ -52,6 +54,22 @@ int test_run(void); /* as cmocka_run_group_tests(): how many failed */
 	__attribute__((constructor)) static void test_group_here(void)                                                 \
 	{                                                                                                              \
 		test_group(set_up, tear_down);                                                                         \
+	}
+
+#define FIXTURE(name)                                                                                                  \
+	static void name##_body(void);                                                                                 \
+	static int name(void **state __attribute__((unused)))                                                          \
+	{                                                                                                              \
+		name##_body();                                                                                         \
+		return 0;                                                                                              \
+	}                                                                                                              \
+	static void name##_body(void)
+
+#define START(statement)                                                                                               \
+	int main(void)                                                                                                 \
+	{                                                                                                              \
+		statement;                                                                                             \
+		return test_run();                                                                                     \
 	}
 
 #endif

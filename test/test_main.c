@@ -3,9 +3,6 @@
  */
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum { TESTS_MOST = 256 };
 
 static struct test *first;

@@ -232,7 +232,6 @@ static void measure_live(void)
 	enum { FEW = 100, MANY = 100000, PAIRS = 1000 };
 	CUdeviceptr *live = calloc(MANY, sizeof(*live));
 	unsigned n = 0;
-	double before;
 
 	if (!live)
 		return;
@@ -243,7 +242,7 @@ static void measure_live(void)
 		;
 	print_samples(&samples, "live_100", "ns");
 
-	before = private_kib();
+	double before = private_kib();
 	while (n < MANY && driver.cuMemAlloc(&live[n], small_size(n)) == CUDA_SUCCESS)
 		n++;
 	if (n == MANY) {
@@ -360,12 +359,11 @@ static void measure_memory(void)
 	size_t each = 64 * MIB, share = memory_share() * 3, most = simulated ? 2 * GIB : 32 * GIB, n;
 	size_t bytes = share < most ? share : most;
 	CUdeviceptr *blocks = calloc(bytes / each + 1, sizeof(*blocks));
-	double kib;
 
 	for (n = 0; blocks && (n + 1) * each <= bytes; n++)
 		if (driver.cuMemAlloc(&blocks[n], each) != CUDA_SUCCESS)
 			break;
-	kib = private_kib();
+	double kib = private_kib();
 	if (kib > 0) {
 		print_line("memory", kib, kib, kib, "KiB");
 		print_line("memory_heap", (double)(n * each) / KIB, (double)(n * each) / KIB, (double)(n * each) / KIB,

@@ -127,7 +127,7 @@ static _Atomic uint32_t *go;
 #define PCIE_RATE   50
 #define NVLINK_RATE 180
 static size_t bytes = 64 * MIB, changed;                             /* of copies; of what is mapped */
-static double pause;                                                 /* between two changes, ns */
+static double spacing;                                               /* between two changes, ns */
 static CUmemLocation far = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}; /* where what moves out lies */
 static const CUmemLocation near = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 
@@ -330,7 +330,7 @@ static void change_beside(unsigned changes, struct feed *const feeds[], CUcontex
 
 	CHECK(cuCtxGetCurrent(&ours));
 	for (unsigned n = 0; n < changes; n++) {
-		double until = now() + pause;
+		double until = now() + spacing;
 
 		CHECK(cuCtxSetCurrent(theirs));
 		do {
@@ -414,7 +414,7 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 		for (unsigned n = 0; n < copies || !is_over(ended_in) || !is_over(ended_out); n++) {
 			while (now() < next)
 				;
-			next += pause;
+			next += spacing;
 			/* No more changes than copies. */
 			if (cases[at].maps && n < copies)
 				change(cases[at].remakes, &results);
@@ -445,7 +445,7 @@ int main(int argc, char **argv)
 	if (simulated)
 		bytes = 4 * MIB;
 	choose_far(lender);
-	pause = (double)bytes / (*lender ? NVLINK_RATE : PCIE_RATE);
+	spacing = (double)bytes / (*lender ? NVLINK_RATE : PCIE_RATE);
 	CHECK(cuStreamCreate(&stream_in, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&stream_out, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&stream_load, CU_STREAM_NON_BLOCKING));

@@ -60,17 +60,16 @@ static double batch(__typeof__(cuLaunchKernel) *launch, unsigned stride)
 {
 	CUdeviceptr pointers[POINTERS];
 	void *args[POINTERS];
-	double start, each;
 
 	for (unsigned k = 0; k < POINTERS; k++)
 		args[k] = &pointers[k];
-	start = now();
+	double start = now();
 	for (unsigned i = 0; i < LAUNCHES; i++) {
 		for (unsigned k = 0; k < POINTERS; k++)
 			pointers[k] = hot[(i * stride + k) % n_hot] + k * 4096;
 		check("cuLaunchKernel", launch(empty, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL));
 	}
-	each = (now() - start) / LAUNCHES;
+	double each = (now() - start) / LAUNCHES;
 	CHECK(cuStreamSynchronize(stream));
 	return each;
 }

@@ -55,7 +55,6 @@ static void spawn_once(char **argv, char **environment)
 void measure_spawn(int argc, char **argv)
 {
 	int count = argc > 0 ? atoi(argv[0]) : 0, first = 1;
-	char **environment;
 
 	while (first < argc && strchr(argv[first], '='))
 		first++;
@@ -63,7 +62,7 @@ void measure_spawn(int argc, char **argv)
 		fprintf(stderr, "usage: bench spawn COUNT [NAME=value...] PROGRAM [ARGUMENT...]\n");
 		exit(2);
 	}
-	environment = environment_with(argv + 1, (size_t)first - 1);
+	char **environment = environment_with(argv + 1, (size_t)first - 1);
 	spawn_once(argv + first, environment);
 	times.n = 0; /* that one brought the files into memory */
 	for (int i = 0; i < count; i++)

@@ -89,9 +89,8 @@ bool __wrap_lifetimes_is_read(const struct lifetimes *lifetimes, size_t position
 	return __real_lifetimes_is_read(lifetimes, position);
 }
 
-static int open_heap(void **state)
+FIXTURE(open_heap)
 {
-	(void)state;
 	core_driver();
 	core_heap_open(&own, 128 * MIB, 128 * MIB, 0);
 	lifetimes_asked(&own);
@@ -108,7 +107,6 @@ static int open_heap(void **state)
 	report(16 * MIB, false);
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
-	return 0;
 }
 
 GROUP(open_heap, NULL)

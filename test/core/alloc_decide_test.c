@@ -5,10 +5,7 @@
 #include "shim/stats/stats.h"
 #include "test/core/child_alloc.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "shim/accounting/ledger.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -20,15 +17,14 @@ static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";
 static int with_policy(const char *text, int (*run)(void *argument))
 {
 	char setting[64];
-	int status, fd;
 
 	memcpy(strstr(path, "_test.") + 6, "XXXXXX", 6);
-	fd = mkstemps(path, 5);
+	int fd = mkstemps(path, 5);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	close(fd);
 	snprintf(setting, sizeof(setting), "SPILLWAY_POLICY=%s", path);
-	status = core_in_child((const char *const[]){"SIM_MEMORY=256MiB", setting, NULL}, run, NULL);
+	int status = core_in_child((const char *const[]){"SIM_MEMORY=256MiB", setting, NULL}, run, NULL);
 	unlink(path);
 	return status;
 }
@@ -51,9 +47,8 @@ static CUmemoryPool async_pool(void)
 	return pool;
 }
 
-static int denies(void *argument)
+PART_TEST(deny_is_out_of_memory, assert_ok(with_policy("rules:\n- {match: {size: '>= 2MiB'}, use: deny}\n", part)))
 {
-	(void)argument;
 	start();
 	CHECK(is_refused(2 * MIB) && stats_get(STAT_refused) == 1);
 	drop(alloc(1 * MIB));
@@ -61,16 +56,14 @@ static int denies(void *argument)
 	return 0;
 }
 
-TEST(deny_is_out_of_memory)
-{
-	assert_ok(with_policy("rules:\n- {match: {size: '>= 2MiB'}, use: deny}\n", denies));
-}
-
-static int falls_back(void *argument)
+PART_TEST(no_memory_goes_on_to_the_next_use,
+	  assert_ok(with_policy("device.budget: 32MiB\nspill.mode: off\nrules:\n"
+				"- {match: {size: == 24MiB}, use: heap, fallback: driver}\n"
+				"- {use: heap, fallback: deny}\n",
+				part)))
 {
 	uint64_t bytes;
 
-	(void)argument;
 	start();
 	/* The heap's 32 MiB are full: the driver; then the rule whose list ends in deny. */
 	CUdeviceptr first = alloc(24 * MIB), second = alloc(24 * MIB);
@@ -88,17 +81,13 @@ static int falls_back(void *argument)
 	return 0;
 }
 
-TEST(no_memory_goes_on_to_the_next_use)
+PART_TEST(a_use_that_cannot_serve_is_passed_over,
+	  assert_ok(with_policy("rules:\n"
+				"- {match: {size: == 1MiB}, use: system, system: {register: no}}\n"
+				"- {match: {size: == 2MiB}, use: system, system: {register: no}, fallback: heap}\n"
+				"- {use: system, system: {register: no}, fallback: deny}\n",
+				part)))
 {
-	assert_ok(with_policy("device.budget: 32MiB\nspill.mode: off\nrules:\n"
-			      "- {match: {size: == 24MiB}, use: heap, fallback: driver}\n"
-			      "- {use: heap, fallback: deny}\n",
-			      falls_back));
-}
-
-static int cannot_serve(void *argument)
-{
-	(void)argument;
 	start();
 	/* Nobody on the list is there: the driver. Somebody is: he. */
 	CUdeviceptr driver = alloc(MIB), heap = alloc(2 * MIB);
@@ -109,24 +98,16 @@ static int cannot_serve(void *argument)
 	return 0;
 }
 
-TEST(a_use_that_cannot_serve_is_passed_over)
+PART_TEST(managed_and_system_memory_serve_and_count_under_caps,
+	  assert_ok(with_policy("rules:\n"
+				"- {match: {size: == 1MiB}, use: managed, cap: 1MiB, fallback: heap}\n"
+				"- {match: {size: == 2MiB}, use: system}\n",
+				part)))
 {
-	assert_ok(with_policy("rules:\n"
-			      "- {match: {size: == 1MiB}, use: system, system: {register: no}}\n"
-			      "- {match: {size: == 2MiB}, use: system, system: {register: no}, fallback: heap}\n"
-			      "- {use: system, system: {register: no}, fallback: deny}\n",
-			      cannot_serve));
-}
-
-static int goes_where_it_is_sent(void *argument)
-{
-	uint64_t managed, system;
-
-	(void)argument;
 	start();
 	CUdeviceptr first = alloc(MIB), second = alloc(2 * MIB), third = alloc(3 * MIB);
-	managed = stats_live(PLACE_MANAGED);
-	system = stats_live(PLACE_SYSTEM);
+	uint64_t managed = stats_live(PLACE_MANAGED);
+	uint64_t system = stats_live(PLACE_SYSTEM);
 	CHECK(managed == MIB && system == 2 * MIB && is_heap(third));
 	/* A full cap is passed over, whoever the first choice is. */
 	CUdeviceptr fourth = alloc(MIB);
@@ -143,19 +124,17 @@ static int goes_where_it_is_sent(void *argument)
 	return 0;
 }
 
-TEST(managed_and_system_memory_serve_and_count_under_caps)
-{
-	assert_ok(with_policy("rules:\n"
-			      "- {match: {size: == 1MiB}, use: managed, cap: 1MiB, fallback: heap}\n"
-			      "- {match: {size: == 2MiB}, use: system}\n",
-			      goes_where_it_is_sent));
-}
-
-static int is_set(void *argument)
+PART_TEST(settings_reach_the_backends,
+	  assert_ok(with_policy("managed: {advise: preferred-device, prefetch: on-alloc}\nrules:\n"
+				"- match: {size: == 1MiB}\n"
+				"  use: managed\n"
+				"  managed: {advise: [preferred-host, accessed-by, read-mostly],\n"
+				"            prefetch: none}\n"
+				"  system: {register: no, huge_pages: no, numa_node: 3}\n",
+				part)))
 {
 	struct backend_request request = {.bytes = MIB};
 
-	(void)argument;
 	start();
 	struct device *device = device_get(0);
 	struct policy_decision decision = alloc_decide(device, &request);
@@ -174,20 +153,10 @@ static int is_set(void *argument)
 	return 0;
 }
 
-TEST(settings_reach_the_backends)
+PART_TEST(a_cap_bounds_what_is_live_under_its_rule,
+	  assert_ok(with_policy("rules:\n- {match: {size: '>= 1MiB'}, use: heap, fallback: driver, cap: 10MiB}\n",
+				part)))
 {
-	assert_ok(with_policy("managed: {advise: preferred-device, prefetch: on-alloc}\nrules:\n"
-			      "- match: {size: == 1MiB}\n"
-			      "  use: managed\n"
-			      "  managed: {advise: [preferred-host, accessed-by, read-mostly],\n"
-			      "            prefetch: none}\n"
-			      "  system: {register: no, huge_pages: no, numa_node: 3}\n",
-			      is_set));
-}
-
-static int has_a_cap(void *argument)
-{
-	(void)argument;
 	start();
 	CUdeviceptr first = alloc(6 * MIB), second = alloc(4 * MIB), third = alloc(MIB), other = alloc(MIB / 2);
 	CHECK(is_heap(first) && is_heap(second) && !is_heap(third) && is_heap(other));
@@ -212,18 +181,11 @@ static int has_a_cap(void *argument)
 	return 0;
 }
 
-TEST(a_cap_bounds_what_is_live_under_its_rule)
-{
-	assert_ok(
-	    with_policy("rules:\n- {match: {size: '>= 1MiB'}, use: heap, fallback: driver, cap: 10MiB}\n", has_a_cap));
-}
-
-static int fills_a_cap(void *argument)
+PART_TEST(a_cap_without_fallback_is_out_of_memory, assert_ok(with_policy("rules:\n- {use: heap, cap: 10MiB}\n", part)))
 {
 	CUdeviceptr own[8];
 	unsigned n = 0;
 
-	(void)argument;
 	start();
 	while (n < 8 && cuMemAlloc_v2(&own[n], 2 * MIB) == CUDA_SUCCESS)
 		n++;
@@ -233,16 +195,13 @@ static int fills_a_cap(void *argument)
 	return 0;
 }
 
-TEST(a_cap_without_fallback_is_out_of_memory)
-{
-	assert_ok(with_policy("rules:\n- {use: heap, cap: 10MiB}\n", fills_a_cap));
-}
-
-static int observes(void *argument)
+PART_TEST(observing_leaves_all_to_the_driver_and_counts,
+	  assert_ok(with_policy("observe: yes\nrules:\n- {match: {size: < 1MiB}, use: heap, cap: 10B}\n"
+				"- {match: {size: == 5MiB}, use: deny}\n",
+				part)))
 {
 	uint64_t bytes;
 
-	(void)argument;
 	start();
 	CUdeviceptr small = alloc(1000), large = alloc(64 * MIB);
 	CHECK(!is_heap(small) && !is_heap(large));
@@ -257,20 +216,20 @@ static int observes(void *argument)
 	return 0;
 }
 
-TEST(observing_leaves_all_to_the_driver_and_counts)
-{
-	assert_ok(with_policy("observe: yes\nrules:\n- {match: {size: < 1MiB}, use: heap, cap: 10B}\n"
-			      "- {match: {size: == 5MiB}, use: deny}\n",
-			      observes));
-}
-
 /* The first two are the driver's; then live bytes, what is free, the thread, the program's own path. */
-static int looks(void *argument)
+PART_TEST(rules_see_order_live_bytes_free_memory_thread_and_api,
+	  assert_ok(with_policy("device.budget: 128MiB\nrules:\n"
+				"- {match: {order: first 2}, use: driver}\n"
+				"- {match: {live: '>= 100MiB', size: == 5MiB}, use: driver}\n"
+				"- {match: {pressure: 'device.free < 20MiB', size: == 6MiB}, use: driver}\n"
+				"- {match: {thread: 'load*', size: == 7MiB}, use: driver}\n"
+				"- {match: {api: pitch}, use: driver}\n"
+				"- {use: heap}\n",
+				part)))
 {
 	CUdeviceptr row[3];
 	size_t pitch;
 
-	(void)argument;
 	start();
 	for (int i = 0; i < 3; i++)
 		row[i] = alloc(MIB);
@@ -295,18 +254,6 @@ static int looks(void *argument)
 	drop(row[0]);
 	drop(row[1]);
 	return 0;
-}
-
-TEST(rules_see_order_live_bytes_free_memory_thread_and_api)
-{
-	assert_ok(with_policy("device.budget: 128MiB\nrules:\n"
-			      "- {match: {order: first 2}, use: driver}\n"
-			      "- {match: {live: '>= 100MiB', size: == 5MiB}, use: driver}\n"
-			      "- {match: {pressure: 'device.free < 20MiB', size: == 6MiB}, use: driver}\n"
-			      "- {match: {thread: 'load*', size: == 7MiB}, use: driver}\n"
-			      "- {match: {api: pitch}, use: driver}\n"
-			      "- {use: heap}\n",
-			      looks));
 }
 
 static int is_left_alone(void *argument)
@@ -374,9 +321,11 @@ TEST(rules_see_who_calls_and_which_process_it_is)
 	assert_ok(with_policy("rules:\n- {match: {arguments: '*'}, use: driver}\n", is_left_alone));
 }
 
-static int stays_on_the_device(void *argument)
+PART_TEST(place_device_never_spills,
+	  assert_ok(with_policy("device.budget: 32MiB\nhost.budget: 64MiB\nspill.mode: static\nrules:\n"
+				"- {match: {size: == 24MiB}, use: heap, place: device}\n",
+				part)))
 {
-	(void)argument;
 	start();
 	CUdeviceptr device = alloc(24 * MIB), any = alloc(12 * MIB);
 	CHECK(is_heap(device) && is_heap(any) && stats_get(STAT_spilled_bytes) > 0);
@@ -384,13 +333,6 @@ static int stays_on_the_device(void *argument)
 	drop(device);
 	drop(any);
 	return 0;
-}
-
-TEST(place_device_never_spills)
-{
-	assert_ok(with_policy("device.budget: 32MiB\nhost.budget: 64MiB\nspill.mode: static\nrules:\n"
-			      "- {match: {size: == 24MiB}, use: heap, place: device}\n",
-			      stays_on_the_device));
 }
 
 static char place_of(CUdeviceptr address)
@@ -473,12 +415,14 @@ static void wait_for(void *open)
 	sem_wait(open);
 }
 
-static int streams_keep_apart(void *argument)
+PART_TEST(places_hold_in_stream_order, assert_ok(with_policy("async.use: heap\nspill.mode: static\nrules:\n"
+							     "- {match: {api: async}, use: heap, place: host}\n"
+							     "- {match: {api: pool}, use: heap, place: device}\n",
+							     part)))
 {
 	CUdeviceptr host, device;
 	sem_t open;
 
-	(void)argument;
 	start();
 	sem_init(&open, 0, 0);
 	CHECK(cuLaunchHostFunc(NULL, wait_for, &open) == CUDA_SUCCESS);
@@ -494,12 +438,4 @@ static int streams_keep_apart(void *argument)
 	sem_post(&open);
 	core_drain();
 	return 0;
-}
-
-TEST(places_hold_in_stream_order)
-{
-	assert_ok(with_policy("async.use: heap\nspill.mode: static\nrules:\n"
-			      "- {match: {api: async}, use: heap, place: host}\n"
-			      "- {match: {api: pool}, use: heap, place: device}\n",
-			      streams_keep_apart));
 }

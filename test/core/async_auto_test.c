@@ -449,13 +449,12 @@ TEST(a_pool_says_what_both_have_of_it)
 TEST(trimming_a_pool_trims_the_heap)
 {
 	CUdeviceptr plain, address = async_get(BLOCK, NULL);
-	struct heap *heap;
 
 	async_keep_in(async_default_pool(), ~0ull);
 	async_give(address);
 	assert_ok(cuMemAlloc_v2(&plain, BLOCK));
 	assert_ok(cuMemFree_v2(plain));
-	heap = atomic_load(&device_get(0)->heap);
+	struct heap *heap = atomic_load(&device_get(0)->heap);
 	assert_true(heap_idle_device(heap) >= BLOCK);
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 2 * BLOCK)); /* one there, one here */
 	assert_int_equal(heap_idle_device(heap), BLOCK);
@@ -488,8 +487,4 @@ TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices)
 
 EACH_TEST(NULL, async_check_pools)
 
-int main(void)
-{
-	core_start(ASYNC_AUTO_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_AUTO_SETTINGS))

@@ -8,8 +8,6 @@
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
 
-#include <unistd.h>
-
 #define BLOCK  (8 * MIB)
 #define FILL   (ASYNC_BUDGET / BLOCK)
 #define N_MOST 16
@@ -30,13 +28,11 @@ static void give(unsigned first, unsigned n)
 }
 
 /* Each test begins with pools that are open. */
-static int open_pools(void **state)
+FIXTURE(open_pools)
 {
-	(void)state;
 	async_keep_in(async_default_pool(), ~0ull); /* as PyTorch has it */
 	atomic_store(&device_get(0)->pools_closed, false);
 	device_get(0)->pools_trimmed = 0;
-	return 0;
 }
 
 static uint64_t reserved(void)
@@ -101,14 +97,13 @@ TEST_WITH(memory_of_any_kind_finds_the_room_that_pools_give_back, open_pools, as
 TEST_WITH(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture, open_pools, async_check_pools)
 {
 	CUstream stream = async_stream();
-	unsigned long calls;
 	CUgraph graph;
 
 	fill(FILL + 1);
 	give(0, FILL);
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	wait_for_next_trim();
-	calls = sim_calls("cuMemPoolTrimTo");
+	unsigned long calls = sim_calls("cuMemPoolTrimTo");
 	pool_refresh(device_get(0));
 	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls);
 	assert_ok(cuStreamEndCapture(stream, &graph));
@@ -177,10 +172,8 @@ TEST_WITH(what_nobody_can_serve_closes_nothing, open_pools, async_check_pools)
 
 TEST_WITH(a_rule_still_keeps_its_memory_with_the_driver, open_pools, async_check_pools)
 {
-	CUdeviceptr theirs;
-
 	fill(FILL + 1);
-	theirs = async_get(5 * MIB, NULL);
+	CUdeviceptr theirs = async_get(5 * MIB, NULL);
 	assert_false(async_in_heap(theirs));
 	async_give(theirs);
 	give(0, FILL + 1);
@@ -197,8 +190,4 @@ TEST_WITH(a_driver_without_memory_closes_them_too, open_pools, NULL)
 	give(0, 5);
 }
 
-int main(void)
-{
-	core_start(ASYNC_MOVING_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_MOVING_SETTINGS))

@@ -4,8 +4,6 @@
 #include "shim/accounting/ledger.h"
 #include "shim/serve/segments.h"
 
-#include <pthread.h>
-
 CUstream async_stream(void)
 {
 	CUstream stream;

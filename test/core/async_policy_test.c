@@ -54,10 +54,8 @@ TEST(rules_tell_a_named_pool_from_the_streams_own)
 
 TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 {
-	CUdeviceptr first, second;
-
-	first = async_get(7 * MIB, NULL);
-	second = async_get(7 * MIB, NULL);
+	CUdeviceptr first = async_get(7 * MIB, NULL);
+	CUdeviceptr second = async_get(7 * MIB, NULL);
 	assert_non_null(device_of(first));
 	assert_null(device_of(second)); /* over the cap */
 	assert_ok(cuMemFreeAsync(first, NULL));
@@ -68,13 +66,4 @@ TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 	assert_false(is_in_heap(cuMemAllocAsync(&first, 160 * MIB, NULL), &first)); /* both budgets are 128 MiB */
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_POLICY=" ASYNC_POLICY,
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" ASYNC_POLICY)

@@ -185,8 +185,4 @@ TEST(memory_of_pools_stays_over_a_reset_of_the_primary_context)
 
 EACH_TEST(NULL, async_check)
 
-int main(void)
-{
-	core_start(ASYNC_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_SETTINGS))

@@ -8,9 +8,6 @@
  */
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <string.h>
-
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"

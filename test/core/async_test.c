@@ -4,8 +4,6 @@
  */
 #include "test/core/async_help.h"
 
-#include <pthread.h>
-
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
@@ -62,13 +60,12 @@ TEST(what_the_driver_would_refuse_it_refuses)
 TEST(the_device_is_that_of_the_stream_not_the_current_one)
 {
 	CUcontext other, own;
-	CUdeviceptr address;
 
 	assert_ok(cuCtxGetCurrent(&own));
 	assert_ok(cuCtxCreate_v2(&other, 0, 1));
 	CUstream stream = async_stream();
 	assert_ok(cuCtxSetCurrent(own));
-	address = async_get(4 * MIB, stream);
+	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_ptr_equal(device_of(address), device_get(1));
 	assert_ok(cuMemFreeAsync(address, stream));
 	CUcontext current;
@@ -429,8 +426,4 @@ TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver)
 
 EACH_TEST(NULL, async_check)
 
-int main(void)
-{
-	core_start(ASYNC_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_SETTINGS))

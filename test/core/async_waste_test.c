@@ -81,8 +81,4 @@ TEST(what_others_have_taken_since_is_not_the_pools_again)
 
 EACH_TEST(NULL, async_check_pools)
 
-int main(void)
-{
-	core_start(ASYNC_AUTO_SETTINGS);
-	return test_run();
-}
+START(core_start(ASYNC_AUTO_SETTINGS))

@@ -7,8 +7,6 @@
 #include "shim/context/context.h"
 #include "shim/submit/completion.h"
 
-#include <unistd.h>
-
 static CUcontext context;
 
 static uint64_t submitted(CUstream stream)
@@ -158,12 +156,10 @@ TEST(a_context_that_becomes_known_leaves_an_older_question_open)
 	context_end(other);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_driver();
 	context = core_context();
-	return 0;
 }
 
 GROUP(set_up, NULL)

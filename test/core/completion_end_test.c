@@ -8,10 +8,6 @@
 #include "shim/context/context.h"
 #include "shim/submit/completion.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 /* What a thread that should wait has, so that a wrong one is seen; a right one is right whatever it does with it. */
 #define MOMENT_US 100000
 
@@ -202,12 +198,11 @@ TEST(a_context_ends_when_those_who_ask_it_are_through)
 {
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
 	pthread_t asking, ending;
-	CUcontext context;
 	CUstream stream;
 	void *result;
 	bool answer;
 
-	context = other_context(&stream);
+	CUcontext context = other_context(&stream);
 	sim_stall_at("cuCtxRecordEvent", 2);
 	assert_int_equal(pthread_create(&asking, NULL, ask_whether_idle, &answer), 0);
 	while (!sim_stalled())
@@ -312,15 +307,13 @@ TEST(a_reset_ends_green_contexts_too)
 	assert_int_equal(cuGreenCtxDestroy(green), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_start((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL});
 	primary = core_context();
 	/* Brought to life: contexts end as in a program that has memory. */
 	CUdeviceptr block;
 	assert_ok(cuMemAlloc_v2(&block, 4096));
-	return 0;
 }
 
 GROUP(set_up, NULL)

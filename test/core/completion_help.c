@@ -2,10 +2,6 @@
 
 #include "shim/submit/completion.h"
 
-#include <sched.h>
-#include <string.h>
-#include <time.h>
-
 enum { DEADLINE_S = 20 };
 
 CUstream stream_new(void)

@@ -9,12 +9,6 @@
 #include "shim/submit/types.h"
 #include "shim/submit/submit_body.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 static CUcontext context;
 
 /* ---- what the tests replace ---- */
@@ -450,12 +444,10 @@ TEST(a_row_that_another_stream_took_is_not_used)
 	cuMemFreeHost(word);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_driver();
 	context = core_context();
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -51,8 +51,4 @@ TEST(no_event_is_lost_where_two_look_at_once)
 	assert_ok(cuCtxDestroy_v2(other));
 }
 
-int main(void)
-{
-	core_start((const char *const[]){"SIM_MEMORY=64MiB", NULL});
-	return test_run();
-}
+START(core_start((const char *const[]){"SIM_MEMORY=64MiB", NULL}))

@@ -36,18 +36,16 @@ static bool is_alive(CUdeviceptr address)
 	return serve_find(address, &row);
 }
 
-static int check_after(void **state)
+FIXTURE(check_after)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	assert_true(ledger_is_valid() && heap_is_valid(heap));
 	heap_trim(heap, 0, 0);
 	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check_after)
@@ -120,7 +118,6 @@ TEST(of_a_context_that_did_not_end_everything_stays)
 /* The driver does not promise that the work of a green context is over when that has ended. */
 TEST(what_a_green_context_has_freed_waits_for_its_work)
 {
-	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
 
@@ -129,7 +126,7 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
 	CUstream stream = stream_new();
-	freed = alloc(8 * MIB);
+	CUdeviceptr freed = alloc(8 * MIB);
 	sim_hold();
 	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(freed, stream));
@@ -137,7 +134,7 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 	assert_ok(cuCtxSetCurrent(context));
 	assert_ok(cuGreenCtxDestroy(green));
 	assert_true(deferred_free_any());
-	next = alloc(8 * MIB);
+	CUdeviceptr next = alloc(8 * MIB);
 	assert_true(next != freed);
 	sim_release();
 	core_drain();
@@ -148,7 +145,6 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 /* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
 TEST(a_green_context_ends_when_its_primary_one_is_reset)
 {
-	CUdeviceptr freed, next;
 	CUcontext context, part;
 	CUgreenCtx green;
 
@@ -157,7 +153,7 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
 	CUstream stream = stream_new();
-	freed = alloc(8 * MIB);
+	CUdeviceptr freed = alloc(8 * MIB);
 	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(freed, stream));
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -168,7 +164,7 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 	assert_ptr_equal(context_whole(part), part);
 	assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
 	assert_ok(cuCtxSetCurrent(context));
-	next = alloc(8 * MIB);
+	CUdeviceptr next = alloc(8 * MIB);
 	assert_ok(cuMemFree_v2(next));
 	assert_int_equal(sim_broken_rules(), 0);
 }
@@ -212,13 +208,4 @@ TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 	assert_ok(cuMemFree_v2(alloc(2 * MIB)));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

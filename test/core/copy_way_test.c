@@ -8,8 +8,6 @@
 #include "shim/entry/entry.h"
 #include "shim/submit/submit_body.h"
 
-#include <pthread.h>
-
 static __thread unsigned n_locks;
 
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
@@ -79,16 +77,14 @@ TEST(a_context_that_was_made_again_is_of_its_new_device)
 	context_ended(context, true);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_start((const char *const[]){"SIM_DEVICES=2", "SIM_PEERS=none", NULL});
 	for (int i = 1; i >= 0; i--) {
 		assert_ok(cuDevicePrimaryCtxRetain(&contexts[i], i));
 		assert_ok(cuCtxSetCurrent(contexts[i]));
 	}
 	assert_ok(cuMemAlloc_v2(&block, 4 * MIB));
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -1,10 +1,5 @@
 #include "test/core/core.h"
 
-#include <sched.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "shim/context/context.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/heap/migration.h"

@@ -8,9 +8,6 @@
 #define SPILLWAY_TEST_CORE_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "shim/heap/heap.h"
 #include "shim/driver/real.h"
@@ -37,11 +34,24 @@ CUcontext core_context(void);
 void core_start(const char *const *settings);
 void core_settings(const char *const *settings);
 
+#define CORE_START(...) START(core_start((const char *const[]){__VA_ARGS__, NULL}))
+
 /*
  * Run a part of a test in a process of its own, whose driver and library have not been used: settings may differ from
  * test to test. The parent must not use the driver. Returns the exit status: 0 when run() came to its end.
  */
 int core_in_child(const char *const *settings, int (*run)(void *argument), void *argument);
+
+/* A test whose body, which follows, is the function `part`, and returns 0: the statement runs it where it belongs. */
+#define PART_TEST(name, ...)                                                                                           \
+	static int name##_part(void *argument);                                                                        \
+	TEST(name)                                                                                                     \
+	{                                                                                                              \
+		int (*const part)(void *argument) = name##_part;                                                       \
+                                                                                                                       \
+		__VA_ARGS__;                                                                                           \
+	}                                                                                                              \
+	static int name##_part(void *argument __attribute__((unused)))
 
 /* A heap on device 0 with budgets of its own, beside what device.c does. */
 struct core_heap {

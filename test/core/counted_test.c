@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #include "shim/serve/account.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
@@ -21,11 +19,10 @@ static uint64_t charged(void)
 	return atomic_load(&device_get(0)->budget.used);
 }
 
-static int check_after(void **state)
+FIXTURE(check_after)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	if (heap)
@@ -34,7 +31,6 @@ static int check_after(void **state)
 	assert_int_equal(live(PLACE_DRIVER) + live(PLACE_HOST) + live(PLACE_PINNED), 0);
 	assert_int_equal(sim_live().handles + sim_live().allocations + sim_live().arrays, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check_after)
@@ -213,13 +209,4 @@ TEST(what_the_driver_has_no_memory_for_counts_as_refused)
 	assert_int_equal(stats_get(STAT_vmm_bytes), made);
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_POLICY=" OWN_POLICY,
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" OWN_POLICY)

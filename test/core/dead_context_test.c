@@ -82,12 +82,12 @@ TEST(in_a_context_that_died_of_an_illegal_address_every_allocation_fails_with_it
 }
 
 /* Nobody may wait for the GPU then, and the free is put off: it is not to look as if all were well. */
-static int frees_in_a_capture(void *argument)
+PART_TEST(a_free_during_a_capture_tells_that_the_context_is_dead,
+	  assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB"), part, NULL)))
 {
 	CUstream stream;
 	CUgraph graph;
 
-	(void)argument;
 	start();
 	CUdeviceptr first = alloc(4 * MIB), second = alloc(4 * MIB);
 	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
@@ -111,17 +111,12 @@ static int frees_in_a_capture(void *argument)
 	return 0;
 }
 
-TEST(a_free_during_a_capture_tells_that_the_context_is_dead)
-{
-	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB"), frees_in_a_capture, NULL));
-}
-
 /* Another context of the device, and another device, live on, and so does their memory. */
-static int others_live_on(void *argument)
+PART_TEST(the_error_is_of_one_context_alone,
+	  assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=64MiB"), part, NULL)))
 {
 	CUcontext first, beside, other;
 
-	(void)argument;
 	start();
 	CHECK(cuCtxGetCurrent(&first) == CUDA_SUCCESS);
 	CHECK(cuCtxCreate_v2(&beside, 0, 0) == CUDA_SUCCESS);
@@ -144,15 +139,10 @@ static int others_live_on(void *argument)
 	return 0;
 }
 
-TEST(the_error_is_of_one_context_alone)
-{
-	assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=64MiB"), others_live_on, NULL));
-}
-
 /* Nor is an error that comes but once. */
-static int goes_on_without_an_answer(void *argument)
+PART_TEST(no_memory_for_the_question_is_no_death,
+	  assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off"), part, NULL)))
 {
-	(void)argument;
 	start();
 	CHECK(cuMemFree_v2(alloc(4 * MIB)) == CUDA_SUCCESS);
 	sim_fail("cuCtxGetStreamPriorityRange", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -161,10 +151,4 @@ static int goes_on_without_an_answer(void *argument)
 	CHECK(try_alloc(4 * MIB) == CUDA_SUCCESS && !sim_fail_pending());
 	CHECK(is_refused(128 * MIB));
 	return 0;
-}
-
-TEST(no_memory_for_the_question_is_no_death)
-{
-	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off"), goes_on_without_an_answer,
-				NULL));
 }

@@ -6,8 +6,6 @@
 #include "shim/mover/mover.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-
 enum { BLOCKS = 4 };
 #define BYTES (2 * MIB)
 
@@ -25,9 +23,8 @@ static uint32_t piece_of(unsigned i)
 }
 
 /* Each of the blocks lies on the host, unmapped. */
-static int send_away(void **state)
+FIXTURE(send_away)
 {
-	(void)state;
 	atomic_store(&peers, 0);
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	own.heap->store.chunks.peers = &peers;
@@ -43,19 +40,16 @@ static int send_away(void **state)
 	}
 	deferred_map_give_up_early(engine);
 	assert_int_equal(engine->deferred.n, BLOCKS);
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	while (deferred_map_map(engine))
 		;
 	for (unsigned i = 0; i < BLOCKS; i++)
 		if (grants[i].address)
 			heap_free(own.heap, grants[i].block, grants[i].address);
 	core_heap_close(&own);
-	return 0;
 }
 
 EACH_TEST(send_away, end)
@@ -205,13 +199,11 @@ TEST(what_comes_without_a_copy_gets_no_alias)
 	link_close(engine);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_settings((const char *const[]){"SIM_DEVICES=2", NULL});
 	core_driver();
 	core_context();
-	return 0;
 }
 
 GROUP(start, NULL)

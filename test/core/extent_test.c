@@ -266,11 +266,9 @@ TEST(what_others_may_have_reaches_anywhere)
 	assert_int_equal(held_by_kernel(0), 1 << 0);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

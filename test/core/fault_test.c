@@ -5,8 +5,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/accounting/ledger.h"
@@ -67,11 +65,9 @@ static CUdeviceptr alloc_pitch(void)
 /* A free that failed may be tried again: it has happened already (then we say so), or it happens now. */
 static void give(CUdeviceptr address)
 {
-	CUresult result;
-
 	if (!address)
 		return;
-	result = cuMemFree_v2(address);
+	CUresult result = cuMemFree_v2(address);
 	check_result(result);
 	if (result != CUDA_SUCCESS) {
 		result = cuMemFree_v2(address);

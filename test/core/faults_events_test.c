@@ -4,9 +4,7 @@
  */
 #include "test/core/faults_help.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <string.h>
 
 #define EVENTS "SPILLWAY_SET=faults=events,report.summary=no"
 #define IN_CHILD(run, ...)                                                                                             \
@@ -118,9 +116,8 @@ TEST(each_event_says_where_and_why)
 	IN_CHILD(tells_each, "SIM_UVM=strange-uuids"); /* the only device needs none */
 }
 
-static int tells_regions(void *argument)
+PART_TEST(thrashing_and_read_duplicates_are_told, IN_CHILD(part))
 {
-	(void)argument;
 	start_and_listen();
 	CUdeviceptr at = faults_help_managed(4 * PAGE), all = faults_help_managed(16 * PAGE);
 
@@ -152,11 +149,6 @@ static int tells_regions(void *argument)
 	CHECK(sum.count[FAULT_EVICTION] == model.evictions);
 	CHECK(sum.bytes_evicted == model.evictions * PAGE);
 	return 0;
-}
-
-TEST(thrashing_and_read_duplicates_are_told)
-{
-	IN_CHILD(tells_regions);
 }
 
 /* ---- in sum ---- */
@@ -255,12 +247,11 @@ static void hold(const struct fault_event *event, void *argument)
 			;
 }
 
-static int overflows(void *argument)
+PART_TEST(what_the_queue_has_no_room_for_is_counted, IN_CHILD(part))
 {
 	enum { TURNS = 400 };
 	uint64_t n = 0;
 
-	(void)argument;
 	sem_init(&let_go, 0, 0);
 	faults_listen(hold, NULL);
 	faults_help_start();
@@ -279,11 +270,6 @@ static int overflows(void *argument)
 	/* The counters lose nothing. */
 	faults_help_check_equal();
 	return 0;
-}
-
-TEST(what_the_queue_has_no_room_for_is_counted)
-{
-	IN_CHILD(overflows);
 }
 
 /* ---- a driver that has gone mad ---- */
@@ -329,9 +315,8 @@ TEST(garbage_in_the_queue_does_no_harm)
 
 /* ---- the thread ---- */
 
-static int needs_no_reader(void *argument)
+PART_TEST(a_thread_of_ours_empties_the_queue, IN_CHILD(part))
 {
-	(void)argument;
 	start_and_listen();
 	CUdeviceptr at = faults_help_managed(PAGE);
 	faults_help_write(at, PAGE);
@@ -342,9 +327,4 @@ static int needs_no_reader(void *argument)
 	faults_end();
 	faults_help_check_equal();
 	return 0;
-}
-
-TEST(a_thread_of_ours_empties_the_queue)
-{
-	IN_CHILD(needs_no_reader);
 }

@@ -1,7 +1,5 @@
 #include "test/core/faults_help.h"
 
-#include <string.h>
-
 static CUfunction fill, look;
 
 static void fill_body(const struct sim_launch *launch, void **args)

@@ -4,11 +4,6 @@
  */
 #include "test/core/faults_help.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
-
 #define IN_CHILD(run, ...)                                                                                             \
 	assert_int_equal(                                                                                              \
 	    core_in_child((const char *const[]){"SPILLWAY_SET=report.summary=no", ##__VA_ARGS__, NULL}, run, NULL), 0)
@@ -115,9 +110,8 @@ TEST(a_process_without_managed_memory_opens_nothing)
 	IN_CHILD(opens_nothing, "SPILLWAY_SET=report.summary=no,faults=events");
 }
 
-static int is_off(void *argument)
+PART_TEST(off_is_off, IN_CHILD(part, "SPILLWAY_SET=faults=off,report.summary=no"))
 {
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	CHECK(sim_uvm_opened() == 0);
@@ -126,25 +120,14 @@ static int is_off(void *argument)
 	return 0;
 }
 
-TEST(off_is_off)
+PART_TEST(cupti_gives_way_to_the_counters_and_says_so, IN_CHILD(part, "SPILLWAY_SET=faults=cupti,report.summary=no"))
 {
-	IN_CHILD(is_off, "SPILLWAY_SET=faults=off,report.summary=no");
-}
-
-static int has_no_cupti(void *argument)
-{
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	CHECK(faults_help_source_has("the driver's counters"));
 	CHECK(faults_help_source_has("; CUPTI is not available in this version"));
 	faults_help_check_equal();
 	return 0;
-}
-
-TEST(cupti_gives_way_to_the_counters_and_says_so)
-{
-	IN_CHILD(has_no_cupti, "SPILLWAY_SET=faults=cupti,report.summary=no");
 }
 
 /* ---- what was good and is not any more ---- */
@@ -169,9 +152,8 @@ TEST(counters_that_were_written_over_are_not_believed)
 	IN_CHILD(is_written_over, "SIM_DEVICES=2");
 }
 
-static int loses_its_descriptor(void *argument)
+PART_TEST(a_descriptor_that_the_program_closed_is_missed_and_left_alone, IN_CHILD(part))
 {
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	int fd = sim_uvm_descriptor(), other;
@@ -187,9 +169,4 @@ static int loses_its_descriptor(void *argument)
 	faults_child();
 	CHECK(fcntl(fd, F_GETFD) >= 0);
 	return 0;
-}
-
-TEST(a_descriptor_that_the_program_closed_is_missed_and_left_alone)
-{
-	IN_CHILD(loses_its_descriptor);
 }

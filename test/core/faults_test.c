@@ -4,13 +4,7 @@
  */
 #include "test/core/faults_help.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "shim/faults/faults_uvm.h"
 
@@ -20,9 +14,8 @@
 
 /* ---- equal ---- */
 
-static int counts_every_way_to_move(void *argument)
+PART_TEST(what_is_read_is_what_the_model_counts, IN_CHILD(part))
 {
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(64 * PAGE);
 
@@ -61,11 +54,6 @@ static int counts_every_way_to_move(void *argument)
 	return 0;
 }
 
-TEST(what_is_read_is_what_the_model_counts)
-{
-	IN_CHILD(counts_every_way_to_move);
-}
-
 static int counts_a_mix(void *argument)
 {
 	struct seed seed = *(struct seed *)argument;
@@ -96,11 +84,11 @@ TEST(a_random_mix_is_counted)
 	}
 }
 
-static int counts_in_our_home(void *argument)
+PART_TEST(memory_that_the_policy_makes_managed_is_counted,
+	  IN_CHILD(part, "SPILLWAY_SET=default=managed,report.summary=no"))
 {
 	CUdeviceptr at;
 
-	(void)argument;
 	faults_help_start();
 	CHECK(sim_uvm_opened() == 0);
 	CHECK(cuMemAlloc_v2(&at, 32 * PAGE) == CUDA_SUCCESS);
@@ -109,11 +97,6 @@ static int counts_in_our_home(void *argument)
 	CHECK(sim_managed().gpu_faults > 0);
 	faults_help_check_equal();
 	return 0;
-}
-
-TEST(memory_that_the_policy_makes_managed_is_counted)
-{
-	IN_CHILD(counts_in_our_home, "SPILLWAY_SET=default=managed,report.summary=no");
 }
 
 static int starts_with_pages(void *argument)
@@ -148,11 +131,10 @@ static CUcontext context_on(CUdevice device)
 	return context;
 }
 
-static int counts_by_device(void *argument)
+PART_TEST(several_devices_are_counted_each, IN_CHILD(part, "SIM_DEVICES=2"))
 {
 	uint64_t seen[FAULT_COUNT];
 
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(64 * PAGE);
 	faults_help_write(at, 32 * PAGE);
@@ -179,16 +161,11 @@ static int counts_by_device(void *argument)
 	return 0;
 }
 
-TEST(several_devices_are_counted_each)
-{
-	IN_CHILD(counts_by_device, "SIM_DEVICES=2");
-}
-
-static int does_not_know_devices(void *argument)
+PART_TEST(devices_that_the_driver_calls_otherwise_are_not_measured,
+	  IN_CHILD(part, "SIM_DEVICES=2", "SIM_UVM=strange-uuids"))
 {
 	uint64_t seen[FAULT_COUNT];
 
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
@@ -201,25 +178,14 @@ static int does_not_know_devices(void *argument)
 	return 0;
 }
 
-TEST(devices_that_the_driver_calls_otherwise_are_not_measured)
+PART_TEST(the_only_device_needs_no_uuid, IN_CHILD(part, "SIM_UVM=strange-uuids"))
 {
-	IN_CHILD(does_not_know_devices, "SIM_DEVICES=2", "SIM_UVM=strange-uuids");
-}
-
-static int counts_the_only_one(void *argument)
-{
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
 	CHECK(sim_managed().gpu_faults == 16);
 	faults_help_check_equal();
 	return 0;
-}
-
-TEST(the_only_device_needs_no_uuid)
-{
-	IN_CHILD(counts_the_only_one, "SIM_UVM=strange-uuids");
 }
 
 /* ---- processes and threads ---- */
@@ -294,12 +260,11 @@ static void *starts_too(void *argument)
 	return NULL;
 }
 
-static int starts_on_many_threads(void *argument)
+PART_TEST(many_threads_start_it_once, IN_CHILD(part))
 {
 	pthread_t threads[16];
 	CUcontext context;
 
-	(void)argument;
 	faults_help_start();
 	CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS);
 	for (int i = 0; i < 16; i++)
@@ -310,11 +275,6 @@ static int starts_on_many_threads(void *argument)
 	faults_help_write(faults_help_managed(8 * PAGE), 8 * PAGE);
 	faults_help_check_equal();
 	return 0;
-}
-
-TEST(many_threads_start_it_once)
-{
-	IN_CHILD(starts_on_many_threads);
 }
 
 /* ---- the version ---- */

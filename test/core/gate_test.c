@@ -62,9 +62,8 @@ TEST(everybody_waits_at_a_gate_for_all)
 	assert_true(is_let_in(HOOK_cuLaunchKernel, 1, 0));
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_start((const char *const[]){"SIM_DEVICES=2", NULL});
 	for (int i = N - 1; i >= 0; i--) {
 		assert_ok(cuDevicePrimaryCtxRetain(&contexts[i], i));
@@ -82,7 +81,6 @@ static int set_up(void **state)
 	block = arena_address(heap_arena(own_heap.heap), 0);
 	submission_set_tracking(true, false);
 	gate_for(1);
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -156,10 +156,9 @@ TEST(a_destroyed_instance_is_forgotten_and_one_that_lives_is_not)
 {
 	struct mix_arguments a = {.first = memory};
 	CUgraph graph = graph_new();
-	CUgraphExec exec;
 
 	add_mix(graph, &a);
-	exec = instantiate(graph);
+	CUgraphExec exec = instantiate(graph);
 	sim_fail("cuGraphExecDestroy", 1, CUDA_ERROR_UNKNOWN);
 	assert_int_equal(cuGraphExecDestroy(exec), CUDA_ERROR_UNKNOWN);
 	EXPECT(exec, {memory, 0});
@@ -173,11 +172,10 @@ TEST(a_handle_that_is_used_again_names_what_the_new_instance_does)
 {
 	struct mix_arguments a = {.first = memory}, b = {.first = memory + MIB};
 	CUgraph graph = graph_new(), other = graph_new();
-	CUgraphExec exec;
 
 	add_mix(graph, &a);
 	add_mix(other, &b);
-	exec = instantiate(graph);
+	CUgraphExec exec = instantiate(graph);
 	/* The end of the first was not seen. */
 	graph_instantiated(exec, other, 0);
 	EXPECT(exec, {memory + MIB, 0});
@@ -210,11 +208,9 @@ TEST(instances_end_with_their_context)
 	end(sealed, graph);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	graph_test_start();
-	return 0;
 }
 
 GROUP(start, graph_test_stop)

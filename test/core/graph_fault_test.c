@@ -5,8 +5,6 @@
 #include "test/core/core.h"
 #include "test/core/graph_help.h"
 
-#include <pthread.h>
-
 #include "shim/submit/graph.h"
 #include "shim/submit/arguments.h"
 
@@ -40,13 +38,12 @@ static CUgraph graph, child;
 static CUgraphNode kernel;
 static struct mix_arguments first, second;
 
-static int make_graph(void **state)
+FIXTURE(make_graph)
 {
 	CUstreamBatchMemOpParams op = {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_64, memory + 64, .value64 = 3}};
 	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {.ctx = context, .count = 1, .paramArray = &op};
 	CUgraphNode node;
 
-	(void)state;
 	graph_test_start();
 	first = mix_of(1);
 	second = mix_of(2);
@@ -61,7 +58,6 @@ static int make_graph(void **state)
 	assert_ok(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &p));
 	add_set(child, (CUDA_MEMSET_NODE_PARAMS){.dst = memory + MIB, .elementSize = 1, .width = 10, .height = 1});
 	assert_ok(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
-	return 0;
 }
 
 GROUP(make_graph, NULL)

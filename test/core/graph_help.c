@@ -1,8 +1,6 @@
 #include "test/core/core.h"
 #include "test/core/graph_help.h"
 
-#include <string.h>
-
 #include "shim/submit/graph.h"
 
 /* ---- the fakes ---- */

@@ -101,9 +101,4 @@ TEST(of_a_copy_that_begins_further_on_all_is_held)
 	assert_ok(cuMemFree_v2(block));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {"SIM_MEMORY=256MiB", NULL};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB")

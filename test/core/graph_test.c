@@ -6,8 +6,6 @@
 #include "test/core/core.h"
 #include "test/core/graph_help.h"
 
-#include <string.h>
-
 #include "shim/process/process.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/pointer_arrays.h"
@@ -500,11 +498,9 @@ static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
 
 static int run_switched_off(void *argument)
 {
-	struct mix_arguments a;
-
 	(void)argument;
 	graph_test_start();
-	a = mix_of(1);
+	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 	CUgraphNode node = add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
@@ -524,11 +520,9 @@ static void switched_off_nothing_is_asked(void **state)
 	assert_int_equal(core_in_child(settings, run_switched_off, NULL), 0);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	graph_test_start();
-	return 0;
 }
 
 int main(void)

@@ -212,8 +212,4 @@ TEST(what_was_taken_before_the_site_is_known_counts_for_it)
 	close_heap();
 }
 
-int main(void)
-{
-	core_driver();
-	return test_run();
-}
+START(core_driver())

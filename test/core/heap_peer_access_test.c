@@ -7,15 +7,13 @@
 
 #include "shim/heap/migration.h"
 
-#include <pthread.h>
-
 #define PEER_1 (UINT64_C(1) << 1)
 #define PEER_2 (UINT64_C(1) << 2)
 
 static _Atomic uint64_t peers;
 static struct core_heap own;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
 	struct heap_config config = {
 	    .host_usable = true,
@@ -29,18 +27,14 @@ static int set_up(void **state)
 	    .keep_host = 64 * MIB,
 	};
 
-	(void)state;
 	atomic_store(&peers, 0);
 	own = (struct core_heap){.device = {.limit = 24 * MIB}, .host = {.limit = 64 * MIB}, .before = sim_live()};
 	assert_int_equal(heap_create(&config, &own.heap), SW_OK);
-	return 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-	(void)state;
 	core_heap_close(&own);
-	return 0;
 }
 
 EACH_TEST(set_up, tear_down)

@@ -6,8 +6,6 @@
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
-#include <string.h>
-
 static struct core_heap own;
 static struct heap_grant grants[8];
 
@@ -341,12 +339,10 @@ TEST(warm_host_memory_does_not_keep_a_peer_from_lending)
 	close_heap();
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	setenv("SIM_DEVICES", "3", 1);
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

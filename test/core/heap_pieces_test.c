@@ -7,8 +7,6 @@
 #include "test/core/core.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 #define GIB ((uint64_t)1 << 30)
 
 static struct core_heap own;
@@ -93,11 +91,10 @@ TEST(what_will_move_goes_to_the_host_undivided)
 
 TEST(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other)
 {
-	struct block_store *store;
 	struct heap_grant grants[2];
 
 	core_heap_open(&own, 64 * MIB, 0, 64 * MIB);
-	store = &own.heap->store;
+	struct block_store *store = &own.heap->store;
 	allocate(48 * MIB, &grants[0]);
 	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 4));
 	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 8 * MIB);

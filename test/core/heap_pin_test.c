@@ -6,10 +6,6 @@
 
 #include "shim/heap/migration.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
-
 static struct core_heap own;
 
 static struct heap_grant take(size_t bytes, enum chunk_kind kind)
@@ -326,8 +322,4 @@ TEST(kinds_take_nothing_of_each_other_but_room)
 	core_heap_close(&own);
 }
 
-int main(void)
-{
-	core_driver();
-	return test_run();
-}
+START(core_driver())

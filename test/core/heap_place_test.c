@@ -158,8 +158,4 @@ TEST(a_block_may_be_freed_while_a_piece_is_held)
 	core_heap_close(&own);
 }
 
-int main(void)
-{
-	core_driver();
-	return test_run();
-}
+START(core_driver())

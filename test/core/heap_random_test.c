@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #include "test/unit/seed.h"
 
 #define MOST  300
@@ -136,14 +134,12 @@ TEST(blocks_that_lie_on_peers_keep_their_contents)
 	run(&seed, MIB, true);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	setenv("SIM_DEVICES", "3", 1);
 	setenv("SIM_MEMORY", "1GiB", 1);
 	setenv("SIM_FILL", "0", 1); /* costs most of the time, and nothing is read that was not written */
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -258,8 +258,4 @@ TEST(nor_does_one_that_was_empty_then)
 	core_heap_close(&own);
 }
 
-int main(void)
-{
-	core_driver();
-	return test_run();
-}
+START(core_driver())

@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <string.h>
-
 #define MOST 512
 
 static struct core_heap own;
@@ -475,13 +473,11 @@ TEST(a_handle_the_driver_will_not_release_is_kept_for_reuse)
 	put_all(1);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	setenv("SIM_MEMORY", "4GiB", 1);
 	setenv("SIM_HOST_MEMORY", "4GiB", 1);
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

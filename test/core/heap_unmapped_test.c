@@ -8,9 +8,6 @@
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #define SPACE (64 * MIB)
 #define LONG  (10 * MIB) /* pieces of 2 MiB at a budget of 64 */
 
@@ -284,11 +281,9 @@ TEST(it_stays_as_long_as_memory_moves_beside_what_runs)
 	close_heap();
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -1,8 +1,5 @@
 #include "test/core/home.h"
 
-#include <string.h>
-#include <unistd.h>
-
 static CUfunction fill, slow;
 static struct sim_live before;
 static size_t rows_before;

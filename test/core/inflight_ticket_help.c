@@ -1,6 +1,5 @@
 #include "test/core/inflight_ticket_help.h"
 
-
 CUcontext ticket_context;
 struct engine *ticket_engine;
 static struct device device;

@@ -4,9 +4,6 @@
  */
 #include "test/core/inflight_ticket_help.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 /* ---- who waits ---- */
 
 static atomic_bool admitted;

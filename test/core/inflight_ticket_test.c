@@ -4,8 +4,6 @@
  */
 #include "test/core/inflight_ticket_help.h"
 
-#include <pthread.h>
-
 /* ---- what the tests replace ---- */
 
 static void (*while_heard)(void);

@@ -21,9 +21,8 @@ static struct device device;
 static struct engine *engine;
 static struct heap_grant grant;
 
-static int open_heap(void **state)
+FIXTURE(open_heap)
 {
-	(void)state;
 	core_driver();
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	engine = mover_new(&device, own.heap, false);
@@ -31,7 +30,6 @@ static int open_heap(void **state)
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
 	assert_ok(heap_alloc(own.heap, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
-	return 0;
 }
 
 GROUP(open_heap, NULL)

@@ -28,9 +28,8 @@ static uint32_t piece_of(const struct heap_grant *grant)
 	return arena_unit(engine->arena, grant->address);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_heap_open(&own_heap, BUDGET, 64 * MIB, 0);
 	set_budget(BUDGET);
 	engine = mover_new(&device, own_heap.heap, false);
@@ -44,17 +43,14 @@ static int set_up(void **state)
 		assert_int_equal(heap_alloc(own_heap.heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]), SW_OK);
 		piece_tell_plan(engine, piece_of(&small[i]));
 	}
-	return 0;
 }
 
 /* An engine lives as long as the process. */
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-	(void)state;
 	for (int i = 0; i < N_SMALL; i++)
 		heap_free(own_heap.heap, small[i].block, small[i].address);
 	core_heap_close(&own_heap);
-	return 0;
 }
 
 EACH_TEST(set_up, tear_down)
@@ -137,8 +133,4 @@ TEST(what_a_rule_keeps_has_a_share_of_its_own)
 	heap_free(own_heap.heap, other.block, other.address);
 }
 
-int main(void)
-{
-	core_driver();
-	return test_run();
-}
+START(core_driver())

@@ -8,10 +8,7 @@
 #include "shim/submit/submit_body.h"
 #include "test/sim/sim.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 #define S        ((CUstream)0x5000)
@@ -38,12 +35,11 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 5, kernels};
 static CUmodule module;
 static CUlibrary library;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
 	CUdevice device;
 	CUcontext context;
 
-	(void)state;
 	for (unsigned i = 0; i < 512; i++)
 		many_bytes[i] = 8;
 	for (unsigned i = 0; i < 80; i++)
@@ -54,7 +50,6 @@ static int set_up(void **state)
 	ok(cuCtxSetCurrent(context));
 	ok(cuModuleLoadData(&module, &image));
 	ok(cuLibraryLoadData(&library, &image, NULL, NULL, 0, NULL, NULL, 0));
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -54,10 +54,8 @@ TEST(of_a_block_that_does_not_fit_the_front_is_brought)
 
 TEST(a_prefetch_that_fails_is_not_missed)
 {
-	CUdeviceptr at;
-
 	sim_fail("cuMemPrefetchAsync_ptsz", 1, CUDA_ERROR_UNKNOWN);
-	at = managed(40 * MIB, true);
+	CUdeviceptr at = managed(40 * MIB, true);
 	assert_false(sim_fail_pending());
 	assert_ok(cuMemFree_v2(at));
 	at = managed(40 * MIB, true);
@@ -92,8 +90,4 @@ TEST(in_a_capture_nothing_is_brought)
 
 EACH_TEST(home_set_up, home_tear_down)
 
-int main(void)
-{
-	home_start();
-	return test_run();
-}
+START(home_start())

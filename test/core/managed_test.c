@@ -105,9 +105,8 @@ TEST(advice_of_the_policy_is_given)
 TEST(advice_that_fails_leaves_good_memory)
 {
 	struct backend_managed_settings settings = {.advice = BACKEND_PREFER_DEVICE, .device = 5};
-	CUdeviceptr at;
 
-	at = managed(MIB, &settings); /* there is no device 5 */
+	CUdeviceptr at = managed(MIB, &settings); /* there is no device 5 */
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID);
 	assert_ok(home_fill(at, 1, 100, NULL));
 	assert_ok(cuMemFree_v2(at));
@@ -213,8 +212,4 @@ TEST(the_end_of_another_context_frees_it_as_ever)
 
 EACH_TEST(home_set_up, home_tear_down)
 
-int main(void)
-{
-	home_start();
-	return test_run();
-}
+START(home_start())

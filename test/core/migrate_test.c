@@ -7,8 +7,6 @@
 #include "test/core/core.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <sched.h>
 
 #define BYTES (2 * MIB)
 
@@ -24,9 +22,8 @@ static uint32_t piece_of(void)
 	return arena_unit(heap_arena(own.heap), grant.address);
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	engine = mover_new(&device, own.heap, false);
 	assert_non_null(engine);
@@ -34,19 +31,16 @@ static int begin(void **state)
 	engines[n_engines++] = engine;
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	assert_true(link_open(engine));
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	while (deferred_map_map(engine))
 		;
 	assert_int_equal(atomic_load(&engine->channel.everything.unmapped), 0);
 	link_close(engine);
 	heap_free(own.heap, grant.block, grant.address);
 	core_heap_close(&own);
-	return 0;
 }
 
 /* ---- a move that is taken back ---- */
@@ -289,12 +283,10 @@ TEST_WITH(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more
 	heap_free(own.heap, other.block, other.address);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_driver();
 	core_context();
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -8,8 +8,6 @@
 #include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 
-#include <string.h>
-
 #define BLOCK_BYTES (4 * HEAP_UNIT)
 #define N           3
 
@@ -35,9 +33,8 @@ static struct block_state *mark_of(unsigned i)
 	return &arena->marks[arena_unit(arena, begin_of(i))];
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_driver();
 	core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
@@ -50,7 +47,6 @@ static int set_up(void **state)
 	/* Everything that is submitted pins what it names, and has no ticket (inflight_ticket_test.c). */
 	submission_set_tracking(true, true);
 	submission_ask_to_pin();
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -6,8 +6,6 @@
 #include "shim/stats/stats.h"
 #include "test/core/core.h"
 
-#include <stdlib.h>
-
 TEST(a_submission_goes_straight_to_the_driver)
 {
 	CUdeviceptr block;
@@ -23,8 +21,4 @@ TEST(a_submission_goes_straight_to_the_driver)
 	assert_int_equal(cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
-int main(void)
-{
-	setenv("SPILLWAY", "0", 1);
-	return test_run();
-}
+START(setenv("SPILLWAY", "0", 1))

@@ -8,8 +8,6 @@
 #include "shim/submit/arguments.h"
 #include "shim/submit/submit_body.h"
 
-#include <string.h>
-
 #include "test/unit/seed.h"
 
 static bool called[HOOK_COUNT], named_only[HOOK_COUNT];

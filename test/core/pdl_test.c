@@ -6,8 +6,6 @@
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
 
-#include <string.h>
-
 #define OVERLAP CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 enum { MOST = 40 };

@@ -4,10 +4,6 @@
 #include "shim/device/device.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 enum { OWNER = 0, OTHER = 1, POOL = 1, STILL_MS = 100, DEADLINE_MS = 20000 };
 
 static atomic_bool opened;
@@ -47,12 +43,10 @@ TEST(who_opens_waits_for_one_gap_though_the_next_follows_at_once)
 	pthread_join(thread, NULL);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	setenv("SIM_DEVICES", "2", 1);
 	core_driver();
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -30,23 +30,18 @@ static void begin_with(uint64_t host_bytes)
 	assert_true(mover_start(engine));
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	begin_with(64 * MIB);
-	return 0;
 }
 
-static int begin_without_host(void **state)
+FIXTURE(begin_without_host)
 {
-	(void)state;
 	begin_with(0);
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	if (!atomic_load(&engine->channel.dead))
 		engine_ask(engine, ORDER_STOP, NULL, 0, 60000, NULL);
 	assert_int_equal(spill_residence(&device), RESIDENCE_RUNS);
@@ -56,7 +51,6 @@ static int end(void **state)
 	atomic_store(&mover_state.spill.engines[0], NULL);
 	heap_free(own.heap, grant.block, grant.address);
 	core_heap_close(&own);
-	return 0;
 }
 
 static enum sw_status ask(enum residence to, enum residence_reason reason)
@@ -145,12 +139,10 @@ TEST_WITH(nobody_holds_what_a_dead_mover_had, begin, end)
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_driver();
 	core_context();
-	return 0;
 }
 
 GROUP(start, NULL)

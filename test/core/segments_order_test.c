@@ -13,10 +13,6 @@
 #include "shim/serve/segments.h"
 #include "shim/stats/stats.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 #define PART_BYTES (4 * MIB)
 
 /* Something is spilled, and freed again: from now on memory moves, and the device has room. */
@@ -77,7 +73,6 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 {
 	CUstream stream = async_stream(), other = async_stream();
 	struct free_of its = {.stream = stream};
-	CUdeviceptr late, new;
 	struct gate gate;
 	pthread_t thread;
 
@@ -87,7 +82,7 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	its.address = async_get(3 * PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(its.address, stream));
 	assert_int_equal(async_get(PART_BYTES, stream), its.address);
-	late = async_get(PART_BYTES, stream);
+	CUdeviceptr late = async_get(PART_BYTES, stream);
 	assert_int_equal(late, its.address + PART_BYTES);
 	record = REAL(cuEventRecord);
 	sem_init(&recorded, 0, 0);
@@ -100,7 +95,7 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	/* The stream has not reached the second free. */
 	segments_reap();
-	new = async_get(3 * PART_BYTES, other);
+	CUdeviceptr new = async_get(3 * PART_BYTES, other);
 	assert_false(overlap(new, late));
 	async_let_go(&gate);
 	assert_ok(cuMemFreeAsync(new, other));
@@ -480,11 +475,10 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 }
 
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
-static int check(void **state)
+FIXTURE(check)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	assert_ok(cuCtxSynchronize());
 	core_drain();
 	segments_give_up(device_get(0));
@@ -494,16 +488,9 @@ static int check(void **state)
 	assert_int_equal(host_budget.used + device_get(0)->budget.used, 0);
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check)
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" STREAMS_POLICY,
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no", NULL};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" STREAMS_POLICY,
+	   "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no")

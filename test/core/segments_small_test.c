@@ -14,11 +14,10 @@
 enum { BLOCKS = 18 };
 
 /* Something is spilled, and freed again: from now on memory moves, and the device has room. */
-static int make_it_move(void **state)
+FIXTURE(make_it_move)
 {
 	CUdeviceptr block[BLOCKS];
 
-	(void)state;
 	for (unsigned i = 0; i < BLOCKS; i++)
 		assert_ok(cuMemAlloc_v2(&block[i], 64 * MIB));
 	for (unsigned i = 0; i < BLOCKS; i++)
@@ -26,7 +25,6 @@ static int make_it_move(void **state)
 	/* Warm blocks are longer than what is asked for. */
 	heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
 	assert_true(segments_are_for(device_get(0), 2 * MIB));
-	return 0;
 }
 
 GROUP(make_it_move, NULL)
@@ -79,25 +77,17 @@ TEST(small_and_large_ones_do_not_mix)
 }
 
 /* The mover keeps some chunks at hand. */
-static int check(void **state)
+FIXTURE(check)
 {
-	(void)state;
 	assert_ok(cuCtxSynchronize());
 	core_drain();
 	segments_give_up(device_get(0));
 	assert_int_equal(ledger_n_rows(), 0);
 	assert_true(heap_is_valid(atomic_load(&device_get(0)->heap)));
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check)
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=2GiB", "SIM_FILL=0", "SPILLWAY_POLICY=" STREAMS_POLICY,
-	    "SPILLWAY_SET=device.budget=1GiB,host.budget=512MiB,spill.mode=fast,report.summary=no", NULL};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=2GiB", "SIM_FILL=0", "SPILLWAY_POLICY=" STREAMS_POLICY,
+	   "SPILLWAY_SET=device.budget=1GiB,host.budget=512MiB,spill.mode=fast,report.summary=no")

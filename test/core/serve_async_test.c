@@ -4,8 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 
 #include "shim/context/context.h"
@@ -30,11 +28,10 @@ static CUstream stream_new(void)
 	return stream;
 }
 
-static int check_after(void **state)
+FIXTURE(check_after)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	core_drain();
 	assert_false(deferred_free_any() || capture_is_open());
 	assert_int_equal(ledger_n_rows(), 0);
@@ -43,7 +40,6 @@ static int check_after(void **state)
 	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, check_after)
@@ -365,13 +361,4 @@ TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 	assert_ok(cuStreamDestroy_v2(captured));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

@@ -4,9 +4,6 @@
  */
 #include "test/core/child_alloc.h"
 
-#include <unistd.h>
-#include <sys/wait.h>
-
 #include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
@@ -99,11 +96,11 @@ TEST(budgets_are_bytes_shares_or_what_is_free)
 	assert_ok(core_in_child(SETTINGS("SIM_MEMORY=4GiB"), has_budgets, less));
 }
 
-static int uses_two_devices(void *argument)
+PART_TEST(each_device_has_a_heap_and_a_budget_of_its_own,
+	  assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=32MiB"), part, NULL)))
 {
 	CUcontext second;
 
-	(void)argument;
 	start();
 	CUdeviceptr here = alloc(8 * MIB);
 	CHECK(cuCtxCreate_v2(&second, 0, 1) == CUDA_SUCCESS);
@@ -115,11 +112,6 @@ static int uses_two_devices(void *argument)
 	CHECK(device_get(0)->ordinal == 0 && !device_get(2) && !device_get(-1));
 	CHECK(cuMemFree_v2(there) == CUDA_SUCCESS && ledger_n_rows() == 0);
 	return 0;
-}
-
-TEST(each_device_has_a_heap_and_a_budget_of_its_own)
-{
-	assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=32MiB"), uses_two_devices, NULL));
 }
 
 /* ---- switched off, refused, forked ---- */
@@ -157,11 +149,11 @@ TEST(a_bad_policy_passes_through_or_refuses_when_strict)
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1", "SPILLWAY_STRICT=1"), is_in_stage, &refuse));
 }
 
-static int forks(void *argument)
+PART_TEST(the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on,
+	  assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB"), part, NULL)))
 {
 	int status;
 
-	(void)argument;
 	start();
 	CUdeviceptr address = alloc(4 * MIB);
 	pid_t child = fork();
@@ -178,9 +170,4 @@ static int forks(void *argument)
 	CHECK(core_is_filled(address, 4 * MIB, 4 * MIB));
 	CHECK(cuMemFree_v2(address) == CUDA_SUCCESS);
 	return 0;
-}
-
-TEST(the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on)
-{
-	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB"), forks, NULL));
 }

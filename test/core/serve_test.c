@@ -4,10 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/process/process.h"
@@ -48,21 +44,18 @@ static struct heap *heap_now(void)
 	return atomic_load(&device_get(0)->heap);
 }
 
-static int note_before(void **state)
+FIXTURE(note_before)
 {
-	(void)state;
 	/* The heap comes with the first allocation and stays. */
 	assert_ok(cuMemFree_v2(alloc(1)));
 	heap_trim(heap_now(), 0, 0);
 	before = sim_live();
 	rows_before = ledger_n_rows();
-	return 0;
 }
 
 /* No test leaves anything behind: not in the ledger, the budgets, the model; and no rule was broken on the way. */
-static int check_after(void **state)
+FIXTURE(check_after)
 {
-	(void)state;
 	core_drain();
 	assert_false(deferred_free_any() || capture_is_open());
 	assert_int_equal(ledger_n_rows(), rows_before);
@@ -72,7 +65,6 @@ static int check_after(void **state)
 	struct sim_live after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(note_before, check_after)
@@ -358,13 +350,4 @@ TEST(a_free_waits_for_the_blocks_own_context_not_the_current_one)
 	assert_ok(cuCtxSetCurrent(first));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

@@ -4,10 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <string.h>
-
 #include "shim/device/device.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/heap/block.h"
@@ -184,14 +180,4 @@ TEST(with_the_number_of_a_site_comes_what_it_says)
 	assert_ok(cuMemFree_v2(block));
 }
 
-int main(void)
-{
-	static const char *const settings[] = {
-	    "SIM_MEMORY=128MiB",
-	    "SIM_FILL=0",
-	    "SPILLWAY_SET=device.budget=24MiB,host.budget=40MiB,report.summary=no",
-	    NULL,
-	};
-	core_start(settings);
-	return test_run();
-}
+CORE_START("SIM_MEMORY=128MiB", "SIM_FILL=0", "SPILLWAY_SET=device.budget=24MiB,host.budget=40MiB,report.summary=no")

@@ -9,10 +9,6 @@
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <unistd.h>
-
 #define BYTES (4 * MIB)
 
 static struct core_heap own;
@@ -69,14 +65,12 @@ static int begin_fast(void **state)
 	return begin_as(false);
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	atomic_store(&mover_state.spill.ending, false);
 	atomic_store(&mover_state.spill.engines[0], NULL);
 	heap_free(own.heap, grant.block, grant.address);
 	core_heap_close(&own);
-	return 0;
 }
 
 static void *make_room(void *unused)
@@ -181,12 +175,10 @@ TEST_WITH(nothing_begins_to_move_when_the_process_ends, begin_fast, end)
 	link_close(engine);
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_driver();
 	core_context();
-	return 0;
 }
 
 GROUP(start, NULL)

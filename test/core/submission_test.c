@@ -11,10 +11,6 @@
 #include "shim/submit/submit_body.h"
 #include "shim/submit/submission.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
-
 static CUcontext context;
 
 /* ---- what the tests replace ---- */
@@ -551,13 +547,11 @@ TEST(a_stop_that_is_noticed_late_is_told_all_the_same)
 	assert_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_driver();
 	context = core_context();
 	with_an_engine();
-	return 0;
 }
 
 GROUP(set_up, NULL)

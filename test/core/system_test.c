@@ -4,9 +4,7 @@
  */
 #include "test/core/home.h"
 
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static void pageable(bool on)
 {
@@ -134,10 +132,9 @@ TEST(what_cannot_be_registered_leaves_nothing_behind)
 TEST(huge_pages_and_a_node_are_asked_for)
 {
 	struct backend_system_settings settings = {.huge = true, .numa_node = 0};
-	CUdeviceptr at;
 
 	pageable(true);
-	at = system_memory(3 * MIB, &settings);
+	CUdeviceptr at = system_memory(3 * MIB, &settings);
 	assert_int_equal(at % (2 * MIB), 0);
 	assert_true(is_mapped(at + 4 * MIB - 1));
 	memset((void *)(uintptr_t)at, 1, 3 * MIB);
@@ -214,10 +211,9 @@ TEST(hints_are_taken_where_the_driver_does_not_take_them)
 TEST(a_free_waits_for_work_submitted_before)
 {
 	CUstream stream = home_stream();
-	CUdeviceptr at;
 
 	pageable(true);
-	at = system_memory(MIB, NULL);
+	CUdeviceptr at = system_memory(MIB, NULL);
 	assert_ok(home_fill_slowly(at, 3, MIB / 4, stream)); /* would write to nothing, and end the process */
 	assert_ok(cuMemFree_v2(at));
 	assert_int_equal(cuStreamQuery(stream), CUDA_SUCCESS);
@@ -269,8 +265,4 @@ TEST(with_its_context_it_is_gone)
 
 EACH_TEST(home_set_up, tear_down)
 
-int main(void)
-{
-	home_start();
-	return test_run();
-}
+START(home_start())

@@ -70,9 +70,8 @@ static bool is_alive(CUdeviceptr address, size_t mib)
 	return tensor && tensor->begin == offset_of(address) && tensor->bytes == mib * MIB;
 }
 
-static int open_heap(void **state)
+FIXTURE(open_heap)
 {
-	(void)state;
 	core_driver();
 	core_heap_open(&own, 256 * MIB, 256 * MIB, 0);
 	/* The first block, and what is in it, is there before the mover. */
@@ -90,7 +89,6 @@ static int open_heap(void **state)
 	mover_keep(engine, POLICY_CONTENTS_ALIVE, true);
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
-	return 0;
 }
 
 GROUP(open_heap, NULL)

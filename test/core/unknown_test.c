@@ -9,9 +9,6 @@
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 
-#include <errno.h>
-#include <string.h>
-
 static struct core_heap own_heap;
 static struct device device;
 static struct engine *engine;
@@ -21,16 +18,14 @@ static void track(bool on)
 	submission_set_tracking(on, on);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_driver();
 	core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(engine);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -10,9 +10,6 @@
 #include "shim/serve/types.h"
 #include "test/core/core.h"
 
-#include <pthread.h>
-#include <time.h>
-
 typedef CUmemGenericAllocationHandle handle_id;
 
 #define SPACE (16 * MIB)
@@ -59,23 +56,19 @@ static void unmap(CUdeviceptr at)
 	assert_ok(cuMemUnmap(at, PIECE));
 }
 
-static int open_space(void **state)
+FIXTURE(open_space)
 {
-	(void)state;
 	assert_ok(cuMemAddressReserve(&space, SPACE, 0, 0, 0));
 	assert_true(heap_contains(heap(), space));
-	return 0;
 }
 
-static int close_space(void **state)
+FIXTURE(close_space)
 {
-	(void)state;
 	assert_ok(cuMemAddressFree(space, SPACE));
 	assert_int_equal(ledger_n_rows(), 0);
 	heap_trim(heap(), 0, 0);
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(open_space, close_space)
@@ -383,15 +376,13 @@ TEST(addresses_that_have_just_been_mapped_are_not_given_back)
 	assert_ok(cuMemRelease(handle));
 }
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	core_start(settings);
 	/* The heap is made with the first memory. */
 	CUdeviceptr first = 0;
 	assert_ok(cuMemAlloc_v2(&first, PIECE));
 	assert_ok(cuMemFree_v2(first));
-	return 0;
 }
 
 GROUP(start, NULL)

@@ -9,9 +9,7 @@
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
-#include <errno.h>
 #include <limits.h>
-#include <string.h>
 
 #define MS     UINT64_C(1000000)
 #define SECOND (1000 * MS)
@@ -145,9 +143,8 @@ TEST(a_wait_counts_in_the_time_in_which_it_is)
 	assert_int_equal(get(STAT_waiting_us), stopped);
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	core_start((const char *const[]){NULL});
 	core_driver();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
@@ -162,18 +159,15 @@ static int set_up(void **state)
 	atomic_store(&arena->marks[0].away, 1);
 	block.address = arena_address(arena, 0);
 	submission_set_tracking(true, false);
-	return 0;
 }
 
 GROUP(set_up, NULL)
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset((void *)stats.counter, 0, sizeof(stats.counter));
 	memset((void *)stats.histogram, 0, sizeof(stats.histogram));
 	memset((void *)&stats.site[stats_site_place(site)].figures, 0, sizeof(struct stats_figures));
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

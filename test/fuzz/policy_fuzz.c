@@ -53,7 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	/* Copies of just the size, so that the sanitizer sees a read past either end. */
 	char *text = malloc(n_text ? n_text : 1), *set = malloc(n_set + 1);
 	struct policy_errors errors;
-	struct policy *policy;
 
 	if (!text || !set)
 		abort();
@@ -62,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	if (n_set)
 		memcpy(set, mark + 1, n_set);
 	set[n_set] = '\0';
-	policy = policy_read_text("fuzz.yaml", text, n_text, set, &errors);
+	struct policy *policy = policy_read_text("fuzz.yaml", text, n_text, set, &errors);
 	if ((policy == NULL) != (errors.n_errors > 0))
 		abort();
 	problems_check(&errors);

@@ -18,14 +18,6 @@
  *
  * Exit status: 0 every byte was right, 1 not, or a CUDA call failed, 2 bad arguments.
  */
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include <cuda_runtime_api.h>
 #include "test/gpu/checker_kernels.h"
 

@@ -71,13 +71,11 @@ static struct block *find(size_t bytes, void *stream)
 
 void *host_plug_alloc(ssize_t size, int device, void *stream)
 {
-	struct block *block;
-
 	if (size <= 0)
 		return NULL;
 	need_context(device);
 	pthread_mutex_lock(&one);
-	block = find(((size_t)size + 511) & ~(size_t)511, stream);
+	struct block *block = find(((size_t)size + 511) & ~(size_t)511, stream);
 	if (block)
 		block->used = true;
 	pthread_mutex_unlock(&one);

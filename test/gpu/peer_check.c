@@ -9,9 +9,6 @@
  */
 #include "test/preload/driver.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 enum { DEVICES = 4, TURNS = 6 };
 
 static int n_devices;

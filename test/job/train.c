@@ -13,11 +13,6 @@
  * Exit status: 0 trained, 1 a CUDA call failed ("out of memory" in the text when an allocation did), 2 bad arguments.
  */
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cuda_runtime_api.h>
 #include "test/job/train_kernels.h"
@@ -368,12 +363,11 @@ static void average(struct model *m)
 static double evaluate(const struct model *m, const struct samples *s)
 {
 	struct batch b;
-	double accuracy;
 
 	batch_init(&b, TEST_SAMPLES, m->width);
 	batch_choose(&b, true);
 	forward(m, s, &b, true);
-	accuracy = batch_mean(&b, b.right);
+	double accuracy = batch_mean(&b, b.right);
 	batch_fini(&b);
 	return accuracy;
 }
@@ -391,11 +385,10 @@ static void print_loss(unsigned step, const struct batch *b)
 static unsigned number(char **argv, int argc, int i, unsigned standard, unsigned most)
 {
 	char *end;
-	unsigned long value;
 
 	if (i >= argc)
 		return standard;
-	value = strtoul(argv[i], &end, 10);
+	unsigned long value = strtoul(argv[i], &end, 10);
 	if (*end || value == 0 || value > most) {
 		fprintf(stderr, "usage: train [width [steps [batch [seed]]]]: numbers from 1\n");
 		exit(2);

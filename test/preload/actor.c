@@ -5,16 +5,7 @@
 #include "test/preload/driver.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static CUdeviceptr alloc(size_t bytes)
 {
@@ -201,12 +192,11 @@ static int child_of(pid_t pid)
 static int forks_before(void)
 {
 	pid_t pid = fork();
-	bool right;
 
 	driver_start(0);
 	CUdeviceptr block = alloc(40 * MIB);
 	MUST(driver_fill(NULL, block, 1, 10 * MIB));
-	right = driver_is_heap(block) && driver_holds(block, 1, 10 * MIB);
+	bool right = driver_is_heap(block) && driver_holds(block, 1, 10 * MIB);
 	MUST(cu.cuMemFree_v2(block));
 	if (!pid)
 		exit(right ? 0 : 1);

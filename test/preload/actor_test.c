@@ -4,10 +4,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
 static const char *const small[] = {"SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", NULL};
 
 static const char first_line[] = "spillway: device budget 32.0 MiB of 128.0 MiB, spill exact, policy heap (built in)\n";

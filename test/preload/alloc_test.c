@@ -5,32 +5,24 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 static CUcontext context;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	context = driver_start(0);
-	return 0;
 }
 
 GROUP(set_up, NULL)
 
 /* Everything that was allocated is free again, however it was laid out: the whole budget can be had in one piece. */
-static int nothing_is_lost(void **state)
+FIXTURE(nothing_is_lost)
 {
 	CUdeviceptr block;
 
-	(void)state;
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS); /* the driver's pools give back what they reserved */
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 96 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, nothing_is_lost)

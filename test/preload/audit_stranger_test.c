@@ -15,13 +15,12 @@ int main(void)
 	void *library = dlmopen(LM_ID_NEWLM, LAZY, RTLD_LAZY);
 	CUdeviceptr (*function)(size_t) = library ? (CUdeviceptr(*)(size_t))dlsym(library, "audit_by_link") : NULL;
 	struct spillway_place place;
-	CUdeviceptr address;
 
 	if (!function) {
 		printf("%s\n", dlerror());
 		return 1;
 	}
-	address = function((size_t)3 << 20);
+	CUdeviceptr address = function((size_t)3 << 20);
 	int result = spillway_where((const void *)(uintptr_t)address, &place);
 	printf("address %llx, where %d\n", address, result);
 	return !(address && result == -ENOTSUP);

@@ -8,8 +8,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
 
 #define BYTES (3 * MIB)
 

@@ -7,8 +7,6 @@
 #include "test/preload/typed_alloc_help.h"
 #include "test/unit/seed.h"
 
-#include <errno.h>
-
 #define POOL (24 * MIB)
 
 static CUdeviceptr pool;

@@ -2,10 +2,6 @@
 #include "test/preload/stacks.h"
 #include "test/slow.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-
 /* No part takes a second; one that hangs is ended by a signal, which is a failure, and says where it hung. */
 #define WATCHDOG_SECONDS (60 * TEST_SLOWNESS)
 

@@ -24,6 +24,17 @@ int child_run(const char *const *settings, int (*run)(void));
 	}                                                                                                              \
 	static int name##_there(void)
 
+/* A test whose body, which follows, is the function `part`, and returns 0: the statement runs it where it belongs. */
+#define PART_TEST(name, ...)                                                                                           \
+	static int name##_part(void);                                                                                  \
+	TEST(name)                                                                                                     \
+	{                                                                                                              \
+		int (*const part)(void) = name##_part;                                                                 \
+                                                                                                                       \
+		__VA_ARGS__;                                                                                           \
+	}                                                                                                              \
+	static int name##_part(void)
+
 CUdeviceptr child_alloc(size_t bytes);
 /* Of device 0, made current beside its primary one. */
 CUcontext child_context(void);

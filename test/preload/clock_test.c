@@ -9,8 +9,6 @@
 #include <stdatomic.h>
 
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A day, so that slowness alone is never taken for a wait that got longer. */
 #define STEP_SECONDS 86400

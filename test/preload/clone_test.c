@@ -7,13 +7,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* What a child that waits for ever is ended after. */
 #define LAST_SECONDS 20
@@ -41,10 +35,9 @@ static bool ends(struct scene *scene, CUstream stream)
 CHILD_TEST(a_child_that_was_cloned_is_not_held_at_the_gate, SCENE_SETTINGS())
 {
 	struct scene scene;
-	CUstream stream;
 
 	scene_open(&scene, 0);
-	stream = child_stream();
+	CUstream stream = child_stream();
 	CHECK(scene_warm_up(&scene));
 	if (!scene_moves())
 		return 0;

@@ -9,13 +9,7 @@
 
 #include <dlfcn.h>
 #include <glob.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- parts ---- */
 

@@ -11,17 +11,10 @@
 #include "test/test.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 
 #define SET  "device.budget=16MiB,host.total=64MiB,report.summary=no"
 #define MOST 64

@@ -4,11 +4,9 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	driver_start(0);
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -4,11 +4,6 @@
  */
 #include "test/preload/typed_alloc_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #define LARGE (4 * MIB)
 
 /* ---- at once ---- */
@@ -80,11 +75,9 @@ static bool is_spared_once(CUstream stream, CUdeviceptr block)
 
 static int discarding(void)
 {
-	CUdeviceptr block, kept;
-
 	scene_load(&own_scene, 0);
-	block = child_alloc(LARGE);
-	kept = child_alloc(LARGE);
+	CUdeviceptr block = child_alloc(LARGE);
+	CUdeviceptr kept = child_alloc(LARGE);
 	MUST(driver_fill(NULL, block, 0x5555, LARGE / 4));
 	MUST(driver_fill(NULL, kept, 0x6666, LARGE / 4));
 	scene_allocate(&own_scene);

@@ -6,8 +6,6 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* First in this program: the search that makes the library look at the driver. */
 TEST(a_name_of_another_library_is_found_without_an_error)

@@ -6,9 +6,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* clang-format off */
 static const struct row {
@@ -30,11 +27,10 @@ static const char *const others[] = {
 static void *cuda, *spillway;
 static void *native[N_HOOKED];
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
 	Dl_info info;
 
-	(void)state;
 	cuda = dlopen("libcuda.so.1", RTLD_NOW);
 	assert_non_null(cuda);
 	assert_true(dladdr((void *)cuMemAlloc_v2, &info));
@@ -43,7 +39,6 @@ static int set_up(void **state)
 	assert_non_null(spillway);
 	for (size_t i = 0; i < N_HOOKED; i++)
 		native[i] = driver_native(hooked[i].name);
-	return 0;
 }
 
 GROUP(set_up, NULL)
@@ -230,10 +225,9 @@ TEST(get_proc_address_takes_null_as_the_driver_does)
 TEST(a_call_through_each_door_is_served)
 {
 	static const char *const doors[] = {"link", "handle", "default", "proc", "proc_v2"};
-	unsigned long before;
 
 	driver_start(0);
-	before = sim_calls("cuMemAlloc_v2");
+	unsigned long before = sim_calls("cuMemAlloc_v2");
 	for (size_t i = 0; i < sizeof(doors) / sizeof(doors[0]); i++) {
 		CUdeviceptr block = 0;
 

@@ -1,10 +1,6 @@
 #include "test/preload/driver.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct driver cu;
 
@@ -45,10 +41,8 @@ void *driver_native(const char *name)
 
 void driver_base_name(const char *name, char *ret_base, size_t room)
 {
-	size_t length;
-
 	snprintf(ret_base, room, "%s", name);
-	length = strlen(ret_base);
+	size_t length = strlen(ret_base);
 	if (length > 5 && (!strcmp(ret_base + length - 5, "_ptsz") || !strcmp(ret_base + length - 5, "_ptds")))
 		ret_base[length -= 5] = 0;
 	if (length > 3 && !strncmp(ret_base + length - 3, "_v", 2))

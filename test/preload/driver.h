@@ -13,7 +13,6 @@
 #include "test/sim/sim.h"
 
 #include <cuda.h>
-#include <stdint.h>
 
 #define MIB ((size_t)1 << 20)
 

@@ -5,8 +5,6 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 
 TEST(a_driver_that_looks_itself_up_while_loading_does_not_hang)
 {

@@ -4,11 +4,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
 /* For a part that counts calls: a mode that moves memory asks after the program's work all the time. */
@@ -145,7 +140,7 @@ static void *capture_and_end(void *argument)
 }
 
 /* In a context of its own: what becomes of such a capture in the driver is the driver's business, not asked here. */
-static int ends_a_capturing_thread(void)
+PART_TEST(a_capture_of_a_threads_own_stream_ends_with_the_thread, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context();
 
@@ -164,22 +159,16 @@ static int ends_a_capturing_thread(void)
 	return 0;
 }
 
-TEST(a_capture_of_a_threads_own_stream_ends_with_the_thread)
-{
-	PASSES(ends_a_capturing_thread);
-}
-
 /* The other way round: a living thread's capture counts, whoever else ends. */
-static int a_living_thread_goes_on_capturing(void)
+PART_TEST(what_ends_elsewhere_ends_no_capture_of_a_living_thread, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context(), third = child_context();
 	struct capturer capturer = {.context = third};
-	CUdeviceptr block;
 	pthread_t thread;
 	CUgraph graph;
 
 	MUST(cu.cuCtxSetCurrent(first));
-	block = child_alloc(4 * MIB);
+	CUdeviceptr block = child_alloc(4 * MIB);
 	begin_capture(CU_STREAM_PER_THREAD);
 	CHECK(!pthread_create(&thread, NULL, capture_and_end, &capturer));
 	pthread_join(thread, NULL);
@@ -187,11 +176,6 @@ static int a_living_thread_goes_on_capturing(void)
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cu.cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
 	return 0;
-}
-
-TEST(what_ends_elsewhere_ends_no_capture_of_a_living_thread)
-{
-	PASSES(a_living_thread_goes_on_capturing);
 }
 
 /* ---- frees on their way ---- */
@@ -203,7 +187,7 @@ static void *destroy_it(void *argument)
 }
 
 /* Behind a stream of the context that ends: its events end with it, and must not be touched any more. */
-static int destroys_a_context_others_wait_for(void)
+PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STATICALLY(part))
 {
 	CUcontext first = driver_start(0);
 	CUdeviceptr block[3];
@@ -284,11 +268,6 @@ static int fails_to_destroy_a_context(void)
 	return 0;
 }
 
-TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends)
-{
-	PASSES_STATICALLY(destroys_a_context_others_wait_for);
-}
-
 TEST(a_free_behind_a_stream_outlives_the_context_of_the_block)
 {
 	PASSES(destroys_the_context_of_a_block_in_use);
@@ -301,7 +280,8 @@ TEST(a_context_that_does_not_end_keeps_its_blocks_and_its_frees)
 
 /* ---- access between GPUs ---- */
 
-static int ends_contexts_that_were_peers(void)
+CHILD_TEST(access_that_ended_before_the_first_allocation_is_none,
+	   ((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL}))
 {
 	CUcontext first = driver_start(0), owner, user;
 	CUdeviceptr block;
@@ -326,15 +306,9 @@ static int ends_contexts_that_were_peers(void)
 	return 0;
 }
 
-TEST(access_that_ended_before_the_first_allocation_is_none)
-{
-	assert_int_equal(
-	    child_run(((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL}), ends_contexts_that_were_peers), 0);
-}
-
 /* ---- memory ---- */
 
-static int uses_contexts_in_turn(void)
+PART_TEST(a_context_made_anew_has_its_own_blocks, PASSES(part))
 {
 	CUcontext first = driver_start(0);
 
@@ -365,12 +339,7 @@ static int uses_contexts_in_turn(void)
 	return 0;
 }
 
-TEST(a_context_made_anew_has_its_own_blocks)
-{
-	PASSES(uses_contexts_in_turn);
-}
-
-static int releases_a_shared_context(void)
+PART_TEST(a_release_that_is_not_the_last_takes_nothing, PASSES(part))
 {
 	CUcontext context = driver_start(0), again;
 	CUdeviceptr block = child_alloc(10 * MIB), base = 0;
@@ -404,9 +373,4 @@ static int releases_a_shared_context(void)
 	CHECK(!child_is_alive(block));
 	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
 	return 0;
-}
-
-TEST(a_release_that_is_not_the_last_takes_nothing)
-{
-	PASSES(releases_a_shared_context);
 }

@@ -6,9 +6,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define HANDLE ((size_t)4 * MIB)
 #define LARGE  (11 * MIB) /* covers three handles */
 
@@ -72,7 +69,7 @@ static struct tensor large_new(CUstream stream)
 
 /* ---- what is reported moves ---- */
 
-static int moving(void)
+PART_TEST(what_is_reported_moves, expandable_run(part))
 {
 	begin();
 	CUstream stream = child_stream();
@@ -102,13 +99,8 @@ static int moving(void)
 	return own_end();
 }
 
-TEST(what_is_reported_moves)
-{
-	expandable_run(moving);
-}
-
 /* Of a handle, behind which nothing is mapped, only the last bytes are alive. */
-static int last_bytes(void)
+PART_TEST(a_handle_moves_of_which_only_the_end_is_alive, expandable_run(part))
 {
 	begin();
 	CUstream stream = child_stream();
@@ -130,15 +122,10 @@ static int last_bytes(void)
 	return own_end();
 }
 
-TEST(a_handle_moves_of_which_only_the_end_is_alive)
-{
-	expandable_run(last_bytes);
-}
-
 /* ---- but not while it is used ---- */
 
 /* The kernel is given where both begin, and reads for as long as others want the room. */
-static int using(void)
+PART_TEST(nothing_moves_of_what_a_kernel_uses, expandable_run(part))
 {
 	begin();
 	CUstream stream = child_stream();
@@ -155,11 +142,6 @@ static int using(void)
 	}
 	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
 	return own_end();
-}
-
-TEST(nothing_moves_of_what_a_kernel_uses)
-{
-	expandable_run(using);
 }
 
 /*
@@ -191,7 +173,7 @@ static void copy_backwards(struct tensor *to, const struct tensor *from, CUfunct
 	to->salt = from->salt;
 }
 
-static int going_back(void)
+PART_TEST(nothing_moves_of_what_a_kernel_uses_backwards, expandable_run(part))
 {
 	CUfunction function;
 	CUmodule module;
@@ -214,13 +196,8 @@ static int going_back(void)
 	return own_end();
 }
 
-TEST(nothing_moves_of_what_a_kernel_uses_backwards)
-{
-	expandable_run(going_back);
-}
-
 /* A copy names how far it reaches; here over what was born as two tensors. */
-static int copying(void)
+PART_TEST(nothing_moves_of_what_a_copy_uses, expandable_run(part))
 {
 	begin();
 	CUstream stream = child_stream();
@@ -241,11 +218,6 @@ static int copying(void)
 			CHECK(words[at] == i * 0x01010101u);
 	}
 	return own_end();
-}
-
-TEST(nothing_moves_of_what_a_copy_uses)
-{
-	expandable_run(copying);
 }
 
 /* ---- growing and shrinking ---- */
@@ -313,7 +285,7 @@ static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *
 }
 
 /* A graph uses tensors that are dead. Where it keeps them has moved before: what the pool had was reported then. */
-static int replaying(void)
+PART_TEST(what_a_graph_uses_stays_in_fast, expandable_run(part))
 {
 	begin();
 	CUstream stream = child_stream();
@@ -342,11 +314,6 @@ static int replaying(void)
 	return own_end();
 }
 
-TEST(what_a_graph_uses_stays_in_fast)
-{
-	expandable_run(replaying);
-}
-
 /* Something is born while a capture is open: a graph may use all of the address space from then on. */
 static struct tensor born_in_capture(size_t bytes, CUstream stream, CUstream beside)
 {
@@ -360,7 +327,7 @@ static struct tensor born_in_capture(size_t bytes, CUstream stream, CUstream bes
 }
 
 /* In that space handles are unmapped and mapped again, dead by then; what is born in a capture reaches into them. */
-static int mapping_again(void)
+PART_TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved, expandable_run(part))
 {
 	torch_begin(false);
 	torch->expand(torch_cache, HANDLE);
@@ -390,15 +357,10 @@ static int mapping_again(void)
 	return 0;
 }
 
-TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved)
-{
-	expandable_run(mapping_again);
-}
-
 /* ---- what is not reported ---- */
 
 /* Memory that the program makes beside the allocator, whose pointers nobody knows the reach of. */
-static int unreported(void)
+PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 {
 	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -431,11 +393,6 @@ static int unreported(void)
 	MUST(cu.cuMemUnmap(at, 3 * HANDLE));
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
 	return own_end();
-}
-
-TEST(what_nobody_reports_stays_in_fast)
-{
-	expandable_run(unreported);
 }
 
 EACH_TEST(folder_make, folder_remove)

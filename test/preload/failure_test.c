@@ -5,11 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /*
  * The n-th call of each function that serving may use fails, for n = 1, 2, ... until it is not called so often. Each
  * time the program sees success, that very error, or out of memory where a question on the way failed; its data is
@@ -30,10 +25,9 @@ static bool lasts(const char *name)
 static void must_have_survived(const char *order, const char *name, int error, const struct outcome *outcome)
 {
 	char expected[16];
-	bool honest;
 
 	snprintf(expected, sizeof(expected), "%d\n", error);
-	honest = !strcmp(outcome->out, "0\n") || !strcmp(outcome->out, "2\n") || !strcmp(outcome->out, expected);
+	bool honest = !strcmp(outcome->out, "0\n") || !strcmp(outcome->out, "2\n") || !strcmp(outcome->out, expected);
 	if (!honest || (outcome->status && !(outcome->status == 5 && lasts(name))))
 		fail_msg("%s: status %d, stdout %s, stderr:\n%s", order, outcome->status, outcome->out, outcome->err);
 }

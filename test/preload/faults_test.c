@@ -7,10 +7,6 @@
 #include "tools/trace/trace_read.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=16MiB", ##__VA_ARGS__, NULL})
 #define BYTES         (24 * MIB)

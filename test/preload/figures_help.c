@@ -1,6 +1,5 @@
 #include "test/preload/figures_help.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 

@@ -7,11 +7,7 @@
 #include "test/test.h"
 #include "tools/digest/digest.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 static uint64_t sum_of(const struct stats_page *page, enum figure figure)
 {

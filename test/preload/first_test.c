@@ -5,9 +5,6 @@
  */
 #include "test/preload/typed_alloc_help.h"
 
-#include <stdlib.h>
-#include <time.h>
-
 enum { BLOCKS = 40, BYTES = 2 * MIB };
 #define EARLY 0.9 /* s of the second, to be on the safe side */
 
@@ -34,7 +31,7 @@ static unsigned away(const CUdeviceptr *blocks, bool *ret_is_away)
 	return n;
 }
 
-static int touched_at_random(void)
+PART_TEST(nothing_moves_before_anything_is_known, own_run(part))
 {
 	CUdeviceptr blocks[BLOCKS];
 	bool before[BLOCKS], after[BLOCKS];
@@ -78,11 +75,6 @@ static int touched_in_turn(void)
 	}
 	CHECK(moved == scene_moves());
 	return 0;
-}
-
-TEST(nothing_moves_before_anything_is_known)
-{
-	own_run(touched_at_random);
 }
 
 TEST(what_repeats_itself_moves)

@@ -5,9 +5,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define RESERVE      (8 * MIB)
 #define JOB          (N_BLOCKS * BLOCK)
 #define WITH(budget) "SPILLWAY_SET=" budget ",device.reserve=8MiB,host.budget=256MiB,report.summary=no"
@@ -100,7 +97,8 @@ TEST(memory_comes_back_when_a_neighbour_has_left)
 }
 
 /* The tool makes a budget follow that did not. */
-static int begins_to_follow(void)
+CHILD_TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to,
+	   ((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=start"), NULL}))
 {
 	char command[256];
 
@@ -114,13 +112,6 @@ static int begins_to_follow(void)
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
 	job_check(0x2000 + rounds);
 	return 0;
-}
-
-TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to)
-{
-	assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=start"), NULL}),
-				   begins_to_follow),
-			 0);
 }
 
 int main(void)

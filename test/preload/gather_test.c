@@ -144,8 +144,4 @@ CHILD_TEST(no_array, SCENE_SETTINGS())
 	return 0;
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

@@ -6,8 +6,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <errno.h>
-
 /* What is dead is not there afterwards: memory that the driver gives out again does not hold what it held. */
 static void run(int (*part)(void))
 {

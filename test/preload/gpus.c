@@ -1,9 +1,6 @@
 #include "test/preload/gpus.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct gpus gpus;
 
 void gpus_start(int n, size_t bytes)

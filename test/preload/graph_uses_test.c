@@ -5,10 +5,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum { PAIRS = 12, SETS = 6, IN_TIME_S = 40 };
 #define EACH_BYTES (4 * MIB)

@@ -15,23 +15,19 @@
 
 static CUdeviceptr heap;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	driver_start(0);
 	ok(cu.cuMemAlloc_v2(&heap, BYTES));
 	assert_true(driver_is_heap(heap));
 	ok(driver_fill(NULL, heap, 7, BYTES / 4));
-	return 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-	(void)state;
 	assert_true(driver_holds(heap, 7, BYTES / 4));
 	ok(cu.cuMemFree_v2(heap));
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 GROUP(set_up, tear_down)

@@ -7,13 +7,7 @@
 #include "test/slow.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { ROUNDS = 100, ON_MAIN = 0, ON_HELD = 1, ON_OTHER = 2, ON_THREAD = 3 }; /* lanes */
 
@@ -43,12 +37,10 @@ static void rounds(CUstream stream, unsigned lane, int n)
 
 static int value_written_by_the_thread_after_more_launches(void)
 {
-	CUstream held, other;
-
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	held = child_stream();
-	other = child_stream();
+	CUstream held = child_stream();
+	CUstream other = child_stream();
 	unsigned *word = child_hold(held);
 	rounds(held, ON_HELD, 1);
 	rounds(other, ON_OTHER, ROUNDS);
@@ -62,15 +54,12 @@ static int value_written_by_the_thread_after_more_launches(void)
 /* The word lies in memory that may itself be spilled, and another stream writes it. */
 static int value_in_a_block_written_by_another_stream(void)
 {
-	CUdeviceptr word;
-	CUstream held, other;
-
 	scene_open(&scene, 0);
-	word = child_alloc(3 * MIB);
+	CUdeviceptr word = child_alloc(3 * MIB);
 	MUST(cu.cuMemsetD32_v2(word, 0, 16));
 	CHECK(scene_warm_up(&scene));
-	held = child_stream();
-	other = child_stream();
+	CUstream held = child_stream();
+	CUstream other = child_stream();
 	MUST(cuStreamWaitValue32_v2(held, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	rounds(held, ON_HELD, 1);
 	rounds(other, ON_OTHER, ROUNDS);
@@ -94,12 +83,11 @@ static void CUDA_CB needs_the_interpreter(void *argument)
 static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
 {
 	CUdeviceptr block, small;
-	CUstream held, other;
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	held = child_stream();
-	other = child_stream();
+	CUstream held = child_stream();
+	CUstream other = child_stream();
 	for (int i = 0; i < 3; i++) {
 		pthread_mutex_lock(&interpreter);
 		rounds(held, ON_HELD, 1);
@@ -179,16 +167,14 @@ static int spin_on_a_word_in_a_block(void)
 static int spin_released_by_a_kernel_of_another_device(void)
 {
 	static struct scene second;
-	CUstream here, there;
-	unsigned *word;
 
 	scene_open(&second, 1);
 	CHECK(scene_warm_up(&second));
-	there = child_stream();
+	CUstream there = child_stream();
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	here = child_stream();
-	word = scene_word();
+	CUstream here = child_stream();
+	unsigned *word = scene_word();
 	MUST(scene_spin(&scene, here, (CUdeviceptr)word, 1, 3, ON_HELD));
 	rounds(here, ON_HELD, 1);
 	MUST(cu.cuCtxSetCurrent(second.context));
@@ -222,13 +208,12 @@ static void *synchronize_again_and_again(void *argument)
 /* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
 static int one_thread_synchronizes_while_another_submits(void)
 {
-	CUstream held, other;
 	pthread_t thread;
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	held = child_stream();
-	other = child_stream();
+	CUstream held = child_stream();
+	CUstream other = child_stream();
 	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
 	for (int i = 0; i < 4; i++) {
 		unsigned *word = child_hold(held);
@@ -248,11 +233,9 @@ static int one_thread_synchronizes_while_another_submits(void)
 
 static void *allocate_and_launch(void *argument)
 {
-	CUstream stream;
-
 	(void)argument;
 	MUST(cu.cuCtxSetCurrent(scene.context));
-	stream = child_stream();
+	CUstream stream = child_stream();
 	for (int i = 0; i < 6; i++) {
 		CUdeviceptr block = child_alloc(5 * MIB);
 
@@ -267,14 +250,13 @@ static void *allocate_and_launch(void *argument)
 
 static int capture_open_while_another_thread_allocates_and_launches(void)
 {
-	CUstream stream;
 	pthread_t thread;
 	CUgraph graph;
 	CUgraphExec exec;
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	stream = child_stream();
+	CUstream stream = child_stream();
 	for (int i = 0; i < 3; i++) {
 		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 		rounds(stream, ON_MAIN, 1);
@@ -322,11 +304,10 @@ static void start_launching(pthread_t *threads, unsigned n)
 static int exits_in_the_middle(void)
 {
 	pthread_t threads[2];
-	CUstream held;
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	held = child_stream();
+	CUstream held = child_stream();
 	start_launching(threads, 2);
 	child_hold(held);
 	rounds(held, ON_HELD, 1);
@@ -336,13 +317,12 @@ static int exits_in_the_middle(void)
 
 static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 {
-	CUstream held, other;
 	pthread_t thread;
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	held = child_stream();
-	other = child_stream();
+	CUstream held = child_stream();
+	CUstream other = child_stream();
 	MUST(scene_spin(&scene, held, (CUdeviceptr)scene_word(), 1, 0, ON_HELD));
 	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
 	rounds(other, ON_OTHER, ROUNDS);
@@ -355,12 +335,10 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
  */
 static int copies_that_lie_behind_held_work(void)
 {
-	CUstream one, two;
-
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	one = child_stream();
-	two = child_stream();
+	CUstream one = child_stream();
+	CUstream two = child_stream();
 	for (int i = 0; i < 30; i++) {
 		rounds(one, ON_MAIN, 1 + i % 3);
 		sim_hold();
@@ -394,11 +372,10 @@ static void wait_or_held(CUstream stream)
 static int copies_that_measure_behind_held_work(void)
 {
 	bool beside = !strcmp(scene_mode(), "fast");
-	CUstream one, two;
 
 	scene_open(&scene, 0);
-	one = child_stream();
-	two = child_stream();
+	CUstream one = child_stream();
+	CUstream two = child_stream();
 	if (beside)
 		sim_hold_at(getenv("HOLD_AT"), (unsigned)atoi(getenv("HOLD_CALL")));
 	for (int i = 0; beside && i < 20000 && !sim_is_held(); i++) {
@@ -450,12 +427,11 @@ static void child_of_fork(int number)
 static int forks_in_the_middle(void)
 {
 	pthread_t threads[2];
-	CUstream one, two;
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	one = child_stream();
-	two = child_stream();
+	CUstream one = child_stream();
+	CUstream two = child_stream();
 	start_launching(threads, 2);
 	for (int i = 0; i < 16; i++) {
 		int status;

@@ -1,8 +1,5 @@
 #include "test/preload/home.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- contents ---- */
 
 static bool all_are(CUdeviceptr block, unsigned value, size_t n)

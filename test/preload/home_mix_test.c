@@ -7,9 +7,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <string.h>
-
 static struct scene scene;
 
 /* The scene's blocks are in the heap by homes.yaml; 3 MiB are managed, 6 MiB are pages. */
@@ -67,10 +64,9 @@ static void *work(void *argument)
 {
 	static const size_t sizes[] = {4096, MIB / 2, 1 * MIB, 3 * MIB, 6 * MIB, 7 * MIB};
 	struct worker *own = argument;
-	CUstream stream;
 
 	MUST(cu.cuCtxSetCurrent(scene.context));
-	stream = child_stream();
+	CUstream stream = child_stream();
 	for (unsigned step = 0; step < STEPS; step++) {
 		unsigned i = (unsigned)rand_r(&own->seed) % HELD;
 

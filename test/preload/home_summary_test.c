@@ -5,9 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define BUDGETS "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=full"
 
 static struct outcome must_end(const char *const settings[], const char *act, int status)

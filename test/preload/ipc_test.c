@@ -7,12 +7,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-
 #define SETTINGS(set, ...)                                                                                             \
 	((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB",                            \
 			       "SPILLWAY_SET=report.summary=no,host.budget=200MiB," set, ##__VA_ARGS__, NULL})

@@ -5,10 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Small and short; what it needs lies between the two device sizes. */
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", "40", "64", "1"
 static const char large[] = "SIM_MEMORY=512MiB";
@@ -16,16 +12,14 @@ static const char limited[] = "SIM_MEMORY=48MiB";
 
 static char *reference;
 
-static int train_without(void **state)
+FIXTURE(train_without)
 {
 	struct outcome outcome = RUN(SET("LD_PRELOAD=", large), TRAIN_ARGUMENTS);
 
-	(void)state;
 	if (outcome.status || run_lines(outcome.out) < 3)
 		fail_msg("status %d\n%s\n%s", outcome.status, outcome.out, outcome.err);
 	reference = strdup(outcome.out);
 	run_free(&outcome);
-	return 0;
 }
 
 GROUP(train_without, NULL)

@@ -7,8 +7,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* A 16th of the budget stays: the table, and what of the small blocks beside it there is room for. */
 #define BUDGET   (128 * MIB)
@@ -91,7 +89,7 @@ static void work(CUdeviceptr hidden[N_LOOKED], unsigned sum)
 	CHECK(sim_broken_rules() == 0);
 }
 
-static int tables_that_nobody_names_stay(void)
+PART_TEST(tables, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	CUdeviceptr hidden[N_LOOKED] = {0};
 
@@ -128,11 +126,6 @@ static int tables_of_libraries_stay(void)
 	}
 	work(hidden, sum);
 	return 0;
-}
-
-TEST(tables)
-{
-	assert_int_equal(scene_run(BUDGET, tables_that_nobody_names_stay), 0);
 }
 
 TEST(tables_of_a_library)

@@ -4,13 +4,7 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define LOUD ((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", NULL})
 
@@ -18,17 +12,12 @@
 
 extern CUdeviceptr late_block[4]; /* late.c frees them */
 
-static int leaves_blocks_to_a_library(void)
+PART_TEST(a_free_after_our_end_succeeds, assert_int_equal(child_run(LOUD, part), 7))
 {
 	driver_start(0);
 	for (int i = 0; i < 4; i++)
 		late_block[i] = child_alloc(i % 2 ? 12 * MIB : 4096);
 	exit(7);
-}
-
-TEST(a_free_after_our_end_succeeds)
-{
-	assert_int_equal(child_run(LOUD, leaves_blocks_to_a_library), 7);
 }
 
 /* ---- a stderr that nobody reads ---- */

@@ -7,7 +7,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 #define DEVICES "SIM_MEMORY=128MiB", "SIM_DEVICES=4", "SPILLWAY_POLICY=" LEND_POLICY
 #define BUDGETS "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static"

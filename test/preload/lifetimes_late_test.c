@@ -5,8 +5,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <pthread.h>
-
 /* ---- kernels that come late ---- */
 
 /* A kernel on a side stream reads a tensor that dies right after the launch. */
@@ -319,7 +317,7 @@ static void let_another_thread_submit(void)
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
-static int restoring_beside_another_thread(void)
+PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch_run(part))
 {
 	torch_begin(true);
 	MUST(cu.cuCtxGetCurrent(&context));
@@ -338,13 +336,8 @@ static int restoring_beside_another_thread(void)
 	return own_end();
 }
 
-TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile)
-{
-	torch_run(restoring_beside_another_thread);
-}
-
 /* Where nothing was born, by its address, before anything has spilled. */
-static int using_the_fresh_at_first(void)
+PART_TEST(what_was_written_before_anything_spilled_is_kept, torch_run(part))
 {
 	torch_begin(false);
 	struct tensor tensor = tensor_new(3 * MIB, NULL), before = tensor_new(4 * MIB, NULL);
@@ -360,11 +353,6 @@ static int using_the_fresh_at_first(void)
 	return own_end();
 }
 
-TEST(what_was_written_before_anything_spilled_is_kept)
-{
-	torch_run(using_the_fresh_at_first);
-}
-
 TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed)
 {
 	torch_run(making_a_slab_of_what_was_freed);
@@ -372,11 +360,9 @@ TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed)
 
 int main(void)
 {
-	int failed;
-
 	if (folder_make(NULL))
 		return 1;
-	failed = test_run();
+	int failed = test_run();
 	folder_remove(NULL);
 	return failed;
 }

@@ -5,8 +5,6 @@
 #include "test/preload/torch_help.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <string.h>
 
 #define TEXT_OF(name) #name
 #define NAME_OF(name) TEXT_OF(name)
@@ -22,7 +20,7 @@ static bool is_last_report(const struct tensor *tensor, int64_t bytes, size_t al
 	       last.device.index == 0;
 }
 
-static int reporting(void)
+PART_TEST(the_original_function_is_called_with_the_same_arguments, torch_run(part))
 {
 	torch_begin(false);
 	struct tensor small = tensor_new(1000, NULL);
@@ -37,11 +35,6 @@ static int reporting(void)
 	return 0;
 }
 
-TEST(the_original_function_is_called_with_the_same_arguments)
-{
-	torch_run(reporting);
-}
-
 /* ---- what is alive ---- */
 
 enum { TENSORS = 10 };
@@ -54,7 +47,7 @@ static size_t size_of(unsigned i)
 	return sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
-static int surviving(void)
+PART_TEST(what_is_alive_survives_any_number_of_evictions, torch_run(part))
 {
 	struct tensor tensors[TENSORS];
 
@@ -82,11 +75,6 @@ static int surviving(void)
 			torch->empty_cache(torch_cache);
 	}
 	return own_end();
-}
-
-TEST(what_is_alive_survives_any_number_of_evictions)
-{
-	torch_run(surviving);
 }
 
 /* ---- what is dead ---- */
@@ -250,7 +238,7 @@ static void check_slab(CUdeviceptr slab, size_t third)
 	MUST(cu.cuMemFree_v2(slab));
 }
 
-static int sharing_a_slab(void)
+PART_TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved, torch_run(part))
 {
 	torch_begin(true);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
@@ -265,11 +253,6 @@ static int sharing_a_slab(void)
 	torch->empty_cache(torch_cache);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
 	return own_end();
-}
-
-TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved)
-{
-	torch_run(sharing_a_slab);
 }
 
 /* ---- memory of graphs ---- */
@@ -327,7 +310,6 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 {
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	struct tensor kept = tensor_new(MIB / 2, stream), named, dead;
-	CUgraphExec exec;
 
 	for (int capturing = 0; capturing <= 1; capturing++) {
 		if (capturing)
@@ -342,7 +324,7 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	words_fill_hidden(table, salt, dead.bytes / 4, stream);
 	if (early)
 		words_fill(named.at, salt, 1, stream);
-	exec = torch_end_capture(stream);
+	CUgraphExec exec = torch_end_capture(stream);
 	MUST(cu.cuMemcpyHtoD_v2(table, &dead.at, sizeof(dead.at)));
 	if (scene_moves())
 		tensor_bring(&dead);
@@ -384,7 +366,7 @@ static void evict_between(void)
 }
 
 /* Every second time the device is emptied between the deaths and the births, too. */
-static int restoring(void)
+PART_TEST(what_a_checkpoint_restores_is_preserved, torch_run(part))
 {
 	struct tensor tensors[3];
 
@@ -411,13 +393,8 @@ static int restoring(void)
 	return own_end();
 }
 
-TEST(what_a_checkpoint_restores_is_preserved)
-{
-	torch_run(restoring);
-}
-
 /* The block of the job beside is discarded, so that what is born is looked for. */
-static int overreaching(void)
+PART_TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing, torch_run(part))
 {
 	static const int64_t sizes[] = {(int64_t)1 << 40, INT64_MAX, INT64_MIN};
 	struct tensor tensor;
@@ -435,11 +412,6 @@ static int overreaching(void)
 		CHECK(tensor_holds(&tensor));
 	}
 	return own_end();
-}
-
-TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing)
-{
-	torch_run(overreaching);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -25,7 +25,7 @@ static bool die_and_leave(const struct tensor *tensor, struct tensor *other)
 	return sim_where(tensor->at) == 0;
 }
 
-static int born_where_nothing_is_mapped(void)
+PART_TEST(what_is_born_where_nothing_is_mapped_comes_without_a_copy, torch_run(part))
 {
 	uint64_t skipped = 0;
 
@@ -49,11 +49,6 @@ static int born_where_nothing_is_mapped(void)
 	}
 	CHECK(skipped >= 4 * MIB);
 	return own_end();
-}
-
-TEST(what_is_born_where_nothing_is_mapped_comes_without_a_copy)
-{
-	torch_run(born_where_nothing_is_mapped);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -4,12 +4,7 @@
 #include "test/sim/sim.h"
 
 #include <getopt.h>
-#include <pthread.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { OPTIONS_MOST = 16 };
 

@@ -8,8 +8,6 @@
 
 #include "shim/spillway.h"
 
-#include <errno.h>
-
 static bool is_managed(CUdeviceptr block)
 {
 	unsigned managed = 0;
@@ -123,11 +121,10 @@ CHILD_TEST(the_allocators_of_frameworks_take_and_free_it, HOME_SETTINGS("managed
 
 static int allocates_in_stream_order(void)
 {
-	CUstream stream;
 	CUdeviceptr pooled[3], block;
 
 	driver_start(0);
-	stream = child_stream();
+	CUstream stream = child_stream();
 	block = managed(3 * MIB);
 	unsigned *word = child_hold(stream);
 	/* A managed block that waits for the stream is nobody's to use again, whatever its size. */

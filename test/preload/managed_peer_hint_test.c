@@ -5,8 +5,6 @@
 #include "test/preload/managed_help.h"
 #include "test/test.h"
 
-#include <string.h>
-
 /* ---- the calls ---- */
 
 static struct {
@@ -75,11 +73,9 @@ static void tell(CUdeviceptr block, CUresult result)
 
 static void hint(CUdeviceptr block, bool young)
 {
-	CUstream stream;
-
 	fill_on(0, block, 1);
 	on_gpu(1);
-	stream = child_stream();
+	CUstream stream = child_stream();
 	for (int to = N; to >= CU_DEVICE_CPU; to--) /* the first is none */
 		tell(block, prefetch(block, to, to % 2 ? stream : NULL, young));
 	for (int d = 0; d < N; d++) {

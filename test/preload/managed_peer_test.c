@@ -8,9 +8,6 @@
 #include "test/preload/managed_help.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 /* ---- whose it is ---- */
@@ -85,11 +82,10 @@ static void copies(CUdeviceptr mine, int me, CUdeviceptr other, int it)
 				  .WidthInBytes = 4096,
 				  .Height = 16,
 				  .Depth = BYTES / 65536};
-	CUstream stream;
 
 	fill_on(me, mine, 21);
 	on_gpu(it);
-	stream = child_stream();
+	CUstream stream = child_stream();
 	MUST(cu.cuMemcpyPeer(other, contexts[it], mine, contexts[me], BYTES));
 	MUST(cu.cuCtxSynchronize());
 	holds_everywhere(other, 21);
@@ -213,7 +209,8 @@ TEST(more_than_each_has_works_on_each)
 
 /* ---- what the policy brings ---- */
 
-static int comes_to_who_asked(void)
+PART_TEST(the_policy_brings_it_to_the_gpu_that_wants_it,
+	  assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), part), 0))
 {
 	start_gpus();
 	for (int d = 0; d < N; d++) {
@@ -226,11 +223,6 @@ static int comes_to_who_asked(void)
 	}
 	end_gpus();
 	return 0;
-}
-
-TEST(the_policy_brings_it_to_the_gpu_that_wants_it)
-{
-	assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), comes_to_who_asked), 0);
 }
 
 /* ---- how it ends ---- */
@@ -261,14 +253,12 @@ static void is_freed_behind(int owner, int user)
 
 static int ends_anywhere(void)
 {
-	CUdeviceptr first, second;
-
 	start_gpus();
 	for (int owner = 0; owner < N; owner++)
 		for (int user = 0; user < N; user++)
 			is_freed_behind(owner, user);
 	/* Without any context. */
-	first = new_on(2, BYTES);
+	CUdeviceptr first = new_on(2, BYTES);
 	MUST(cu.cuCtxSetCurrent(NULL));
 	CUresult result = cu.cuMemFree_v2(first);
 	CHECK(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_CONTEXT);
@@ -278,7 +268,7 @@ static int ends_anywhere(void)
 	}
 	/* With its context, and nobody else's. */
 	first = new_on(0, BYTES);
-	second = new_on(1, BYTES);
+	CUdeviceptr second = new_on(1, BYTES);
 	fill_on(1, first, 8);
 	fill_on(0, second, 9);
 	MUST(cu.cuDevicePrimaryCtxReset_v2(1));

@@ -5,8 +5,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
@@ -48,7 +46,7 @@ static unsigned long waits(void)
 	return sim_calls("cuStreamSynchronize") + sim_calls("cuStreamSynchronize_ptsz") + sim_calls("cuCtxSynchronize");
 }
 
-static int copies_between_blocks(void)
+PART_TEST(a_copy_with_sync_memops_returns_when_it_is_done, PASSES(part))
 {
 	for (int i = 0; i < 2; i++) {
 		struct copier copier = new_copier();
@@ -70,12 +68,7 @@ static int copies_between_blocks(void)
 	return 0;
 }
 
-TEST(a_copy_with_sync_memops_returns_when_it_is_done)
-{
-	PASSES(copies_between_blocks);
-}
-
-static int copies_beside_a_capture(void)
+PART_TEST(a_copy_with_sync_memops_leaves_captures_of_others_alone, PASSES(part))
 {
 	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
 						    CU_STREAM_CAPTURE_MODE_RELAXED};
@@ -99,12 +92,7 @@ static int copies_beside_a_capture(void)
 	return 0;
 }
 
-TEST(a_copy_with_sync_memops_leaves_captures_of_others_alone)
-{
-	PASSES(copies_beside_a_capture);
-}
-
-static int copies_beside_a_held_stream(void)
+PART_TEST(a_copy_with_sync_memops_waits_for_no_other_stream, PASSES(part))
 {
 	struct copier copier = new_copier();
 	unsigned *word = child_hold(child_stream());
@@ -115,9 +103,4 @@ static int copies_beside_a_held_stream(void)
 	child_release(word);
 	MUST(cu.cuCtxSynchronize());
 	return 0;
-}
-
-TEST(a_copy_with_sync_memops_waits_for_no_other_stream)
-{
-	PASSES(copies_beside_a_held_stream);
 }

@@ -3,10 +3,7 @@
 #include "test/check.h"
 #include "test/preload/driver.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { PIECE = 256 << 10 };

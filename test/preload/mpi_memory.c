@@ -3,8 +3,6 @@
 #include "test/check.h"
 #include "test/preload/driver.h"
 
-#include <string.h>
-
 enum { KEPT = 16, OPEN_MOST = 4 };
 
 CUcontext mpi_own;

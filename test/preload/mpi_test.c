@@ -9,11 +9,6 @@
 #include "test/preload/mpi.h"
 #include "test/test.h"
 
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-
 #define LAZY CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
 /* Half of what each of the two uses; so the first blocks get the device where nothing moves. */

@@ -5,8 +5,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <pthread.h>
-
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       "device.budget=32MiB,host.budget=64MiB,report.summary=no"
 
@@ -96,7 +94,8 @@ TEST(other_threads_allocate_after_one_was_cancelled_in_an_allocation)
 
 /* ---- the driver out of memory ---- */
 
-static int creates_beside_empty_slabs(void)
+CHILD_TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_is_kept,
+	   SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=32MiB,report.summary=no"))
 {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr small[8];
@@ -114,13 +113,6 @@ static int creates_beside_empty_slabs(void)
 	MUST(cu.cuMemRelease(handle));
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_is_kept)
-{
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=32MiB,report.summary=no"),
-				   creates_beside_empty_slabs),
-			 0);
 }
 
 /* ---- a bad policy ---- */

@@ -5,8 +5,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 enum { KEPT = 24, MADE = 6, STEPS = 400, IN_A_ROW = 4, MOVING = 2 };
 #define BLOCK_BYTES (4 * MIB)
 #define SETTINGS(mode)                                                                                                 \

@@ -4,8 +4,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <string.h>
-
 /* A tensor is born in dead memory that is on the host. Memory that is dead when a process is suspended comes back. */
 static struct tensor born_on_the_host(struct tensor *before)
 {

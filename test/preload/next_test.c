@@ -6,21 +6,16 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
-#include <unistd.h>
 
 typedef void *next_function(const char *name);
 
 static next_function *before_next, *behind_next;
 static atomic_uint *before_calls, *behind_calls;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	before_next = (next_function *)dlsym(RTLD_DEFAULT, "before_next");
 	behind_next = (next_function *)dlsym(RTLD_DEFAULT, "behind_next");
 	before_calls = (atomic_uint *)dlsym(RTLD_DEFAULT, "before_calls");
@@ -28,7 +23,6 @@ static int set_up(void **state)
 	assert_non_null(before_next);
 	assert_non_null(behind_next);
 	driver_start(0);
-	return 0;
 }
 
 GROUP(set_up, NULL)

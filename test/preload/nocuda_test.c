@@ -5,10 +5,6 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 typedef void *dlsym_function(void *handle, const char *name);
 

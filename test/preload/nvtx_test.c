@@ -6,12 +6,6 @@
 #include "test/test.h"
 #include "tools/trace/trace_read.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define SETTINGS(...)                                                                                                  \
 	((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=report.summary=no", "SPILLWAY_POLICY=heap",          \
 			       __VA_ARGS__, NULL})

@@ -4,10 +4,6 @@
  */
 #include "test/preload/on_use_help.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <unistd.h>
-
 /* ---- no memory ---- */
 
 static bool nothing_spills;
@@ -54,7 +50,8 @@ TEST(where_nothing_spills_it_is_refused_earlier)
  * A launch for which there is too little memory, though some of the host is left, where memory of the device could go:
  * that would help nobody.
  */
-static int finds_too_little(void)
+PART_TEST(a_refused_launch_counts_once,
+	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part), 0))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(64 * MIB);
@@ -72,11 +69,6 @@ static int finds_too_little(void)
 	return on_use_end();
 }
 
-TEST(a_refused_launch_counts_once)
-{
-	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_too_little), 0);
-}
-
 /*
  * The driver fails where memory is made or mapped: the call gets an error, or the memory from elsewhere; later it
  * works.
@@ -89,11 +81,10 @@ static int driver_fails(void)
 	driver_start(0);
 	for (unsigned i = 0; i < 6; i++) {
 		CUdeviceptr block = child_alloc(64 * MIB);
-		CUresult result;
 
 		on_use_set(block + 30 * MIB, 5, MIB);
 		sim_fail(names[i / 2], 1, errors[i % 2]);
-		result = cu.cuMemsetD32_v2(block + 10 * MIB, 6, 30 * MIB / 4);
+		CUresult result = cu.cuMemsetD32_v2(block + 10 * MIB, 6, 30 * MIB / 4);
 		CHECK(!sim_fail_pending());
 		CHECK(i % 2 ? result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY
 			    : result != CUDA_ERROR_OUT_OF_MEMORY);
@@ -181,7 +172,7 @@ static const struct sim_kernel kernels[] = {{"through", through_body, 2, through
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
 /* A kernel finds pointers in a table, which the host has copied there before the table had its place. */
-static int follows(void)
+PART_TEST(pointers_that_are_copied_count_as_named, assert_int_equal(on_use_run(part), 0))
 {
 	CUfunction function;
 	CUmodule module;
@@ -210,13 +201,8 @@ static int follows(void)
 	return on_use_end();
 }
 
-TEST(pointers_that_are_copied_count_as_named)
-{
-	assert_int_equal(on_use_run(follows), 0);
-}
-
 /* A stream writes pointers into a table, as values: by a call each, in a batch, and by a graph. */
-static int are_written(void)
+PART_TEST(pointers_that_a_stream_writes_count_as_named, assert_int_equal(on_use_run(part), 0))
 {
 	CUfunction function;
 	CUgraphExec exec;
@@ -262,16 +248,11 @@ static int are_written(void)
 	return on_use_end();
 }
 
-TEST(pointers_that_a_stream_writes_count_as_named)
-{
-	assert_int_equal(on_use_run(are_written), 0);
-}
-
 /*
  * A kernel makes up an address: where no memory was taken, that is an illegal access, and the library says what it may
  * be.
  */
-static int makes_up_an_address(void)
+PART_TEST(an_address_that_was_never_named_is_told, assert_int_equal(on_use_run(part), 0))
 {
 	CUfunction function;
 	CUmodule module;
@@ -290,11 +271,6 @@ static int makes_up_an_address(void)
 	CHECK(cu.cuMemcpyDtoH_v2(&value, table, 4) == CUDA_ERROR_ILLEGAL_ADDRESS);
 	CHECK(on_use_counted(STAT_on_use_faults) > 0);
 	return 0;
-}
-
-TEST(an_address_that_was_never_named_is_told)
-{
-	assert_int_equal(on_use_run(makes_up_an_address), 0);
 }
 
 static CUstream behind;
@@ -445,7 +421,8 @@ TEST(a_range_that_leaves_the_process_has_memory_and_keeps_it)
 }
 
 /* A range for which there is no memory is refused; the driver does not see it. */
-static int finds_none_to_leave(void)
+PART_TEST(a_range_without_memory_for_it_does_not_leave,
+	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part), 0))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB);
@@ -458,11 +435,6 @@ static int finds_none_to_leave(void)
 	CHECK(export_range(other, LEAVES) == CUDA_SUCCESS);
 	MUST(cu.cuMemFree_v2(other));
 	return on_use_end();
-}
-
-TEST(a_range_without_memory_for_it_does_not_leave)
-{
-	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none_to_leave), 0);
 }
 
 /* ---- suspension ---- */
@@ -478,7 +450,8 @@ static void *use_it(void *argument)
 }
 
 /* What has no memory needs none while the process is suspended; what is used then is taken from the host. */
-static int is_suspended(void)
+PART_TEST(a_suspended_process_takes_nothing_of_the_device,
+	  if (strcmp(on_use_mode(), "static") != 0) assert_int_equal(on_use_run(part), 0))
 {
 	pthread_t thread;
 
@@ -497,12 +470,6 @@ static int is_suspended(void)
 	CHECK(on_use_counted(STAT_on_use_whole) == 0);
 	MUST(cu.cuMemFree_v2(waited_for));
 	return on_use_end();
-}
-
-TEST(a_suspended_process_takes_nothing_of_the_device)
-{
-	if (strcmp(on_use_mode(), "static") != 0)
-		assert_int_equal(on_use_run(is_suspended), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -1,8 +1,5 @@
 #include "test/preload/on_use_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 uint64_t on_use_counted(enum stats_counter counter)
 {
 	return page_there()->counter[counter];

@@ -5,8 +5,6 @@
 #include "test/preload/on_use_help.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BYTES (32 * MIB)
 
@@ -89,7 +87,7 @@ TEST(a_function_that_no_row_knows_finds_memory_everywhere)
 /*
  * A kernel that is given where its memory ends goes backwards, and one that counts from 1 a little before its memory.
  */
-static int goes_beside(void)
+PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, assert_int_equal(on_use_run(part), 0))
 {
 	driver_start(0);
 	for (int before = 0; before < 2; before++) {
@@ -101,11 +99,6 @@ static int goes_beside(void)
 		MUST(cu.cuMemFree_v2(block));
 	}
 	return on_use_end();
-}
-
-TEST(a_pointer_beside_an_allocation_finds_its_memory)
-{
-	assert_int_equal(on_use_run(goes_beside), 0);
 }
 
 TEST(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach)

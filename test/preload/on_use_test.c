@@ -5,10 +5,6 @@
  */
 #include "test/preload/on_use_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <string.h>
-
 static size_t free_bytes(void)
 {
 	size_t bytes, total;
@@ -69,7 +65,7 @@ TEST(what_is_not_used_takes_no_memory)
 }
 
 /* A block that is copied into, out of, and within, across parts that have memory and parts that have none. */
-static int copies_around(void)
+PART_TEST(copies_reach_what_they_name, assert_int_equal(on_use_run(part), 0))
 {
 	static uint32_t words[8 * MIB / 4];
 
@@ -91,15 +87,10 @@ static int copies_around(void)
 	return on_use_end();
 }
 
-TEST(copies_reach_what_they_name)
-{
-	assert_int_equal(on_use_run(copies_around), 0);
-}
-
 /* ---- kernels ---- */
 
 /* A kernel gets the beginning of the block and may walk over all of it: it is taken, and what is too much spills. */
-static int launches(void)
+PART_TEST(where_the_reach_is_unknown_all_is_taken, assert_int_equal(on_use_run(part), 0))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
@@ -124,18 +115,13 @@ static int launches(void)
 	return on_use_end();
 }
 
-TEST(where_the_reach_is_unknown_all_is_taken)
-{
-	assert_int_equal(on_use_run(launches), 0);
-}
-
 /* ---- births ---- */
 
 /*
  * A pool of nine tenths of the device, which says what it hands out, and hands out a third in all: kernels get pointers
  * to the beginning of parts, and into them. Half of the device is enough, and nothing spills.
  */
-static int pools(void)
+PART_TEST(a_pool_that_says_what_is_born_takes_no_more, assert_int_equal(on_use_run(part), 0))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
@@ -179,11 +165,6 @@ static int pools(void)
 	CHECK(on_use_counted(STAT_on_use_whole) == 2);
 	MUST(cu.cuMemFree_v2(block));
 	return on_use_end();
-}
-
-TEST(a_pool_that_says_what_is_born_takes_no_more)
-{
-	assert_int_equal(on_use_run(pools), 0);
 }
 
 /* ---- several threads ---- */

@@ -9,9 +9,6 @@
 #include "test/preload/slow_clock.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
 enum { DEVICES = 2, BLOCKS = 16, FEW = 6, THREADS = 8 };
 
 static size_t block_bytes;
@@ -155,7 +152,7 @@ TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for)
 	assert_int_equal(run_small(allocates_from_the_drivers_pool), 0);
 }
 
-static int creates_more_than_there_is(void)
+PART_TEST(nothing_is_spilled_for_more_than_the_device_has, assert_int_equal(run_small(part), 0))
 {
 	fill_small(0);
 	unsigned long calls = sim_calls("cuMemCreate");
@@ -165,12 +162,7 @@ static int creates_more_than_there_is(void)
 	return end();
 }
 
-TEST(nothing_is_spilled_for_more_than_the_device_has)
-{
-	assert_int_equal(run_small(creates_more_than_there_is), 0);
-}
-
-static int creates_one_after_the_other(void)
+PART_TEST(a_request_that_room_was_made_for_is_a_rescue, assert_int_equal(run_small(part), 0))
 {
 	fill_small(0);
 	fill_small(1);
@@ -180,11 +172,6 @@ static int creates_one_after_the_other(void)
 	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(page_there()->counter[STAT_rescues] == (scene_moves() ? 2 : 0));
 	return end();
-}
-
-TEST(a_request_that_room_was_made_for_is_a_rescue)
-{
-	assert_int_equal(run_small(creates_one_after_the_other), 0);
 }
 
 /* ---- what takes the driver's memory by the way ---- */
@@ -309,7 +296,7 @@ TEST(what_takes_the_drivers_memory_by_the_way_is_called_again)
 }
 
 /* The memory that a set names is on its way at first; then there is no memory for the instance. */
-static int is_made_of_memory_on_its_way(void)
+PART_TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none, assert_int_equal(run_small(part), 0))
 {
 	CUDA_MEMSET_NODE_PARAMS set = {.elementSize = 4, .height = 1, .value = 9};
 	CUgraphNode node;
@@ -337,12 +324,7 @@ static int is_made_of_memory_on_its_way(void)
 	return end();
 }
 
-TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none)
-{
-	assert_int_equal(run_small(is_made_of_memory_on_its_way), 0);
-}
-
-static int asks_while_it_captures(void)
+PART_TEST(nothing_is_spilled_while_a_capture_is_open, assert_int_equal(run_small(part), 0))
 {
 	CUgraph captured;
 
@@ -358,11 +340,6 @@ static int asks_while_it_captures(void)
 	MUST(cu.cuStreamEndCapture(stream, &captured));
 	CHECK(captured != NULL);
 	return end();
-}
-
-TEST(nothing_is_spilled_while_a_capture_is_open)
-{
-	assert_int_equal(run_small(asks_while_it_captures), 0);
 }
 
 /* ---- several at once ---- */
@@ -446,7 +423,12 @@ static void fill_large(void)
 	fill(0, 64 * MIB, 14, 128 * MIB);
 }
 
-static int creates_much(void)
+static int run_large(int (*program)(void))
+{
+	return run_with("SIM_MEMORY=1GiB", 1000 * MIB, program);
+}
+
+PART_TEST(as_much_is_spilled_as_is_asked_for, assert_int_equal(run_large(part), 0))
 {
 	fill_large();
 	CHECK(create(0, 700 * MIB) == expected());
@@ -463,16 +445,6 @@ static int two_create_much(void)
 	fill_large();
 	ask_at_once(2, 1, 400 * MIB);
 	return end();
-}
-
-static int run_large(int (*program)(void))
-{
-	return run_with("SIM_MEMORY=1GiB", 1000 * MIB, program);
-}
-
-TEST(as_much_is_spilled_as_is_asked_for)
-{
-	assert_int_equal(run_large(creates_much), 0);
 }
 
 TEST(what_left_for_one_request_does_not_have_to_do_for_two)

@@ -21,7 +21,7 @@ static void free_in_a_capture(CUdeviceptr block, CUstream stream)
 
 /* ---- cuMemFreeAsync ---- */
 
-static int writes_after_a_free_in_another_context(void)
+PART_TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it, PASSES(part))
 {
 	CUcontext first = driver_start(0), second;
 	CUdeviceptr block = child_alloc(20 * MIB), next;
@@ -48,12 +48,7 @@ static int writes_after_a_free_in_another_context(void)
 	return child_all_is_there();
 }
 
-TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it)
-{
-	PASSES(writes_after_a_free_in_another_context);
-}
-
-static int writes_after_a_free_behind_its_own_stream(void)
+PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), next;
@@ -69,11 +64,6 @@ static int writes_after_a_free_behind_its_own_stream(void)
 	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
 	return child_all_is_there();
-}
-
-TEST(memory_freed_behind_the_threads_own_stream_waits_for_it)
-{
-	PASSES(writes_after_a_free_behind_its_own_stream);
 }
 
 /*
@@ -124,7 +114,7 @@ TEST(memory_of_a_context_that_cannot_be_entered_just_now_is_kept)
 	PASSES(frees_what_an_unreachable_context_uses_in_a_capture);
 }
 
-static int frees_behind_a_stream_that_is_gone(void)
+PART_TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing, PASSES(part))
 {
 	driver_start(0);
 	__typeof__(&cuMemAllocAsync) native_alloc = (__typeof__(native_alloc))driver_native("cuMemAllocAsync");
@@ -146,12 +136,7 @@ static int frees_behind_a_stream_that_is_gone(void)
 	return child_all_is_there();
 }
 
-TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing)
-{
-	PASSES(frees_behind_a_stream_that_is_gone);
-}
-
-static int frees_without_an_event(void)
+PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PASSES(part))
 {
 	static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OPERATING_SYSTEM, CUDA_ERROR_UNKNOWN};
 	static const char *const names[] = {"cuEventCreate", "cuEventRecord"};
@@ -173,14 +158,9 @@ static int frees_without_an_event(void)
 	return child_all_is_there();
 }
 
-TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated)
-{
-	PASSES(frees_without_an_event);
-}
-
 /* ---- an allocation that does not fit ---- */
 
-static int allocates_behind_a_held_stream(void)
+PART_TEST(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream, PASSES(part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), big = 4711;
@@ -201,11 +181,6 @@ static int allocates_behind_a_held_stream(void)
 	child_release(word);
 	MUST(cu.cuMemFree_v2(big));
 	return child_all_is_there();
-}
-
-TEST(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream)
-{
-	PASSES(allocates_behind_a_held_stream);
 }
 
 CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO_DEVICES)
@@ -231,7 +206,7 @@ CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO
 
 /* ---- what was freed in a capture ---- */
 
-static int allocates_after_a_capture(void)
+PART_TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spills, PASSES(part))
 {
 	unsigned n_reused = 0;
 
@@ -254,9 +229,4 @@ static int allocates_after_a_capture(void)
 	}
 	CHECK(n_reused);
 	return child_all_is_there();
-}
-
-TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spills)
-{
-	PASSES(allocates_after_a_capture);
 }

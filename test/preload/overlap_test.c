@@ -7,8 +7,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <string.h>
-
 static struct scene scene;
 static CUstream stream;
 static unsigned *word;
@@ -65,14 +63,12 @@ enum { IN_ORDER = 2, OVERLAPPED = 1 };
 
 static void be(unsigned before, unsigned after)
 {
-	CUgraphExec early, late;
-
 	scene_load(&scene, 0);
 	stream = child_stream();
 	word = scene_word();
 	MUST(cu.cuMemFree_v2(child_alloc(MIB))); /* the process is served from its first allocation on */
 	CHECK(last_of_two() == before);
-	early = capture();
+	CUgraphExec early = capture();
 	CHECK(last_of_graph(early) == before);
 	uint64_t graphs = page_there()->counter[STAT_pdl_graphs];
 	CHECK(graphs == (before == OVERLAPPED));
@@ -80,7 +76,7 @@ static void be(unsigned before, unsigned after)
 	scene_allocate(&scene); /* more than the budget */
 	CHECK(page_there()->counter[STAT_spilled_bytes] > 0);
 	CHECK(last_of_two() == after);
-	late = capture();
+	CUgraphExec late = capture();
 	CHECK(last_of_graph(late) == after);
 	CHECK(last_of_graph(early) == before);
 	CHECK(page_there()->counter[STAT_pdl_graphs] == graphs + (after == OVERLAPPED));

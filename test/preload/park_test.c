@@ -9,15 +9,9 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Without the mend a job may stand for good: this ends it, and with it the test. */
 #define LAST_SECONDS 240

@@ -5,10 +5,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 /* Of the device's 256 MiB (SCENE_SETTINGS): more than it has free beside what the scene keeps there. */
 #define ALL_BUT_A_LITTLE (252 * MIB)
@@ -246,8 +243,4 @@ CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 	return 0;
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

@@ -22,8 +22,6 @@ static struct scene scene;
  */
 CHILD_TEST(a_link_that_was_slow_once_does_not_hold_launches_up, SCENE_SETTINGS())
 {
-	CUstream held, other;
-
 	scene_open(&scene, 0);
 	sim_pauses(slow_clock_pass);
 	sim_switch("PIECE_US", SLOW_PAUSE_US);
@@ -33,8 +31,8 @@ CHILD_TEST(a_link_that_was_slow_once_does_not_hold_launches_up, SCENE_SETTINGS()
 	 */
 	MUST(scene_round(&scene, NULL, 0));
 	MUST(cu.cuCtxSynchronize());
-	held = child_stream();
-	other = child_stream();
+	CUstream held = child_stream();
+	CUstream other = child_stream();
 	unsigned *word = child_hold(held);
 	MUST(scene_round(&scene, held, HELD_LANE));
 	for (unsigned i = 0; i < ROUNDS; i++)

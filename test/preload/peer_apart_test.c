@@ -7,11 +7,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <time.h>
 
 enum { MAIN = 0, FAR = 3 }; /* lanes */
 enum { MOVES = 8, STILL_MS = 400, DEADLINE_MS = 20000, OPENINGS = 10, CHASES = 200 };
@@ -305,8 +301,4 @@ TEST(access_is_opened_when_nothing_moves)
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), access_that_is_opened), 0);
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

@@ -23,15 +23,13 @@ static void make_arrays(int device)
 	ok(cuMipmappedArrayGetLevel(&levels[device], mipmap, 1));
 }
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	gpus_start(DEVICES, BYTES);
 	for (int i = 0; i < DEVICES; i++) {
 		gpus_be(i);
 		make_arrays(i);
 	}
-	return 0;
 }
 
 GROUP(set_up, NULL)

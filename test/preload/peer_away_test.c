@@ -5,21 +5,17 @@
 #include "test/preload/gpus.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #define DEVICES 2
 #define BYTES   ((size_t)2 << 20)
 #define WORDS   (BYTES / 4)
 
 static unsigned *pinned;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	gpus_start(DEVICES, BYTES);
 	assert_true(gpus_are_heap());
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
-	return 0;
 }
 
 GROUP(set_up, NULL)

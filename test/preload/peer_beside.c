@@ -1,8 +1,6 @@
 /* peer_beside.c: copies of peer_random beside captures of other threads, and behind pending frees (peers.h). */
 #include "test/preload/peers.h"
 
-#include <stdlib.h>
-
 /* ---- a pool that has room for one block ---- */
 
 static CUdeviceptr take(struct worker *worker, unsigned lane, CUmemoryPool pool, size_t bytes)
@@ -54,22 +52,19 @@ void beside_pool(struct worker *worker)
 	unsigned first = (unsigned)device * PER_DEVICE + peers_below(worker, 2), second = first ^ 1;
 	struct block to = {.kind = BLOCK_POOLED, .device = device}, *from;
 	struct op op = {.kind = OP_DTOD + peers_below(worker, OP_3D - OP_DTOD + 1), .lane = second, .to = &to};
-	size_t bytes;
-	CUmemoryPool pool;
-	uint32_t *got;
 
 	op.from = from = worker->block[peers_below(worker, worker->n_blocks)];
 	if (from->guest || !op_returns(&op) || !op_may(worker, &op))
 		return;
 	op.words = to.words = from->words > 64 ? from->words / 64 * 64 : from->words;
-	bytes = 4 * op.words;
-	pool = pool_for(device, bytes);
+	size_t bytes = 4 * op.words;
+	CUmemoryPool pool = pool_for(device, bytes);
 	free_late(worker, first, take(worker, first, pool, bytes), op.words);
 	lane_order(worker, second, from, false, NULL);
 	to.at = take(worker, second, pool, bytes);
 	op_submit(worker, &op);
 	lane_submitted(worker, second);
-	got = malloc(bytes);
+	uint32_t *got = malloc(bytes);
 	GO(cuMemcpyDtoHAsync_v2(got, to.at, bytes, worker->lane[second].stream));
 	GO(cuMemFreeAsync(to.at, worker->lane[second].stream));
 	GO(cuStreamSynchronize(worker->lane[second].stream));

@@ -4,9 +4,6 @@
  */
 #include "test/preload/peers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static size_t words_of_size(struct worker *worker)
 {
 	switch (peers_below(worker, 16)) {
@@ -171,14 +168,12 @@ static void be_any_for(struct worker *worker, const struct block *block)
 
 void block_check(struct worker *worker, struct block *block)
 {
-	uint32_t *got;
-
 	lane_settle(worker, block);
 	if (block->kind == BLOCK_HOST) {
 		compare(worker, block, (const uint32_t *)block->at);
 		return;
 	}
-	got = malloc(block->words * 4);
+	uint32_t *got = malloc(block->words * 4);
 	be_any_for(worker, block);
 	GO(cuMemcpyDtoH_v2(got, block->at, block->words * 4));
 	compare(worker, block, got);

@@ -5,20 +5,13 @@
 #include "test/preload/gpus.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define DEVICES 3
 #define ROW     4096
 #define ROWS    600
 #define BYTES   ((size_t)ROW * ROWS) /* 2.3 MiB: more than one page */
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	gpus_start(DEVICES, BYTES);
 	assert_true(gpus_are_heap());
 	if (getenv("PEERS_ENABLED"))
@@ -28,7 +21,6 @@ static int set_up(void **state)
 					gpus_be(i);
 					ok(cuCtxEnablePeerAccess(gpus.context[j], 0));
 				}
-	return 0;
 }
 
 GROUP(set_up, NULL)

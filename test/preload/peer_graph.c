@@ -4,8 +4,6 @@
  */
 #include "test/preload/peers.h"
 
-#include <stdlib.h>
-
 /* ---- capturing ---- */
 
 static void wait_in_capture(struct worker *worker, unsigned lane, unsigned other)
@@ -96,7 +94,6 @@ void graph_make(struct worker *worker)
 {
 	struct graph *graph;
 	bool kernels = peers_one_in(worker, 2), by_hand = kernels && peers_one_in(worker, 2);
-	CUgraph made;
 
 	if (worker->n_graphs == GRAPHS)
 		return;
@@ -113,7 +110,7 @@ void graph_make(struct worker *worker)
 		op_pin(&graph->op[i], 1);
 	if (by_hand)
 		build(worker, graph);
-	made = by_hand ? graph->built : capture(worker, graph);
+	CUgraph made = by_hand ? graph->built : capture(worker, graph);
 	GO(cuGraphInstantiateWithFlags(&graph->exec, made, 0));
 	if (!by_hand)
 		GO(cuGraphDestroy(made));
@@ -151,7 +148,6 @@ static void change(struct worker *worker, struct graph *graph)
 	CUgraphExecUpdateResultInfo info;
 	CUDA_KERNEL_NODE_PARAMS node;
 	struct op_params params;
-	CUgraph made;
 
 	for (unsigned i = graph->built ? one : 0; i < (graph->built ? one + 1 : graph->n); i++) {
 		struct op op = graph->op[i];
@@ -168,7 +164,7 @@ static void change(struct worker *worker, struct graph *graph)
 		GO(cuGraphExecKernelNodeSetParams_v2(graph->exec, graph->node[one], &node));
 		return;
 	}
-	made = capture(worker, graph);
+	CUgraph made = capture(worker, graph);
 	GO(cuGraphExecUpdate_v2(graph->exec, made, &info));
 	GO(cuGraphDestroy(made));
 }
@@ -189,13 +185,12 @@ void graph_drop(struct worker *worker, unsigned index)
 
 void graph_play(struct worker *worker)
 {
-	struct graph *graph;
 	unsigned index;
 
 	if (!worker->n_graphs)
 		return;
 	index = peers_below(worker, worker->n_graphs);
-	graph = worker->graph[index];
+	struct graph *graph = worker->graph[index];
 	if (peers_one_in(worker, 12))
 		graph_drop(worker, index);
 	else if (graph->chain && peers_one_in(worker, 4))

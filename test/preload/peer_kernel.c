@@ -1,8 +1,6 @@
 /* peer_kernel.c: the kernels of peer_random, as bodies on the device and as a function on shadows (peers.h). */
 #include "test/preload/peers.h"
 
-#include <unistd.h>
-
 void kernel_mix(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt)
 {
 	for (size_t i = 0; i < n; i++)

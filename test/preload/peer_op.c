@@ -1,8 +1,6 @@
 /* peer_op.c: the operations of peer_random: what each needs, how it is submitted and what it does (peers.h). */
 #include "test/preload/peers.h"
 
-#include <string.h>
-
 static const char *const names[OP_KINDS] = {
     [OP_MIX] = "a kernel",
     [OP_CHASE] = "a kernel that finds its block in memory",

@@ -12,10 +12,6 @@
 #include "test/preload/trouble.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 struct made_up made_up = {"peer_random", .seed = 1,         .operations = 1500,
 			  .threads = 2,  .bytes = 20 * MIB, .deadline = 100};
@@ -30,11 +26,9 @@ static int (*suspend_us)(void), (*resume_us)(void);
  */
 static void suspend(void)
 {
-	int result;
-
 	if (!suspend_us || !resume_us)
 		return;
-	result = suspend_us();
+	int result = suspend_us();
 	if (result == 0) {
 		usleep(500);
 		result = resume_us();
@@ -48,10 +42,9 @@ static void ask(struct worker *worker)
 {
 	unsigned lane = lane_any(worker);
 	size_t left, total;
-	CUresult result;
 
 	lane_be(worker, lane);
-	result = cuStreamQuery(worker->lane[lane].stream);
+	CUresult result = cuStreamQuery(worker->lane[lane].stream);
 	if (result != CUDA_ERROR_NOT_READY)
 		GO(result);
 	GO(cuMemGetInfo_v2(&left, &total));

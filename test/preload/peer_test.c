@@ -5,21 +5,16 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define DEVICES     4
 #define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
 #define is(e, call) assert_int_equal((call), (e))
 
 static CUcontext contexts[DEVICES];
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	for (int i = DEVICES; i-- > 0;)
 		contexts[i] = driver_start(i);
-	return 0;
 }
 
 GROUP(set_up, NULL)
@@ -109,11 +104,10 @@ TEST(blocks_of_before_and_after_are_reached)
 TEST(access_is_one_way_and_for_those_who_have_it)
 {
 	CUdeviceptr at = alloc(1, 4 * MIB);
-	CUcontext extra;
 
 	be(1);
 	ok(cuCtxEnablePeerAccess(contexts[0], 0));
-	extra = extra_context();
+	CUcontext extra = extra_context();
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, touch(at, 3, 4 * MIB));
 	end_extra(extra);
 	be(1);

@@ -7,7 +7,6 @@
 #include "test/test.h"
 
 #include <stdatomic.h>
-#include <unistd.h>
 
 #define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 #define BYTES    (4 * MIB)

@@ -17,9 +17,6 @@
 #include "test/sim/sim.h"
 
 #include <cuda.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 enum {
 	DEVICES = 8,

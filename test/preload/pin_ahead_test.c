@@ -6,8 +6,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 #define HELD      (N_BLOCKS * BLOCK)
 #define WAIT_MS   20000 /* what is not pinned by then never is */
 #define MOMENT_MS 300   /* some steps of the control thread */
@@ -149,10 +147,8 @@ static int meets_a_full_host(void)
 /* What has left the device for good is not kept ready for. */
 static int frees_what_it_had(void)
 {
-	size_t without;
-
 	driver_start(0);
-	without = sim_live().host_bytes;
+	size_t without = sim_live().host_bytes;
 	job_start();
 	wait_for(without + HELD);
 	for (unsigned i = 4; i < N_BLOCKS; i++)

@@ -8,12 +8,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #define FIXED      (3 * MIB) /* by pin.yaml; takes 4 MiB */
 #define FIXED_TAKE (4 * MIB)
 #define FIXED_LONG (10 * MIB)
@@ -374,14 +368,13 @@ static int blocks_pinned_while_the_gpu_stands_still(void)
 
 CHILD_TEST(what_a_rule_says_is_not_movable_stays_where_it_was_placed, PINNED())
 {
-	CUdeviceptr first, small, late;
 	char was[32];
 
 	scene_load(&scene, 0);
-	first = child_alloc(FIXED);
-	small = child_alloc(1000);
+	CUdeviceptr first = child_alloc(FIXED);
+	CUdeviceptr small = child_alloc(1000);
 	scene_allocate(&scene);
-	late = child_alloc(FIXED);
+	CUdeviceptr late = child_alloc(FIXED);
 	CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000));
 	/* The budget is full: the rule does not make room for it, it lies where static puts it. */
 	places_of(late, FIXED, was);

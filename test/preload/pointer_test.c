@@ -5,24 +5,19 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #define NATIVE_BYTES (4 * MIB)
 #define HEAP_BYTES   (6 * MIB)
 
 static CUcontext context;
 static CUdeviceptr native, heap;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	context = driver_start(0);
 	assert_int_equal(cu.cuMemAlloc_v2(&native, NATIVE_BYTES), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAlloc_v2(&heap, HEAP_BYTES), CUDA_SUCCESS);
 	assert_false(driver_is_heap(native));
 	assert_true(driver_is_heap(heap));
-	return 0;
 }
 
 GROUP(set_up, NULL)

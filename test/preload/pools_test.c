@@ -5,8 +5,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <string.h>
-
 static struct scene scene;
 
 enum { ROUNDS = 60 };

@@ -5,9 +5,6 @@
 #include "test/preload/driver.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 /* clang-format off */
 static const char *const hooked[] = {

@@ -5,8 +5,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <unistd.h>
-
 enum { LAUNCHES = 640, LEAST_BETWEEN = 8 };
 
 CHILD_TEST(while_nothing_moves_few_events_are_recorded, SCENE_SETTINGS())

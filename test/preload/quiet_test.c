@@ -6,14 +6,9 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #include <dlfcn.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
 
 extern char **environ;
 static __thread unsigned n_asked;

@@ -7,9 +7,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- order ---- */
 
 static bool is_blocking(unsigned slot)
@@ -153,7 +150,6 @@ struct block *block_make(struct worker *worker, size_t bytes)
 {
 	unsigned slot = random_below(worker, SLOTS);
 	unsigned char byte = (unsigned char)random_next(worker);
-	struct block *block;
 	CUdeviceptr at;
 	bool pooled;
 
@@ -167,7 +163,7 @@ struct block *block_make(struct worker *worker, size_t bytes)
 		GO(cuMemAllocAsync(&at, bytes, worker->slot[slot].handle));
 	else
 		GO(cuMemAlloc_v2(&at, bytes));
-	block = block_add(worker, at, bytes, byte, pooled);
+	struct block *block = block_add(worker, at, bytes, byte, pooled);
 	block_use(worker, slot, block, true, "the first set");
 	/* A large one part by part, the last first: each may get memory of its own (place: on-use). */
 	for (size_t part = bytes < 4 * MIB ? 1 : 3, n = part, end = bytes; part-- > 0; end = bytes / n * part)

@@ -6,9 +6,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct other {
 	CUcontext context;
 	CUgreenCtx green;
@@ -54,7 +51,6 @@ static void allocate(struct worker *worker, CUstream stream, unsigned slot)
 {
 	size_t bytes = 4 + 4 * (size_t)random_below(worker, 65536);
 	unsigned char byte = (unsigned char)random_next(worker);
-	struct block *block;
 	CUdeviceptr at;
 
 	GO(cuMemAllocAsync(&at, bytes, stream));
@@ -63,7 +59,7 @@ static void allocate(struct worker *worker, CUstream stream, unsigned slot)
 		GO(cuMemFreeAsync(at, stream));
 		return;
 	}
-	block = block_add(worker, at, bytes, byte, true);
+	struct block *block = block_add(worker, at, bytes, byte, true);
 	block->elsewhere = true;
 	block_use(worker, slot, block, true, "a set in another context");
 }

@@ -5,8 +5,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-
 struct member {
 	struct worker nobody; /* who submits */
 	struct op op;
@@ -60,11 +58,10 @@ void crowd_play(struct worker *worker)
 	struct slot *in = &worker->slot[slot];
 	struct block *block = op_pick(worker);
 	bool threads = random_one_in(worker, 2);
-	uint32_t part;
 
 	if (!threads && random_one_in(worker, 8))
 		n = 256 + random_below(worker, 64);
-	part = (uint32_t)(block->bytes / 4 / n);
+	uint32_t part = (uint32_t)(block->bytes / 4 / n);
 	if (!part)
 		return;
 	at_once = random_one_in(worker, 2) ? n : 1 + random_below(worker, n);

@@ -5,9 +5,6 @@
  */
 #include "test/preload/random.h"
 
-#include <sched.h>
-#include <stdlib.h>
-
 static bool names(const struct op *op, const struct block *block)
 {
 	if (op->hidden) {

@@ -5,9 +5,6 @@
  */
 #include "test/preload/random.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 void hidden_apply(const struct hidden *hidden, uint32_t salt)
 {
 	for (unsigned i = 0; i < hidden->used; i++) {
@@ -90,10 +87,9 @@ static void make_table(struct worker *worker, struct hidden *hidden)
 static void make_list(struct worker *worker, struct hidden *hidden)
 {
 	struct block *home[4];
-	size_t node_bytes;
 
 	hidden->words = 1 + random_below(worker, 100);
-	node_bytes = (sizeof(struct kernel_node) + 4 * hidden->words + 7) & ~(size_t)7;
+	size_t node_bytes = (sizeof(struct kernel_node) + 4 * hidden->words + 7) & ~(size_t)7;
 	hidden->n = 0;
 	hidden->table = NULL;
 	for (unsigned i = 0; i < 4; i++) {

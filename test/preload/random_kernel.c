@@ -3,9 +3,6 @@
  */
 #include "test/preload/random.h"
 
-#include <sched.h>
-#include <stddef.h>
-
 CUfunction kernel_function[KERNELS];
 
 void kernel_mix(uint32_t *to, const uint32_t *from, uint32_t words, uint32_t stride, uint32_t salt)

@@ -3,8 +3,6 @@
 #include "test/preload/trouble.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *const names[OP_KINDS] = {
     [OP_LAUNCH] = "a launch",
@@ -130,8 +128,6 @@ static size_t extent(const struct op *op)
 
 void op_make(struct worker *worker, struct op *op, bool capturable)
 {
-	size_t room;
-
 	*op = (struct op){.salt = random_next(worker), .slot = random_below(worker, SLOTS), .rows = 1, .pitch = 1};
 	do
 		op->kind = (enum op_kind)random_below(worker, OP_KINDS);
@@ -146,7 +142,7 @@ void op_make(struct worker *worker, struct op *op, bool capturable)
 		return;
 	}
 	op->to = op_pick(worker);
-	room = op->to->bytes;
+	size_t room = op->to->bytes;
 	if (is_copy(op->kind) || (is_kernel(op->kind) && !random_one_in(worker, 3)))
 		op->from = pick_source(worker, is_kernel(op->kind) ? NULL : op->to);
 	if (is_copy(op->kind) && !op->from)
@@ -474,16 +470,14 @@ void op_submit(struct worker *worker, const struct op *op, CUstream stream, unsi
 void op_apply(struct worker *worker, const struct op *op)
 {
 	size_t bytes = 4 * (size_t)op->words;
-	unsigned char *to;
-	const unsigned char *from;
 
 	(void)worker;
 	if (op->hidden) {
 		hidden_apply(op->hidden, op->salt);
 		return;
 	}
-	to = op->to->shadow + op->to_at;
-	from = op->from ? op->from->shadow + op->from_at : NULL;
+	unsigned char *to = op->to->shadow + op->to_at;
+	const unsigned char *from = op->from ? op->from->shadow + op->from_at : NULL;
 	if (is_kernel(op->kind)) {
 		kernel_mix((uint32_t *)to, (const uint32_t *)from, op->words, op->pitch, op->salt);
 	} else if (op->kind == OP_COPY_2D || op->kind == OP_COPY_3D) {

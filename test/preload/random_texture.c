@@ -6,8 +6,6 @@
 #include "test/preload/random.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 /* What the GPU keeps: textures of all threads, by their number. */
 static CUdeviceptr kept[THREADS_MAX * TEXTURES_MAX];

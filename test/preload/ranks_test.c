@@ -11,12 +11,8 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define DEVICE 16 /* MiB of each rank's device; what is more goes to the host */
 #define TOTAL  64 /* MiB of the host for all */

@@ -8,7 +8,6 @@
 #include "test/test.h"
 
 #include <limits.h>
-#include <stdlib.h>
 
 #include "shim/plan/tensors.h"
 

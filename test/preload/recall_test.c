@@ -9,13 +9,7 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "shim/spillway.h"
 #include "test/slow.h"

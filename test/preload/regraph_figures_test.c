@@ -75,12 +75,10 @@ static int fetched(void)
 
 CHILD_TEST(changes_that_are_refused_are_counted_also_where_the_graph_cannot_be_cloned, SETTINGS(",spill.mode=static"))
 {
-	CUgraphExec exec;
-
 	work();
 	CHECK(child_on_device(blocks[ON_DEVICE], BLOCK) && child_on_device(blocks[ON_DEVICE_TOO], BLOCK));
 	CHECK(sim_where(blocks[ON_HOST]) == 'H');
-	exec = instance_of(copy_graph(ON_DEVICE, ON_DEVICE_TOO, false));
+	CUgraphExec exec = instance_of(copy_graph(ON_DEVICE, ON_DEVICE_TOO, false));
 	MUST(update(exec, copy_graph(ON_DEVICE_TOO, ON_DEVICE, false)));
 	expect(0);
 	/* What natively is refused, too, is no refusal for memory that moved. */

@@ -1,9 +1,6 @@
 #include "test/preload/regraph_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct scene scene;
 CUdeviceptr block[N_BLOCKS];
 CUstream stream;
@@ -121,8 +118,6 @@ CUresult change_copy(CUgraphExec exec, CUgraphNode node, struct copy copy, enum 
 {
 	CUDA_MEMCPY3D plain = copy_of(copy);
 	CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-	CUresult result;
-	CUgraph graph;
 
 	if (way == SET)
 		return cuGraphExecMemcpyNodeSetParams(exec, node, &plain, scene.context);
@@ -131,8 +126,8 @@ CUresult change_copy(CUgraphExec exec, CUgraphNode node, struct copy copy, enum 
 		any.memcpy.copyParams = plain;
 		return cuGraphExecNodeSetParams(exec, node, &any);
 	}
-	graph = capture_copies(&copy, 1, word, 0);
-	result = update_graph(exec, graph, way);
+	CUgraph graph = capture_copies(&copy, 1, word, 0);
+	CUresult result = update_graph(exec, graph, way);
 	MUST(cu.cuGraphDestroy(graph));
 	return result;
 }

@@ -6,11 +6,6 @@
 #include "test/preload/regraph_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- beside memory that moves ---- */
 
 enum { STEPS = 120 };
@@ -19,17 +14,14 @@ static int beside_moves(void)
 {
 	unsigned seed = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
 	struct copy copy = {0, 1};
-	CUdeviceptr word;
-	CUgraphExec exec;
-	CUgraph graph;
 
 	printf("seed %u\n", seed);
 	open_blocks();
-	word = child_alloc(4096);
+	CUdeviceptr word = child_alloc(4096);
 	scene_allocate(&scene);
 	CHECK(scene_warm_up(&scene));
-	graph = capture_copies(&copy, 1, word, 0);
-	exec = instantiate(graph);
+	CUgraph graph = capture_copies(&copy, 1, word, 0);
+	CUgraphExec exec = instantiate(graph);
 	for (unsigned i = 0; i < STEPS; i++) {
 		copy.to = rand_r(&seed) % N_BLOCKS;
 		copy.from = (copy.to + 1 + rand_r(&seed) % (N_BLOCKS - 1)) % N_BLOCKS;
@@ -255,7 +247,6 @@ static int shared_by_two(void)
 static int changed_beside_too_large(void)
 {
 	const size_t bytes = 5 * LARGE;
-	CUdeviceptr to, from;
 	CUgraphNode node[2];
 	CUgraph graph;
 	size_t two = 2;
@@ -266,8 +257,8 @@ static int changed_beside_too_large(void)
 		large[i] = child_alloc(LARGE);
 		set_large(i, (unsigned char)(i + 1));
 	}
-	to = child_alloc(bytes);
-	from = child_alloc(bytes);
+	CUdeviceptr to = child_alloc(bytes);
+	CUdeviceptr from = child_alloc(bytes);
 	MUST(cuMemsetD8Async(from, 1, bytes, stream));
 	MUST(cuMemsetD8Async(to, 2, bytes, stream));
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));

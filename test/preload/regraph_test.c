@@ -9,9 +9,6 @@
 
 #include "shim/spillway.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- one copy, from every kind to every other ---- */
 
 static void from_one_to_the_other(struct copy was, struct copy will, enum way way, CUdeviceptr word)
@@ -64,10 +61,9 @@ static int every_kind(void)
 	static const struct copy copy[] = {{DEVICE, DEVICE_TOO}, {DEVICE, HOST}, {HOST, DEVICE},  {HOST, HOST_TOO},
 					   {MIXED, DEVICE},      {MIXED, HOST},  {DEVICE, MIXED}, {HOST, MIXED}};
 	unsigned n = sizeof(copy) / sizeof(copy[0]);
-	CUdeviceptr word;
 
 	open_blocks();
-	word = child_alloc(4096);
+	CUdeviceptr word = child_alloc(4096);
 	for (unsigned was = 0; was < n; was++)
 		for (unsigned will = 0; will < n; will++) {
 			enum way way = (was * n + will) % WAYS;
@@ -83,10 +79,8 @@ static int every_kind(void)
 /* The device is full of what must stay, or the block must: the program's own pins. */
 static int no_way_there(void)
 {
-	CUdeviceptr word;
-
 	open_blocks();
-	word = child_alloc(4096);
+	CUdeviceptr word = child_alloc(4096);
 	CHECK(spillway_pin((void *)(uintptr_t)block[HOST]) == 0);
 	if (sim_where(block[HOST]) == 'D')
 		return 0; /* it was fetched meanwhile */
@@ -109,10 +103,9 @@ static int many_at_once(void)
 	static const struct copy copy[][3] = {{{DEVICE, DEVICE_TOO}, {HOST, DEVICE}, {MIXED, HOST}},
 					      {{HOST, MIXED}, {HOST_TOO, HOST}, {DEVICE_TOO, HOST_TOO}},
 					      {{DEVICE, HOST}, {DEVICE_TOO, DEVICE}, {MIXED, DEVICE_TOO}}};
-	CUdeviceptr word;
 
 	open_blocks();
-	word = child_alloc(4096);
+	CUdeviceptr word = child_alloc(4096);
 	for (int inside = 0; inside < 2; inside++) {
 		CUgraph graph = many(copy[0], word, 7, inside);
 		CUgraphExec exec = instantiate(graph);
@@ -147,7 +140,6 @@ static int with_the_host(void)
 			      .Depth = 1};
 	unsigned char *page = malloc(BYTES), byte;
 	CUgraphNode node;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	open_blocks();
@@ -156,7 +148,7 @@ static int with_the_host(void)
 	copy.srcHost = page;
 	copy.dstDevice = block[DEVICE];
 	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, scene.context));
-	exec = instantiate(graph);
+	CUgraphExec exec = instantiate(graph);
 	for (int i = 0; i < N_BLOCKS; i++) {
 		int which = i % 2 ? HOST : DEVICE;
 
@@ -210,7 +202,6 @@ static int with_mapped_memory(void)
 	static const int from[] = {HOST, DEVICE, MIXED, HOST_TOO};
 	CUDA_MEMCPY3D copy;
 	CUgraphNode node;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	open_blocks();
@@ -219,7 +210,7 @@ static int with_mapped_memory(void)
 	copy.dstDevice = at + MIB;
 	MUST(cuGraphCreate(&graph, 0));
 	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, scene.context));
-	exec = instantiate(graph);
+	CUgraphExec exec = instantiate(graph);
 	for (unsigned i = 0; i < 4; i++) {
 		copy.srcDevice = block[from[i]];
 		copy.dstDevice = at + MIB / 2 * i;
@@ -243,18 +234,16 @@ static int with_mapped_memory(void)
 
 static int in_a_capture(void)
 {
-	CUdeviceptr word;
 	CUgraph graph, other, captured;
-	CUgraphExec exec;
 	CUDA_MEMCPY3D copy = copy_of((struct copy){HOST, HOST_TOO});
 	struct copy first = {DEVICE, DEVICE_TOO}, second = {MIXED, HOST};
 
 	open_blocks();
 	copy = copy_of((struct copy){HOST, HOST_TOO});
-	word = child_alloc(4096);
+	CUdeviceptr word = child_alloc(4096);
 	graph = capture_copies(&first, 1, word, 0);
 	other = capture_copies(&second, 1, word, 0);
-	exec = instantiate(graph);
+	CUgraphExec exec = instantiate(graph);
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	MUST(cuMemcpyDtoDAsync_v2(block[DEVICE_TOO], block[HOST], BYTES, stream));
 	/* Nothing moves meanwhile. What is not on the device is refused. */
@@ -307,10 +296,9 @@ enum { FAILURES = 10 };
 static int each_failure(void)
 {
 	unsigned happened = 0;
-	CUdeviceptr word;
 
 	open_blocks();
-	word = child_alloc(4096);
+	CUdeviceptr word = child_alloc(4096);
 	for (int way = 0; way < WAYS; way++)
 		for (unsigned n = 1; n <= FAILURES; n++)
 			happened += one_failure(way, n, word);

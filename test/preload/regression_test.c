@@ -8,9 +8,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 					      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 

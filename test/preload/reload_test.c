@@ -5,7 +5,6 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <string.h>
 
 static void use_driver(void *library)
 {

@@ -7,8 +7,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <string.h>
-
 /* 96 MiB, of which 64 have room on the device; ahead of use comes an eighth of those (governor.h). */
 #define SETTINGS                                                                                                       \
 	((const char *const[]){"SIM_MEMORY=256MiB", "SIM_FILL=0", "SIM_PIECE_US=60",                                   \

@@ -8,10 +8,6 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Run under a policy of this text. */
 static int under(const char *text, int (*run)(void))
@@ -31,7 +27,12 @@ static int under(const char *text, int (*run)(void))
 
 /* ---- memory in stream order ---- */
 
-static int asks_a_pool_and_a_stream(void)
+PART_TEST(a_rule_about_pools_means_those_that_are_named,
+	  assert_int_equal(under("async.use: heap\nrules:\n"
+				 "- {match: {api: pool, size: < 3MiB}, use: driver}\n"
+				 "- {match: {size: == 4MiB}, use: deny}\n",
+				 part),
+			   0))
 {
 	CUdeviceptr of_pool, of_stream, refused;
 	CUmemoryPool pool;
@@ -47,15 +48,6 @@ static int asks_a_pool_and_a_stream(void)
 	MUST(cu.cuMemFreeAsync(of_stream, NULL));
 	MUST(cu.cuStreamSynchronize(NULL));
 	return 0;
-}
-
-TEST(a_rule_about_pools_means_those_that_are_named)
-{
-	assert_int_equal(under("async.use: heap\nrules:\n"
-			       "- {match: {api: pool, size: < 3MiB}, use: driver}\n"
-			       "- {match: {size: == 4MiB}, use: deny}\n",
-			       asks_a_pool_and_a_stream),
-			 0);
 }
 
 static uint64_t threshold(void)
@@ -153,12 +145,11 @@ static int takes_memory_of_its_own(void)
 
 static int uses_what_begins_on_the_host(void)
 {
-	CUdeviceptr moves, stays;
 	int rounds = 0;
 
 	driver_start(0);
-	stays = child_alloc(2 * MIB);
-	moves = child_alloc(BLOCK);
+	CUdeviceptr stays = child_alloc(2 * MIB);
+	CUdeviceptr moves = child_alloc(BLOCK);
 	CHECK(sim_where(moves) == 'H' && sim_where(stays) == 'H');
 	CHECK(sim_where(child_alloc(MIB)) == 'D');
 	/* Used over and over it comes in, for there is room; the other is as good where it is. */
@@ -239,7 +230,12 @@ static unsigned word_of(CUdeviceptr address, CUpointer_attribute attribute)
 	return word;
 }
 
-static int gets_pages_for_managed_memory(void)
+PART_TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory,
+	  assert_int_equal(under("default: deny\nrules:\n"
+				 "- {match: {api: managed, size: == 2MiB}, use: system, cap: 2MiB, fallback: driver}\n"
+				 "- {match: {api: managed, size: == 4MiB}, use: deny}\n",
+				 part),
+			   0))
 {
 	CUdeviceptr pages, managed, refused;
 
@@ -273,15 +269,6 @@ static int gets_pages_for_managed_memory(void)
 	return 0;
 }
 
-TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory)
-{
-	assert_int_equal(under("default: deny\nrules:\n"
-			       "- {match: {api: managed, size: == 2MiB}, use: system, cap: 2MiB, fallback: driver}\n"
-			       "- {match: {api: managed, size: == 4MiB}, use: deny}\n",
-			       gets_pages_for_managed_memory),
-			 0);
-}
-
 static int gets_managed_memory(void)
 {
 	CUdeviceptr managed;
@@ -301,7 +288,12 @@ TEST(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for)
 	assert_int_equal(under("observe: yes\nrules:\n- {match: {api: managed}, use: deny}\n", gets_managed_memory), 0);
 }
 
-static int is_bounded_in_pinned_memory(void)
+PART_TEST(rules_bound_and_deny_pinned_memory,
+	  assert_int_equal(under("rules:\n"
+				 "- {match: {api: host, size: == 8MiB}, use: deny}\n"
+				 "- {match: {api: host}, use: driver, cap: 2MiB}\n",
+				 part),
+			   0))
 {
 	void *block[2], *refused;
 
@@ -318,15 +310,6 @@ static int is_bounded_in_pinned_memory(void)
 	MUST(cu.cuMemFreeHost(block[0]));
 	MUST(cu.cuMemFreeHost(block[1]));
 	return 0;
-}
-
-TEST(rules_bound_and_deny_pinned_memory)
-{
-	assert_int_equal(under("rules:\n"
-			       "- {match: {api: host, size: == 8MiB}, use: deny}\n"
-			       "- {match: {api: host}, use: driver, cap: 2MiB}\n",
-			       is_bounded_in_pinned_memory),
-			 0);
 }
 
 /* ---- blocks that grow ---- */
@@ -355,7 +338,8 @@ static void *grows_it_too(void *block)
 	return NULL;
 }
 
-static int grows_under_a_cap(void)
+PART_TEST(a_block_grows_within_the_cap_of_its_rule,
+	  assert_int_equal(under("rules:\n- {match: {api: malloc}, use: heap, cap: 16MiB}\n", part), 0))
 {
 	pthread_t other;
 
@@ -380,11 +364,6 @@ static int grows_under_a_cap(void)
 	return 0;
 }
 
-TEST(a_block_grows_within_the_cap_of_its_rule)
-{
-	assert_int_equal(under("rules:\n- {match: {api: malloc}, use: heap, cap: 16MiB}\n", grows_under_a_cap), 0);
-}
-
 static cuuint64_t pool_bytes(CUmemPool_attribute attribute)
 {
 	CUmemoryPool pool;
@@ -395,7 +374,7 @@ static cuuint64_t pool_bytes(CUmemPool_attribute attribute)
 	return bytes;
 }
 
-static int grows_in_a_pool(void)
+PART_TEST(a_block_that_grows_counts_in_its_pool, assert_int_equal(under("async.use: heap\n", part), 0))
 {
 	CUdeviceptr block;
 
@@ -411,11 +390,6 @@ static int grows_in_a_pool(void)
 	MUST(cu.cuCtxSynchronize());
 	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0);
 	return 0;
-}
-
-TEST(a_block_that_grows_counts_in_its_pool)
-{
-	assert_int_equal(under("async.use: heap\n", grows_in_a_pool), 0);
 }
 
 /* ---- memory that the program maps ---- */

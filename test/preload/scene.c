@@ -1,9 +1,5 @@
 #include "test/preload/scene.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 struct scene_size scene_size = {.blocks = SCENE_BLOCKS_MOST, .budget = 16 * MIB, .host = 96 * MIB};
 
 /* ---- kernels ---- */

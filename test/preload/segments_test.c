@@ -8,9 +8,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 enum { LAYERS = 8, STEPS = 40, COUNTED = 12, MADE = 32 * LAYERS };
 #define WEIGHT_BYTES (8 * MIB)
 #define BUDGET_BYTES (192 * MIB)
@@ -228,15 +225,13 @@ static bool overlaps(CUdeviceptr one, CUdeviceptr other)
 static int keeps_what_a_stream_has_not_reached(void)
 {
 	CUdeviceptr part, again, others[3];
-	CUstream first, second;
-	unsigned *word;
 
 	begin_to_move();
-	first = child_stream();
-	second = child_stream();
+	CUstream first = child_stream();
+	CUstream second = child_stream();
 	part = take_on(first);
 	fill_on(first, part, 77, PART_BYTES);
-	word = child_hold(first);
+	unsigned *word = child_hold(first);
 	MUST(cu.cuMemFreeAsync(part, first));
 	again = take_on(first);
 	CHECK(again == part);

@@ -1,8 +1,5 @@
 #include "test/preload/set_mode_help.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 int says(const char *command, char text[SAYS_ROOM])
 {
 	FILE *output = popen(command, "r");

@@ -8,9 +8,6 @@
 
 #include "shim/spillway.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Reads what it has written, in memory that may lie anywhere. */
 static void step(unsigned base)
 {

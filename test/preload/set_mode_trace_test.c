@@ -4,9 +4,6 @@
 #include "test/preload/set_mode_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static char trace_file[200];
 
 static int is_traced(void)

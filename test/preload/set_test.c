@@ -5,17 +5,13 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* As tool_says(), of `spillway set [this process] SETTING`. */
 static bool set_says(const char *setting, int status, const char *words)
 {
 	char command[256], line[512], text[2048] = "";
-	FILE *output;
 
 	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' set %d '%s' 2>&1", TOOL, (int)getpid(), setting);
-	output = popen(command, "r");
+	FILE *output = popen(command, "r");
 	CHECK(output);
 	while (fgets(line, sizeof(line), output))
 		strncat(text, line, sizeof(text) - strlen(text) - 1);
@@ -44,10 +40,8 @@ static void step(unsigned base)
 
 static int sets_the_device_budget(void)
 {
-	size_t without;
-
 	driver_start(0);
-	without = sim_live().device_bytes;
+	size_t without = sim_live().device_bytes;
 	job_start();
 	CHECK(set_says("device.budget=16MiB", 0, "device.budget=16MiB, "));
 	CHECK(sim_live().device_bytes - without <= 16 * MIB);
@@ -86,10 +80,8 @@ TEST(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on)
 /* Nothing has spilled before: the mover is started for it. */
 static int sets_before_anything_has_spilled(void)
 {
-	size_t without;
-
 	driver_start(0);
-	without = sim_live().device_bytes;
+	size_t without = sim_live().device_bytes;
 	job_start();
 	CHECK(blocks_on_device() == N_BLOCKS);
 	CHECK(set_says("device.budget=20MiB", 0, "device.budget=20MiB, 28.0 MiB left in"));
@@ -106,13 +98,11 @@ TEST(a_process_that_has_not_spilled_can_be_made_smaller)
 
 CHILD_TEST(what_cannot_move_stays_but_nothing_more_is_taken, SETTINGS(",spill.mode=static"))
 {
-	CUdeviceptr more;
-
 	job_start();
 	size_t before = blocks_on_device();
 	CHECK(set_says("device.budget=4MiB", 1, "28.0 MiB are above it still"));
 	CHECK(blocks_on_device() == before);
-	more = child_alloc(BLOCK);
+	CUdeviceptr more = child_alloc(BLOCK);
 	CHECK(sim_where(more) == 'H');
 	job_check(0x1000);
 	return 0;

@@ -5,9 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static void must(const struct outcome *outcome, int status, const char *out)
 {
 	if (outcome->status != status || strcmp(outcome->out, out) || *outcome->files)

@@ -31,32 +31,27 @@ static void take_natively(size_t bytes)
 
 /* ---- the budget `auto`: half of a device so small ---- */
 
-static int creates_before_it_allocates(void)
+CHILD_TEST(what_the_program_took_before_counts_once_in_the_automatic_budget,
+	   SETTINGS("SPILLWAY_SET=host.budget=64MiB,report.summary=no"))
 {
 	CUmemGenericAllocationHandle handle;
-	CUdeviceptr block, more;
 
 	driver_open();
 	MUST(cu.cuInit(0));
 	MUST(cu.cuMemCreate(&handle, 40 * MIB, &on_device, 0));
 	driver_start(0);
 	/* Half of 128 MiB, of which 40 are taken. */
-	block = child_alloc(24 * MIB);
+	CUdeviceptr block = child_alloc(24 * MIB);
 	CHECK(child_on_device(block, 24 * MIB));
-	more = child_alloc(2 * MIB);
+	CUdeviceptr more = child_alloc(2 * MIB);
 	CHECK(sim_where(more) == 'H');
 	MUST(cu.cuMemRelease(handle));
 	CHECK(child_on_device(child_alloc(40 * MIB), 40 * MIB));
 	return 0;
 }
 
-TEST(what_the_program_took_before_counts_once_in_the_automatic_budget)
-{
-	assert_int_equal(
-	    child_run(SETTINGS("SPILLWAY_SET=host.budget=64MiB,report.summary=no"), creates_before_it_allocates), 0);
-}
-
-static int asks_for_another_devices_total(void)
+CHILD_TEST(a_question_about_another_device_fixes_no_budget_from_the_current_one,
+	   SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=host.budget=64MiB,report.capacity=budget,report.summary=no"))
 {
 	CUcontext first = driver_start(0);
 	size_t total = 0;
@@ -78,14 +73,6 @@ static int asks_for_another_devices_total(void)
 	MUST(cu.cuDeviceTotalMem_v2(&total, 1));
 	CHECK(total == 50 * MIB);
 	return 0;
-}
-
-TEST(a_question_about_another_device_fixes_no_budget_from_the_current_one)
-{
-	assert_int_equal(child_run(SETTINGS("SIM_DEVICES=2",
-					    "SPILLWAY_SET=host.budget=64MiB,report.capacity=budget,report.summary=no"),
-				   asks_for_another_devices_total),
-			 0);
 }
 
 /* ---- no host memory ---- */
@@ -304,7 +291,8 @@ CHILD_TEST(a_pool_whose_end_fails_still_counts, BUDGETS)
 
 /* ---- no device memory, whatever the budget ---- */
 
-static int allocates_where_the_driver_has_nothing(void)
+CHILD_TEST(a_device_without_memory_is_asked_once_for_each_size,
+	   SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off,report.summary=no"))
 {
 	CUdeviceptr block = 4711;
 
@@ -320,11 +308,4 @@ static int allocates_where_the_driver_has_nothing(void)
 	CHECK(sim_calls("cuMemCreate") == calls + 4);
 	CHECK(block == 4711);
 	return 0;
-}
-
-TEST(a_device_without_memory_is_asked_once_for_each_size)
-{
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off,report.summary=no"),
-				   allocates_where_the_driver_has_nothing),
-			 0);
 }

@@ -7,9 +7,6 @@
 #include "test/preload/fault_help.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 static struct fault {
 	const char *name;
 	unsigned nth;
@@ -20,12 +17,9 @@ static struct fault {
 
 static int job_with_a_fault(void)
 {
-	CUstream one, two;
-	bool pending;
-
 	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
+	CUstream one = own_stream();
+	CUstream two = own_stream();
 	if (fault.moment == FROM_THE_BEGINNING)
 		sim_fail(fault.name, fault.nth, fault.error);
 	scene_allocate(&scene);
@@ -40,7 +34,7 @@ static int job_with_a_fault(void)
 		run_rounds(one, two, 1);
 	run_rounds(one, two, ROUNDS);
 	MUST(cu.cuCtxSynchronize());
-	pending = sim_fail_pending();
+	bool pending = sim_fail_pending();
 	sim_fail(fault.name, 0, CUDA_SUCCESS);
 	finish_job(one, two);
 	return pending ? NEVER_REACHED : FINE;
@@ -133,10 +127,8 @@ static unsigned fail_each(const char *name, CUresult error, enum moment moment)
 	size_t i;
 
 	for (i = 0; i < n_nths(); i++) {
-		int status;
-
 		fault = (struct fault){.name = name, .nth = nths[i], .error = error, .moment = moment};
-		status = child_run(SCENE_SETTINGS(), job_with_a_fault);
+		int status = child_run(SCENE_SETTINGS(), job_with_a_fault);
 		if (status == NEVER_REACHED)
 			break;
 		if (status != FINE)
@@ -194,8 +186,4 @@ TEST(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed)
 		assert_true(failed > 0);
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

@@ -5,10 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", steps, "64", "1"
 
 static const char *mode, *steps;
@@ -31,20 +27,18 @@ static double at_most(const char *err)
 	return mib;
 }
 
-static int measure(void **state)
+FIXTURE(measure)
 {
 	struct outcome plain = RUN(SET("LD_PRELOAD=", "SIM_MEMORY=512MiB"), TRAIN_ARGUMENTS);
 	struct outcome ample =
 	    RUN(SET("SIM_MEMORY=512MiB", "SPILLWAY_SET=device.budget=500MiB,report.summary=full"), TRAIN_ARGUMENTS);
 
-	(void)state;
 	if (plain.status || ample.status || run_lines(plain.out) < 3 || strcmp(plain.out, ample.out))
 		fail_msg("status %d and %d\n%s\n%s\n%s", plain.status, ample.status, plain.out, plain.err, ample.err);
 	reference = strdup(plain.out);
 	need = at_most(ample.err);
 	run_free(&plain);
 	run_free(&ample);
-	return 0;
 }
 
 GROUP(measure, NULL)
@@ -53,7 +47,6 @@ static void finishes_alike(double ratio, const char *sim)
 {
 	char set[200];
 	struct outcome outcome;
-	size_t moved;
 
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full", mode,
@@ -62,7 +55,7 @@ static void finishes_alike(double ratio, const char *sim)
 	if (outcome.status || strcmp(outcome.out, reference))
 		fail_msg("need %.1f MiB / %.2f: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ratio, outcome.status,
 			 outcome.out, reference, outcome.err);
-	moved = run_lines_with(outcome.err, "spillway:   moved ");
+	size_t moved = run_lines_with(outcome.err, "spillway:   moved ");
 	if (moves() ? !moved : moved)
 		fail_msg("need %.1f MiB / %.2f: %zu lines of what was moved in\n%s", need, ratio, moved, outcome.err);
 	run_free(&outcome);

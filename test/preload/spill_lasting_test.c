@@ -8,10 +8,7 @@
 #include "test/preload/fault_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <unistd.h>
 
 static struct fault {
 	const char *name;
@@ -88,14 +85,12 @@ TEST(a_copy_that_nobody_hears_of_is_waited_for)
  * That the mover's thread cannot enter the context for a while does not mean that there is none. A kernel submitted
  * before anybody counted submissions is still to run, and its memory stays where it is.
  */
-static int job_in_an_unreachable_context(void)
+PART_TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
-	CUstream held;
-	unsigned *word;
-
 	scene_load(&scene, 0);
-	held = own_stream();
-	word = scene_word();
+	CUstream held = own_stream();
+	unsigned *word = scene_word();
 	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
 		scene.block[i] = child_alloc(SCENE_BYTES);
 		MUST(cu.cuMemsetD32_v2(scene.block[i], 0, SCENE_BYTES / 4));
@@ -119,20 +114,14 @@ static int job_in_an_unreachable_context(void)
 	return FINE;
 }
 
-TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_in_an_unreachable_context), FINE);
-}
-
 /* While moves go on the mover looks at events all the time, in a mode in which that ends no capture. */
 static int job_with_captures(void)
 {
-	CUstream one, two;
 	CUgraph graph;
 
 	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
+	CUstream one = own_stream();
+	CUstream two = own_stream();
 	sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN, "cuThreadExchangeStreamCaptureMode",
 		      fault.nth);
 	scene_allocate(&scene);
@@ -160,7 +149,8 @@ TEST(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once)
 
 /* ---- what a driver may not have ---- */
 
-static int job_where_streams_cannot_wait(void)
+PART_TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	CUstream one, two;
 
@@ -174,11 +164,6 @@ static int job_where_streams_cannot_wait(void)
 	sim_fail("cuStreamWaitValue32_v2", 0, CUDA_SUCCESS);
 	finish_job(one, two);
 	return FINE;
-}
-
-TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_where_streams_cannot_wait), FINE);
 }
 
 /* ---- again and again ---- */
@@ -224,7 +209,8 @@ static void *fail_queries(void *argument)
 	return argument;
 }
 
-static int job_whose_events_often_cannot_be_asked(void)
+PART_TEST(events_that_often_cannot_be_asked_are_no_dead_context,
+	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), part), FINE))
 {
 	CUstream one, two;
 	pthread_t thread;
@@ -241,11 +227,6 @@ static int job_whose_events_often_cannot_be_asked(void)
 	CHECK(scene_warm_up(&scene));
 	finish_job(one, two);
 	return FINE;
-}
-
-TEST(events_that_often_cannot_be_asked_are_no_dead_context)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_whose_events_often_cannot_be_asked), FINE);
 }
 
 /* ---- no memory left ---- */
@@ -270,7 +251,8 @@ static int job_short_of(const char *what)
 	return FINE;
 }
 
-static int job_short_of_host_memory(void)
+PART_TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	return job_short_of("HOST_MEMORY");
 }
@@ -294,11 +276,6 @@ static int job_with_a_tight_host_budget(void)
 	return FINE;
 }
 
-TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_host_memory), FINE);
-}
-
 TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
 {
 	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_device_memory), FINE);
@@ -313,8 +290,4 @@ TEST(a_tight_host_budget_costs_nothing_but_speed)
 	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), FINE);
 }
 
-int main(void)
-{
-	scene_size = SCENE_SMALL;
-	return test_run();
-}
+START(scene_size = SCENE_SMALL)

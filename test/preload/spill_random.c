@@ -11,11 +11,7 @@
  */
 #include "test/preload/random.h"
 
-#include <sched.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PHASES = 6 };
 
@@ -153,12 +149,11 @@ static void take(struct worker *worker)
 {
 	struct mailbox *box = &mailboxes[worker->id];
 	unsigned slot = random_below(worker, SLOTS);
-	struct block *block;
 
 	pthread_mutex_lock(&box->lock);
 	while (!box->full)
 		pthread_cond_wait(&box->filled, &box->lock);
-	block = box->block;
+	struct block *block = box->block;
 	box->full = false;
 	pthread_mutex_unlock(&box->lock);
 	if (!block)

@@ -6,10 +6,6 @@
 #include "test/slow.h"
 #include "test/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { STOPPED = 3 }; /* what spill_random ends with when its context died of an illegal address */
 
 static const char *mode;

@@ -5,12 +5,6 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 enum { STOPPED = 3 };
 
 static const char *mode;

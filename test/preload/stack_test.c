@@ -9,12 +9,7 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /* What the thread may use in all: its thread-local storage and the driver's own frames are in it. */
 #define STACK_BYTES     ((size_t)24 << 10)

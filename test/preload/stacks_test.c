@@ -5,12 +5,7 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 static int written_to;

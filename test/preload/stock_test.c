@@ -5,8 +5,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <time.h>
-
 /* Of two blocks of 48 and 32 MiB, with a budget of 64 MiB. */
 #define SPILLED  (16 * MIB)
 #define PAGE     4096

@@ -7,10 +7,6 @@
  */
 #include "test/preload/scene.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /*
  * The table is pinned memory, and not ours; what it points to is. Nobody orders this against the rounds, so nothing is
  * made of what it reads.
@@ -53,16 +49,14 @@ int main(int argc, char **argv)
 	struct scene scene;
 	CUmodule module;
 	CUfunction hidden;
-	CUstream job, beside;
-	CUcontext other;
 
 	scene_open(&scene, 0);
-	job = child_stream();
-	other = open_beside(&scene);
+	CUstream job = child_stream();
+	CUcontext other = open_beside(&scene);
 	MUST(cu.cuCtxSetCurrent(other));
 	MUST(cu.cuModuleLoadData(&module, &image));
 	MUST(cu.cuModuleGetFunction(&hidden, module, "reads_what_nobody_named"));
-	beside = child_stream();
+	CUstream beside = child_stream();
 	CUdeviceptr *table = (CUdeviceptr *)scene_word();
 	memcpy(table, scene.block, sizeof(scene.block));
 	for (long i = 0; i < rounds && result == CUDA_SUCCESS; i++) {

@@ -4,23 +4,17 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <string.h>
 
 static CUcontext context;
 static CUfunction copy;
 static CUstream stream;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	context = driver_start(0);
 	copy = driver_kernel("copy");
 	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-	return 0;
 }
 
 GROUP(set_up, NULL)
@@ -40,12 +34,10 @@ static CUresult launch_copy(CUdeviceptr to, CUdeviceptr from, size_t words)
 	return cu.cuLaunchKernel(copy, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
-static int nothing_is_lost(void **state)
+FIXTURE(nothing_is_lost)
 {
-	(void)state;
 	assert_int_equal(cu.cuMemFree_v2(alloc(96 * MIB)), CUDA_SUCCESS);
 	assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, nothing_is_lost)

@@ -6,8 +6,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 /* Pieces of the large block are two units, a 32nd of the budget; small ones come free one unit at a time. */
 #define BUDGET      (128 * MIB)
 #define SMALL       (2 * MIB)
@@ -72,7 +70,7 @@ static bool holds(CUdeviceptr block, unsigned count)
 	return word == count;
 }
 
-static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
+PART_TEST(a_surprise, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	unsigned long most = 0;
 	CUmodule module;
@@ -107,9 +105,4 @@ static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
 	CHECK(holds(large, SURPRISES));
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-TEST(a_surprise)
-{
-	assert_int_equal(scene_run(BUDGET, room_for_a_surprise_is_not_taken_by_what_is_foreseen), 0);
 }

@@ -3,9 +3,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-
 static void *suspend_aside(void *argument)
 {
 	int status = -EBUSY;
@@ -18,7 +15,7 @@ static void *suspend_aside(void *argument)
 }
 
 /* While nothing that was submitted ends, so no copy does: what takes no copy leaves all the same. */
-static int leaving_beside_copies(void)
+PART_TEST(what_is_dead_leaves_while_the_rest_is_copied, torch_run(part))
 {
 	pthread_t thread;
 
@@ -42,11 +39,6 @@ static int leaving_beside_copies(void)
 	CHECK(tensor_holds(&alive));
 	CHECK(sim_broken_rules() == 0);
 	return 0;
-}
-
-TEST(what_is_dead_leaves_while_the_rest_is_copied)
-{
-	torch_run(leaving_beside_copies);
 }
 
 EACH_TEST(folder_make, folder_remove)

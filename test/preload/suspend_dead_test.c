@@ -5,9 +5,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-
 static void suspend(void)
 {
 	int status = -EBUSY;
@@ -258,14 +255,13 @@ static int pinning(void)
 static int freeing(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
-	CUdeviceptr at;
 
 	suspend();
 	CHECK(host_mib() == 2);
 	torch->empty_cache(torch_cache);
 	CHECK(sim_live().device_bytes == 0);
 	/* Its address can be given out again. */
-	at = child_alloc(6 * MIB);
+	CUdeviceptr at = child_alloc(6 * MIB);
 	MUST(cu.cuMemFree_v2(at));
 	resume();
 	CHECK(tensor_holds(&alive));
@@ -529,7 +525,6 @@ static int naming_the_dead(void)
 static int replay(bool early)
 {
 	struct tensor inside, named;
-	CUgraphExec exec;
 
 	torch_begin(false);
 	CUstream stream = child_stream();
@@ -549,7 +544,7 @@ static int replay(bool early)
 	words_fill(named.at, 8, 1, stream);
 	if (!early)
 		tensor_free(&inside);
-	exec = torch_end_capture(stream);
+	CUgraphExec exec = torch_end_capture(stream);
 	if (early)
 		tensor_free(&inside);
 	MUST(cu.cuMemcpyHtoD_v2(table, &inside.at, sizeof(inside.at)));

@@ -1,9 +1,6 @@
 #include "test/preload/suspend_help.h"
 
 #include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
 extern char **environ;
 

@@ -7,8 +7,6 @@
 
 #include "test/preload/child.h"
 
-#include <pthread.h>
-
 #define BUDGETS        "device.budget=32MiB,host.budget=128MiB,report.summary=no"
 #define SETTINGS(more) ((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=" BUDGETS more, NULL})
 

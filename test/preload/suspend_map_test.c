@@ -4,9 +4,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Is there a call of the first function before the last one of the second, from this byte of the log (SIM_LOG) on? */
 static bool comes_before(long from, const char *first, const char *last)
 {

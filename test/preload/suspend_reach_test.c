@@ -7,11 +7,7 @@
 #include "test/test.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 
 static int n_threads(void)
 {

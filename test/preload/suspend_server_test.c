@@ -5,8 +5,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-
 #define N_THREADS 3
 #define N_ROUNDS  3
 #define N_MOST    (N_THREADS + N_ROUNDS) /* one more thread in each suspension */

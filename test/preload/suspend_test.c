@@ -6,18 +6,15 @@
 #include "test/test.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
 
 #define STILL_MS 200 /* a submission that would pass has passed by then */
 
 static int is_suspended_by_the_tool(void)
 {
 	struct worker worker;
-	size_t without;
 
 	driver_start(0);
-	without = sim_live().device_bytes;
+	size_t without = sim_live().device_bytes;
 	job_start();
 	CHECK(sim_live().device_bytes > without);
 	for (unsigned round = 0; round < 3; round++) {
@@ -87,12 +84,11 @@ TEST(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was)
 static int allocates_while_suspended(void)
 {
 	struct worker worker;
-	CUdeviceptr more, small;
 
 	job_start();
 	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0);
-	more = child_alloc(16 * MIB);
-	small = child_alloc(1000);
+	CUdeviceptr more = child_alloc(16 * MIB);
+	CUdeviceptr small = child_alloc(1000);
 	CHECK(sim_where(more) == 'H' && sim_where(small) == 'H' && sim_live().device_bytes == 0);
 	MUST(cu.cuMemFree_v2(more));
 	more = child_alloc(16 * MIB);
@@ -121,10 +117,9 @@ TEST(what_is_made_while_suspended_begins_on_the_host)
 static int cannot_be_suspended(void)
 {
 	struct worker worker;
-	size_t before;
 
 	job_start();
-	before = sim_live().device_bytes;
+	size_t before = sim_live().device_bytes;
 	CHECK(tool_says("suspend", 1, getenv("WHY")) && sim_live().device_bytes == before);
 	CHECK(tool_lists("running"));
 	worker_begin(&worker, 0x5000);
@@ -221,10 +216,8 @@ static int has_a_driver_that_does_not_release(void)
 /* What is free and still mapped. */
 static int has_a_driver_that_keeps_what_is_free(void)
 {
-	CUdeviceptr block;
-
 	driver_start(0);
-	block = child_alloc(24 * MIB);
+	CUdeviceptr block = child_alloc(24 * MIB);
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(sim_live().device_bytes == 24 * MIB);
 	refuse("cuMemUnmap", FOR_EVER);

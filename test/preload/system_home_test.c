@@ -7,9 +7,7 @@
 
 #include "shim/spillway.h"
 
-#include <errno.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 
 static bool is_mapped(CUdeviceptr address)
 {

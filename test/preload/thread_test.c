@@ -4,35 +4,28 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
 
 enum { THREADS = 6, ROUNDS = 60, HELD = 8 };
 
 static CUcontext context;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	context = driver_start(0);
-	return 0;
 }
 
 GROUP(set_up, NULL)
 
-static int nothing_is_lost(void **state)
+FIXTURE(nothing_is_lost)
 {
 	CUdeviceptr block;
 
-	(void)state;
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 96 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 	if (driver_native("sim_broken_rules"))
 		assert_int_equal(sim_broken_rules(), 0);
-	return 0;
 }
 
 EACH_TEST(NULL, nothing_is_lost)

@@ -7,15 +7,10 @@
 #include "test/preload/folder.h"
 #include "test/test.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define N_BLOCKS 12
 #define BLOCK    (4 * MIB)

@@ -1,8 +1,6 @@
 #include "test/preload/torch_help.h"
 #include "test/preload/figures_help.h"
 
-#include <stdlib.h>
-
 const struct fake_torch_functions *torch;
 struct fake_torch *torch_cache;
 

@@ -18,10 +18,6 @@
 #include "test/sim/sim.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 struct made_up made_up = {"torch_random", .seed = 1,         .operations = 1500,
 			  .threads = 2,   .bytes = 48 * MIB, .deadline = 100};

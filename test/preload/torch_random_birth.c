@@ -19,13 +19,12 @@ static void go_on(struct worker *worker)
 static struct tensor *born_beside_a_capture(struct worker *worker, unsigned stream, size_t bytes)
 {
 	CUstream captures = worker->stream[(stream + 1) % STREAMS];
-	struct tensor *tensor;
 	CUgraph made;
 
 	torch->use_pool(torch_cache, 0, true);
 	worker->is_capturing = true;
 	GO(cuStreamBeginCapture_v2(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
-	tensor = tensor_make(worker, 0, stream, bytes);
+	struct tensor *tensor = tensor_make(worker, 0, stream, bytes);
 	GO(cuStreamEndCapture(captures, &made));
 	worker->is_capturing = false;
 	torch->use_pool(torch_cache, 0, false);
@@ -94,14 +93,13 @@ void speak_of_a_block(struct worker *worker)
 	size_t before = 2 * MIB + worker_below(worker, 2 * MIB) / 512 * 512,
 	       bytes = before + worker_below(worker, 4 * MIB);
 	size_t cut = (1 + worker_below(worker, 4)) * MIB / 2, born;
-	struct tensor *block;
 	CUdeviceptr at;
 
 	bytes = bytes < TENSOR_MOST ? bytes / 512 * 512 : TENSOR_MOST;
 	if (!make_room(worker, bytes))
 		return;
 	GO(cuMemAlloc_v2(&at, grow_function ? before : bytes));
-	block = tensor_add(worker, at, bytes);
+	struct tensor *block = tensor_add(worker, at, bytes);
 	tensor_die(worker, block); /* nothing else is done with it */
 	block->bytes = grow_function ? before : bytes;
 	say(born_function, at, cut);

@@ -5,10 +5,6 @@
 #include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 uint32_t worker_below(struct worker *worker, uint32_t n)
 {
 	return made_up_next(&worker->random) % n;

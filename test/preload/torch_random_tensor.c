@@ -72,7 +72,6 @@ void tell_running(struct worker *worker)
 {
 	unsigned stream = any_stream(worker);
 	size_t bytes = any_size(worker);
-	uint32_t salt;
 
 	if (!has_room(worker, 2 * bytes))
 		return;
@@ -88,7 +87,7 @@ void tell_running(struct worker *worker)
 	tensor_fill(worker, other, stream);
 	worker_settle(worker);
 	tensor_drop(worker, other);
-	salt = op_wait(worker, bytes / 4, stream);
+	uint32_t salt = op_wait(worker, bytes / 4, stream);
 	struct tensor *tensor = tensor_make(worker, 0, stream, bytes);
 	op_tell(worker, tensor, stream);
 	kernel_apply(tensor->shadow, NULL, bytes / 4, salt, false);

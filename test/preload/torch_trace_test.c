@@ -8,11 +8,6 @@
 #include "tools/replay/replay_run.h"
 #include "tools/trace/trace_read.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 static char folder[] = "/tmp/torch_trace_test.XXXXXX", path[64], setting[96];
 static struct trace trace;
 static struct outcome outcome;
@@ -27,14 +22,12 @@ static bool moves(void)
 	return strcmp(mode(), "static") != 0;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	unlink(path);
 	trace_free(&trace);
 	run_free(&outcome);
 	outcome = (struct outcome){0};
-	return 0;
 }
 
 EACH_TEST(NULL, teardown)

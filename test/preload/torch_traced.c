@@ -6,9 +6,6 @@
  */
 #include "test/preload/torch_help.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 enum { LAYERS = 6 };
 #define WEIGHTS     (2 * MIB)
 #define ACTIVATIONS (6 * MIB) /* in a segment of its own */

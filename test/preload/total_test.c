@@ -9,11 +9,7 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define TOTAL  64 /* MiB */
 #define SET(m) "SPILLWAY_SET=device.total=64MiB,host.budget=256MiB,report.summary=no,spill.mode=" m

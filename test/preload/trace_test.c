@@ -9,9 +9,7 @@
 #include "tools/trace/trace_read.h"
 
 #include <dirent.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/trace_test.XXXXXX", path[64], setting[96];
 static struct trace trace;
@@ -59,11 +57,10 @@ static size_t n_files(char *ret_other)
 	return n;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
 	char other[320];
 
-	(void)state;
 	while (n_files(NULL)) {
 		snprintf(other, sizeof(other), "%s", path);
 		n_files(other);
@@ -72,7 +69,6 @@ static int teardown(void **state)
 	trace_free(&trace);
 	run_free(&outcome);
 	outcome = (struct outcome){0};
-	return 0;
 }
 
 EACH_TEST(NULL, teardown)

@@ -6,14 +6,8 @@
 #include "tools/trace/trace_read.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
 
 static struct scene scene;
 

@@ -352,13 +352,11 @@ static unsigned long operations_to_next(void)
 
 void trouble_begin(uint64_t seed)
 {
-	int fd;
-
 	trouble_errors = stderr;
 	if (!kinds)
 		return;
 	random_state = seed * 0x9e3779b97f4a7c15u + 0x7f4a7c15u;
-	fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, HIGH);
+	int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, HIGH);
 	if (fd >= 0) {
 		trouble_errors = fdopen(fd, "w");
 		setvbuf(trouble_errors, NULL, _IOLBF, 0);
@@ -372,11 +370,9 @@ void trouble_begin(uint64_t seed)
 
 void trouble_step(void)
 {
-	unsigned long now;
-
 	if (!(kinds & ~STACK))
 		return;
-	now = atomic_fetch_add(&steps, 1);
+	unsigned long now = atomic_fetch_add(&steps, 1);
 	if (now < atomic_load(&next_at) || pthread_mutex_trylock(&lock))
 		return;
 	if (now >= atomic_load(&next_at)) {
@@ -395,14 +391,13 @@ struct begun {
 static void *run_thread(void *argument)
 {
 	struct begun begun = *(struct begun *)argument;
-	void *result;
 
 	free(argument);
 	pthread_mutex_lock(&lock);
 	threads[begun.place].id = pthread_self();
 	threads[begun.place].runs = true;
 	pthread_mutex_unlock(&lock);
-	result = begun.run(begun.argument);
+	void *result = begun.run(begun.argument);
 	pthread_mutex_lock(&lock);
 	threads[begun.place].runs = false;
 	pthread_mutex_unlock(&lock);

@@ -5,16 +5,12 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static size_t expected_total, expected_room;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
 	const char *capacity = getenv("CAPACITY");
 
-	(void)state;
 	driver_start(0);
 	expected_total = 128 * MIB;
 	expected_room = 96 * MIB; /* what may be allocated, and is not more than the total */
@@ -22,7 +18,6 @@ static int set_up(void **state)
 		expected_total = expected_room = 32 * MIB;
 	if (capacity && !strcmp(capacity, "device+host"))
 		expected_total = 96 * MIB;
-	return 0;
 }
 
 GROUP(set_up, NULL)

@@ -10,13 +10,6 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
 #endif

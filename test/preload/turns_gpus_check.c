@@ -2,9 +2,6 @@
 #include "test/test.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
 
 #define CHECK_MS 2 /* between two checks */
 

@@ -10,12 +10,7 @@
 #include "test/slow.h"
 #include "test/test.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define SETTINGS "device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,spill.mode=fast"
 #define SET      "SPILLWAY_SET=" SETTINGS ",share.quantum=20ms"

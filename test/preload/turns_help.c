@@ -4,13 +4,7 @@
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 bool account_read(struct account_page *ret_page)
 {

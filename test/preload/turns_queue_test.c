@@ -9,9 +9,6 @@
 #include "test/test.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 /* Of two that need 24 MiB each, and a slab, less than 56 MiB are away while the turn changes; of three much more. */
 #define SET(queue)                                                                                                     \

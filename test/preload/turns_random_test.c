@@ -10,14 +10,9 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define TOTAL 32 /* MiB */
 #define SET(m)                                                                                                         \

@@ -21,13 +21,8 @@
 #include "test/unit/seed.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { BLOCKS = 7, PARTS = 16, BATCH = 12 };
 #define PART        ((size_t)256 << 10)
@@ -77,10 +72,9 @@ static unsigned slot = GPU_ACCOUNT_MOST;
 static void open_account(void)
 {
 	char path[512];
-	DIR *dir;
 
 	snprintf(path, sizeof(path), "%s/spillway", getenv("XDG_RUNTIME_DIR"));
-	dir = opendir(path);
+	DIR *dir = opendir(path);
 	for (struct dirent *entry; dir && account < 0 && (entry = readdir(dir));)
 		if (strstr(entry->d_name, GPU_ACCOUNT_TAIL))
 			account = openat(dirfd(dir), entry->d_name, O_RDWR | O_CLOEXEC);

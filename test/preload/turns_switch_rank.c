@@ -6,15 +6,7 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static CUdeviceptr blocks[NEEDS];
 static unsigned n_blocks, fills;

@@ -11,15 +11,7 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SET      "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,share.quantum=20ms,host.budget="
 #define SETTINGS SET "256MiB"
@@ -77,11 +69,10 @@ static void let_go_on(const struct rank *rank)
 static void stop_in_the_middle(const struct rank ranks[2])
 {
 	struct gpu_account_member first, second;
-	uint64_t before;
 	bool has_it;
 
 	assert_true(published(&ranks[1], &second, &has_it));
-	before = second.holds;
+	uint64_t before = second.holds;
 	assert_true(rank_ask(&ranks[0], 'r', 3));
 	rank_tell(&ranks[1], 's', 1);
 	for (unsigned tries = 0; tries < ROUNDS; tries++) {

@@ -10,12 +10,7 @@
 #include "test/rank.h"
 #include "test/test.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define TOTAL 32 /* MiB */
 #define SET(m)                                                                                                         \

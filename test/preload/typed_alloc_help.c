@@ -1,7 +1,5 @@
 #include "test/preload/typed_alloc_help.h"
 
-#include <errno.h>
-
 struct scene own_scene;
 
 void own_run(int (*part)(void))

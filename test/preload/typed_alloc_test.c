@@ -5,9 +5,6 @@
 #include "test/preload/typed_alloc_help.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <string.h>
-#include <time.h>
 
 #define LARGE (4 * MIB)
 

@@ -4,10 +4,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
@@ -16,7 +12,7 @@
 /* ---- a thread's capture mode ---- */
 
 /* What is asked after blocks on their way is asked in another mode, where that can be had. */
-static int asks_in_the_mode_it_has(void)
+PART_TEST(a_threads_capture_mode_is_left_as_it_was, PASSES(part))
 {
 	driver_start(0);
 	for (unsigned n = 0; n < 20; n++) {
@@ -40,11 +36,6 @@ static int asks_in_the_mode_it_has(void)
 	return child_all_is_there();
 }
 
-TEST(a_threads_capture_mode_is_left_as_it_was)
-{
-	PASSES(asks_in_the_mode_it_has);
-}
-
 /* ---- errno ---- */
 
 #define MARK 4711
@@ -55,7 +46,7 @@ TEST(a_threads_capture_mode_is_left_as_it_was)
 		CHECK(errno == MARK);                                                                                  \
 	} while (0)
 
-static int serves_with_errno_set(void)
+PART_TEST(errno_is_left_alone_by_everything_served, PASSES(part))
 {
 	CUdeviceptr block, none, managed;
 	size_t pitch, free, total;
@@ -87,11 +78,6 @@ static int serves_with_errno_set(void)
 	KEEPS_ERRNO(cu.cuStreamDestroy_v2(stream));
 	KEEPS_ERRNO(cu.cuDevicePrimaryCtxReset_v2(0));
 	return 0;
-}
-
-TEST(errno_is_left_alone_by_everything_served)
-{
-	PASSES(serves_with_errno_set);
 }
 
 struct interruption {
@@ -130,7 +116,7 @@ static void *free_it(void *argument)
 }
 
 /* A capture that begins while another thread's free waits for the GPU is itself made to wait, and is interrupted. */
-static int captures_while_interrupted(void)
+PART_TEST(errno_is_left_alone_by_a_capture_that_has_to_wait, PASSES(part))
 {
 	struct sigaction action = {.sa_handler = do_nothing};
 	struct interruption interruption = {.whom = pthread_self()};
@@ -154,9 +140,4 @@ static int captures_while_interrupted(void)
 	sim_release();
 	pthread_join(freeing, NULL);
 	return child_all_is_there();
-}
-
-TEST(errno_is_left_alone_by_a_capture_that_has_to_wait)
-{
-	PASSES(captures_while_interrupted);
 }

@@ -1,9 +1,6 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- processes ---- */
 
 static const char *setting_of(const char *name, const char *otherwise)
@@ -207,10 +204,9 @@ void vmm_write(CUdeviceptr at, unsigned value, size_t n)
 bool vmm_counts(CUdeviceptr at, unsigned value, size_t n)
 {
 	unsigned *words = counted(value, n), *got = calloc(n, sizeof(*got));
-	bool same;
 
 	MUST(cu.cuMemcpyDtoH_v2(got, at, n * sizeof(*got)));
-	same = !memcmp(words, got, n * sizeof(*got));
+	bool same = !memcmp(words, got, n * sizeof(*got));
 	for (size_t i = 0; i < n && !same; i++) {
 		if (words[i] == got[i])
 			continue;

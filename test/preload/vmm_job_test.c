@@ -9,10 +9,6 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { HANDLES = 15, TOUCHED = 4096, MOST_ROUNDS = 3000, STILL_MS = 200, AFTER_MS = 20000 };
 #define PIECE (4 * MIB) /* 60 MiB in all, and the host holds one more */
 
@@ -75,7 +71,7 @@ static void make_segment(void)
 	}
 }
 
-static int moves_where_it_is_used(void)
+PART_TEST(moves_in_exact_and_nowhere_else, vmm_run_with(runtime, "", part))
 {
 	driver_start(0);
 	make_segment();
@@ -149,11 +145,6 @@ static int gives_memory_back(void)
 	check_segment();
 	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
 	return vmm_end();
-}
-
-TEST(moves_in_exact_and_nowhere_else)
-{
-	vmm_run_with(runtime, "", moves_where_it_is_used);
 }
 
 TEST(suspended_it_gives_its_memory_back_and_goes_on)

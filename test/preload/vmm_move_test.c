@@ -7,11 +7,6 @@
 
 #include "shim/spillway.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 /* Twice the budget, in tensors of two handles each: the second of them no pointer ever names. */
 enum { TENSORS = 8, HANDLES = 2 * TENSORS };
 #define HANDLE ((size_t)4 * MIB)
@@ -84,7 +79,7 @@ static void segment_drop(CUdeviceptr at)
 	vmm_unmap_and_free(at, HANDLES * HANDLE, SPACE);
 }
 
-static int segment_moves(void)
+PART_TEST(segment_moves_in_exact_alone, vmm_run(part))
 {
 	unsigned number = 0, out = 0;
 
@@ -101,11 +96,6 @@ static int segment_moves(void)
 	return vmm_end();
 }
 
-TEST(segment_moves_in_exact_alone)
-{
-	vmm_run(segment_moves);
-}
-
 /* ---- what others may know ---- */
 
 static CUdeviceptr map_movable(handle_id handle)
@@ -117,7 +107,7 @@ static CUdeviceptr map_movable(handle_id handle)
 	return at;
 }
 
-static int others_know(void)
+PART_TEST(what_others_may_know_stays, vmm_run(part))
 {
 	CUmemAllocationProp prop = vmm_prop(0);
 	handle_id exported;
@@ -156,13 +146,8 @@ static int others_know(void)
 	return vmm_end();
 }
 
-TEST(what_others_may_know_stays)
-{
-	vmm_run(others_know);
-}
-
 /* What holds nothing yet is made by the driver, as it was asked for; it is the program's by the same handle. */
-static int is_shown_before_it_is_mapped(void)
+PART_TEST(what_is_shown_before_it_is_mapped_is_the_drivers, vmm_run(part))
 {
 	CUmemAllocationProp prop = vmm_prop(0), said;
 	struct spillway_place place;
@@ -195,11 +180,6 @@ static int is_shown_before_it_is_mapped(void)
 	vmm_unmap(at + 2 * HANDLE, HANDLE);
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
 	return vmm_end();
-}
-
-TEST(what_is_shown_before_it_is_mapped_is_the_drivers)
-{
-	vmm_run(is_shown_before_it_is_mapped);
 }
 
 /* Longer than a piece can be: it moves in pieces, and has no handle for others once it holds something. */
@@ -242,7 +222,7 @@ TEST(long_memory_lies_in_pieces)
 }
 
 /* A program that knows Spillway: a pin ends with the mapping, and what ends with it cannot be asked for. */
-static int asks_for_itself(void)
+PART_TEST(pin_ends_with_the_mapping, vmm_run(part))
 {
 	driver_start(0);
 	handle_id handle = vmm_create(0, HANDLE);
@@ -259,9 +239,4 @@ static int asks_for_itself(void)
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, HANDLE, HANDLE);
 	return vmm_end();
-}
-
-TEST(pin_ends_with_the_mapping)
-{
-	vmm_run(asks_for_itself);
 }

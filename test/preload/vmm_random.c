@@ -12,11 +12,6 @@
 #include "test/preload/vmm_random.h"
 #include "test/sim/sim.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 struct made_up made_up = {"vmm_random", .seed = 1,         .operations = 1500,
 			  .threads = 2, .bytes = 64 * MIB, .deadline = 100};
 static CUcontext context;

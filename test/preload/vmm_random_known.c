@@ -7,8 +7,6 @@
 #include "test/preload/vmm_random.h"
 #include "test/preload/driver.h"
 
-#include <unistd.h>
-
 #define SLAB  GRANULE /* small allocations share one */
 #define SMALL ((size_t)64 << 10)
 

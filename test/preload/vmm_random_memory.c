@@ -82,11 +82,9 @@ void segment_grow(struct worker *worker, struct segment *segment)
 	unsigned n = 1 + worker_below(worker, segment->piece > 4 * MIB ? 2 : 6);
 
 	for (unsigned i = 0; i < SLOTS && n; i++) {
-		struct memory *memory;
-
 		if (segment->slot[i])
 			continue;
-		memory = memory_make(worker, segment->piece, false);
+		struct memory *memory = memory_make(worker, segment->piece, false);
 		if (!memory)
 			return;
 		slot_map(segment, i, memory);

@@ -5,11 +5,7 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 /* ---- devices, contexts ---- */
 

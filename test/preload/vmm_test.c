@@ -6,8 +6,6 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #define REFUSED(call)     CHECK((call) == CUDA_ERROR_INVALID_VALUE)
 #define UNSUPPORTED(call) CHECK((call) == CUDA_ERROR_NOT_SUPPORTED)
 

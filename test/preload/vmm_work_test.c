@@ -6,15 +6,11 @@
 #include "test/preload/vmm_help.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 /* ---- across borders ---- */
 
-static int copies_and_kernels(void)
+PART_TEST(copies_and_kernels_cross_the_borders_of_handles, vmm_run(part))
 {
 	unsigned *want = malloc(VMM_MIB * MIB), *got = malloc(VMM_MIB * MIB);
 	const size_t n = VMM_MIB * MIB / 4, odd = 3 * MIB / 4 + 17;
@@ -63,11 +59,6 @@ static int copies_and_kernels(void)
 	free(want);
 	free(got);
 	return vmm_end();
-}
-
-TEST(copies_and_kernels_cross_the_borders_of_handles)
-{
-	vmm_run(copies_and_kernels);
 }
 
 /* ---- a handle at another place, and at two ---- */
@@ -191,7 +182,6 @@ TEST(aliases_see_the_same_memory)
 static int graphs(void)
 {
 	const size_t half = VMM_MIB / 2 * MIB;
-	CUstream stream;
 	CUgraphExec exec;
 	CUgraph graph;
 	void *host;
@@ -200,7 +190,7 @@ static int graphs(void)
 	CUdeviceptr at = vmm_segment(), block = child_alloc(2 * MIB);
 	vmm_kernel();
 	MUST(cu.cuMemHostAlloc(&host, half, 0));
-	stream = child_stream();
+	CUstream stream = child_stream();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	/* While captured: what makes and maps memory is none of the capture's business. */
 	vmm_map_new(at + VMM_MIB * MIB, GRANULE);
@@ -315,7 +305,7 @@ TEST(threads_map_and_unmap_at_once)
 
 /* ---- no room ---- */
 
-static int fills(void)
+PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 {
 	const CUmemAllocationProp prop = vmm_prop(0);
 	enum { PIECES = 64 };
@@ -376,11 +366,6 @@ static int sleeps_and_wakes(void)
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	return vmm_end();
-}
-
-TEST(out_of_memory_is_told_when_it_is_made)
-{
-	vmm_run(fills);
 }
 
 TEST(memory_that_is_released_can_be_had_again)

@@ -5,9 +5,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include <yaml.h>
 
 static unsigned scalars(const char *text)

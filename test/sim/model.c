@@ -1,7 +1,5 @@
 /* model.c: the kernels of the tests of the model, and what comes before and after each test (model.h). */
 #include "model.h"
-#include <stdlib.h>
-#include <unistd.h>
 
 /* ---- kernels ---- */
 

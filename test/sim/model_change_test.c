@@ -4,9 +4,6 @@
  */
 #include "model.h"
 #include "test/slow.h"
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define CHUNK (2 * MIB)
 
@@ -398,8 +395,4 @@ TEST(a_host_function_holds_its_stream_alone)
 
 EACH_TEST(model_set_up, model_tear_down)
 
-int main(void)
-{
-	alarm(60 * TEST_SLOWNESS);
-	return test_run();
-}
+START(alarm(60 * TEST_SLOWNESS))

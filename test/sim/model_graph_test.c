@@ -3,7 +3,6 @@
  * work, in instances, in child graphs, and after its parameters were set.
  */
 #include "model.h"
-#include <string.h>
 
 static CUdeviceptr memory;
 static CUstream stream;
@@ -90,15 +89,14 @@ TEST(values_are_waited_for_and_written_in_order)
 
 TEST(child_graphs_run_with_their_parents_and_can_be_replaced)
 {
-	CUgraph inner, middle, outer, other;
 	CUgraphNode node;
 	CUgraphExec exec;
 
 	begin();
-	inner = set_graph(memory, 1);
-	middle = set_graph(memory + 4, 2);
-	outer = set_graph(memory + 8, 3);
-	other = set_graph(memory + 12, 4);
+	CUgraph inner = set_graph(memory, 1);
+	CUgraph middle = set_graph(memory + 4, 2);
+	CUgraph outer = set_graph(memory + 8, 3);
+	CUgraph other = set_graph(memory + 12, 4);
 	ok(cuGraphAddChildGraphNode(&node, middle, NULL, 0, inner));
 	ok(cuGraphDestroy(inner));
 	ok(cuGraphAddChildGraphNode(&node, outer, NULL, 0, middle));
@@ -175,12 +173,11 @@ TEST(a_node_of_an_instance_does_what_it_was_set_to)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
 	CUgraphExec exec;
-	CUgraphNode node;
 	CUgraph graph;
 
 	begin();
 	ok(cuGraphCreate(&graph, 0));
-	node = add_set(graph, memory, 1);
+	CUgraphNode node = add_set(graph, memory, 1);
 	ok(cuGraphInstantiate(&exec, graph, 0));
 	p.memset = (CUDA_MEMSET_NODE_PARAMS_v2){
 	    .dst = memory + 4, .value = 2, .elementSize = 4, .width = 1, .height = 1, .ctx = model_context};

@@ -3,8 +3,6 @@
  * rule, and by order it is given out anew. And calls that stand still.
  */
 #include "model.h"
-#include <pthread.h>
-#include <sched.h>
 
 static CUstream new_stream(void)
 {
@@ -119,10 +117,9 @@ TEST(a_contexts_handle_is_given_out_anew)
 {
 	CUcontext context, again, popped;
 	unsigned version;
-	CUevent event;
 
 	ok(cuCtxCreate(&context, NULL, 0, 0));
-	event = new_event();
+	CUevent event = new_event();
 	ok(cuCtxDestroy(context));
 	sim_switch("REUSE", 1);
 	ok(cuCtxCreate(&again, NULL, 0, 0));

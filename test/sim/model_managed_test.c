@@ -4,7 +4,6 @@
  * sim_managed.c.
  */
 #include "model.h"
-#include <stdlib.h>
 
 #define PAGE    ((size_t)64 << 10)
 #define WORDS   (PAGE / 4)
@@ -147,11 +146,10 @@ TEST(copies_and_sets_touch_like_kernels)
 TEST(memory_larger_than_the_device_works_and_the_oldest_pages_go)
 {
 	enum { PAGES = 64, ROOM = 16 };
-	CUdeviceptr at;
 	size_t is_free, total;
 
 	sim_switch("MEMORY", ROOM * PAGE);
-	at = managed(PAGES * PAGE);
+	CUdeviceptr at = managed(PAGES * PAGE);
 	since();
 	device_writes(at, PAGES * PAGE, 100);
 	assert_int_equal(pages_on(at, PAGES * PAGE, CPU), PAGES - ROOM);

@@ -4,10 +4,6 @@
  */
 #include "model.h"
 #include <dlfcn.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- virtual memory management ---- */
 
@@ -179,10 +175,9 @@ TEST(host_access_to_device_memory_faults)
 {
 	CUdeviceptr at;
 	int status;
-	pid_t child;
 
 	ok(cuMemAlloc(&at, MIB));
-	child = fork();
+	pid_t child = fork();
 	if (!child) {
 		signal(SIGSEGV, SIG_DFL);
 		*(volatile int *)at = 1;

@@ -4,9 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include "model.h"
-#include <unistd.h>
 
 enum { N = 64 };
 

@@ -4,10 +4,7 @@
  * call by which a thread gives a turn, so that both depend on nothing else that runs.
  */
 #include "model.h"
-#include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A copy of 4 MiB is 64 pieces of 64 KiB, with 63 pauses between them. The thread counts them over all its copies. */
 enum { PAUSES = 63, PAUSES_FOR_TURN = 4 };

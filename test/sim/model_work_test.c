@@ -3,9 +3,6 @@
  * captures and graphs.
  */
 #include "model.h"
-#include <pthread.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 /* ---- kernels ---- */
 

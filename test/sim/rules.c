@@ -1,9 +1,6 @@
 /* rules.c: the table of the driver's functions, the context, and short ways to map memory (rules.h). */
 #include "rules.h"
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #define TEXT_OF(name) #name
 #define TEXT(name)    TEXT_OF(name)

@@ -11,7 +11,6 @@
 #include "test/test.h"
 
 #include <cuda.h>
-#include <stdbool.h>
 
 #define RULES_FUNCTIONS(ROW)                                                                                           \
 	ROW(cuInit)                                                                                                    \

@@ -3,10 +3,6 @@
  * that was recorded in one answers.
  */
 #include "rules_kernel.h"
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 enum what { QUERY_EVENT, SYNC_EVENT, QUERY_STREAM, SYNC_STREAM, ALLOC, SYNC_CONTEXT, VMM, RECORD, COPY, PRIORITIES };
 
@@ -94,7 +90,6 @@ static bool survives(enum what what, bool relaxed)
 	struct other other = {.what = what, .relaxed = relaxed};
 	CUstream stream;
 	CUgraph graph = NULL;
-	CUresult result;
 	pthread_t thread;
 
 	ok(cu.cuMemAlloc(&other.block, 4096));
@@ -107,7 +102,7 @@ static bool survives(enum what what, bool relaxed)
 	ok(cu.cuMemsetD8Async(other.block, 1, 4096, stream));
 	pthread_create(&thread, NULL, on_another_thread, &other);
 	pthread_join(thread, NULL);
-	result = cu.cuStreamEndCapture(stream, &graph);
+	CUresult result = cu.cuStreamEndCapture(stream, &graph);
 	if (result) {
 		is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, result);
 		assert_null(graph);
@@ -259,7 +254,6 @@ static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode 
 	CUstream stream;
 	CUgraph graph = NULL;
 	CUdeviceptr at;
-	CUresult answer, ended;
 
 	made = 0;
 	ok(cu.cuMemAlloc(&at, 4096));
@@ -268,8 +262,8 @@ static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode 
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
-	answer = from_another_thread(call, mode);
-	ended = cu.cuStreamEndCapture(stream, &graph);
+	CUresult answer = from_another_thread(call, mode);
+	CUresult ended = cu.cuStreamEndCapture(stream, &graph);
 	if (graph)
 		ok(cu.cuGraphDestroy(graph));
 	ok(cu.cuStreamDestroy(stream));
@@ -367,7 +361,6 @@ TEST(a_wait_that_began_before_a_capture_is_harmless)
 	CUgraph graph;
 	CUdeviceptr at;
 	pthread_t thread;
-	CUresult ended;
 
 	rules_kernels_load(&kernels);
 	ok(cu.cuMemAlloc(&at, CHUNK));
@@ -382,7 +375,7 @@ TEST(a_wait_that_began_before_a_capture_is_harmless)
 	ok(cu.cuMemsetD8Async(at + MIB, 1, 4096, stream));
 	rules_let_go(hold);
 	pthread_join(thread, NULL);
-	ended = cu.cuStreamEndCapture(stream, &graph);
+	CUresult ended = cu.cuStreamEndCapture(stream, &graph);
 	rules_found("a wait that was under way when another thread began to capture",
 		    wait.result ? "fails" : "succeeds", "succeeds");
 	rules_found("that capture", ended ? "is invalid" : "is good", "is good");
@@ -430,16 +423,15 @@ static const char *asked_while_open(CUresult (*ask)(CUevent event, CUstream stre
 	CUgraph graph = NULL;
 	CUstream stream;
 	CUevent event;
-	CUresult answer, ended;
 
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
-	answer = ask(event, stream);
+	CUresult answer = ask(event, stream);
 	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
-	ended = cu.cuStreamEndCapture(stream, &graph);
+	CUresult ended = cu.cuStreamEndCapture(stream, &graph);
 	if (graph)
 		ok(cu.cuGraphDestroy(graph));
 	ok(cu.cuEventDestroy(event));

@@ -2,8 +2,6 @@
  * rules_graph_test.c: what drivers answer about graphs (rules.h), as far as reading them rests on it (graph.c).
  */
 #include "rules.h"
-#include <pthread.h>
-#include <string.h>
 
 static CUdeviceptr memory;
 static CUstream stream;
@@ -366,15 +364,13 @@ TEST(what_kind_it_is_is_noted_when_a_copy_is_given)
 	CUdeviceptr at, from = operand[HERE_TOO];
 	CUgraph graph, late, clone;
 	CUgraphNode node, late_node, cloned;
-	CUgraphExec exec;
-	CUDA_MEMCPY3D copy;
 	size_t one = 1;
 
 	if (!rules_host_vmm)
 		skip();
 	at = rules_reserve(2 * CHUNK);
 	map_as(at, HERE);
-	exec = copy_instance(at, from, &graph, &node);
+	CUgraphExec exec = copy_instance(at, from, &graph, &node);
 	unmap(at);
 	map_as(at, AWAY);
 	/* Of the instance, of the graph, and of its clone. */
@@ -393,7 +389,7 @@ TEST(what_kind_it_is_is_noted_when_a_copy_is_given)
 	ok(update_with(exec, late, late_node));
 	/* Set in a graph as it is, too. */
 	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, clone, cloned));
-	copy = copy_of(at, from);
+	CUDA_MEMCPY3D copy = copy_of(at, from);
 	ok(cu.cuGraphMemcpyNodeSetParams(cloned, &copy));
 	ok(update_with(exec, clone, cloned));
 	ok(cu.cuGraphExecDestroy(exec));
@@ -425,7 +421,6 @@ static CUgraph two_copies(CUdeviceptr first, CUdeviceptr second, CUdeviceptr fro
 TEST(an_update_that_is_refused_changes_nothing_and_names_the_node)
 {
 	CUgraphNode node;
-	CUgraph graph, other;
 	CUgraphExec exec;
 	unsigned char byte;
 
@@ -433,8 +428,8 @@ TEST(an_update_that_is_refused_changes_nothing_and_names_the_node)
 		skip();
 	ok(cu.cuMemsetD8(operand[HERE], 0, 2 * CHUNK));
 	ok(cu.cuMemsetD8(operand[BLOCK], 7, 2 * CHUNK));
-	graph = two_copies(operand[BOTH], operand[BOTH_TOO], operand[BLOCK], &node);
-	other = two_copies(operand[BOTH_TOO], operand[HERE], operand[BLOCK], &node);
+	CUgraph graph = two_copies(operand[BOTH], operand[BOTH_TOO], operand[BLOCK], &node);
+	CUgraph other = two_copies(operand[BOTH_TOO], operand[HERE], operand[BLOCK], &node);
 	ok(cu.cuGraphInstantiate(&exec, graph, 0));
 	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, other, node));
 	ok(cu.cuMemsetD8(operand[BOTH], 0, REACH));

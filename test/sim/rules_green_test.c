@@ -5,10 +5,6 @@
  */
 #include "rules_kernel.h"
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Not in the table of rules.h: drivers older than 12.4 lack them. */
 static struct {
@@ -121,14 +117,13 @@ static CUresult destroy_part(void *unused)
 static void asked_of_the_primary(bool before)
 {
 	CUresult early;
-	const char *how;
 	CUevent event;
 
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	hold_in_part(1);
 	if (before)
 		ok(cu.cuCtxRecordEvent(rules_context, event));
-	how = rules_how(NULL, destroy_part, NULL, hold);
+	const char *how = rules_how(NULL, destroy_part, NULL, hold);
 	rules_found("cuGreenCtxDestroy beside a kernel of the green context", how, RULES_RETURNS);
 	rules_found("a kernel when cuGreenCtxDestroy has returned", rules_is_running(hold) ? "runs on" : "is over",
 		    "runs on");
@@ -198,18 +193,16 @@ TEST(the_reset_of_the_primary_context_beside_a_green_one)
 {
 	CUcontext context;
 	unsigned version;
-	const char *how;
-	bool lives;
 
 	hold_in_part(3);
 	ok(cu.cuCtxSetCurrent(NULL));
-	how = rules_how(NULL, reset_primary, NULL, hold);
+	const char *how = rules_how(NULL, reset_primary, NULL, hold);
 	rules_found("cuDevicePrimaryCtxReset beside a kernel of a green context", how, RULES_WAITS);
 	rules_found("a kernel of a green context when that has returned",
 		    rules_is_running(hold) ? "RUNS ON" : "is over", "is over");
 	rules_let_go(hold);
 	rules_found("the primary context when that has returned", is_active() ? "is active" : "has ended", "has ended");
-	lives = !cu.cuCtxGetApiVersion(part.context, &version);
+	bool lives = !cu.cuCtxGetApiVersion(part.context, &version);
 	rules_found("the green context when that has returned", lives ? "lives" : "has ended", "has ended");
 	rules_found("cuCtxFromGreenCtx then", greens.context_of(&context, part.green) ? "fails" : "succeeds", "fails");
 	ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
@@ -261,13 +254,12 @@ static const char *an_unsafe_call(CUstream stream)
 TEST(a_capture_of_a_green_context_that_is_destroyed)
 {
 	CUstream stream;
-	CUresult result;
 
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	new_part();
 	ok(cu.cuStreamBeginCapture(part.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	leave_part();
-	result = greens.destroy(part.green);
+	CUresult result = greens.destroy(part.green);
 	rules_found("cuGreenCtxDestroy while a stream of it captures", result ? "fails" : "succeeds", "succeeds");
 	/* A real capture stays open for good, and its stream cannot be destroyed: nothing more can be asked. */
 	rules_found("an unsafe call of another thread after that", an_unsafe_call(stream),

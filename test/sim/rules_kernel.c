@@ -1,12 +1,6 @@
 /* rules_kernel.c: the kernels of rules_kernel.h, as PTX and for the simulated GPU, and how a call goes beside one. */
 #include "rules_kernel.h"
 #include "sim.h"
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define HOLD_NS   20000000000ull /* on the simulated GPU, which may get little of the processor */
 #define STANDS_MS 2000           /* a kernel that has not moved for so long stands */

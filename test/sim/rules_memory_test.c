@@ -3,9 +3,6 @@
  * address, allocation.
  */
 #include "rules.h"
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- handles and mappings ---- */
 
@@ -154,15 +151,13 @@ TEST(host_numa_current_is_refused)
 
 TEST(data_survives_remapping_to_host_memory)
 {
-	CUmemGenericAllocationHandle host;
-	CUdeviceptr at, alias;
 	unsigned char got[64], want[64];
 
 	if (!rules_host_vmm)
 		skip();
-	at = rules_reserve(CHUNK);
-	alias = rules_reserve(CHUNK);
-	host = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	CUdeviceptr at = rules_reserve(CHUNK);
+	CUdeviceptr alias = rules_reserve(CHUNK);
+	CUmemGenericAllocationHandle host = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	ok(cu.cuMemMap(alias, CHUNK, 0, host, 0));
 	ok(rules_set_access(alias, CHUNK));
@@ -227,14 +222,11 @@ TEST(exported_host_memory_can_be_imported)
 
 TEST(copies_cross_the_border_of_device_and_host_chunks)
 {
-	CUdeviceptr at;
-	unsigned char *want, *got;
-
 	if (!rules_host_vmm)
 		skip();
-	at = rules_reserve(2 * CHUNK);
-	want = malloc(2 * CHUNK);
-	got = malloc(2 * CHUNK);
+	CUdeviceptr at = rules_reserve(2 * CHUNK);
+	unsigned char *want = malloc(2 * CHUNK);
+	unsigned char *got = malloc(2 * CHUNK);
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	rules_map_new(at + CHUNK, CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
 	for (size_t i = 0; i < 2 * CHUNK; i++)
@@ -375,14 +367,11 @@ TEST(without_access_a_mapping_is_nothing_yet)
 
 TEST(host_chunk_without_host_access_has_no_host_pointer)
 {
-	CUdeviceptr at;
-	void *host;
-
 	if (!rules_host_vmm)
 		skip();
-	at = rules_reserve(CHUNK);
+	CUdeviceptr at = rules_reserve(CHUNK);
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
-	host = (void *)1;
+	void *host = (void *)1;
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at));
 	assert_null(host);
 	rules_unmap_and_free(at, CHUNK);

@@ -4,10 +4,6 @@
  */
 #include "rules_kernel.h"
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- look-ups ---- */
 

@@ -4,9 +4,6 @@
  * not.
  */
 #include "rules_kernel.h"
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static CUcontext other; /* the primary one of device 1 */
 static int reachable;   /* may device 0 reach memory of device 1? */
@@ -239,13 +236,12 @@ TEST(access_of_a_peer_changes_under_kernels_of_the_owner)
 		CUresult (*call)(void *at);
 	} calls[] = {{"opening memory to a peer under a kernel of its owner", open_to_peer},
 		     {"closing it to the peer", close_to_peer}};
-	CUdeviceptr there;
 	CUstream stream;
 
 	if (!reachable)
 		skip();
 	load_on_both();
-	there = map_there();
+	CUdeviceptr there = map_there();
 	be(other);
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (size_t i = 0; i < 2; i++) {
@@ -286,9 +282,6 @@ static void copy_beside(struct peer_copy *copy, int side, int current, unsigned 
 {
 	char rule[160];
 	CUstream stream;
-	const char *how;
-	uint32_t found;
-	bool waits;
 
 	be(rules_context);
 	rules_fill(&two.kernels[0], copy->from, 21, RULES_WORDS, NULL);
@@ -299,15 +292,15 @@ static void copy_beside(struct peer_copy *copy, int side, int current, unsigned 
 	be(context_at(side));
 	ok(cu.cuStreamCreate(&stream, flags));
 	rules_hold_start(&two.kernels[side], two.hold, side ? copy->to : copy->from, 22, stream);
-	how = rules_how(context_at(current), copy_between, copy, two.hold);
+	const char *how = rules_how(context_at(current), copy_between, copy, two.hold);
 	usleep(100000);
 	rules_let_go(two.hold);
 	for (int device = 0; device < 2; device++) {
 		be(context_at(device));
 		ok(cu.cuCtxSynchronize());
 	}
-	found = rules_count(copy->to, 22) == RULES_WORDS ? 22 : 21;
-	waits = (found == 22) == (side == 0);
+	uint32_t found = rules_count(copy->to, 22) == RULES_WORDS ? 22 : 21;
+	bool waits = (found == 22) == (side == 0);
 	snprintf(rule, sizeof(rule), "cuMemcpyPeer made in the %s's context, and a %s stream of the %s",
 		 current ? "destination" : "source", flags ? "non-blocking" : "blocking",
 		 side ? "destination" : "source");

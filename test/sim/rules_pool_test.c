@@ -3,8 +3,6 @@
  * that has not happened yet is given out again. Each line "rule: ..." is an answer of the driver (rules_found()).
  */
 #include "rules_kernel.h"
-#include <stdio.h>
-#include <string.h>
 
 #define BYTES (32 * MIB)
 
@@ -60,23 +58,20 @@ TEST(the_end_of_a_context_leaves_memory_of_pools)
 {
 	CUmemoryPool pool = new_pool(0);
 	CUcontext context, popped;
-	CUdeviceptr at, more;
 	CUstream stream, later;
-	uint64_t was;
-	bool again;
 
 	ok(cu.cuCtxCreate(&context, NULL, 0, 0));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	at = take(pool, BYTES, stream);
+	CUdeviceptr at = take(pool, BYTES, stream);
 	ok(cu.cuMemsetD8Async(at, 0x5a, BYTES, stream));
 	ok(cu.cuStreamSynchronize(stream));
-	was = used_of(pool);
+	uint64_t was = used_of(pool);
 	ok(cu.cuCtxPopCurrent(&popped));
 	ok(cu.cuCtxDestroy(context));
 	rules_found("memory of a pool after the end of its stream's context", what_stays(was, used_of(pool)), "stays");
 	ok(cu.cuStreamCreate(&later, CU_STREAM_NON_BLOCKING));
-	more = take(pool, BYTES, later);
-	again = more == at;
+	CUdeviceptr more = take(pool, BYTES, later);
+	bool again = more == at;
 	ok(cu.cuMemsetD8Async(more, 1, BYTES, later));
 	ok(cu.cuStreamSynchronize(later));
 	rules_found("its address", again ? "IS GIVEN OUT AGAIN" : "is not given out again", "is not given out again");
@@ -112,7 +107,6 @@ static CUresult take_again(void *argument)
 /* A kernel that is held uses what is freed behind it; another stream allocates as much. */
 static const char *take_while_pending(struct pending *pending)
 {
-	const char *how;
 	CUevent freed;
 
 	ok(cu.cuStreamCreate(&pending->first, CU_STREAM_NON_BLOCKING));
@@ -125,7 +119,7 @@ static const char *take_while_pending(struct pending *pending)
 	ok(cu.cuEventRecord(freed, pending->first));
 	if (pending->follows)
 		ok(cu.cuStreamWaitEvent(pending->second, freed, 0));
-	how = rules_how(rules_context, take_again, pending, hold);
+	const char *how = rules_how(rules_context, take_again, pending, hold);
 	ok(cu.cuEventDestroy(freed));
 	return how;
 }

@@ -3,10 +3,6 @@
  * change beside them. Each line "rule: ..." is an answer of the driver (rules_found()).
  */
 #include "rules_kernel.h"
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static struct rules_kernels kernels; /* of the primary context */
 static struct rules_hold *hold;      /* of a context that outlives it */
@@ -46,18 +42,16 @@ GROUP(begin, end)
 /* Records one while the held kernel runs. */
 static const char *event_covers(void)
 {
-	CUresult early;
 	CUevent event;
-	bool covers;
 
 	if (!rules_is_running(hold))
 		return "the kernel had ended before";
 	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuCtxRecordEvent(rules_context, event));
-	early = cu.cuEventQuery(event);
+	CUresult early = cu.cuEventQuery(event);
 	rules_let_go(hold);
 	ok(cu.cuEventSynchronize(event));
-	covers = rules_has_ended(hold);
+	bool covers = rules_has_ended(hold);
 	ok(cu.cuCtxSynchronize());
 	ok(cu.cuEventDestroy(event));
 	return covers && early == CUDA_ERROR_NOT_READY ? "is covered" : "IS NOT COVERED";
@@ -388,7 +382,6 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 	struct rules_kernels own;
 	CUdeviceptr at;
 	CUstream stream;
-	const char *how;
 
 	ok(cu.cuCtxSetCurrent(context));
 	rules_kernels_load(&own);
@@ -396,7 +389,7 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	rules_hold_start(&own, hold, at, 5, stream);
 	ok(cu.cuCtxSetCurrent(rules_context));
-	how = rules_how(NULL, destroy_context, context, hold);
+	const char *how = rules_how(NULL, destroy_context, context, hold);
 	rules_found("cuCtxDestroy beside a kernel of the context", how, RULES_WAITS);
 	rules_found("a kernel when cuCtxDestroy has returned", rules_is_running(hold) ? "RUNS ON" : "is over",
 		    "is over");

@@ -2,7 +2,6 @@
  * runtime_test.c: the small libcudart and portable.h together: a program as others will write them, with kernels that
  * nvcc could compile as well.
  */
-#include <stdlib.h>
 #include "test/portable.h"
 #include "test/test.h"
 

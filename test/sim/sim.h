@@ -37,11 +37,7 @@
 #define SPILLWAY_SIM_H
 
 #include "shim/driver/newer.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "test/libc.h"
 
 /* Of the driver, but in no header that is read here: a copy that hooks.def does not know, and an exempt call. */
 CUresult CUDAAPI cuBrandNewCopyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);

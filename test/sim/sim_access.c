@@ -145,7 +145,6 @@ bool sim_accessible(uintptr_t address, size_t bytes, CUcontext context, bool wri
 {
 	uintptr_t end = address + bytes;
 	int wanted = write ? SIM_READWRITE : SIM_READ;
-	struct sim_block *block;
 
 	while (address < end) {
 		struct sim_mapping *mapping = sim_mapping_at(address);
@@ -158,7 +157,7 @@ bool sim_accessible(uintptr_t address, size_t bytes, CUcontext context, bool wri
 	}
 	if (address >= end)
 		return true;
-	block = sim_block_at(address);
+	struct sim_block *block = sim_block_at(address);
 	/* The driver knows a small block only by the 2 MiB it lies in, but a strict model wants the block itself. */
 	return block && end <= block->range.start + block->range.bytes && sim_block_access(block, context) >= wanted;
 }

@@ -9,7 +9,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 #include <sys/mman.h>
 
 #define CPU_PAGE 4096
@@ -138,11 +137,10 @@ struct order {
 static void run_prefetch(struct sim_work *work)
 {
 	const struct order *order = work->owned;
-	struct sim_page *pages;
 	size_t n = 0;
 
 	sim_lock();
-	pages = sim_managed_pages(order->address, order->bytes, &n);
+	struct sim_page *pages = sim_managed_pages(order->address, order->bytes, &n);
 	for (size_t i = 0; pages && i < n; i++)
 		sim_managed_prefetch(&pages[i], &order->to);
 	sim_unlock();
@@ -152,7 +150,6 @@ static CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation to, un
 {
 	struct sim_page *pages;
 	struct order *order;
-	struct sim_work *work;
 	CUstream stream;
 	size_t n;
 	CUresult result = sim_stream(handle, &stream);
@@ -173,7 +170,7 @@ static CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation to, un
 		return result;
 	for (size_t i = 0; i < n; i++)
 		pages[i].prefetch = to;
-	work = sim_work_new("cuMemPrefetchAsync", CU_GRAPH_NODE_TYPE_EMPTY, run_prefetch);
+	struct sim_work *work = sim_work_new("cuMemPrefetchAsync", CU_GRAPH_NODE_TYPE_EMPTY, run_prefetch);
 	work->owned_bytes = sizeof(*order);
 	order = work->owned = malloc(sizeof(*order));
 	*order = (struct order){address, bytes, to};

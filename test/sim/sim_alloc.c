@@ -14,7 +14,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 #define UNIT       512u
 #define SLAB_UNITS (SIM_GRANULE / UNIT)
@@ -294,11 +293,10 @@ static CUresult alloc_pitch(CUdeviceptr *ret_address, size_t *ret_pitch, size_t 
 			    unsigned element_bytes)
 {
 	size_t pitch = (width + 511) & ~(size_t)511;
-	CUresult result;
 
 	if (!ret_pitch || !width || !height || (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = alloc(ret_address, pitch * height);
+	CUresult result = alloc(ret_address, pitch * height);
 	if (!result)
 		*ret_pitch = pitch;
 	return result;
@@ -325,15 +323,12 @@ static CUresult alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned f
  */
 static CUresult free_block(CUdeviceptr address)
 {
-	struct sim_block *block;
-	CUresult result;
-
 	if (!address)
 		return CUDA_SUCCESS;
-	result = sim_unsafe();
+	CUresult result = sim_unsafe();
 	if (result)
 		return result;
-	block = sim_block_at(address);
+	struct sim_block *block = sim_block_at(address);
 	if (!block || block->freeing || block->range.start != address || block->kind == SIM_BLOCK_HOST ||
 	    block->kind == SIM_BLOCK_REGISTERED)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not the start of a live block", address);

@@ -8,7 +8,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 #define TILE ((size_t)64 << 10)
 
@@ -117,33 +116,29 @@ static CUresult create(struct sim_array **ret_array, const CUDA_ARRAY3D_DESCRIPT
 
 static CUresult create_plane(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *about)
 {
-	CUDA_ARRAY3D_DESCRIPTOR solid;
-
 	if (!about)
 		return CUDA_ERROR_INVALID_VALUE;
-	solid = (CUDA_ARRAY3D_DESCRIPTOR){about->Width, about->Height, 0, about->Format, about->NumChannels, 0};
+	CUDA_ARRAY3D_DESCRIPTOR solid =
+	    (CUDA_ARRAY3D_DESCRIPTOR){about->Width, about->Height, 0, about->Format, about->NumChannels, 0};
 	return create((struct sim_array **)ret_array, &solid, 1);
 }
 
 /* The descriptors of CUDA 3.1 have numbers of 32 bits. */
 static CUresult create_plane_v1(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR_v1 *about)
 {
-	CUDA_ARRAY_DESCRIPTOR wide;
-
 	if (!about)
 		return CUDA_ERROR_INVALID_VALUE;
-	wide = (CUDA_ARRAY_DESCRIPTOR){about->Width, about->Height, about->Format, about->NumChannels};
+	CUDA_ARRAY_DESCRIPTOR wide =
+	    (CUDA_ARRAY_DESCRIPTOR){about->Width, about->Height, about->Format, about->NumChannels};
 	return create_plane(ret_array, &wide);
 }
 
 static CUresult create_solid_v1(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *about)
 {
-	CUDA_ARRAY3D_DESCRIPTOR wide;
-
 	if (!about)
 		return CUDA_ERROR_INVALID_VALUE;
-	wide = (CUDA_ARRAY3D_DESCRIPTOR){about->Width,  about->Height,      about->Depth,
-					 about->Format, about->NumChannels, about->Flags};
+	CUDA_ARRAY3D_DESCRIPTOR wide = {about->Width,  about->Height,      about->Depth,
+								 about->Format, about->NumChannels, about->Flags};
 	return create((struct sim_array **)ret_array, &wide, 1);
 }
 

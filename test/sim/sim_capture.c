@@ -12,7 +12,6 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct sim_capture *sim_captures;
 static unsigned long capture_ids;
@@ -91,14 +90,13 @@ static void add_tips(CUgraphNode **tips, size_t *n_tips, CUgraphNode *more, size
 CUresult sim_capture_work(CUstream stream, struct sim_work *work)
 {
 	struct sim_capture *capture = stream->capture;
-	CUgraphNode node;
 
 	if (capture->invalid) {
 		sim_work_free(work);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	}
 	work->context = stream->context;
-	node = sim_graph_add(capture->graph, work, stream->tips, stream->n_tips);
+	CUgraphNode node = sim_graph_add(capture->graph, work, stream->tips, stream->n_tips);
 	node->overlaps =
 	    work->overlaps && stream->n_tips == 1 && stream->tips[0]->work->type == CU_GRAPH_NODE_TYPE_KERNEL;
 	work->overlaps = false;
@@ -261,18 +259,15 @@ static bool is_joined(struct sim_capture *capture)
 
 static CUresult end_capture(CUstream handle, CUgraph *ret_graph)
 {
-	struct sim_capture *capture;
-	CUgraph graph;
 	CUstream stream;
 	CUresult result = sim_stream(handle, &stream);
-	bool to_graph;
 
 	if (result)
 		return result;
 	if (!ret_graph)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_graph = NULL;
-	capture = stream->capture;
+	struct sim_capture *capture = stream->capture;
 	if (!capture)
 		return sim_why(CUDA_ERROR_ILLEGAL_STATE, "the stream does not capture");
 	if (capture->origin != stream)
@@ -282,8 +277,8 @@ static CUresult end_capture(CUstream handle, CUgraph *ret_graph)
 	result = capture->invalid      ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 		 : !is_joined(capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 				       : CUDA_SUCCESS;
-	to_graph = capture->to_graph;
-	graph = end(capture);
+	bool to_graph = capture->to_graph;
+	CUgraph graph = end(capture);
 	if (!result)
 		*ret_graph = graph;
 	else if (!to_graph)

@@ -7,7 +7,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static unsigned long long context_ids;
 
@@ -229,13 +228,11 @@ static CUresult device_of(CUdevice *ret_device, CUcontext context)
 
 static CUresult synchronize(CUcontext context)
 {
-	CUresult result;
-
 	if (!context)
 		context = sim_context();
 	if (!sim_is_context(context) || !context->alive)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	result = sim_capture_context_touched(context);
+	CUresult result = sim_capture_context_touched(context);
 	if (result)
 		return result;
 	result = sim_wait_context(context);
@@ -360,13 +357,11 @@ SPELL(cuCtxResetPersistingL2Cache, (void), CUDA_SUCCESS)
 
 CUresult sim_primary_retain(CUcontext *ret_context, CUdevice device)
 {
-	struct sim_device *d;
-
 	if (!ret_context)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	d = &sim.device[device];
+	struct sim_device *d = &sim.device[device];
 	if (!d->primary) {
 		d->primary = sim_context_new(device);
 		d->primary->primary = true;
@@ -383,11 +378,9 @@ CUresult sim_primary_retain(CUcontext *ret_context, CUdevice device)
 
 CUresult sim_primary_release(CUdevice device)
 {
-	struct sim_device *d;
-
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	d = &sim.device[device];
+	struct sim_device *d = &sim.device[device];
 	if (!d->primary_references)
 		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "released more often than retained");
 	if (--d->primary_references == 0 && d->primary->alive)
@@ -402,11 +395,9 @@ CUresult sim_primary_release(CUdevice device)
  */
 static CUresult reset(CUdevice device)
 {
-	struct sim_device *d;
-
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	d = &sim.device[device];
+	struct sim_device *d = &sim.device[device];
 	if (d->primary && d->primary->alive)
 		sim_context_end(d->primary);
 	for (CUcontext part = sim.contexts; part; part = part->next)

@@ -10,12 +10,8 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_memory.h"
-#include <errno.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 struct sim sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t started = PTHREAD_ONCE_INIT;
@@ -33,12 +29,11 @@ size_t sim_parse_size(const char *text, size_t otherwise)
 		const char *suffix;
 		unsigned shift;
 	} units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"K", 10}, {"M", 20}, {"G", 30}};
-	unsigned long long value;
 	char *end;
 
 	if (!text || !*text)
 		return otherwise;
-	value = strtoull(text, &end, 0);
+	unsigned long long value = strtoull(text, &end, 0);
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
 		if (!strcmp(end, units[i].suffix))
 			return (size_t)value << units[i].shift;
@@ -79,7 +74,6 @@ static void mark_process(void)
 
 static void start(void)
 {
-	const char *text;
 	pthread_condattr_t attributes;
 
 	sim.set.devices = (int)sim_parse_size(getenv("SIM_DEVICES"), 1);
@@ -106,7 +100,7 @@ static void start(void)
 	sim.set.pool_waste = sim_parse_size(getenv("SIM_POOL_WASTE"), 0);
 	sim_peers_read();
 	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
-	text = getenv("SIM_LOG");
+	const char *text = getenv("SIM_LOG");
 	if (text && *text)
 		call_log = fopen(text, "ae");
 	if (call_log)
@@ -197,7 +191,6 @@ void sim_break_rule(const char *format, ...)
 
 bool sim_enter(struct sim_call *call, struct sim_entry *entry)
 {
-	struct sim_thread *thread;
 	CUcontext context;
 
 	call->entry = entry;
@@ -208,7 +201,7 @@ bool sim_enter(struct sim_call *call, struct sim_entry *entry)
 	start_once();
 	sim_lock();
 	call->locked = true;
-	thread = sim_thread();
+	struct sim_thread *thread = sim_thread();
 	thread->why[0] = '\0';
 	call->outer = thread->origin;
 	call->number = ++sim.calls;
@@ -256,10 +249,8 @@ SIM_EXPORT unsigned long sim_calls(const char *name)
 
 SIM_EXPORT unsigned long sim_broken_rules(void)
 {
-	unsigned long n;
-
 	sim_lock();
-	n = sim.broken_rules;
+	unsigned long n = sim.broken_rules;
 	sim_unlock();
 	return n;
 }
@@ -282,10 +273,9 @@ SIM_EXPORT struct sim_live sim_live(void)
 SIM_EXPORT size_t sim_leaks(FILE *out)
 {
 	struct sim_live live = {0};
-	size_t n;
 
 	sim_lock();
-	n = sim_memory_live(&live, out) + sim_alloc_live(&live, out) + sim_arrays_live(&live, out);
+	size_t n = sim_memory_live(&live, out) + sim_alloc_live(&live, out) + sim_arrays_live(&live, out);
 	sim_unlock();
 	return n;
 }
@@ -359,11 +349,10 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 __attribute__((destructor)) static void report(void)
 {
 	struct sim_live live = {0};
-	FILE *out;
 
 	if (!report_path || atomic_load(&lost) || !*own)
 		return;
-	out = fopen(report_path, "we");
+	FILE *out = fopen(report_path, "we");
 	if (!out)
 		return;
 	sim_lock();

@@ -10,7 +10,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct side {
 	uintptr_t start;
@@ -297,14 +296,13 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, st
 		       enum sim_stage stage)
 {
 	struct side src, dst;
-	struct sim_work *work;
 	CUresult result = side_of(&src, copy, false, sides.src);
 
 	if (!result)
 		result = side_of(&dst, copy, true, sides.dst);
 	if (result)
 		return result;
-	work = sim_work_new("a copy", CU_GRAPH_NODE_TYPE_MEMCPY, run_copy);
+	struct sim_work *work = sim_work_new("a copy", CU_GRAPH_NODE_TYPE_MEMCPY, run_copy);
 	work->copy = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
 				     .srcDevice = src.start,
 				     .srcPitch = src.pitch,

@@ -12,10 +12,6 @@
 #include "sim_cudart.h"
 #include "sim.h"
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef CUresult (*get_proc_fn)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
@@ -96,7 +92,6 @@ cudaError_t sim_ready(void)
 {
 	cudaError_t error = driver_ready();
 	CUcontext context = NULL;
-	bool retained;
 
 	if (error)
 		return error;
@@ -104,7 +99,7 @@ cudaError_t sim_ready(void)
 	if (error)
 		return error;
 	pthread_mutex_lock(&lock);
-	retained = primary[this_device].retained;
+	bool retained = primary[this_device].retained;
 	if (!retained && (!context || context == primary[this_device].context)) {
 		error = (cudaError_t)CALL(cuDevicePrimaryCtxRetain, &primary[this_device].context, this_device);
 		primary[this_device].retained = !error;

@@ -27,8 +27,6 @@
 #include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include <stdio.h>
-#include <stdlib.h>
 
 bool sim_is_device(int device)
 {

@@ -10,8 +10,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
-#include <unistd.h>
 
 /* All events there ever were lie in one array, so that whether a handle is one takes no search. */
 #define EVENTS_MAX ((size_t)1 << 20)
@@ -73,8 +71,6 @@ static CUresult destroy(CUevent event)
 CUresult sim_event_new(CUevent *ret_event, unsigned flags)
 {
 	CUevent event = spare;
-	unsigned long generation;
-	CUresult result;
 
 	if (!ret_event || (flags & ~7u))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -84,11 +80,11 @@ CUresult sim_event_new(CUevent *ret_event, unsigned flags)
 		event = new_event();
 	if (!event)
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no room for another event");
-	generation = event->generation + 1;
+	unsigned long generation = event->generation + 1;
 	*event = (struct CUevent_st){.alive = true, .flags = flags, .generation = generation};
 	event->context = sim_context();
 	event->ends = event->context->ends;
-	result = sim_shared_make(event);
+	CUresult result = sim_shared_make(event);
 	if (result)
 		destroy(event);
 	else
@@ -110,7 +106,6 @@ static void run_record(struct sim_work *work)
 
 static CUresult record(CUevent event, CUstream handle)
 {
-	struct sim_work *work;
 	CUstream stream;
 	CUresult result = sim_stream(handle, &stream);
 
@@ -122,7 +117,7 @@ static CUresult record(CUevent event, CUstream handle)
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "event and stream are of different contexts");
 	if (stream->capture)
 		return sim_capture_record(stream, event);
-	work = sim_work_new("cuEventRecord", CU_GRAPH_NODE_TYPE_EVENT_RECORD, run_record);
+	struct sim_work *work = sim_work_new("cuEventRecord", CU_GRAPH_NODE_TYPE_EVENT_RECORD, run_record);
 	work->event.event = event;
 	work->event.generation = event->generation + 1;
 	work->event.shared = event->shared;
@@ -194,11 +189,10 @@ static CUresult query(CUevent event)
 static CUresult synchronize(CUevent event)
 {
 	CUresult result = may_ask(event);
-	CUcontext context;
 
 	if (result)
 		return result;
-	context = event->context;
+	CUcontext context = event->context;
 	struct sim_shared *shared = event->shared;
 	uint64_t number = shared ? shared->recorded : 0;
 	unsigned tries = 0;
@@ -215,11 +209,9 @@ static CUresult synchronize(CUevent event)
 
 static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
 {
-	CUresult result;
-
 	if (!ret_ms)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = sim_event_usable(start);
+	CUresult result = sim_event_usable(start);
 	if (!result)
 		result = sim_event_usable(end);
 	if (result)
@@ -250,7 +242,6 @@ SPELL_FREE(cuEventElapsedTime_v2, (float *ms, CUevent start, CUevent end), elaps
 
 static CUresult host_function(CUstream handle, CUhostFn fn, CUstreamCallback callback, void *data)
 {
-	struct sim_work *work;
 	CUstream stream;
 	CUresult result = sim_stream(handle, &stream);
 
@@ -262,7 +253,7 @@ static CUresult host_function(CUstream handle, CUhostFn fn, CUstreamCallback cal
 		sim_capture_invalidate(stream->capture, "cuStreamAddCallback cannot be captured");
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
-	work = sim_work_new("a host function", CU_GRAPH_NODE_TYPE_HOST, sim_run_host);
+	struct sim_work *work = sim_work_new("a host function", CU_GRAPH_NODE_TYPE_HOST, sim_run_host);
 	work->host.fn = fn;
 	work->host.callback = callback;
 	work->host.stream = handle;
@@ -387,8 +378,6 @@ static CUresult judge_value(const CUstreamBatchMemOpParams *op)
 
 CUresult sim_values_work(struct sim_work **ret_work, unsigned n, const CUstreamBatchMemOpParams *ops)
 {
-	struct sim_work *work;
-
 	if (!n || !ops)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < n; i++) {
@@ -397,7 +386,7 @@ CUresult sim_values_work(struct sim_work **ret_work, unsigned n, const CUstreamB
 		if (result)
 			return result;
 	}
-	work = sim_work_new("waits and writes of values", CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, run_values);
+	struct sim_work *work = sim_work_new("waits and writes of values", CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, run_values);
 	work->owned_bytes = n * sizeof(*ops);
 	work->owned = malloc(work->owned_bytes);
 	memcpy(work->owned, ops, work->owned_bytes);

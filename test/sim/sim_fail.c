@@ -6,9 +6,7 @@
  * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
  */
 #include "sim_internal.h"
-#include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 static unsigned fail_any_at;
 static CUresult fail_any_with;
@@ -239,10 +237,8 @@ static bool is_live_row(const struct sim_entry *entry)
 
 SIM_EXPORT bool sim_fail_pending(void)
 {
-	bool pending;
-
 	sim_lock();
-	pending = fail_any_at;
+	bool pending = fail_any_at;
 	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries && !pending; row++)
 		pending = (*row)->fail_at && is_live_row(*row);
 	sim_unlock();

@@ -11,7 +11,6 @@
 #include "sim_memory.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUgraph dead_graphs, all_graphs;
 
@@ -149,11 +148,9 @@ static CUresult kernel_work(struct sim_work **ret_work, const CUDA_KERNEL_NODE_P
 
 static CUresult host_work(struct sim_work **ret_work, const CUDA_HOST_NODE_PARAMS_v2 *host)
 {
-	struct sim_work *work;
-
 	if (!host->fn)
 		return CUDA_ERROR_INVALID_VALUE;
-	work = sim_work_new("a host node", CU_GRAPH_NODE_TYPE_HOST, sim_run_host);
+	struct sim_work *work = sim_work_new("a host node", CU_GRAPH_NODE_TYPE_HOST, sim_run_host);
 	work->host.fn = host->fn;
 	work->host.data = host->userData;
 	*ret_work = work;
@@ -244,17 +241,15 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
 {
 	bool good = ret_node && params && graph && graph->alive && (after || !n_after);
 	struct sim_work *work;
-	CUgraphNode node;
-	CUresult result;
 
 	for (size_t i = 0; good && i < n_after; i++)
 		good = sim_is_node(after[i]) && after[i]->graph == graph;
 	if (!good)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "not a graph, or a dependency of another graph");
-	result = sim_node_work(&work, params);
+	CUresult result = sim_node_work(&work, params);
 	if (result)
 		return result;
-	node = sim_graph_add(graph, work, after, n_after);
+	CUgraphNode node = sim_graph_add(graph, work, after, n_after);
 	result = add_insides(node, params);
 	if (result) {
 		drop_node(node);
@@ -296,12 +291,11 @@ static CUresult add_memory(CUgraphNode *ret_node, CUgraph graph, const CUgraphNo
 CUresult sim_node_set(CUgraphNode node, const CUgraphNodeParams *params)
 {
 	struct sim_work *work;
-	CUresult result;
 
 	if (!sim_is_node(node) || !params || node->work->type != params->type || node->n_inside ||
 	    is_of_memory(params->type))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = sim_node_work(&work, params);
+	CUresult result = sim_node_work(&work, params);
 	if (result)
 		return result;
 	sim_work_free(node->work);

@@ -6,7 +6,6 @@
 #include "sim_memory.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUresult get_nodes(CUgraph graph, CUgraphNode *ret_nodes, size_t *n, bool roots)
 {
@@ -88,17 +87,14 @@ static CUresult node_type(CUgraphNode node, CUgraphNodeType *ret_type)
 /* kernelParams points into the node, as the driver's does: good until the node changes or goes. */
 static CUresult node_get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *ret_params)
 {
-	struct sim_function *function;
-	const struct sim_launch *l;
-
 	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_KERNEL || !ret_params)
 		return CUDA_ERROR_INVALID_VALUE;
-	function = (struct sim_function *)node->work->kernel.function;
+	struct sim_function *function = (struct sim_function *)node->work->kernel.function;
 	free(node->params);
 	node->params = calloc(function->kernel->n_params + 1, sizeof(void *));
 	for (unsigned i = 0; i < function->kernel->n_params; i++)
 		node->params[i] = (char *)node->work->owned + function->offsets[i];
-	l = &node->work->kernel.launch;
+	const struct sim_launch *l = &node->work->kernel.launch;
 	*ret_params = (CUDA_KERNEL_NODE_PARAMS_v1){node->work->kernel.function,
 						   l->grid[0],
 						   l->grid[1],

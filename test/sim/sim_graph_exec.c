@@ -6,7 +6,6 @@
 #include "sim_graph.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct CUgraphExec_st {
 	CUgraphExec next;
@@ -163,11 +162,10 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t fla
 	struct sim_work **parts;
 	CUgraphNode *nodes;
 	CUgraphExec exec;
-	CUresult result;
 
 	if (!ret_exec || !graph || !graph->alive)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = sim_unsafe();
+	CUresult result = sim_unsafe();
 	if (!result)
 		result = copy_parts(graph, &nodes, &parts);
 	if (result)
@@ -198,7 +196,6 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t fla
 
 static CUresult launch(CUgraphExec exec, CUstream handle)
 {
-	struct sim_work *work, **link;
 	CUstream stream;
 	CUresult result = sim_stream(handle, &stream);
 
@@ -210,8 +207,8 @@ static CUresult launch(CUgraphExec exec, CUstream handle)
 		sim_capture_invalidate(stream->capture, "cuGraphLaunch cannot be captured");
 		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
-	work = sim_work_new("cuGraphLaunch", CU_GRAPH_NODE_TYPE_GRAPH, sim_run_list);
-	link = &work->list;
+	struct sim_work *work = sim_work_new("cuGraphLaunch", CU_GRAPH_NODE_TYPE_GRAPH, sim_run_list);
+	struct sim_work **link = &work->list;
 	for (size_t i = 0; i < exec->n; i++) {
 		*link = sim_work_clone(exec->parts[i]);
 		link = &(*link)->next;
@@ -323,7 +320,6 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, struct sim_work *wo
 static CUresult exec_set_params(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params)
 {
 	struct sim_work *work;
-	CUresult result;
 
 	if (!params || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -333,7 +329,7 @@ static CUresult exec_set_params(CUgraphExec exec, CUgraphNode node, const CUgrap
 			   : NULL;
 		return work ? exec_set(exec, node, work) : CUDA_ERROR_INVALID_VALUE;
 	}
-	result = sim_node_work(&work, params);
+	CUresult result = sim_node_work(&work, params);
 	return result ? result : exec_set(exec, node, work);
 }
 

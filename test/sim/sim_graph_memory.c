@@ -10,7 +10,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static struct sim_graph_memory *all; /* ever made */
 
@@ -73,12 +72,11 @@ CUresult sim_graph_alloc_work(struct sim_work **ret_work, size_t bytes)
 	int device = sim_context()->device;
 	struct sim_graph_use *use = &sim.device[device].graphs;
 	size_t wanted = (bytes + 511) & ~(size_t)511;
-	CUresult result;
 
 	if (!bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	set_cached(device, use->cached > wanted ? use->cached - wanted : 0);
-	result = sim_block_make(&block, bytes, device, SIM_BLOCK_ASYNC);
+	CUresult result = sim_block_make(&block, bytes, device, SIM_BLOCK_ASYNC);
 	if (result)
 		return result;
 	memory = calloc(1, sizeof(*memory));
@@ -150,13 +148,11 @@ static CUresult trim(CUdevice device)
 
 static CUresult get_attribute(CUdevice device, CUgraphMem_attribute which, void *ret_value)
 {
-	const struct sim_graph_use *use;
-
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!ret_value || which > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
 		return CUDA_ERROR_INVALID_VALUE;
-	use = &sim.device[device].graphs;
+	const struct sim_graph_use *use = &sim.device[device].graphs;
 	const size_t values[] = {use->used, use->used_high, use->made + use->cached, use->reserved_high};
 	*(cuuint64_t *)ret_value = values[which];
 	return CUDA_SUCCESS;
@@ -164,13 +160,11 @@ static CUresult get_attribute(CUdevice device, CUgraphMem_attribute which, void 
 
 static CUresult set_attribute(CUdevice device, CUgraphMem_attribute which, const void *value)
 {
-	struct sim_graph_use *use;
-
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!value || *(const cuuint64_t *)value)
 		return CUDA_ERROR_INVALID_VALUE;
-	use = &sim.device[device].graphs;
+	struct sim_graph_use *use = &sim.device[device].graphs;
 	if (which == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
 		use->used_high = use->used;
 	else if (which == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)

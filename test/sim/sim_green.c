@@ -4,7 +4,6 @@
  */
 #include "sim_context.h"
 #include "sim_internal.h"
-#include <stdlib.h>
 
 struct CUgreenCtx_st {
 	CUgreenCtx next;

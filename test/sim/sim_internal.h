@@ -17,10 +17,7 @@
 #define SIM_INTERNAL_H
 
 #include "sim.h"
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <string.h>
 
 #define SIM_EXPORT      __attribute__((visibility("default")))
 #define SIM_GRANULE     ((size_t)2 << 20) /* granularity of memory and mappings (docs/facts.md, Mapping) */

@@ -8,11 +8,7 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_work.h"
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static const char magic[8] = "SIMEVENT";
 
@@ -84,11 +80,10 @@ static void run_wait(struct sim_work *work)
 CUresult sim_shared_wait(CUstream handle, CUevent event)
 {
 	uint64_t number = __atomic_load_n(&event->shared->recorded, __ATOMIC_ACQUIRE);
-	struct sim_work *work;
 
 	if (sim_shared_is_reached(event->shared, number))
 		return CUDA_SUCCESS;
-	work = sim_work_new("cuStreamWaitEvent", CU_GRAPH_NODE_TYPE_EMPTY, run_wait);
+	struct sim_work *work = sim_work_new("cuStreamWaitEvent", CU_GRAPH_NODE_TYPE_EMPTY, run_wait);
 	work->owned_bytes = sizeof(struct wait);
 	work->owned = malloc(work->owned_bytes);
 	*(struct wait *)work->owned = (struct wait){event->shared, number};
@@ -112,7 +107,6 @@ static CUresult open_shared(CUevent *ret_event, const CUipcEventHandle *opaque)
 {
 	struct handle handle;
 	char path[64];
-	CUresult result;
 
 	memcpy(&handle, opaque, sizeof(handle));
 	if (!ret_event || memcmp(handle.magic, magic, sizeof(magic)))
@@ -127,7 +121,7 @@ static CUresult open_shared(CUevent *ret_event, const CUipcEventHandle *opaque)
 			close(file);
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "the event has ended");
 	}
-	result = sim_event_new(ret_event, CU_EVENT_DISABLE_TIMING);
+	CUresult result = sim_event_new(ret_event, CU_EVENT_DISABLE_TIMING);
 	if (result) {
 		close(file);
 		return result;

@@ -12,7 +12,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUmodule libraries;
 
@@ -358,8 +357,6 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction handle, const st
 			 void **extra)
 {
 	struct sim_function *function = sim_function(handle);
-	const void *buffer;
-	struct sim_work *work;
 	size_t bytes;
 
 	if (!function)
@@ -369,11 +366,11 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction handle, const st
 			return sim_why(CUDA_ERROR_INVALID_VALUE, "a grid or block dimension is 0");
 	if ((size_t)launch->block[0] * launch->block[1] * launch->block[2] > 1024)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "more than 1024 threads in a block");
-	buffer = extra_buffer(extra, &bytes);
+	const void *buffer = extra_buffer(extra, &bytes);
 	if ((params && extra) || (!params && !extra && function->kernel->n_params) ||
 	    (extra && (!buffer || bytes < function->params_bytes)))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "parameters are missing or given twice");
-	work = sim_work_new(function->kernel->name, CU_GRAPH_NODE_TYPE_KERNEL, run_kernel);
+	struct sim_work *work = sim_work_new(function->kernel->name, CU_GRAPH_NODE_TYPE_KERNEL, run_kernel);
 	work->kernel.function = (CUfunction)function;
 	work->kernel.launch = *launch;
 	work->owned_bytes = 2 * params_room(function) + (function->kernel->n_params + 1) * sizeof(void *);

@@ -27,9 +27,7 @@
 #include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /* No more addresses than this, whatever SIM_WINDOW is. */
 #define PART_MOST ((size_t)64 << 30)

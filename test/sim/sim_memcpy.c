@@ -146,63 +146,59 @@ static CUresult peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CU
 
 static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 {
-	CUDA_MEMCPY3D copy;
-
 	if (!two)
 		return CUDA_ERROR_INVALID_VALUE;
-	copy = (CUDA_MEMCPY3D){.srcXInBytes = two->srcXInBytes,
-			       .srcY = two->srcY,
-			       .srcMemoryType = two->srcMemoryType,
-			       .srcHost = two->srcHost,
-			       .srcDevice = two->srcDevice,
-			       .srcArray = two->srcArray,
-			       .srcPitch = two->srcPitch,
-			       .dstXInBytes = two->dstXInBytes,
-			       .dstY = two->dstY,
-			       .dstMemoryType = two->dstMemoryType,
-			       .dstHost = two->dstHost,
-			       .dstDevice = two->dstDevice,
-			       .dstArray = two->dstArray,
-			       .dstPitch = two->dstPitch,
-			       .WidthInBytes = two->WidthInBytes,
-			       .Height = two->Height,
-			       .Depth = 1};
+	CUDA_MEMCPY3D copy = {.srcXInBytes = two->srcXInBytes,
+					     .srcY = two->srcY,
+					     .srcMemoryType = two->srcMemoryType,
+					     .srcHost = two->srcHost,
+					     .srcDevice = two->srcDevice,
+					     .srcArray = two->srcArray,
+					     .srcPitch = two->srcPitch,
+					     .dstXInBytes = two->dstXInBytes,
+					     .dstY = two->dstY,
+					     .dstMemoryType = two->dstMemoryType,
+					     .dstHost = two->dstHost,
+					     .dstDevice = two->dstDevice,
+					     .dstArray = two->dstArray,
+					     .dstPitch = two->dstPitch,
+					     .WidthInBytes = two->WidthInBytes,
+					     .Height = two->Height,
+					     .Depth = 1};
 	return copy3d(&copy, stream, async);
 }
 
 static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, bool async)
 {
 	struct sim_sides sides;
-	CUDA_MEMCPY3D copy;
-	CUresult result;
 
 	if (!peer)
 		return CUDA_ERROR_INVALID_VALUE;
 	sides = (struct sim_sides){.src = peer->srcContext, .dst = peer->dstContext};
-	result = peers_are_contexts(&sides);
+	CUresult result = peers_are_contexts(&sides);
 	if (result)
 		return result;
-	copy = (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
-			       .srcY = peer->srcY,
-			       .srcZ = peer->srcZ,
-			       .srcMemoryType = peer->srcMemoryType,
-			       .srcHost = peer->srcHost,
-			       .srcDevice = peer->srcDevice,
-			       .srcArray = peer->srcArray,
-			       .srcPitch = peer->srcPitch,
-			       .srcHeight = peer->srcHeight,
-			       .dstXInBytes = peer->dstXInBytes,
-			       .dstY = peer->dstY,
-			       .dstZ = peer->dstZ,
-			       .dstMemoryType = peer->dstMemoryType,
-			       .dstHost = peer->dstHost,
-			       .dstDevice = peer->dstDevice,
-			       .dstArray = peer->dstArray,
-			       .dstPitch = peer->dstPitch,
-			       .dstHeight = peer->dstHeight,
-			       .WidthInBytes = peer->WidthInBytes,
-			       .Height = peer->Height,
-			       .Depth = peer->Depth};
+	CUDA_MEMCPY3D copy = {.srcXInBytes = peer->srcXInBytes,
+					     .srcY = peer->srcY,
+					     .srcZ = peer->srcZ,
+					     .srcMemoryType = peer->srcMemoryType,
+					     .srcHost = peer->srcHost,
+					     .srcDevice = peer->srcDevice,
+					     .srcArray = peer->srcArray,
+					     .srcPitch = peer->srcPitch,
+					     .srcHeight = peer->srcHeight,
+					     .dstXInBytes = peer->dstXInBytes,
+					     .dstY = peer->dstY,
+					     .dstZ = peer->dstZ,
+					     .dstMemoryType = peer->dstMemoryType,
+					     .dstHost = peer->dstHost,
+					     .dstDevice = peer->dstDevice,
+					     .dstArray = peer->dstArray,
+					     .dstPitch = peer->dstPitch,
+					     .dstHeight = peer->dstHeight,
+					     .WidthInBytes = peer->WidthInBytes,
+					     .Height = peer->Height,
+					     .Depth = peer->Depth};
 	return copy_sides(&copy, &sides, stream, async);
 }
 

@@ -11,7 +11,6 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 struct reservation {
 	struct sim_range range;
@@ -143,21 +142,19 @@ static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, c
 		       unsigned long long flags)
 {
 	struct sim_physical physical;
-	struct sim_handle *handle;
 	CUresult result;
-	int device;
 
 	if (!sim.set.vmm)
 		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_VMM is off");
 	if (!ret_handle || flags || !bytes || bytes % SIM_GRANULE)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "size %zu is not a multiple of 2 MiB, or flags", bytes);
-	device = place_of(prop, &result);
+	int device = place_of(prop, &result);
 	if (device == -2)
 		return result;
 	result = sim_physical_take(&physical, bytes, device, prop->requestedHandleTypes);
 	if (result)
 		return result;
-	handle = sim_handle_new(prop, &physical);
+	struct sim_handle *handle = sim_handle_new(prop, &physical);
 	*ret_handle = handle->id;
 	return CUDA_SUCCESS;
 }
@@ -213,15 +210,13 @@ static CUresult granularity(size_t *ret_bytes, const CUmemAllocationProp *prop, 
 static CUresult reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint,
 			unsigned long long flags)
 {
-	struct sim_range *range;
-
 	if (!sim.set.vmm)
 		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_VMM is off");
 	if (!ret_address || flags || !bytes || bytes % SIM_GRANULE || (alignment & (alignment - 1)))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "size %zu, alignment %zu", bytes, alignment);
 	if (hint & ((alignment > SIM_GRANULE ? alignment : SIM_GRANULE) - 1))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "hint %#llx is not aligned as was asked for", hint);
-	range = sim_addresses_take(bytes, alignment, hint);
+	struct sim_range *range = sim_addresses_take(bytes, alignment, hint);
 	/*
 	 * The last 8th is for memory that the driver makes itself: no program reserves so much that a real one has
 	 * none.
@@ -420,13 +415,11 @@ SIM_EXPORT bool sim_peek(CUdeviceptr address, void *ret_bytes, size_t bytes)
 
 SIM_EXPORT char sim_where(CUdeviceptr address)
 {
-	struct sim_mapping *mapping;
-	struct sim_block *block;
 	char where = 0;
 
 	sim_lock();
-	mapping = sim_mapping_at(address);
-	block = mapping ? NULL : sim_block_at(address);
+	struct sim_mapping *mapping = sim_mapping_at(address);
+	struct sim_block *block = mapping ? NULL : sim_block_at(address);
 	if (mapping)
 		where = mapping->handle->physical.device < 0 ? 'H' : 'D';
 	else if (block)

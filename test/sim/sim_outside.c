@@ -8,12 +8,8 @@
  */
 #include "sim_internal.h"
 #include "sim_memory.h"
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define PAGE 4096
 

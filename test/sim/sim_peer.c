@@ -13,7 +13,6 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_memory.h"
-#include <stdlib.h>
 
 /* ---- the wires ---- */
 
@@ -154,11 +153,10 @@ static CUresult enable(CUcontext owner, unsigned flags)
 static CUresult disable(CUcontext owner)
 {
 	CUcontext context = sim_context();
-	size_t i;
 
 	if (!sim_is_context(owner) || !owner->alive)
 		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "not a living context");
-	i = place_of(context, owner);
+	size_t i = place_of(context, owner);
 	if (i == context->n_peers)
 		return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 	context->peers[i] = context->peers[--context->n_peers];

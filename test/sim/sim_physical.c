@@ -20,11 +20,8 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 static int memory_file = -1;
 static off_t memory_end;
@@ -43,13 +40,11 @@ static size_t spare_bytes;
 
 bool sim_window_open(void)
 {
-	size_t half;
-
 	memory_file = memfd_create("simulated GPU", MFD_CLOEXEC);
 	if (memory_file < 0)
 		return false;
 	/* The views of many devices would fill what a sanitizer leaves of the address space. */
-	half = sim.set.devices > 1 ? sim.set.window / 4 : sim.set.window;
+	size_t half = sim.set.devices > 1 ? sim.set.window / 4 : sim.set.window;
 	for (; half >= (size_t)1 << 30; half /= 2) {
 		char *at = mmap(NULL, (size_t)(2 + sim.set.devices) * half + SIM_GRANULE, PROT_NONE,
 				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -164,10 +159,8 @@ SIM_EXPORT void *sim_pointer(CUdeviceptr address)
 	if (!sim_in_window(address))
 		return (void *)address;
 	if (sim.set.devices > 1) {
-		struct sim_block *block;
-
 		sim_lock();
-		block = sim_block_at(address);
+		struct sim_block *block = sim_block_at(address);
 		if (block && sim_running_context)
 			seen = sim_block_access(block, sim_running_context) != SIM_NONE;
 		else if (block)

@@ -14,7 +14,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUmemoryPool pools;
 static struct sim_block *unready; /* whose allocation has not happened yet in the order of its stream */
@@ -302,7 +301,6 @@ static void run_free_of_graph(struct sim_work *work)
 static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handle, bool from_pool, CUstream handle_s)
 {
 	struct sim_block *block;
-	CUmemoryPool pool;
 	CUstream stream;
 	CUresult result = sim_stream(handle_s, &stream);
 
@@ -311,7 +309,7 @@ static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handl
 	if (!ret_address || !bytes)
 		return CUDA_ERROR_INVALID_VALUE;
 	default_pool(stream->context->device);
-	pool = from_pool ? pool_of(handle) : sim.device[stream->context->device].pool;
+	CUmemoryPool pool = from_pool ? pool_of(handle) : sim.device[stream->context->device].pool;
 	if (!pool)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such pool");
 	if (stream->capture)

@@ -6,7 +6,6 @@
 #include "sim_context.h"
 #include "sim_internal.h"
 #include "sim_memory.h"
-#include <stdlib.h>
 
 /* What an address belongs to: a block or a mapping, or neither. */
 struct thing {

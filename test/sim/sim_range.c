@@ -3,7 +3,6 @@
  * looks up far more often than it adds.
  */
 #include "sim_internal.h"
-#include <stdlib.h>
 
 size_t sim_range_index(const struct sim_ranges *set, uintptr_t address)
 {

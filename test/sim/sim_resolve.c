@@ -4,7 +4,6 @@
  * 2 asks for it. Nearly all _vN spellings are as old as the look-up itself; the table holds those that came later.
  */
 #include "sim_internal.h"
-#include <stdio.h>
 
 /* name: the base; spelling: which; since: the first CUDA version that hands it out. Newest first. */
 static const struct {

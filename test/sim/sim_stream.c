@@ -11,7 +11,6 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <stdlib.h>
 
 static CUstream graveyard;
 static unsigned long long stream_ids = 16;
@@ -233,7 +232,6 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 {
 	CUstream stream;
 	CUresult result = sim_stream(handle, &stream);
-	struct sim_work *work;
 
 	if (!result)
 		result = sim_event_usable(event);
@@ -247,7 +245,7 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 		return sim_shared_wait(handle, event);
 	if (!event->recorded || event->at.stream->done >= event->at.seq)
 		return CUDA_SUCCESS;
-	work = sim_work_new("cuStreamWaitEvent", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
+	struct sim_work *work = sim_work_new("cuStreamWaitEvent", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
 	sim_work_after(work, event->at.stream, event->at.seq);
 	return sim_submit(handle, work);
 }

@@ -17,12 +17,8 @@
 
 #include "shim/faults/faults_uvm.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum {
 	INVALID_ARGUMENT = 0x1f,
@@ -141,10 +137,8 @@ static int sim_uvm_open(const char *path, int flags)
 
 static int sim_uvm_close(int fd)
 {
-	struct tracker *tracker;
-
 	sim_lock();
-	tracker = tracker_of(fd);
+	struct tracker *tracker = tracker_of(fd);
 	if (tracker)
 		tracker->open = false;
 	sim_unlock();

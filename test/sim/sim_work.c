@@ -23,13 +23,9 @@
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include "sim_work.h"
-#include <sched.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 static struct sigaction before_segv, before_bus;
 static __thread sigjmp_buf *way_out;
@@ -251,10 +247,9 @@ void sim_look_again(unsigned *tries)
 void sim_run_host(struct sim_work *work)
 {
 	sigjmp_buf *guarded = way_out;
-	CUresult dead;
 
 	sim_lock();
-	dead = work->context->dead;
+	CUresult dead = work->context->dead;
 	sim_unlock();
 	way_out = NULL;
 	if (work->host.callback)
@@ -412,7 +407,6 @@ static CUresult start_thread(CUstream stream)
 	pthread_attr_t attributes;
 	pthread_t thread;
 	sigset_t all, old;
-	int error;
 
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -421,7 +415,7 @@ static CUresult start_thread(CUstream stream)
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	error = pthread_create(&thread, &attributes, stream_thread, stream);
+	int error = pthread_create(&thread, &attributes, stream_thread, stream);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attributes);
 	stream->running = !error;

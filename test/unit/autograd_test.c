@@ -2,11 +2,8 @@
  * What PyTorch's autograd says about a thread: both layouts of nodes, that each reference is given back and the last
  * one is not, and that nothing is asked of a PyTorch that is not known. Its functions are stood for here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "shim/base/base_state.h"
 #include "shim/base/call_site.h"
@@ -84,9 +81,8 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long
 	return -1;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset(&base_state.autograd, 0, sizeof(base_state.autograd));
 	memset(words, 0x5a, sizeof(words));
 	n_asked = 0;
@@ -94,7 +90,6 @@ static int begin_anew(void **state)
 	is_closed = false;
 	current = (struct reference){0};
 	count = NULL;
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

@@ -10,11 +10,9 @@
 
 static struct best_fit fit;
 
-static int best_fit_end(void **state)
+FIXTURE(best_fit_end)
 {
-	(void)state;
 	best_fit_fini(&fit);
-	return 0;
 }
 
 EACH_TEST(NULL, best_fit_end)

@@ -4,8 +4,6 @@
  * (-Wl,--wrap).
  */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "shim/base/call_site.h"
 #include "shim/base/python.h"
@@ -54,16 +52,14 @@ enum python_found __wrap_python_process_name(char *room, char *callers)
 	return *line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset(&lifetimes_state.births, 0, sizeof(lifetimes_state.births));
 	now = 60000 * MS;
 	python_is_here = true;
 	python_takes = 15000;
 	stopped_for = 0;
 	n_named = n_looks = 0;
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

@@ -1,8 +1,5 @@
 /* budget_test.c: a budget is never overdrawn by takers, may be by force, and remembers its peak. */
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "shim/accounting/budget.h"
 #include "test/test.h"

@@ -2,13 +2,7 @@
  * Sites of the program: one for each address and name, how much time naming may take, and that nobody waits for a
  * thread that asks the loader. The loader, Python and the clock are stood for here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "shim/base/base_state.h"
@@ -77,9 +71,8 @@ enum python_found __wrap_python_process_name(char *room, char *callers)
 	return line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
 		free(atomic_load(&base_state.call_site.slot[i]));
 	memset(&base_state.call_site, 0, sizeof(base_state.call_site));
@@ -88,7 +81,6 @@ static int begin_anew(void **state)
 	called_by = "";
 	python_takes = 0;
 	library_path = "/bin/prog";
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

@@ -7,8 +7,6 @@
 #include "shim/lifecycle/lifecycle.h"
 #include "test/unit/control_help.h"
 
-#include <string.h>
-
 static void fill_two_queues(void)
 {
 	struct user_dir folder;

@@ -6,15 +6,8 @@
 #include "shim/base/user_dir.h"
 #include "test/test.h"
 
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "test/unit/control_help.h"
 

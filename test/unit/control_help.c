@@ -3,16 +3,10 @@
 #include "shim/serve/control.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
 
 #ifdef __SANITIZE_THREAD__
 /* A child ends by _exit(); the sanitizer would sleep a second in each. */

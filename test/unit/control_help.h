@@ -11,8 +11,6 @@
 
 #include <limits.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #define STRANGER   12345                   /* a user that owns nothing here */
 #define WAIT_MS    (20000 * TEST_SLOWNESS) /* nothing takes a tenth of it; what takes longer hangs */

@@ -7,19 +7,10 @@
 #include "test/test.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "test/unit/control_help.h"
 
@@ -255,11 +246,9 @@ TEST(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor)
 
 static int ends_in_mid_request(void)
 {
-	int fd;
-
 	control_start();
 	atomic_store(&fake_hold, true);
-	fd = caller();
+	int fd = caller();
 	CHECK(send(fd, "suspend\n", 8, 0) == 8);
 	while (!atomic_load(&fake_calls))
 		usleep(1000);

@@ -6,10 +6,6 @@
 #include "test/test.h"
 
 #include <ctype.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* clang-format off */
 enum list { HOOKED, USED, EXEMPTED };
@@ -222,24 +218,20 @@ static struct prototype *prototypes;
 static size_t n_prototypes;
 #define MOST 4000
 
-static int read_header(void **state)
+FIXTURE(read_header)
 {
 	char *text = read_whole(COVERAGE_FILE);
 
-	(void)state;
 	prototypes = calloc(MOST, sizeof(*prototypes));
 	n_prototypes = read_prototypes(text, prototypes, MOST);
 	free(text);
-	return 0;
 }
 
-static int drop_header(void **state)
+FIXTURE(drop_header)
 {
-	(void)state;
 	for (size_t i = 0; i < n_prototypes; i++)
 		free(prototypes[i].params);
 	free(prototypes);
-	return 0;
 }
 
 GROUP(read_header, drop_header)

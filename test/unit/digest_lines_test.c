@@ -7,9 +7,6 @@
 #include "test/unit/trace_file.h"
 #include "tools/digest/digest.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define MIB UINT64_C(1048576)
 #define MS  UINT64_C(1000000)
 #define AT  UINT64_C(0x7f0000000000)

@@ -8,9 +8,6 @@
 #include "test/unit/trace_file.h"
 #include "tools/digest/digest.h"
 
-#include <errno.h>
-#include <stdio.h>
-
 #include "test/unit/failing_alloc.h"
 
 #define MIB UINT64_C(1048576)
@@ -449,12 +446,10 @@ TEST(without_memory_there_is_no_digest_and_no_leak)
 	file_free(&file);
 	assert_int_equal(trace_read_file(temporary, &trace), 0);
 	for (unsigned at = 1; failed; at++) {
-		int error;
-
 		/* From the at-th allocation on to twice that: the one in question is the first. */
 		fail_every = at;
 		n_allocations = 0;
-		error = digest_make(&trace, NULL, &digest);
+		int error = digest_make(&trace, NULL, &digest);
 		failed = n_allocations >= at;
 		fail_every = 0;
 		assert_true(error == 0 || error == -ENOMEM);

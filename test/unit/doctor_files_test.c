@@ -8,12 +8,7 @@
 #include "tools/common/elf_file.h"
 
 #include <elf.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char path[] = "/tmp/doctor_files_test.XXXXXX";
 static char *image; /* of the library */
@@ -37,12 +32,10 @@ static int set_up(void **state)
 	return fd < 0 ? -1 : 0;
 }
 
-static int tear_down(void **state)
+FIXTURE(tear_down)
 {
-	(void)state;
 	unlink(path);
 	free(image);
-	return 0;
 }
 
 GROUP(set_up, tear_down)

@@ -8,9 +8,6 @@
 
 #include "policy/policy.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 #define END 100000000000 /* a run of 100 s */
@@ -20,9 +17,8 @@ static struct fit_facts facts;
 static char *text;
 
 /* A run that asked for 12 GiB on a device of 16 with a budget of 8, and has room for 32 on the host. */
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset((void *)&page, 0, sizeof(page));
 	page.pid = 42;
 	strcpy(page.command, "python train.py --token abc");
@@ -35,15 +31,12 @@ static int begin_anew(void **state)
 	page.share_total = page.host_budget = 32 * GIB;
 	page.counter[STAT_allocations] = 150;
 	facts = (struct fit_facts){.page = &page, .now = END, .n_processes = 1, .host_memory = 128 * GIB};
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	free(text);
 	text = NULL;
-	return 0;
 }
 
 EACH_TEST(begin_anew, end)

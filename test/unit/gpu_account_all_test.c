@@ -3,9 +3,6 @@
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 /*
  * A machine has up to 64 GPUs. Files of GPUs that no process uses, as of processes that were killed, take nobody's
  * place, whatever their number.

@@ -2,10 +2,7 @@
 
 #include "shim/base/user_dir.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 unsigned char account_uuid[16] = {0xab, 1};
 static struct gpu_account account;

@@ -7,11 +7,7 @@
 
 #include "shim/base/user_dir.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 TEST(a_file_that_is_lost_is_made_again)
 {

@@ -7,11 +7,7 @@
 #include "test/unit/gpu_account_help.h"
 #include "test/unit/seed.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static void wait_until_stopped(const struct rank *rank)
 {

@@ -6,9 +6,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define MIB    ((uint64_t)1 << 20)
 #define GIB    ((uint64_t)1 << 30)
 #define MS     UINT64_C(1000000)
@@ -293,10 +290,8 @@ static bool is_all_done(void)
 /* They have that much work each, begin together, and end. Returns how many switches that takes. */
 static unsigned work_to_the_end(unsigned n, uint64_t work, uint64_t cost, uint64_t patience)
 {
-	uint64_t before;
-
 	begin(cost);
-	before = scene.view.now;
+	uint64_t before = scene.view.now;
 	scene.pause = 5 * MS;
 	for (unsigned i = 0; i < n; i++) {
 		add(14 * GIB, 1, work, UINT64_MAX / 2);

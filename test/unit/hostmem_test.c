@@ -1,11 +1,7 @@
 /* hostmem_test.c: what the kernel's files say about host memory, read from a folder that only looks like / . */
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 #include "shim/base/hostmem.h"
 #include "test/test.h"

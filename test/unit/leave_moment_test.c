@@ -3,8 +3,6 @@
 #include "test/check.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #define MIB    ((uint64_t)1 << 20)
 #define MS     UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
@@ -31,12 +29,10 @@ static void work(uint64_t ns)
 		leave_moment_see(&moment, now, alive());
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	memset(&moment, 0, sizeof(moment));
 	now = 1000 * SECOND;
-	return 0;
 }
 
 EACH_TEST(begin, NULL)

@@ -1,6 +1,4 @@
 /* ledger_test.c: what is live and whose. */
-#include <pthread.h>
-
 #include "shim/accounting/ledger.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

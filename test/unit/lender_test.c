@@ -1,6 +1,4 @@
 /* lender_test.c: a device lends what it has beyond its own budget first, and never overdraws that. */
-#include <pthread.h>
-
 #include "shim/base/clock.h"
 #include "shim/accounting/budget.h"
 #include "test/test.h"

@@ -5,8 +5,6 @@
 #include "shim/stats/stats.h"
 #include "test/unit/lifetimes_help.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};

@@ -1,6 +1,5 @@
 #include "test/unit/lifetimes_help.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct lifetimes *lifetimes;

@@ -5,10 +5,7 @@
 #include "test/unit/lifetimes_help.h"
 #include "test/unit/seed.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
 
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
 

@@ -7,8 +7,6 @@
 #include "shim/mover/mover.h"
 #include "test/test.h"
 
-#include <string.h>
-
 #define MIB           ((uint64_t)1 << 20)
 #define PIECE         (64 * MIB)
 #define BYTES_PER_US  50000
@@ -190,9 +188,8 @@ static struct device device;
 static uint64_t event;
 static struct move move;
 
-static int set_up(void **state)
+FIXTURE(set_up)
 {
-	(void)state;
 	memset(&driver, 0, sizeof(driver));
 	driver.now = 1000000;
 	driver.change_ns = CHANGE_NS;
@@ -216,7 +213,6 @@ static int set_up(void **state)
 	engine.link.go = &go;
 	pte_contention_init(&engine.contention);
 	event = 0;
-	return 0;
 }
 
 EACH_TEST(set_up, NULL)

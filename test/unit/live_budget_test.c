@@ -7,9 +7,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define MIB     ((uint64_t)1 << 20)
 #define GIB     ((uint64_t)1 << 30)
 #define MS      1000000u
@@ -265,8 +262,4 @@ TEST(figures_that_do_not_agree_give_a_limit_all_the_same)
 	}
 }
 
-int main(void)
-{
-	dice = seed_start("live_budget_test");
-	return test_run();
-}
+START(dice = seed_start("live_budget_test"))

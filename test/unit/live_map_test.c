@@ -2,7 +2,6 @@
  * live_map_test.c: the map of what is alive: one test for each promise.
  */
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "shim/plan/live_map.c" /* for what is in a map */
 #include "test/test.h"

@@ -1,16 +1,8 @@
 /* log_stats_test.c: what the library says and counts; and the order of its locks in debug builds. */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include "shim/base/lock.h"
 #include "shim/base/log.h"

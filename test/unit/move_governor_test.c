@@ -14,23 +14,19 @@ static struct move_work work;
 static struct plan *plan;
 static uint64_t now;
 
-static int setup(void **state)
+FIXTURE(setup)
 {
-	(void)state;
 	move_governor_init(&governor);
 	work = (struct move_work){0};
 	now = 5000 * MS;
 	plan = plan_new(PLAN_BESIDE_KERNELS);
 	for (uint32_t i = 0; i < PIECES; i++)
 		plan_set(plan, i, 1, i % 2 ? PLAN_DEVICE : PLAN_HOST);
-	return 0;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	plan_free(plan);
-	return 0;
 }
 
 EACH_TEST(setup, teardown)

@@ -2,12 +2,7 @@
  * For which lines a thread of autograd makes tensors: those that were noted for the node that it runs, and none where
  * that is not certain. Python, the clock and PyTorch's autograd are stood for here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "shim/base/base_state.h"
@@ -77,9 +72,8 @@ bool __wrap_autograd_running(struct autograd_node *ret)
 	return runs;
 }
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
 		free(atomic_load(&base_state.call_site.slot[i]));
 	memset(&base_state.call_site, 0, sizeof(base_state.call_site));
@@ -87,7 +81,6 @@ static int begin_anew(void **state)
 	called_by = "";
 	autograd_is_known = true;
 	n_asked = 0;
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

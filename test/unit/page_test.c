@@ -5,39 +5,27 @@
 #include "test/unit/seed.h"
 #include "tools/common/figures.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static struct stats_page *page;
 static struct figures figures;
 static pid_t self[1];
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	page_make_begin();
 	self[0] = getpid();
 	page = page_make(self[0]);
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	figures_free(&figures);
 	free(page);
 	page_make_end();
-	return 0;
 }
 
 EACH_TEST(begin, end)
@@ -416,10 +404,9 @@ TEST(names_that_are_none_are_left_alone)
 					    "1-2-0123456789ABCDEF.stats",
 					    "1-2-0123456789abcdef0.stats"};
 	char path[300];
-	size_t n;
 
 	assert_null(read_it());
-	n = figures.n_gone;
+	size_t n = figures.n_gone;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		snprintf(path, sizeof(path), "%s/%s", page_make_folder(), names[i]);
 		close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

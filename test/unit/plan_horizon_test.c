@@ -3,8 +3,6 @@
  * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which
  * each takes tensors of its step's length, and names many weights, so that walks are short.
  */
-#include <string.h>
-
 #include "shim/plan/tensors.h"
 #include "shim/plan/types.h"
 #include "test/test.h"
@@ -155,13 +153,11 @@ static void begin_with(unsigned weights, bool of_allocator)
 	}
 }
 
-static int finish(void **state)
+FIXTURE(finish)
 {
-	(void)state;
 	plan_free(plan);
 	best_fit_fini(&fit);
 	fit = (struct best_fit){0};
-	return 0;
 }
 
 EACH_TEST(NULL, finish)

@@ -124,11 +124,10 @@ static void step(unsigned length)
 
 static const uint64_t sizes[] = {300 * MIB, 120 * MIB, 60 * MIB, 400 * MIB, 90 * MIB, 200 * MIB, 256 * MIB, 300 * MIB};
 
-static int plans_begin(void **state)
+FIXTURE(plans_begin)
 {
 	uint64_t at = 0;
 
-	(void)state;
 	plan = plan_new(PLAN_BESIDE_KERNELS);
 	deaf = plan_new(PLAN_BESIDE_KERNELS);
 	plan_set_pieces(plan, even_piece_at, NULL);
@@ -144,15 +143,12 @@ static int plans_begin(void **state)
 	n_uses = n_right = n_right_deaf = 0;
 	length_begin(&job, (struct length_calls){hear_birth, hear_death, hear_launch}, sizes,
 		     sizeof(sizes) / sizeof(*sizes));
-	return 0;
 }
 
-static int plans_end(void **state)
+FIXTURE(plans_end)
 {
-	(void)state;
 	plan_free(plan);
 	plan_free(deaf);
-	return 0;
 }
 
 EACH_TEST(plans_begin, plans_end)

@@ -3,17 +3,12 @@
  * test's own. A heap lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe"
  * pipe2() as well.
  */
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "shim/base/log.h"
 #include "shim/submit/pointer_arrays.h"

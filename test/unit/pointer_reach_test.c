@@ -1,8 +1,6 @@
 /*
  * pointer_reach_test.c: how far a pointer reaches into memory that the program has mapped itself, by births.
  */
-#include <stdbool.h>
-
 #include "shim/lifetimes/lifetimes.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
@@ -12,19 +10,15 @@
 
 static struct crossings *reach;
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	reach = crossings_new(BYTES);
 	assert_non_null(reach);
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	crossings_free(reach);
-	return 0;
 }
 
 EACH_TEST(begin, end)

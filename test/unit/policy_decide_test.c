@@ -1,11 +1,6 @@
 /*
  * policy_decide_test.c: the rule that wins is the first that matches, for any rules.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "policy/parse.h"
 #include "test/test.h"
 
@@ -74,14 +69,13 @@ TEST(random_conditions_decide_as_a_naive_reading_does)
 	srandom(seed);
 	for (int round = 0; round < 50; round++) {
 		char *end = text + sprintf(text, "default: driver\nrules:\n");
-		struct policy *policy;
 
 		for (int i = 0; i < N; i++) {
 			naive_make(&rules[i]);
 			end += sprintf(end, "- {match: {size: \"%s\"}, use: %s}\n", rules[i].text,
 				       rules[i].use ? "heap" : "driver");
 		}
-		policy = good_policy(text);
+		struct policy *policy = good_policy(text);
 		for (uint64_t bytes = 0; bytes < 5100; bytes++) {
 			struct policy_request request = {.bytes = bytes};
 			struct policy_decision decision = policy_decide(policy, &request);
@@ -101,13 +95,11 @@ TEST(a_thousand_rules_are_decided_right_and_fast)
 {
 	char *text = malloc(1 << 17), *end = text + sprintf(text, "rules:\n");
 	struct timespec begin, now;
-	struct policy *policy;
 	uint64_t sum = 0;
-	double each;
 
 	for (int i = 0; i < 1000; i++)
 		end += sprintf(end, "- {match: {size: == %dKiB}, use: driver}\n", i + 1);
-	policy = good_policy(text);
+	struct policy *policy = good_policy(text);
 	for (int i = 0; i <= 1000; i++) {
 		struct policy_request request = {.bytes = 1024ull * (unsigned)(i + 1)};
 
@@ -120,7 +112,7 @@ TEST(a_thousand_rules_are_decided_right_and_fast)
 		sum += (uint64_t)policy_decide(policy, &request).rule;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	each = ((double)(now.tv_sec - begin.tv_sec) * 1e9 + (double)(now.tv_nsec - begin.tv_nsec)) / 20000;
+	double each = ((double)(now.tv_sec - begin.tv_sec) * 1e9 + (double)(now.tv_nsec - begin.tv_nsec)) / 20000;
 	/* Printed, not asserted: how fast the machine is, is not the code's promise. */
 	print_message("%.0f ns a decision of 1,000 rules (%llu)\n", each, (unsigned long long)sum);
 	policy_free(policy);

@@ -2,12 +2,7 @@
  * policy_file_test.c: policies in files that will not be read, and what messages look like when names in them are long,
  * foreign or many. The linker sends fstat and read through here (-Wl,--wrap).
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "policy/model.h"
 #include "policy/parse.h"

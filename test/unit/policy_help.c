@@ -1,7 +1,5 @@
 #include "test/unit/policy_help.h"
 
-#include <string.h>
-
 struct policy *good_policy_of(struct policy *policy, struct policy_errors *errors)
 {
 	if (errors->n)

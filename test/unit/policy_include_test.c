@@ -3,11 +3,7 @@
  */
 #include "test/unit/policy_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/policy_include_test.XXXXXX";
 
@@ -21,13 +17,11 @@ static void write_file(const char *name, const char *text)
 }
 
 /* The tests' working folder is theirs alone, so paths in messages are short. */
-static int enter(void **state)
+FIXTURE(enter)
 {
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(chdir(folder), 0);
 	assert_int_equal(mkdir("sub", 0700), 0);
-	return 0;
 }
 
 static int leave(void **state)
@@ -61,7 +55,6 @@ static void expect_problems_of_file(const char *name, const char *expected)
 TEST(included_rules_come_first_and_keys_are_overridden)
 {
 	struct policy_request small = {.bytes = 1}, middle = {.bytes = 2000}, large = {.bytes = 1 << 20};
-	struct policy *policy;
 
 	write_file("sub/one.yaml", "spill.mode: off\ndevice.budget: 1GiB\nmanaged.advise: [read-mostly, accessed-by]\n"
 				   "rules: [{name: one, match: {size: < 1KiB}, use: driver}]\n");
@@ -70,7 +63,7 @@ TEST(included_rules_come_first_and_keys_are_overridden)
 	write_file("top.yaml", "rules: [{name: top, match: {size: < 100KiB}, use: driver}, {use: system}]\n"
 			       "managed.advise: preferred-host\nspill.mode: static\n"
 			       "include: [sub/two.yaml]\n");
-	policy = good_file("./top.yaml");
+	struct policy *policy = good_file("./top.yaml");
 	assert_int_equal(policy_n_rules(policy), 4);
 	assert_string_equal(policy_rule_name(policy, 0), "one");
 	assert_string_equal(policy_rule_name(policy, 1), "two");
@@ -87,10 +80,8 @@ TEST(included_rules_come_first_and_keys_are_overridden)
 
 TEST(built_in_policies_can_be_included)
 {
-	struct policy *policy;
-
 	write_file("p.yaml", "include: training-fast\ndevice.budget: 1GiB\n");
-	policy = good_file("p.yaml");
+	struct policy *policy = good_file("p.yaml");
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_FAST);
 	assert_string_equal(policy_rule_name(policy, 0), "communication libraries");
 	policy_free(policy);

@@ -4,11 +4,7 @@
  */
 #include "test/unit/policy_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/policy_machine_test.XXXXXX", inside[64], path[128];
 
@@ -31,9 +27,8 @@ static void machine(const char *text)
 	assert_int_equal(chmod(path, 0644), 0);
 }
 
-static int enter(void **state)
+FIXTURE(enter)
 {
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	assert_int_equal(chdir(folder), 0);
 	snprintf(inside, sizeof(inside), "%s/etc", folder);
@@ -41,7 +36,6 @@ static int enter(void **state)
 	assert_int_equal(mkdir(inside, 0755), 0);
 	policy_machine_path = path;
 	policy_machine_owner = geteuid();
-	return 0;
 }
 
 static int leave(void **state)
@@ -101,10 +95,8 @@ static struct policy_setting setting_of(const struct policy *policy, const char 
 
 TEST(who_names_no_policy_gets_the_machines)
 {
-	struct policy *policy;
-
 	machine(NULL);
-	policy = good_read(NULL, NULL);
+	struct policy *policy = good_read(NULL, NULL);
 	assert_string_equal(policy_name(policy), "heap");
 	policy_free(policy);
 	machine("include: other.yaml\nspill.mode: static\n");
@@ -125,7 +117,6 @@ TEST(who_names_no_policy_gets_the_machines)
 
 TEST(no_policy_and_no_setting_exceeds_a_limit)
 {
-	struct policy *policy;
 	struct policy_errors errors;
 
 	machine("limits:\n  device: {budget: 4GiB, total: 50%}\n  host.budget: 25%\n  host.total: 64GiB\n"
@@ -137,7 +128,7 @@ TEST(no_policy_and_no_setting_exceeds_a_limit)
 			    "holds (limits of MACHINE)\n"
 			    "SPILLWAY_SET:1:36: warning: host.total: 65GiB is more than this machine allows; 64GiB "
 			    "holds (limits of MACHINE)\n");
-	policy = policy_read("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", &errors);
+	struct policy *policy = policy_read("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", &errors);
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	assert_int_equal(policy_settings(policy)->device_budget.value, 4ull << 30);
 	assert_int_equal(policy_settings(policy)->host_total.value, 64ull << 30);
@@ -176,11 +167,10 @@ TEST(a_setting_says_where_it_comes_from_and_what_cut_it)
 {
 	struct policy_errors errors;
 	struct policy_setting setting;
-	struct policy *policy;
 
 	machine("limits: {device.budget: 4GiB, host.budget: 12.5%}\n");
 	write_file("p.yaml", "version: 1\n\ndevice.budget: 5GiB\nmanaged.advise: [read-mostly]\n");
-	policy = policy_read("./p.yaml", "spill.mode=off", &errors);
+	struct policy *policy = policy_read("./p.yaml", "spill.mode=off", &errors);
 	assert_int_equal(errors.n, 1);
 	policy_errors_free(&errors);
 	setting = setting_of(policy, "device.budget");
@@ -211,12 +201,11 @@ TEST(it_is_ignored_if_others_can_write_it)
 				      "write there; it is ignored, and with it the limits of this machine\n";
 	static const char limits[] = "limits: {spill.mode: off}\n";
 	struct policy_errors errors;
-	struct policy *policy;
 
 	machine(limits);
 	assert_int_equal(chmod(path, 0646), 0);
 	assert_string_equal(problems("heap", NULL, true), refused);
-	policy = policy_read("heap", NULL, &errors);
+	struct policy *policy = policy_read("heap", NULL, &errors);
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	policy_errors_free(&errors);
 	policy_free(policy);
@@ -260,7 +249,6 @@ TEST(an_error_in_it_is_one_of_every_policy)
 TEST(limits_elsewhere_limit_nothing)
 {
 	struct policy_errors errors;
-	struct policy *policy;
 
 	machine("limits: {host.budget: 2GiB}\n");
 	write_file("p.yaml", "host.budget: 3GiB\nlimits:\n  host.budget: 1GiB\n  device.budget: 1GiB\n");
@@ -268,7 +256,7 @@ TEST(limits_elsewhere_limit_nothing)
 			    "./p.yaml:1:1: warning: host.budget: 3GiB is more than this machine allows; 2GiB holds "
 			    "(limits of MACHINE)\n"
 			    "./p.yaml:3:3: warning: limits hold in MACHINE alone; here they limit nothing\n");
-	policy = policy_read("./p.yaml", NULL, &errors);
+	struct policy *policy = policy_read("./p.yaml", NULL, &errors);
 	assert_int_equal(policy_settings(policy)->host_budget.value, 2ull << 30);
 	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
 	policy_errors_free(&errors);

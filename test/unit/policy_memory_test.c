@@ -2,9 +2,6 @@
  * policy_memory_test.c: reading a policy when memory runs out. The linker sends the allocations of the policy module
  * and of libyaml through here (-Wl,--wrap).
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "policy/parse.h"
 #include "test/test.h"
 
@@ -64,12 +61,10 @@ static void read_with_failures(const char *text, bool is_good)
 {
 	for (unsigned n = 1;; n++) {
 		struct policy_errors errors;
-		struct policy *policy;
-		bool done;
 
 		countdown = n;
-		policy = policy_read_text("p.yaml", text, strlen(text), "default=driver", &errors);
-		done = countdown > 1 || (countdown == 1 && !lasting);
+		struct policy *policy = policy_read_text("p.yaml", text, strlen(text), "default=driver", &errors);
+		bool done = countdown > 1 || (countdown == 1 && !lasting);
 		countdown = 0;
 		assert_int_equal(policy == NULL, errors.n_errors > 0);
 		if (policy)

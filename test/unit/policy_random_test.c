@@ -1,9 +1,6 @@
 /*
  * policy_random_test.c: random rules and requests: deciding and explaining never differ.
  */
-#include <stdio.h>
-#include <string.h>
-
 #include "test/unit/policy_help.h"
 #include "test/unit/seed.h"
 
@@ -76,11 +73,10 @@ TEST(random_rules_are_decided_as_they_are_explained)
 	for (int round = 0; round < 200; round++) {
 		char text[N * 300] = "rules:\n", *end = text + strlen(text);
 		struct policy_errors errors;
-		struct policy *policy;
 
 		for (int i = 0; i < N; i++)
 			random_rule(&end);
-		policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+		struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
 		if (!policy)
 			fail_msg("%u: %s", errors.kept[0].line, errors.kept[0].text);
 		policy_bind(policy, round % 2 ? "python" : "sh", round % 3 ? "x y" : NULL, round % 7 - 1);

@@ -1,10 +1,6 @@
 /*
  * policy_rules_test.c: what rules may ask and say: conditions and decisions.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "test/unit/policy_help.h"
 
 #define MIB (1ull << 20)
@@ -15,12 +11,10 @@ static const struct policy_request plain = {.bytes = MIB};
 static bool matches(const char *condition, struct policy_request request)
 {
 	char text[400], why[POLICY_EXPLAIN_BYTES];
-	struct policy *policy;
-	bool yes;
 
 	snprintf(text, sizeof(text), "rules:\n- match: {%s}\n  use: driver\n", condition);
-	policy = good_policy(text);
-	yes = policy_decide(policy, &request).rule == 0;
+	struct policy *policy = good_policy(text);
+	bool yes = policy_decide(policy, &request).rule == 0;
 	assert_int_equal(policy_explain(policy, 0, &request, why), yes);
 	assert_int_equal(*why == '\0', yes);
 	policy_free(policy);
@@ -169,7 +163,6 @@ TEST(equal_patterns_of_many_rules_are_told_apart_from_others)
 {
 	char text[16384] = "rules:\n", *end = text + strlen(text);
 	struct policy_request request = {.library = "lib99", .thread = "lib98"};
-	struct policy *policy;
 
 	/* More than are remembered for a request; and the same words as library and as thread. */
 	for (int i = 0; i < 100; i++)
@@ -177,7 +170,7 @@ TEST(equal_patterns_of_many_rules_are_told_apart_from_others)
 	for (int i = 0; i < 100; i++)
 		end += sprintf(end, "- {match: {thread: lib%d}, use: heap}\n", i);
 	sprintf(end, "- {match: {library: lib99}, use: heap}\n");
-	policy = good_policy(text);
+	struct policy *policy = good_policy(text);
 	assert_int_equal(policy_decide(policy, &request).rule, 99);
 	request.bytes = MIB;
 	assert_int_equal(policy_decide(policy, &request).rule, 198);
@@ -220,16 +213,14 @@ TEST(binding_settles_what_concerns_the_process)
 /* Does a rule with this condition decide about a process of that rank? Deciding and explaining must agree. */
 static bool of_rank(const char *condition, int64_t rank, char why[POLICY_EXPLAIN_BYTES])
 {
-	struct policy *policy;
 	char text[400];
-	bool yes;
 
 	snprintf(text, sizeof(text), "rules:\n- {match.rank: %s, use: driver}\n", condition);
-	policy = good_policy(text);
+	struct policy *policy = good_policy(text);
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
 	assert_int_equal(policy_decide(policy, &plain).rule, -1); /* not bound */
 	policy_bind(policy, NULL, NULL, rank);
-	yes = policy_decide(policy, &plain).rule == 0;
+	bool yes = policy_decide(policy, &plain).rule == 0;
 	assert_int_equal(policy_explain(policy, 0, &plain, why), yes);
 	policy_free(policy);
 	return yes;
@@ -308,10 +299,9 @@ TEST(only_what_rules_ask_for_is_needed)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		char text[200];
-		struct policy *policy;
 
 		snprintf(text, sizeof(text), "rules:\n- match: {%s}\n  use: driver\n", rows[i].condition);
-		policy = good_policy(text);
+		struct policy *policy = good_policy(text);
 		assert_int_equal(policy_needs(policy), rows[i].needs);
 		policy_free(policy);
 	}

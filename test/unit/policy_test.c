@@ -5,11 +5,7 @@
 #include "test/unit/policy_help.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "policy/keys.h"
 #include "policy/policy.h"
@@ -483,7 +479,6 @@ static void expect_refused(const char *name, const char *text)
 TEST(what_is_no_small_regular_file_is_refused_and_never_waited_for)
 {
 	char folder[] = "/tmp/policy_test.XXXXXX", path[64];
-	FILE *file;
 
 	alarm(20); /* instead of hanging on a FIFO, fail */
 	assert_non_null(mkdtemp(folder));
@@ -492,7 +487,7 @@ TEST(what_is_no_small_regular_file_is_refused_and_never_waited_for)
 	assert_int_equal(mkfifo(path, 0600), 0);
 	expect_refused(path, "it is a pipe, not a regular file; write the path of a file");
 	unlink(path);
-	file = fopen(path, "w");
+	FILE *file = fopen(path, "w");
 	for (int i = 0; i <= 1 << 20; i++)
 		fputc('#', file);
 	fclose(file);

@@ -3,9 +3,6 @@
  */
 #include "test/unit/policy_help.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "policy/text.h"
 
 TEST(wrong_values_say_what_to_write_instead)

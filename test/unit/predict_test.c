@@ -5,8 +5,6 @@
 #include "test/test.h"
 #include "test/unit/failing_alloc.h"
 
-#include <stdio.h>
-
 #include "shim/plan/types.h"
 #include "test/unit/seed.h"
 

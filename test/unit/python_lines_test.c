@@ -11,8 +11,6 @@
  *      9           b,
  *     10           a]
  */
-#include <string.h>
-
 #include "shim/base/python.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

@@ -4,14 +4,8 @@
 #include "shim/stats/stats.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #ifdef __SANITIZE_THREAD__
 /* A child ends by _exit(); the sanitizer would sleep a second in each. */

@@ -9,9 +9,6 @@
 #include "test/check.h"
 #include "test/rank.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #define MIB  ((uint64_t)1 << 20)
 #define ROOM (64 * MIB)
 

@@ -7,16 +7,8 @@
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char below[80], memory[80], memory_file[160];
 

@@ -8,14 +8,8 @@
 #include "shim/accounting/quota.h"
 #include "shim/base/log.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- one ---- */
 

@@ -78,10 +78,8 @@ TEST(steps_that_do_more_now_and_then_are_steps_still)
 
 TEST(what_a_job_does_once_before_its_end_begins_no_step)
 {
-	uint32_t one;
-
 	cycle(8, 32 * MIB, 60);
-	one = block(4 * MIB);
+	uint32_t one = block(4 * MIB);
 	launch(UINT32_MAX, 1, &one);
 	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
 	struct replay_steps steps = replay_find_steps(job, 3);

@@ -1,10 +1,6 @@
 #include "test/test.h"
 #include "test/unit/replay_help.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 struct replay_model model;
 struct job *job;
 
@@ -98,11 +94,10 @@ struct run_result run(enum policy_spill mode, uint64_t budget, uint64_t host, do
 struct policy *policy_of(const char *text, char *name)
 {
 	struct policy_errors errors;
-	FILE *file;
 	int fd = mkstemps(name, 5);
 
 	assert_true(fd >= 0);
-	file = fdopen(fd, "w");
+	FILE *file = fdopen(fd, "w");
 	fputs(text, file);
 	fclose(file);
 	struct policy *policy = policy_read(name, NULL, &errors);

@@ -7,8 +7,6 @@
 #include "test/unit/seed.h"
 #include "tools/replay/replay_run.h"
 
-#include <string.h>
-
 enum { BLOCKS = 10, TENSORS = 4, STEPS = 8, ROUNDS = 300 };
 
 static struct {

@@ -9,7 +9,6 @@
 #include "tools/replay/replay_model.h"
 #include "tools/trace/trace_read.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 #define MIB UINT64_C(1048576)
@@ -17,11 +16,9 @@
 
 static struct replay_model model;
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	replay_model_free(&model);
-	return 0;
 }
 
 EACH_TEST(NULL, teardown)

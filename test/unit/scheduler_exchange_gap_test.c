@@ -1,9 +1,6 @@
 /*
  * Exchanges in gaps: what a submission that names more than fits has on the device. Nothing here takes time.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "test/test.h"
 #include "test/unit/scheduler_exchange_help.h"
 

@@ -1,5 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
 
 #include "test/test.h"
 #include "test/unit/plan_check.h"

@@ -2,8 +2,6 @@
  * The scheduler with copies that end when the test says so: what it begins, in which order, and when it waits no more.
  * Nothing here takes time.
  */
-#include <string.h>
-
 #include "shim/plan/governor.h"
 #include "shim/plan/scheduler.h"
 #include "test/test.h"
@@ -166,12 +164,10 @@ static int setup(void **state)
 	return scheduler.plan ? 0 : -1;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	assert_true(plan_is_valid(scheduler.plan));
 	plan_free(scheduler.plan);
-	return 0;
 }
 
 EACH_TEST(setup, teardown)

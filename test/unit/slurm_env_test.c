@@ -1,19 +1,15 @@
 /*
  * The pure part of the plugin for Slurm: from options and what a task was given to the environment of the task.
  */
-#include <string.h>
-
 #include "test/test.h"
 #include "tools/slurm/slurm_env.h"
 
 static struct slurm_site site;
 static struct slurm_environment made;
 
-static int start(void **state)
+FIXTURE(start)
 {
-	(void)state;
 	slurm_site_default(&site, "/lib/libspillway.so", "/bin/spillway");
-	return 0;
 }
 
 EACH_TEST(start, NULL)

@@ -4,11 +4,7 @@
  */
 #include "test/test.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <slurm/spank.h>
 

@@ -7,22 +7,14 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset((void *)&stats, 0, sizeof(stats));
 	stats.start_clock = clock_now();
-	return 0;
 }
 
 TEST(a_bucket_holds_what_is_within_a_sixteenth_of_its_middle)

@@ -5,10 +5,6 @@
 #include "shim/submit/channel.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <stdlib.h>
-
 enum { WRITERS = 4, EACH = 100000, MOST = 40 };
 
 static struct submission_log tape;

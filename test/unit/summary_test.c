@@ -5,10 +5,6 @@
 #include "shim/stats/summary.h"
 #include "test/test.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
@@ -16,9 +12,8 @@ static struct stats_page page;
 static struct summary summary;
 
 /* A run of 100 s that asked for 12 GiB in blocks of 64 to 128 MiB, on a device of 16 GiB with a budget of 8. */
-static int begin_anew(void **state)
+FIXTURE(begin_anew)
 {
-	(void)state;
 	memset((void *)&page, 0, sizeof(page));
 	page.pid = 42;
 	strcpy(page.policy, "heap");
@@ -44,7 +39,6 @@ static int begin_anew(void **state)
 	}
 	page.counter[STAT_allocations] = 150;
 	page.live[PLACE_DEVICE] = page.peak[PLACE_DEVICE] = 8 * GIB;
-	return 0;
 }
 
 EACH_TEST(begin_anew, NULL)

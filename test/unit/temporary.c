@@ -1,12 +1,6 @@
 #include "test/test.h"
 #include "test/unit/temporary.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 char temporary[64];
 
 int temporary_make(void **state)

@@ -1,9 +1,6 @@
 /*
  * tensor_extents_test.c: guessed ends of tensors, by example and against a plain list of starts.
  */
-#include <stdbool.h>
-#include <stdlib.h>
-
 #include "shim/plan/plan.h"
 #include "shim/plan/tensors.h"
 #include "test/test.h"

@@ -84,9 +84,8 @@ static void begin_with(const uint64_t *blocks, unsigned n)
 
 static const uint64_t sizes[] = {300 * MIB, 120 * MIB, 60 * MIB, 400 * MIB, 90 * MIB, 200 * MIB, 256 * MIB, 300 * MIB};
 
-static int future_begin(void **state)
+FIXTURE(future_begin)
 {
-	(void)state;
 	future = calloc(1, sizeof(*future));
 	job = calloc(1, sizeof(*job));
 	assert_true(pieces_init(&pieces));
@@ -96,17 +95,14 @@ static int future_begin(void **state)
 	future->argument = &pieces;
 	now = n_births = n_right = walked = walk_after = 0;
 	begin_with(sizes, sizeof(sizes) / sizeof(*sizes));
-	return 0;
 }
 
-static int future_end(void **state)
+FIXTURE(future_end)
 {
-	(void)state;
 	tensor_future_fini(future);
 	free(future);
 	free(job);
 	pieces_fini(&pieces);
-	return 0;
 }
 
 EACH_TEST(future_begin, future_end)

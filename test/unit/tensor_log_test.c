@@ -2,8 +2,6 @@
  * tensor_log_test.c: what is remembered of tensors: what is alive, against a table; events and names, and when they are
  * forgotten.
  */
-#include <string.h>
-
 #include "shim/plan/predict.h"
 #include "shim/plan/tensors.h"
 #include "test/test.h"
@@ -14,11 +12,9 @@
 /* Not on the stack: a table in it grows. */
 static struct tensor_log log_of;
 
-static int log_end(void **state)
+FIXTURE(log_end)
 {
-	(void)state;
 	tensor_log_fini(&log_of);
-	return 0;
 }
 
 EACH_TEST(NULL, log_end)

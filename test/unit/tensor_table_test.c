@@ -1,8 +1,6 @@
 /*
  * tensor_table_test.c: the hash table of tensors, against a table of all addresses.
  */
-#include <string.h>
-
 #include "shim/plan/tensors.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
@@ -11,11 +9,9 @@
 
 static struct tensor_table table;
 
-static int table_end(void **state)
+FIXTURE(table_end)
 {
-	(void)state;
 	tensor_table_fini(&table);
-	return 0;
 }
 
 EACH_TEST(NULL, table_end)

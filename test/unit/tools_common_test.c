@@ -10,21 +10,14 @@
 #include "tools/common/tool.h"
 #include "tools/common/wrap.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <getopt.h>
 
-static int fail_no_more(void **state)
+FIXTURE(fail_no_more)
 {
-	(void)state;
 	fail_every = n_allocations = 0;
-	return 0;
 }
 
 EACH_TEST(fail_no_more, fail_no_more)

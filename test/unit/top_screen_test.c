@@ -7,18 +7,10 @@
 #include "test/test.h"
 #include "test/unit/page_make.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pty.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <termios.h>
-#include <time.h>
-#include <unistd.h>
 
 #define REDRAW     "\f"
 #define PATIENCE_S 60 /* a screen that is not there by then does not come */
@@ -123,18 +115,15 @@ static void must_end(int status)
 	assert_non_null(strstr(output, "\033[?25h"));
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	page_make_begin();
 	page = page_make(page_make_process());
 	page_make_write(page, sizeof(*page));
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	if (tool > 0) {
 		kill(tool, SIGKILL);
 		waitpid(tool, NULL, 0);
@@ -143,7 +132,6 @@ static int end(void **state)
 	close(terminal);
 	free(page);
 	page_make_end();
-	return 0;
 }
 
 EACH_TEST(begin, end)

@@ -3,11 +3,6 @@
 
 #include "tools/prom/prom.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 struct stats_page *page;
 struct figures figures;
 pid_t self[1];

@@ -6,9 +6,6 @@
 #include "test/unit/top_show_help.h"
 #include "tools/common/shared.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 static void has_line(const char *text, const char *line)

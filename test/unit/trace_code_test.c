@@ -7,8 +7,6 @@
 #include "test/unit/failing_alloc.h"
 #include "test/unit/seed.h"
 
-#include <string.h>
-
 enum { HEAD = 24, MOST = 64, EVENTS = 400 };
 #define IS_NEW UINT32_MAX
 
@@ -29,12 +27,10 @@ static int setup(void **state)
 	return writer ? 0 : -1;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	fail_every = 0;
 	trace_writer_free(writer);
-	return 0;
 }
 
 static uint64_t any(struct seed *seed)

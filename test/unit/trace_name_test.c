@@ -3,15 +3,7 @@
 #include "shim/trace/trace_internal.h"
 #include "test/test.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/trace_name_test.XXXXXX";
 

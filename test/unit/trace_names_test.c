@@ -6,9 +6,6 @@
 #include "shim/trace/trace_internal.h"
 #include "test/test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-
 #define ROUNDS 3000 /* of the 4095 that there is room for */
 
 static _Atomic unsigned round_of_both;
@@ -111,8 +108,4 @@ TEST(the_same_range_has_one_number_and_is_told_once)
 	assert_int_equal(n_told, 3);
 }
 
-int main(void)
-{
-	atomic_store(&trace_on, true);
-	return test_run();
-}
+START(atomic_store(&trace_on, true))

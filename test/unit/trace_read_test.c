@@ -7,7 +7,6 @@
 #include "test/unit/trace_help.h"
 
 #include <sys/resource.h>
-#include <time.h>
 
 #define S UINT64_C(1000000000)
 

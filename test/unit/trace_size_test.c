@@ -9,8 +9,6 @@
 #include "test/unit/trace_file.h"
 #include "tools/trace/trace_read.h"
 
-#include <stdio.h>
-
 enum { FEW = 4, APART_NS = 63000, FRAME_NS = 50000000 };
 
 static struct trace_file file;

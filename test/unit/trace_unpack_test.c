@@ -8,7 +8,6 @@
 #include "test/unit/trace_file.h"
 #include "tools/trace/trace_read.h"
 
-#include <errno.h>
 #include <zlib.h>
 
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\n"
@@ -17,11 +16,10 @@
 static struct trace_file file;
 static struct trace trace;
 
-static int setup(void **state)
+FIXTURE(setup)
 {
 	struct seed seed = {7}; /* always the same file */
 
-	(void)state;
 	file = file_new(HEAD_TEXT);
 	file_frame(&file, 1, 0);
 	for (uint64_t i = 0; i < EVENTS; i++) {
@@ -30,15 +28,12 @@ static int setup(void **state)
 			file_frame(&file, 1, i);
 	}
 	file_end_frame(&file);
-	return 0;
 }
 
-static int teardown(void **state)
+FIXTURE(teardown)
 {
-	(void)state;
 	file_free(&file);
 	trace_free(&trace);
-	return 0;
 }
 
 EACH_TEST(setup, teardown)

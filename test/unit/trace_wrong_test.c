@@ -6,7 +6,6 @@
 #include "test/unit/seed.h"
 #include "test/unit/trace_help.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 /* A bit of everything, in several frames. Returns where each ends. */

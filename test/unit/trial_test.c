@@ -132,13 +132,12 @@ TEST(a_period_of_another_length_does_not_confuse_it)
 TEST(a_longer_period_is_measured_anew)
 {
 	struct program program = start(30000000, 30000000);
-	uint64_t begin;
 
 	for (unsigned i = 0; i < 3; i++) {
 		program.now += 30000000;
 		program.moves = trial_moves(&program.trial, program.now, ++program.done, 1, 0);
 	}
-	begin = program.now;
+	uint64_t begin = program.now;
 	for (unsigned i = 0; i < 400; i++) {
 		program.now += program.moves ? 150000000 : i % 2 ? 800000000 : 5000000;
 		program.moves = trial_moves(&program.trial, program.now, ++program.done, 2, 0);

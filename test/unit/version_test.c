@@ -14,12 +14,9 @@
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 
-#include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 static char said[1 << 16]; /* stdout and stderr of the last tool() */
 static int status;
@@ -55,18 +52,14 @@ static void has_not(const char *text)
 		fail_msg("\"%s\" is in: %s", text, said);
 }
 
-static int begin(void **state)
+FIXTURE(begin)
 {
-	(void)state;
 	page_make_begin();
-	return 0;
 }
 
-static int end(void **state)
+FIXTURE(end)
 {
-	(void)state;
 	page_make_end();
-	return 0;
 }
 
 EACH_TEST(begin, end)

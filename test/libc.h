@@ -1,0 +1,22 @@
+/*
+ * libc.h: what nearly every test needs of the C library. test.h, check.h and sim.h include it.
+ */
+#ifndef TEST_LIBC_H
+#define TEST_LIBC_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#endif
