@@ -21,7 +21,10 @@ static FILE *open_file(const char *root, const char *path)
 	return (size_t)snprintf(full, sizeof(full), "%s%s", root, path) < sizeof(full) ? fopen(full, "re") : NULL;
 }
 
-/* Returns the next line without its newline, which the last one may lack; NULL at the end. Skips lines that are too long. */
+/*
+ * Returns the next line without its newline, which the last one may lack; NULL at the end. Skips lines that are too
+ * long.
+ */
 static char *next_line(FILE *file, char line[LINE_MOST + 2])
 {
 	bool begins = true;

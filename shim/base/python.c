@@ -407,8 +407,8 @@ static unsigned line_in_range(int64_t line)
 }
 
 /*
- * 3.9 and 3.10: pairs of (bytes of instructions, lines). In 3.9 the line counts from the end of the bytes on; in 3.10 it
- * is that of these bytes, and -128 says that they have none.
+ * 3.9 and 3.10: pairs of (bytes of instructions, lines). In 3.9 the line counts from the end of the bytes on; in 3.10
+ * it is that of these bytes, and -128 says that they have none.
  */
 static unsigned pairs(struct reader *reader, int64_t line, uint64_t offset, bool of_these)
 {

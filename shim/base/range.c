@@ -44,9 +44,11 @@ static bool spare_add(struct range_set *set)
 {
 	struct range_node *node = malloc(sizeof(*node));
 
-	if (node)
-		spare_put(set, node);
-	return node;
+	if (!node)
+		return false;
+	node->left = set->spare;
+	set->spare = node;
+	return true;
 }
 
 static struct range_node *spare_get(struct range_set *set, uint64_t start, uint64_t length)

@@ -1,7 +1,7 @@
 /*
  * user_dir.h: the user's private folder for control sockets (control.h), which the `spillway` command uses, and for
- * files and sockets that processes share (serve.h); and a number that identifies this process there. The library and the
- * tool both use it, so it needs only libc.
+ * files and sockets that processes share (serve.h); and a number that identifies this process there. The library and
+ * the tool both use it, so it needs only libc.
  *
  * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID (for figures: /dev/shm/spillway-UID). It is used
  * only if it is a real folder (no symbolic link), owned by this user and closed to all others; then only this user or

@@ -121,7 +121,9 @@ static bool is_of_ended_thread(const struct capturing *entry, const void *argume
 bool capture_pause(void)
 {
 	atomic_fetch_add(&captures.n_waiting, 1);
-	/* Captures that can never end, because the thread ended during one of its per-thread default stream, go first. */
+	/*
+	 * Captures that can never end, because the thread ended during one of its per-thread default stream, go first.
+	 */
 	if (capture_is_open())
 		remove_those(is_of_ended_thread, NULL);
 	if (!capture_is_open())

@@ -158,7 +158,8 @@ void context_idle_forget(struct context_idle *idle);
 /* ---- open stream captures ---- */
 
 /*
- * Tracks open stream captures. While one is open, the library must not wait for the GPU (docs/facts.md, Stream capture): a cuCtxSynchronize from any thread would invalidate it.
+ * Tracks open stream captures. While one is open, the library must not wait for the GPU (docs/facts.md, Stream
+ * capture): a cuCtxSynchronize from any thread would invalidate it.
  *
  * Waits for the GPU go between capture_pause() and capture_resume(). A capture that is about to begin waits for them,
  * but never longer than CAPTURE_PATIENCE_MS, because the work that the library waits for may need the capturing

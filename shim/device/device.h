@@ -306,7 +306,9 @@ struct pool *pool_forget(CUmemoryPool pool);
 void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
 /* The program made graphs with allocation nodes on this device: what the driver reserves for them is tracked, too. */
 void pool_graphs_used(struct device *device);
-/* A pool, or a graph with allocation nodes, has existed; only ever set, by any thread. Until then nothing is charged. */
+/*
+ * A pool, or a graph with allocation nodes, has existed; only ever set, by any thread. Until then nothing is charged.
+ */
 extern atomic_bool pool_any;
 /*
  * Updates what the pools and graphs of a device are charged with. Closed pools first give back unused memory, as far as

@@ -153,7 +153,8 @@ static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t
 		return result;
 	result = REAL(cuStreamWaitEvent)(from->stream, to->reached, 0)
 		     ?: submit_cuMemcpy3DAsync_v2(out, from->stream)
-		     ?: REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes, from->stream)
+		     ?: REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes,
+						from->stream)
 		     ?: stage_mark(from);
 	context_leave(pushed);
 	return result;

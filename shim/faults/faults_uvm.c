@@ -349,7 +349,9 @@ static void *map_pages(size_t bytes, char *ret_why)
 	return at;
 }
 
-/* Opens the tools device, makes a tracker on it and enables it. Returns false, with nothing left open, if that fails. */
+/*
+ * Opens the tools device, makes a tracker on it and enables it. Returns false, with nothing left open, if that fails.
+ */
 static bool open_tracker(struct uvm *uvm, const struct wish *wish, struct uvm_held *ret_held, char *ret_why)
 {
 	unsigned char parameters[PARAMETERS] = {0};

@@ -94,7 +94,10 @@ void block_set_pins(struct block_store *store, struct block *block, uint32_t pin
  * which was never pinned.
  */
 void block_drop_pins(struct block_store *store, struct block *block, uint32_t n, enum pin_end end);
-/* Returns the place in the list of the program's own pins of the allocation that begins there: it is NULL if it has none. */
+/*
+ * Returns the place in the list of the program's own pins of the allocation that begins there: it is NULL if it has
+ * none.
+ */
 struct asked_pin **block_asked(struct block *block, CUdeviceptr base);
 /* Ends the pins that the program itself has made on an allocation that is being freed. */
 void block_forget_asked(struct block_store *store, struct block *block, CUdeviceptr address);

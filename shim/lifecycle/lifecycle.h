@@ -52,10 +52,10 @@ enum sw_status control_resume(uint64_t *ret_bytes);
 void control_cut_off(void);
 
 /*
- * Changes a setting of the policy while the process runs (`spillway set`). text: "device.budget=SIZE" or "host.budget=SIZE"; SIZE may be a percentage, and of the device
- * auto; or "share.weight=N", or "spill.mode=exact" or "spill.mode=fast". What is above the new budget leaves before
- * this returns, as far as it can. A weight holds for the time from now on; the other processes see it within a tenth of
- * a second. Writes the reply, a line without a newline:
+ * Changes a setting of the policy while the process runs (`spillway set`). text: "device.budget=SIZE" or
+ * "host.budget=SIZE"; SIZE may be a percentage, and of the device auto; or "share.weight=N", or "spill.mode=exact" or
+ * "spill.mode=fast". What is above the new budget leaves before this returns, as far as it can. A weight holds for the
+ * time from now on; the other processes see it within a tenth of a second. Writes the reply, a line without a newline:
  *
  *   ok MOVED MS ABOVE   bytes that left, how long that took, and bytes still above the budget (share.weight: 0;
  *                       spill.mode: bytes that moved for it, and 0)

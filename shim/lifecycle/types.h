@@ -1,6 +1,6 @@
 /*
- * types.h: everything that this room keeps for the process, in one object (lifecycle.c), and what its files call of each
- * other. Only the files of the room use it.
+ * types.h: everything that this room keeps for the process, in one object (lifecycle.c), and what its files call of
+ * each other. Only the files of the room use it.
  */
 #ifndef SPILLWAY_LIFECYCLE_TYPES_H
 #define SPILLWAY_LIFECYCLE_TYPES_H

@@ -5,9 +5,9 @@
  * speed only.
  *
  * Work of other devices goes on as long as it cannot touch the heap: those devices have no access to it, and get none
- * before the gap ends (device.h), and nothing submitted to them has shown that it may touch it (completion_touches), such
- * as a copy that names memory of two devices, or a graph, whose nodes may be on any device. Otherwise all devices are
- * waited for.
+ * before the gap ends (device.h), and nothing submitted to them has shown that it may touch it (completion_touches),
+ * such as a copy that names memory of two devices, or a graph, whose nodes may be on any device. Otherwise all devices
+ * are waited for.
  *
  * The wait for the device is bounded: if it makes no progress for quiesce.patience, it may be held by what a thread at
  * the gate would do next. Then the gate opens, waiting submissions proceed with memory where it is, and the next

@@ -349,7 +349,7 @@ static unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_
 #define WORTH_LEAST      32   /* past that suffices to believe in a place */
 #define WORTH_ONE        1024 /* worth of a place that foretells all names, but no function is the same */
 #define LATELY           32   /* submissions over which the score fades */
-#define BETTER_BY        (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* a new place must be better than the present one by this */
+#define BETTER_BY        (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* by which a new place must be better */
 #define CREDIT_EACH      64                                    /* credit for comparisons that each submission adds */
 #define SEARCH_LEAST     2560                                  /* credit that a search requires */
 #define DISTANCE_NEAR    64                                    /* submissions by which steps may differ in length */

@@ -92,7 +92,9 @@ struct predict {
 	/* ---- the place ---- */
 	uint64_t at;      /* the place; PREDICT_NONE: none */
 	unsigned misfits; /* submissions that did not fit since the place was followed last */
-	/* unlike: steps with other pieces since the last search for a better place; unlike_limit: steps until the next */
+	/*
+	 * unlike: steps with other pieces since the last search for a better place; unlike_limit: steps until the next
+	 */
 	unsigned unlike, unlike_limit;
 	uint64_t distance;                    /* distance to the place when it was last known well; 0: it never was */
 	struct predict_score share;           /* score of recent names, fading */

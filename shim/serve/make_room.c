@@ -186,8 +186,7 @@ static const struct giver {
 	unsigned lack; /* bits of enum lack: for what it is asked */
 	bool to_heap;  /* what it gives is warm in the heap: who lacks the driver's memory needs those behind it, too */
 	bool renews;   /* it may take long, so those before it may have something again */
-	bool
-	    once; /* it is asked again only after one behind it has given, even if it gave: others go on to use memory */
+	bool once;     /* even if it gave, it is asked again only after one behind it: others go on to use memory */
 	bool (*give)(struct room *room);
 } givers[] = {
     {LACK_HEAP | LACK_DRIVER, true, false, false, give_deferred_frees},
@@ -367,7 +366,9 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		device_take_back(device, heap_rounded(bytes));
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
 		spill_room_for_new(device, bytes);
-	/* Behind that, which may wait: the process may be suspended meanwhile, and new memory belongs on the host then. */
+	/*
+	 * Behind that, which may wait: the process may be suspended meanwhile, and new memory belongs on the host then.
+	 */
 	make_room_begin(&room);
 	do {
 		status = make(heap, bytes, kind, room.place, ret_grant);

@@ -310,8 +310,8 @@ static bool pin_here(struct graph_pin *hold, CUmemorytype type, CUdeviceptr star
 	size_t before = hold->n;
 	graph_pin_add(hold, start, bytes);
 	/*
-	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once. What
-	 * another thread pins meanwhile stays where it is, so that is looked at again.
+	 * What is pinned cannot come. It is pinned again before anything can move: afterwards it might leave at once.
+	 * What another thread pins meanwhile stays where it is, so that is looked at again.
 	 */
 	for (unsigned i = 0; i < TRIES && hold->n > before && !hold->stays && is_on_host(device, start, bytes); i++) {
 		unpin_last(hold);

@@ -590,8 +590,8 @@ static void clear_gate(uint32_t bits)
 }
 
 /*
- * n_besides must be counted before the bit is set: who was opened before sees another number then (is_late). Also where it
- * is set for another device: the mover of this one may have read records before it heard tickets.
+ * n_besides must be counted before the bit is set: who was opened before sees another number then (is_late). Also where
+ * it is set for another device: the mover of this one may have read records before it heard tickets.
  */
 void submission_set_beside(bool on)
 {

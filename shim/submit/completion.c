@@ -386,7 +386,9 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
 	row->last = number;
 	if (row->device >= 0)
 		owners &= ~(UINT64_C(1) << row->device);
-	/* Movers of other devices wait for it, but not for other work of this one: they hear of its completion early. */
+	/*
+	 * Movers of other devices wait for it, but not for other work of this one: they hear of its completion early.
+	 */
 	if (owners) {
 		if (!row->foreign)
 			row->foreign_first = number;
@@ -482,10 +484,10 @@ static struct tail *free_tail_locked(CUcontext context)
 }
 
 /*
- * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number are
- * complete. Records it without the lock, because that may wait for room in the driver's queues. If any context has ended
- * meanwhile, the event may have ended with it and is dropped; if the mover of another device was faster, the event is
- * not needed.
+ * Records an event of a context that has a tail; once it has passed, the submissions of that context up to the number
+ * are complete. Records it without the lock, because that may wait for room in the driver's queues. If any context has
+ * ended meanwhile, the event may have ended with it and is dropped; if the mover of another device was faster, the
+ * event is not needed.
  */
 void completion_context_look_after(CUcontext context, uint64_t number)
 {
@@ -765,8 +767,8 @@ bool completion_context_ending(CUcontext context)
 	if (!may)
 		return false;
 	/*
-	 * The work of a green context may go on after its end, but events in it end with it. Its rows are closed, and wait
-	 * for an event of its primary context, which covers that work (docs/facts.md).
+	 * The work of a green context may go on after its end, but events in it end with it. Its rows are closed, and
+	 * wait for an event of its primary context, which covers that work (docs/facts.md).
 	 */
 	for (struct row *row = next_locked(NULL); row; row = next_locked(row)) {
 		if (row->ending && row->context == context && row->whole != context && row->first) {

@@ -1,6 +1,6 @@
 /*
- * operands.c: reads the names of each submission from its arguments (submit_body.h). The end of this file has one line for
- * each entry point; the functions before it are what those lines call.
+ * operands.c: reads the names of each submission from its arguments (submit_body.h). The end of this file has one line
+ * for each entry point; the functions before it are what those lines call.
  *
  * Host addresses are named too: under unified addressing the driver accepts a device address wherever it takes a host
  * pointer. An address outside the heaps costs a look-up and nothing more. Arrays belong to the driver and are never

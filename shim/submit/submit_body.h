@@ -23,8 +23,8 @@
 
 /*
  * What each submission names. Each row of hooks.def that submits work has one function in operands.c, declared from the
- * rows: operands_NAME(submission, arguments of the call) gives the submission the stream, the work, and every address. A
- * row without a definition does not link.
+ * rows: operands_NAME(submission, arguments of the call) gives the submission the stream, the work, and every address.
+ * A row without a definition does not link.
  *
  * These functions read only what the real call is about to read, and only as far as its arguments say. Arguments that
  * the driver would refuse (a NULL, a size that exceeds the address space) yield no name, or too many, and never crash

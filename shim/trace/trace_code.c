@@ -157,8 +157,8 @@ static struct known key_of(const struct trace_event *event)
 }
 
 /*
- * Returns true, and the number of the earlier submission, if it is known. Otherwise adds it to the table: to a free slot,
- * or over the oldest neighbour.
+ * Returns true, and the number of the earlier submission, if it is known. Otherwise adds it to the table: to a free
+ * slot, or over the oldest neighbour.
  */
 static bool is_known(struct trace_writer *writer, const struct trace_event *event, uint64_t *ret_number)
 {

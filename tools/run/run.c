@@ -253,7 +253,9 @@ static bool set_environment(const struct request *request, const char *policy, c
 		       setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
-	/* A trace has the NVTX ranges of the program, unless they go to another tool, which sets the variable itself. */
+	/*
+	 * A trace has the NVTX ranges of the program, unless they go to another tool, which sets the variable itself.
+	 */
 	if (request->trace)
 		done = done && setenv("SPILLWAY_TRACE", request->trace, 1) == 0 &&
 		       setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
