@@ -20,7 +20,7 @@ promise() { # WHAT COMMAND...
 }
 
 mkdir "$here/tree" "$here/objects" "$here/run"
-(cd "$source" && tar cf - shim policy scripts test/test.h test/test_main.c test/unit tools/man) | tar xf - -C "$here/tree"
+(cd "$source" && tar cf - shim policy scripts test/libc.h test/test.h test/test_main.c test/unit tools/man) | tar xf - -C "$here/tree"
 cd "$here/tree" || exit 1
 for patch in "$source"/docs/adding/*.patch; do
 	promise "$patch applies by itself" patch -p1 -s -f --dry-run -i "$patch"
