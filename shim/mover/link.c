@@ -343,7 +343,7 @@ static uint64_t pte_contention_change(const struct bench *bench)
 
 	if (map_chunk(bench->window, bytes, bench->migration->handle) != CUDA_SUCCESS)
 		return UINT64_MAX;
-	CUresult result = map_allow(bench->window, bytes, bench->engine->device->ordinal, 0);
+	CUresult result = map_allow(bench->window, bytes, 1ull << bench->engine->device->ordinal, true);
 	uint64_t ns = clock_now() - start;
 	return remove_window(bench) && result == CUDA_SUCCESS ? ns : UINT64_MAX;
 }

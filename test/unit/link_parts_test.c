@@ -11,6 +11,7 @@
 #define PIECE         (64 * MIB)
 #define BYTES_PER_US  50000
 #define CHANGE_NS     3000
+#define ORDINAL       3
 #define SLICE_NS      1000000 /* the most that a change waits for copies (docs/facts.md) */
 #define READ_CLOCK_NS 20
 
@@ -163,7 +164,9 @@ static CUresult set_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *
 {
 	uint64_t waits = 0;
 
-	(void)at, (void)bytes, (void)desc, (void)n;
+	(void)at, (void)bytes;
+	if (n != 1 || desc->location.id != ORDINAL || desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned way = OUT; way <= IN; way++)
 		if (driver.contends & way && driver.streams[way].idle > driver.now + waits)
 			waits = driver.streams[way].idle - driver.now;
@@ -184,7 +187,7 @@ static CUresult unmap(CUdeviceptr at, size_t bytes)
 /* ---- a move whose copy has ended ---- */
 
 static _Atomic uint32_t go = 1;
-static struct device device;
+static struct device device = {.ordinal = ORDINAL};
 static uint64_t event;
 static struct move move;
 
