@@ -254,8 +254,8 @@ TEST(the_writer_keeps_account_of_commas)
 	json_close(&json, ']');
 	json_truth(&json, "no", false);
 	json_number_or_null(&json, "n", 5, false);
-	json_integer_or_null(&json, "i", -5, true);
-	json_integer_or_null(&json, "j", -5, false);
+	json_real_or_null(&json, "i", -5, 0, true);
+	json_real_or_null(&json, "j", -5, 0, false);
 	json_real_or_null(&json, "r", 1.0 / 3, 3, true);
 	json_real_or_null(&json, "s", 1.0 / 3, 3, false);
 	json_text(&json, "t", NULL);

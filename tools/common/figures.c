@@ -413,12 +413,9 @@ static bool add_devices(struct figures *figures)
 /* A process that was already matched has passed on its page, so that the page is NULL. */
 static struct figures_process *find_process(const struct figures *figures, const struct page *page)
 {
-	for (size_t i = 0; i < figures->n; i++) {
-		const struct page *known = figures->process[i].page;
-
-		if (known && page_is_same(known, page))
+	for (size_t i = 0; i < figures->n; i++)
+		if (figures->process[i].page && page_is_same(figures->process[i].page, page))
 			return &figures->process[i];
-	}
 	return NULL;
 }
 

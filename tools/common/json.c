@@ -74,12 +74,6 @@ void json_number(struct json *json, const char *name, uint64_t value)
 	json_number_or_null(json, name, value, true);
 }
 
-void json_integer_or_null(struct json *json, const char *name, int value, bool known)
-{
-	json_next(json, name);
-	printf(known ? "%d" : "null", value);
-}
-
 void json_real_or_null(struct json *json, const char *name, double value, int decimals, bool known)
 {
 	json_next(json, name);

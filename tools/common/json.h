@@ -26,7 +26,6 @@ void json_break(struct json *json, const char *text);
 
 void json_number(struct json *json, const char *name, uint64_t value);
 void json_number_or_null(struct json *json, const char *name, uint64_t value, bool known);
-void json_integer_or_null(struct json *json, const char *name, int value, bool known);
 void json_real_or_null(struct json *json, const char *name, double value, int decimals, bool known);
 void json_truth(struct json *json, const char *name, bool value);
 /* A NULL value is written as null. */

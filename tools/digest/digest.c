@@ -27,8 +27,6 @@ struct pass {
 	struct asker askers[ASKERS];
 	struct digest_move **arrivals; /* sorted by their ends */
 	size_t n_arrivals, next_arrival;
-	uint64_t *resumed; /* times of `state` events, sorted */
-	size_t n_states, next_state;
 };
 
 static int by_end(const void *a, const void *b)
@@ -44,7 +42,7 @@ static bool arrivals_find(struct pass *pass)
 	struct digest *digest = pass->digest;
 	struct digest_cover links[DIGEST_DEVICES + 1] = {0};
 
-	pass->arrivals = digest_zeros(digest->n_moves, sizeof(*pass->arrivals));
+	pass->arrivals = calloc(digest->n_moves, sizeof(*pass->arrivals));
 	if (!pass->arrivals)
 		return false;
 	for (size_t i = 0; i < digest->n_moves; i++) {
@@ -66,19 +64,6 @@ static bool arrivals_find(struct pass *pass)
 	for (unsigned i = 0; i <= DIGEST_DEVICES; i++)
 		digest->link_ns += links[i].total;
 	qsort(pass->arrivals, pass->n_arrivals, sizeof(*pass->arrivals), by_end);
-	return true;
-}
-
-static bool states_find(struct pass *pass)
-{
-	struct digest *digest = pass->digest;
-
-	pass->resumed = digest_zeros(digest->n_events[TRACE_state], sizeof(*pass->resumed));
-	if (!pass->resumed)
-		return false;
-	for (size_t i = 0; i < digest->trace->n_rows; i++)
-		if (digest->trace->rows[i].event.kind == TRACE_state)
-			pass->resumed[pass->n_states++] = digest_since(digest, digest->trace->rows[i].event.time);
 	return true;
 }
 
@@ -107,16 +92,25 @@ static void take_ask(struct pass *pass, const struct trace_event *event)
 	asker->asking = false;
 }
 
-static void take_times(struct pass *pass, const struct trace_event *event)
+/* Returns when the state changes again after this row. */
+static uint64_t next_state(const struct digest *digest, const struct trace_row *row)
 {
+	while (++row < digest->trace->rows + digest->trace->n_rows)
+		if (row->event.kind == TRACE_state)
+			return digest_since(digest, row->event.time);
+	return digest->run_ns;
+}
+
+static void take_times(struct pass *pass, const struct trace_row *row)
+{
+	const struct trace_event *event = &row->event;
 	struct digest *digest = pass->digest;
 	uint64_t begin = digest_since(digest, event->time), end;
 
 	if (event->kind == TRACE_state) {
-		pass->next_state++;
 		if (!event->state.suspended)
 			return;
-		end = pass->next_state < pass->n_states ? pass->resumed[pass->next_state] : digest->run_ns;
+		end = next_state(digest, row);
 		digest->suspended_ns += end - begin;
 	} else {
 		end = digest_end(digest, begin, event->kind == TRACE_gap ? event->gap.ns : event->wait.ns);
@@ -154,7 +148,7 @@ static void digest_take(struct pass *pass, const struct trace_row *row)
 	if (event->kind == TRACE_ask || event->kind == TRACE_made || event->kind == TRACE_refused)
 		take_ask(pass, event);
 	else if (event->kind == TRACE_gap || event->kind == TRACE_wait || event->kind == TRACE_state)
-		take_times(pass, event);
+		take_times(pass, row);
 }
 
 static void take_all(struct pass *pass)
@@ -177,7 +171,7 @@ static void take_all(struct pass *pass)
 /* Computes the median, least and longest duration of a step, for each device. */
 static bool steps_measure(struct digest *digest)
 {
-	uint64_t *ns = digest_zeros(digest->n_steps, sizeof(*ns));
+	uint64_t *ns = calloc(digest->n_steps, sizeof(*ns));
 
 	if (!ns)
 		return false;
@@ -214,24 +208,23 @@ static bool functions_count(struct digest *digest)
 	const struct trace *trace = digest->trace;
 	size_t n = trace->n_names[TRACE_FUNCTIONS];
 
-	digest->functions = digest_zeros(n + 1, sizeof(*digest->functions));
+	digest->functions = calloc(n + 1, sizeof(*digest->functions));
 	if (!digest->functions)
 		return false;
 	for (size_t i = 0; i <= n; i++)
 		digest->functions[i].number = (uint32_t)i;
 	for (size_t i = 0; i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
+		bool waited = event->kind == TRACE_wait;
 
-		if (event->kind == TRACE_submit)
-			digest->functions[event->submit.function < n ? event->submit.function : n].submits++;
-		else if (event->kind == TRACE_wait) {
-			struct digest_function *function =
-			    &digest->functions[event->wait.function < n ? event->wait.function : n];
-			uint64_t begin = digest_since(digest, event->time);
-
-			function->waits++;
-			function->wait_ns += digest_end(digest, begin, event->wait.ns) - begin;
-		}
+		if (!waited && event->kind != TRACE_submit)
+			continue;
+		uint64_t number = waited ? event->wait.function : event->submit.function;
+		uint64_t begin = digest_since(digest, event->time);
+		struct digest_function *function = &digest->functions[number < n ? number : n];
+		function->submits += !waited;
+		function->waits += waited;
+		function->wait_ns += waited ? digest_end(digest, begin, event->wait.ns) - begin : 0;
 	}
 	for (size_t i = 0; i <= n; i++)
 		if (digest->functions[i].submits || digest->functions[i].waits)
@@ -259,29 +252,25 @@ static void totals_find(struct digest *digest)
 	}
 }
 
-static void names_find(struct digest *digest)
-{
-	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
-		struct digest_device *device = &digest->devices[i];
-		char key[16];
-
-		snprintf(key, sizeof(key), "gpu%u", i);
-		trace_value(digest->trace, key, device->name, sizeof(device->name));
-	}
-}
-
 /*
+ * Finds the names of devices, and their peaks.
  * Peaks are computed from allocations: samples count moving pieces at both ends, and spare chunks, so that they do not
  * show what was needed.
  */
-static bool peaks_find(struct digest *digest)
+static bool devices_find(struct digest *digest)
 {
-	uint64_t devices[DIGEST_DEVICES];
+	uint64_t peaks[DIGEST_DEVICES];
+	char key[16];
 
-	if (!trace_peaks(digest->trace, devices, DIGEST_DEVICES, &digest->peak))
+	if (!trace_peaks(digest->trace, peaks, DIGEST_DEVICES, &digest->peak))
 		return false;
-	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
-		digest->devices[i].need = devices[i];
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		struct digest_device *device = &digest->devices[i];
+
+		device->need = peaks[i];
+		snprintf(key, sizeof(key), "gpu%u", i);
+		trace_value(digest->trace, key, device->name, sizeof(device->name));
+	}
 	return true;
 }
 
@@ -305,10 +294,10 @@ static bool digest_prepare(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
 
-	digest->block_wait_ns = digest_zeros(digest->trace->n_blocks, sizeof(*digest->block_wait_ns));
-	return digest->block_wait_ns && peaks_find(digest) && digest_groups_begin(digest, &pass->groups) &&
+	digest->block_wait_ns = calloc(digest->trace->n_blocks, sizeof(*digest->block_wait_ns));
+	return digest->block_wait_ns && devices_find(digest) && digest_groups_begin(digest, &pass->groups) &&
 	       digest_series_begin(digest, &pass->places) && digest_moves_find(digest) && digest_links_find(digest) &&
-	       arrivals_find(pass) && states_find(pass);
+	       arrivals_find(pass);
 }
 
 static bool digest_finish(struct pass *pass)
@@ -331,7 +320,7 @@ static bool digest_finish(struct pass *pass)
 
 int digest_make(const struct trace *trace, digest_progress *progress, struct digest *ret_digest)
 {
-	struct pass *pass = digest_zeros(1, sizeof(*pass));
+	struct pass *pass = calloc(1, sizeof(*pass));
 	bool good = false;
 
 	memset(ret_digest, 0, sizeof(*ret_digest));
@@ -345,7 +334,6 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 		if (trace->rows[i].event.kind < TRACE_KINDS)
 			ret_digest->n_events[trace->rows[i].event.kind]++;
 	totals_find(ret_digest);
-	names_find(ret_digest);
 	pass->digest = ret_digest;
 	pass->progress = progress;
 	if (digest_prepare(pass)) {
@@ -354,7 +342,7 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 	}
 	digest_groups_free(&pass->groups);
 	digest_series_free(&pass->places);
-	FREE_ALL(pass->arrivals, pass->resumed, pass);
+	FREE_ALL(pass->arrivals, pass);
 	if (!good)
 		digest_free(ret_digest);
 	return good ? 0 : -ENOMEM;

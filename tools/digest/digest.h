@@ -247,7 +247,7 @@ const char *digest_away(const struct digest *digest);
 const char *digest_device_away(const struct digest_device *device);
 /* Returns the name of a backend: heap, managed, ... */
 const char *digest_backend_name(uint32_t backend);
-/* Returns the number of the block's group in a table. */
-uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const struct trace_block *block);
+/* Returns the number in a table of the group of what has this rule and this site. */
+uint64_t digest_group_of(const struct digest *digest, enum digest_by by, uint64_t rule, uint64_t site);
 
 #endif

@@ -188,18 +188,14 @@ static struct digest_device sum_of(const struct digest *digest)
 
 		sum.moves_in += device->moves_in;
 		sum.bytes_in += device->bytes_in;
-		sum.bytes_out += device->bytes_out;
 		sum.gaps += device->gaps;
 		sum.gaps_given_up += device->gaps_given_up;
 		sum.waits += device->waits;
-		sum.wait_ns += device->wait_ns;
-		sum.faults_known |= device->faults_known;
 		sum.faults_gpu += device->faults_gpu;
 		sum.faults_cpu += device->faults_cpu;
 		sum.fault_in += device->fault_in;
 		sum.fault_out += device->fault_out;
 		sum.host = device->host > sum.host ? device->host : sum.host;
-		sum.over_ns = device->over_ns > sum.over_ns ? device->over_ns : sum.over_ns;
 	}
 	return sum;
 }
@@ -251,14 +247,10 @@ static void judge_asking(struct judge *judge)
 			 text_time(digest->ask_host_ns), text_count(digest->n_ask_host), digest_away(digest));
 }
 
-static void judge_rest(struct judge *judge)
+static void judge_suspended(struct judge *judge)
 {
-	struct digest *digest = judge->digest;
-	struct digest_cost *cost = &judge->all[DIGEST_SUSPENDED];
-
-	snprintf(cost->evidence, sizeof(cost->evidence), "by request; %s between suspended and going on",
-		 text_number(digest->n_events[TRACE_state], "change"));
-	judge_asking(judge);
+	snprintf(judge->all[DIGEST_SUSPENDED].evidence, DIGEST_TEXT, "by request; %s between suspended and going on",
+		 text_number(judge->digest->n_events[TRACE_state], "change"));
 }
 
 /*
@@ -318,7 +310,8 @@ static void judge_costs(struct judge *judge)
 
 	judge_waiting(judge);
 	judge_gaps(judge);
-	judge_rest(judge);
+	judge_suspended(judge);
+	judge_asking(judge);
 	judge_unmeasured(judge);
 	for (int i = 0; i < DIGEST_COST_KINDS; i++) {
 		judge->all[i].kind = (enum digest_cost_kind)i;
@@ -572,8 +565,7 @@ static void advise_idle(struct judge *judge)
 	const struct trace *trace = digest->trace;
 	enum digest_by by = costs_telling(digest);
 	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
-	uint64_t *idle = digest_zeros(n, sizeof(*idle)),
-		 budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;
+	uint64_t *idle = calloc(n, sizeof(*idle)), budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;
 	char *room, name[NAME_TEXT];
 
 	for (size_t i = 0; idle && i < trace->n_blocks; i++) {
@@ -582,7 +574,7 @@ static void advise_idle(struct judge *judge)
 
 		if (block->backend == POLICY_USE_HEAP && !block->submits && !block->on_host && !block->moves_out &&
 		    end - block->made > digest->run_ns / 2)
-			idle[digest_group_of(digest, by, block)] += block->bytes;
+			idle[digest_group_of(digest, by, block->rule, block->site)] += block->bytes;
 	}
 	for (size_t i = 0; idle && i < n; i++)
 		worst = idle[i] > idle[worst] ? i : worst;

@@ -15,50 +15,30 @@
  * Finds steps by the rule of `spillway replay` (replay_steps.c), so that both commands count the same steps.
  */
 
-struct finder {
-	struct digest *digest;
-	const struct replay_model *model;
-	size_t room;
-};
-
-static bool steps_add(struct finder *finder, const struct digest_step *step)
-{
-	struct digest *digest = finder->digest;
-
-	if (!grow(&digest->steps, digest->n_steps, &finder->room, sizeof(*digest->steps)))
-		return false;
-	digest->steps[digest->n_steps++] = *step;
-	return true;
-}
-
 /* Finds the steps of one device. A step ends where the next one begins; the duration of the last one is not known. */
-static bool find_on(struct finder *finder, uint32_t device)
+static bool find_on(struct digest *digest, const struct replay_model *model, uint32_t device)
 {
-	const struct trace *trace = finder->digest->trace;
-	size_t first = finder->digest->n_steps;
+	const struct trace *trace = digest->trace;
+	struct digest_step *before = NULL;
 	struct replay_steps steps;
 	uint64_t launch = 0;
 
-	if (!replay_steps_of(finder->model, device, REPLAY_STEPS, &steps))
+	if (!replay_steps_of(model, device, REPLAY_STEPS, &steps))
 		return false;
 	for (size_t i = 0; steps.period && i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
-		struct digest_step step = {.device = device};
+		uint64_t time = digest_since(digest, event->time);
 
 		if (event->kind != TRACE_submit)
 			continue;
-		step.time = digest_since(finder->digest, event->time);
 		if (event->submit.device == device && replay_step_begins(&steps, launch, event->submit.function)) {
-			if (finder->digest->n_steps > first) {
-				struct digest_step *before = &finder->digest->steps[finder->digest->n_steps - 1];
-
-				before->ns = step.time - before->time;
-			}
-			if (!steps_add(finder, &step))
-				return false;
+			if (before)
+				before->ns = time - before->time;
+			before = &digest->steps[digest->n_steps++];
+			*before = (struct digest_step){.device = device, .time = time};
 		}
-		if (event->submit.device == device && finder->digest->n_steps > first)
-			finder->digest->steps[finder->digest->n_steps - 1].submissions++;
+		if (event->submit.device == device && before)
+			before->submissions++;
 		launch++;
 	}
 	return true;
@@ -74,20 +54,22 @@ static int by_time(const void *a, const void *b)
 bool digest_steps_find(struct digest *digest)
 {
 	struct replay_model model;
-	struct finder finder = {.digest = digest, .model = &model};
-	bool good = true;
+	bool good;
 	int status;
 
 	if (!digest->n_events[TRACE_submit] || !digest->trace->n_blocks)
 		return true;
+	/* Each submission begins a step of its device at most. */
+	digest->steps = calloc((size_t)digest->n_events[TRACE_submit], sizeof(*digest->steps));
+	good = digest->steps != NULL;
 	status = replay_model_take(&model, digest->trace);
 	for (uint32_t device = 0; !status && good && device < REPLAY_DEVICES; device++)
 		if (digest->devices[device].seen)
-			good = find_on(&finder, device);
+			good = find_on(digest, &model, device);
 	/* A trace without allocations that can be simulated has no steps; this is not a failure. */
 	good &= status != -ENOMEM;
 	replay_model_free(&model);
-	if (digest->n_steps)
+	if (good)
 		qsort(digest->steps, digest->n_steps, sizeof(*digest->steps), by_time);
 	return good;
 }
@@ -113,11 +95,6 @@ static struct belady_names names_of(const struct trace_row *row)
 	return (struct belady_names){row->blocks, row->n_blocks, 1};
 }
 
-static bool is_submission(const struct trace_row *row)
-{
-	return row->event.kind == TRACE_submit;
-}
-
 static bool is_end(const struct curve *curve, const struct trace_row *row)
 {
 	return row->event.kind == TRACE_freed && row->which < curve->trace->n_blocks;
@@ -134,7 +111,7 @@ static void curve_run(struct curve *curve, struct digest_point *point)
 		b->counts = i >= curve->count_from;
 		if (is_end(curve, row))
 			belady_forget(b, row->which);
-		else if (is_submission(row))
+		else if (row->event.kind == TRACE_submit)
 			belady_submit(b, names_of(row), (uint32_t)(i - curve->from));
 	}
 	point->bytes_in = b->in + b->missed;
@@ -151,23 +128,23 @@ static bool find_next(struct curve *curve)
 	for (curve->from = trace->n_rows; curve->from > 0; curve->from--) {
 		const struct trace_row *row = &trace->rows[curve->from - 1];
 
-		if (is_submission(row) && n + row->n_blocks > MOST_USES)
+		if (row->event.kind == TRACE_submit && n + row->n_blocks > MOST_USES)
 			break;
 		n += row->n_blocks;
-		ops += is_submission(row) || is_end(curve, row);
+		ops += row->event.kind == TRACE_submit || is_end(curve, row);
 	}
 	/* If not all uses are taken, the first half of what happens fills the device. */
 	curve->count_from = curve->from;
 	for (uint64_t left = curve->from ? ops / 2 : 0; left; curve->count_from++)
-		left -=
-		    is_submission(&trace->rows[curve->count_from]) || is_end(curve, &trace->rows[curve->count_from]);
+		left -= trace->rows[curve->count_from].event.kind == TRACE_submit ||
+			is_end(curve, &trace->rows[curve->count_from]);
 	if (!belady_start(&curve->belady, trace->n_blocks, n))
 		return false;
 	curve->belady.spares = true;
 	for (size_t i = 0; i < trace->n_blocks; i++)
 		curve->belady.bytes[i] = trace->blocks[i].bytes;
 	for (size_t i = trace->n_rows; i-- > curve->from;)
-		if (is_submission(&trace->rows[i]))
+		if (trace->rows[i].event.kind == TRACE_submit)
 			belady_look_ahead(&curve->belady, names_of(&trace->rows[i]), (uint32_t)(i - curve->from));
 	return true;
 }
@@ -178,7 +155,7 @@ static void curve_measure(const struct curve *curve, struct digest *digest)
 	const struct trace *trace = curve->trace;
 
 	for (size_t i = curve->count_from; i < trace->n_rows; i++)
-		if (is_submission(&trace->rows[i]) && !digest->curve_submits++)
+		if (trace->rows[i].event.kind == TRACE_submit && !digest->curve_submits++)
 			digest->curve_ns = digest->run_ns - digest_since(digest, trace->rows[i].event.time);
 	for (size_t i = 0; i < digest->n_steps; i++)
 		digest->curve_steps += digest->steps[i].device == digest->steps[0].device &&

@@ -17,28 +17,22 @@ static size_t size_of(const struct digest *digest, enum digest_by by)
 	return by == DIGEST_BY_RULE ? digest->trace->n_names[TRACE_RULES] + 2 : digest->trace->n_names[TRACE_SITES] + 1;
 }
 
-static uint64_t rule_within(const struct digest *digest, uint64_t rule)
+uint64_t digest_group_of(const struct digest *digest, enum digest_by by, uint64_t rule, uint64_t site)
 {
-	size_t n = size_of(digest, DIGEST_BY_RULE);
+	size_t last_rule = size_of(digest, DIGEST_BY_RULE) - 1;
 
-	return rule < n ? rule : n - 1;
+	if (by == DIGEST_BY_RULE)
+		return rule < last_rule ? rule : last_rule;
+	site = site < digest->trace->n_names[TRACE_SITES] ? site : 0;
+	return by == DIGEST_BY_SITE ? digest->first_site[site] : site;
 }
 
-static uint64_t site_within(const struct digest *digest, uint64_t site)
+static struct digest_group *group_of(const struct digest *digest, struct digest_groups *groups, enum digest_by by,
+				     uint32_t block)
 {
-	return site < digest->trace->n_names[TRACE_SITES] ? site : 0;
-}
+	const struct trace_block *of = &digest->trace->blocks[block];
 
-uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const struct trace_block *block)
-{
-	switch (by) {
-	case DIGEST_BY_RULE:
-		return rule_within(digest, block->rule);
-	case DIGEST_BY_SITE:
-		return digest->first_site[site_within(digest, block->site)];
-	default:
-		return site_within(digest, block->site);
-	}
+	return &groups->all[by][digest_group_of(digest, by, of->rule, of->site)];
 }
 
 const char *const digest_by_names[DIGEST_TABLES] = {"rule", "site", "calls"};
@@ -81,9 +75,9 @@ static bool first_sites_find(struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
 	size_t n = trace->n_names[TRACE_SITES], n_named = 0;
-	uint32_t *order = digest_zeros(n, sizeof(*order));
+	uint32_t *order = calloc(n, sizeof(*order));
 
-	digest->first_site = digest_zeros(n, sizeof(*digest->first_site));
+	digest->first_site = calloc(n, sizeof(*digest->first_site));
 	if (!order || !digest->first_site) {
 		free(order);
 		return false;
@@ -107,11 +101,11 @@ bool digest_groups_begin(struct digest *digest, struct digest_groups *groups)
 	memset(groups, 0, sizeof(*groups));
 	if (!first_sites_find(digest))
 		return false;
-	groups->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*groups->bytes));
-	groups->faults = digest_zeros(digest->trace->n_blocks, sizeof(*groups->faults));
+	groups->bytes = calloc(digest->trace->n_blocks, sizeof(*groups->bytes));
+	groups->faults = calloc(digest->trace->n_blocks, sizeof(*groups->faults));
 	for (int by = 0; by < DIGEST_TABLES; by++) {
 		groups->n[by] = size_of(digest, by);
-		groups->all[by] = digest_zeros(groups->n[by], sizeof(**groups->all));
+		groups->all[by] = calloc(groups->n[by], sizeof(**groups->all));
 		if (!groups->all[by])
 			return false;
 		for (size_t i = 0; i < groups->n[by]; i++)
@@ -135,7 +129,7 @@ static void block_becomes(struct digest *digest, struct digest_groups *groups, u
 	groups->bytes[which] = bytes;
 	group_live(&digest->total, before, bytes);
 	for (int by = 0; by < DIGEST_TABLES; by++)
-		group_live(&groups->all[by][digest_group_of(digest, by, &digest->trace->blocks[which])], before, bytes);
+		group_live(group_of(digest, groups, by, which), before, bytes);
 }
 
 static void group_born(struct digest_group *group, uint64_t bytes)
@@ -149,7 +143,7 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 	const struct trace_event *event = &row->event;
 	bool known = row->which < digest->trace->n_blocks;
 	uint32_t block;
-	uint64_t site;
+	uint64_t number;
 
 	switch (event->kind) {
 	case TRACE_made:
@@ -166,18 +160,16 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 		break;
 	case TRACE_refused:
 		digest->total.refused++;
-		groups->all[DIGEST_BY_RULE][rule_within(digest, event->refused.rule)].refused++;
-		site = site_within(digest, event->refused.site);
-		groups->all[DIGEST_BY_SITE][digest->first_site[site]].refused++;
-		groups->all[DIGEST_BY_CALLS][site].refused++;
+		for (int by = 0; by < DIGEST_TABLES; by++) {
+			number = digest_group_of(digest, by, event->refused.rule, event->refused.site);
+			groups->all[by][number].refused++;
+		}
 		break;
 	case TRACE_born:
-		site = site_within(digest, event->born.site);
 		group_born(&digest->total, event->born.bytes);
-		if (site) {
-			group_born(&groups->all[DIGEST_BY_SITE][digest->first_site[site]], event->born.bytes);
-			group_born(&groups->all[DIGEST_BY_CALLS][site], event->born.bytes);
-		}
+		for (int by = DIGEST_BY_SITE; by < DIGEST_TABLES; by++)
+			if ((number = digest_group_of(digest, by, 0, event->born.site)))
+				group_born(&groups->all[by][number], event->born.bytes);
 		break;
 	case TRACE_fault:
 		block = trace_block_at(digest->trace, event->fault.address, event->time);
@@ -215,7 +207,7 @@ static void give_move(const struct digest *digest, struct digest_groups *groups,
 		      size_t n, enum digest_by by)
 {
 	const struct digest_move *move = &digest->moves[shares->move];
-	struct digest_group *from = &groups->all[by][digest_group_of(digest, by, &digest->trace->blocks[move->block])];
+	struct digest_group *from = group_of(digest, groups, by, move->block);
 	struct digest_group *most = from;
 	uint64_t all = 0, best = 0;
 
@@ -262,7 +254,7 @@ static bool idle_rules_find(struct digest *digest, const struct digest_group *ru
 {
 	const struct trace *trace = digest->trace;
 
-	digest->idle_rules = digest_zeros(trace->n_names[TRACE_RULES], sizeof(*digest->idle_rules));
+	digest->idle_rules = calloc(trace->n_names[TRACE_RULES], sizeof(*digest->idle_rules));
 	if (!digest->idle_rules)
 		return false;
 	for (size_t i = 1; i < trace->n_names[TRACE_RULES]; i++)
@@ -278,7 +270,7 @@ bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
 	for (size_t i = 0; i < trace->n_blocks; i++) {
 		group_add(&digest->total, &trace->blocks[i], digest->block_wait_ns[i], groups->faults[i]);
 		for (int by = 0; by < DIGEST_TABLES; by++)
-			group_add(&groups->all[by][digest_group_of(digest, by, &trace->blocks[i])], &trace->blocks[i],
+			group_add(group_of(digest, groups, by, (uint32_t)i), &trace->blocks[i],
 				  digest->block_wait_ns[i], groups->faults[i]);
 	}
 	give_moves(digest, groups);

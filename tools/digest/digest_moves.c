@@ -46,7 +46,7 @@ bool digest_moves_find(struct digest *digest)
 	struct number_map numbers = {0};
 	bool good;
 
-	digest->moves = digest_zeros((size_t)digest->n_events[TRACE_move], sizeof(*digest->moves));
+	digest->moves = calloc((size_t)digest->n_events[TRACE_move], sizeof(*digest->moves));
 	good = digest->moves != NULL;
 	for (size_t i = 0; good && i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
@@ -109,7 +109,7 @@ static void share_out(struct digest *digest, struct digest_move *const *arrivals
 void digest_moves_blame(struct digest *digest, struct digest_move *const *ended, size_t n_ended)
 {
 	const struct trace *trace = digest->trace;
-	struct digest_move **arrivals = digest_zeros(digest->n_moves, sizeof(*arrivals));
+	struct digest_move **arrivals = calloc(digest->n_moves, sizeof(*arrivals));
 	size_t n = 0;
 
 	if (!arrivals)
@@ -158,9 +158,9 @@ static void links_take(struct finding *findings, const struct digest_move *move)
 /* Spans must be added in the order of their beginnings; moves are in that order. */
 bool digest_links_find(struct digest *digest)
 {
-	struct finding *findings = digest_zeros(DIGEST_DEVICES * ENDS, sizeof(*findings));
+	struct finding *findings = calloc(DIGEST_DEVICES * ENDS, sizeof(*findings));
 
-	digest->links = digest_zeros(DIGEST_DEVICES * ENDS, sizeof(*digest->links));
+	digest->links = calloc(DIGEST_DEVICES * ENDS, sizeof(*digest->links));
 	if (!findings || !digest->links) {
 		free(findings);
 		return false;

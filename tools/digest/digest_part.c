@@ -1,16 +1,9 @@
 /*
- * Helpers shared by the parts of the digest: memory, spans of time, and names.
+ * Helpers shared by the parts of the digest: spans of time, and names.
  */
 #include "tools/digest/digest_part.h"
 
 #include "policy/policy.h"
-
-#include <stdlib.h>
-
-void *digest_zeros(size_t n, size_t each)
-{
-	return calloc(n ? n : 1, each);
-}
 
 void digest_cover_add(struct digest_cover *cover, uint64_t begin, uint64_t end)
 {

@@ -66,9 +66,6 @@ bool digest_curve_make(struct digest *digest, digest_progress *progress);
 /* digest_costs.c: costs, the verdict, advice. */
 void digest_costs_make(struct digest *digest);
 
-/* Returns an array of at least one zeroed element; NULL if memory runs out. */
-void *digest_zeros(size_t n, size_t each);
-
 /* 146 years. A file may contain any time, and sums of a few must not overflow. Later times are set to this one. */
 #define DIGEST_RUN_MOST (UINT64_C(1) << 62)
 

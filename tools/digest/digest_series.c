@@ -48,16 +48,16 @@ bool digest_series_begin(struct digest *digest, struct digest_places *places)
 {
 	memset(places, 0, sizeof(*places));
 	samples_find(digest);
-	places->on_host = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_host));
-	places->on_peers = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_peers));
-	places->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*places->bytes));
+	places->on_host = calloc(digest->trace->n_blocks, sizeof(*places->on_host));
+	places->on_peers = calloc(digest->trace->n_blocks, sizeof(*places->on_peers));
+	places->bytes = calloc(digest->trace->n_blocks, sizeof(*places->bytes));
 	return places->on_host && places->on_peers && places->bytes;
 }
 
 static struct digest_bin *bins_of(struct digest *digest, struct digest_device *device)
 {
 	if (!device->bins)
-		device->bins = digest_zeros(digest->n_bins, sizeof(*device->bins));
+		device->bins = calloc(digest->n_bins, sizeof(*device->bins));
 	return device->bins;
 }
 
@@ -524,7 +524,7 @@ static bool share_move(struct digest *digest, const struct follow *follows, uint
 bool digest_alive_find(struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
-	struct follow *follows = digest_zeros(DIGEST_DEVICES, sizeof(*follows));
+	struct follow *follows = calloc(DIGEST_DEVICES, sizeof(*follows));
 	bool good = follows && spans_find(digest, follows);
 	size_t devices = 0;
 	uint32_t n_moves = 0; /* digest->moves has them in the order of their events */
@@ -535,7 +535,7 @@ bool digest_alive_find(struct digest *digest)
 	}
 	if (good && devices) {
 		/* Two for each pause, and the last one. */
-		digest->moments = digest_zeros(devices * (2 * DIGEST_MOMENTS + 4), sizeof(*digest->moments));
+		digest->moments = calloc(devices * (2 * DIGEST_MOMENTS + 4), sizeof(*digest->moments));
 		good = digest->moments != NULL;
 	}
 	for (size_t i = 0; good && devices && i < trace->n_rows; i++)

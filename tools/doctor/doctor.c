@@ -123,8 +123,8 @@ static void put_finding(struct json *json, const struct doctor_finding *finding)
 	json_text(json, "id", finding->id);
 	put_text(json, "subject", finding->subject);
 	put_text(json, "title", finding->title);
-	json_integer_or_null(json, "device", finding->device, finding->device >= 0);
-	json_integer_or_null(json, "process", finding->process, finding->process != 0);
+	json_real_or_null(json, "device", finding->device, 0, finding->device >= 0);
+	json_real_or_null(json, "process", finding->process, 0, finding->process != 0);
 	put_text(json, "object", finding->object);
 	put_text(json, "status", status_names[finding->status]);
 	put_text(json, "fact", finding->fact);
@@ -144,7 +144,7 @@ static void put_link(struct json *json, const struct doctor *doctor, int from, i
 	json_open(json, NULL, '{');
 	json_number(json, "device", (uint64_t)to);
 	put_text(json, "link", kinds[doctor_link_kind(doctor, from, to)]);
-	json_integer_or_null(json, "performance_rank", link->performance_rank, link->performance_rank >= 0);
+	json_real_or_null(json, "performance_rank", link->performance_rank, 0, link->performance_rank >= 0);
 	if (link->atomics < 0)
 		json_text(json, "native_atomics", NULL);
 	else
@@ -187,7 +187,7 @@ static void print_json(const struct doctor *doctor)
 	json_number(json, "problems", problems);
 	json_number(json, "notes", notes);
 	json_break(json, "\n ");
-	json_integer_or_null(json, "cuda_version", doctor->cuda.version, doctor->cuda.version != 0);
+	json_real_or_null(json, "cuda_version", doctor->cuda.version, 0, doctor->cuda.version != 0);
 	json_break(json, "\n ");
 	json_open(json, "devices", '[');
 	for (int i = 0; i < n_devices; i++) {

@@ -243,7 +243,7 @@ static void print_json(const struct policy *policy, const struct policy_request 
 	json_number(json, "schema", 1);
 	json_text(json, "policy", policy_name(policy));
 	put_rules(json, policy, request, decision->rule < 0 ? (int)policy_n_rules(policy) : decision->rule);
-	json_integer_or_null(json, "rule", decision->rule + 1, decision->rule >= 0);
+	json_real_or_null(json, "rule", decision->rule + 1, 0, decision->rule >= 0);
 	json_text(json, "name", policy_rule_name(policy, decision->rule));
 	json_open(json, "use", '[');
 	print_uses(decision, ", ", true);
@@ -260,8 +260,8 @@ static void print_json(const struct policy *policy, const struct policy_request 
 	json_open(json, "system", '{');
 	json_truth(json, "register", decision->system->register_pages);
 	json_truth(json, "huge_pages", decision->system->huge_pages);
-	json_integer_or_null(json, "numa_node", decision->system->numa_node,
-			     decision->system->numa_node != POLICY_NODE_AUTO);
+	json_real_or_null(json, "numa_node", decision->system->numa_node, 0,
+			  decision->system->numa_node != POLICY_NODE_AUTO);
 	json_close(json, '}');
 	setting_put_all(json, policy);
 	json_text(json, "note", not_so(policy, request, decision));

@@ -114,11 +114,9 @@ static bool options_budgets(const char *text, struct replay_request *request, ch
 
 static bool options_mode(const char *text, enum policy_spill *ret_mode, char *why)
 {
-	for (int m = 0; m < POLICY_SPILL_COUNT; m++)
-		if (strcmp(text, policy_spill_name((enum policy_spill)m)) == 0) {
-			*ret_mode = (enum policy_spill)m;
-			return true;
-		}
+	*ret_mode = replay_mode_named(text);
+	if (*ret_mode != POLICY_SPILL_COUNT)
+		return true;
 	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is none of off, static, exact and fast", policy_quoted(text));
 	return false;
 }
@@ -224,7 +222,7 @@ static void choose_mode(struct replay_request *request, const struct replay_mode
 		if (model->mode == POLICY_SPILL_OFF)
 			request->mode_source = "assumed: it was recorded in off, where nothing spills";
 	} else {
-		request->mode = (enum policy_spill)model->mode;
+		request->mode = model->mode;
 		request->mode_source = "as recorded";
 	}
 }
@@ -369,17 +367,13 @@ int tool_replay(int argc, char **argv)
 		return TOOL_BAD;
 	}
 	say_doubts(&model);
-	bool fits = choose_device(&request, &model) && read_policy(&request, &model, &policy);
-	if (fits)
+	status = TOOL_BAD;
+	if (choose_device(&request, &model) && read_policy(&request, &model, &policy)) {
 		say_peers(&request, &model, policy);
-	if (!fits) {
-		status = TOOL_BAD;
-	} else if (!sweep_run(&sweep, &model, &request)) {
-		tool_say("there is no memory for the simulation, or the job is too large for it");
-		status = TOOL_BROKEN;
-		sweep_free(&sweep);
-	} else {
-		status = replay_answer_one(&sweep);
+		if (sweep_run(&sweep, &model, &request))
+			status = replay_answer_one(&sweep);
+		else
+			status = tool_broken("there is no memory for the simulation, or the job is too large for it");
 		sweep_free(&sweep);
 	}
 	policy_free(policy);

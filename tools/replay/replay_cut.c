@@ -354,11 +354,8 @@ bool parts_event(struct building *b, const struct replay_event *reported, uint32
 			live_map_distrust(b->map, begin, end);
 		break;
 	case JOB_BORN:
-		if (!end_all(b, begin, end, event))
-			return false;
-		if (!live_map_birth(b->map, begin, end, no_report))
-			return false;
-		if (live_map_is_reported(b->map, begin) && !tensor_new(b, (struct live_range){begin, end}))
+		if (!end_all(b, begin, end, event) || !live_map_birth(b->map, begin, end, no_report) ||
+		    (live_map_is_reported(b->map, begin) && !tensor_new(b, (struct live_range){begin, end})))
 			return false;
 		break;
 	default:

@@ -6,6 +6,7 @@
 #include "tools/common/grow.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,9 +33,7 @@ static const char *library_in(const char *site, char *room)
 	} else {
 		return NULL;
 	}
-	n = n < PATH_MAX ? n : PATH_MAX - 1;
-	memcpy(room, from, n);
-	room[n] = 0;
+	snprintf(room, PATH_MAX, "%.*s", (int)n, from);
 	return room;
 }
 
@@ -46,9 +45,7 @@ static const char *caller_in(const char *site, char *room)
 
 	if (library && site[n - 1] == ']')
 		n = (size_t)(library - site);
-	n = n < PATH_MAX ? n : PATH_MAX - 1;
-	memcpy(room, site, n);
-	room[n] = 0;
+	snprintf(room, PATH_MAX, "%.*s", (int)n, site);
 	return room;
 }
 
@@ -160,7 +157,6 @@ static bool job_made(struct building *b, uint32_t which, uint32_t at)
 		} else {
 			if (!cut_take(b, (uint32_t)units, life) || !cut_add_pieces(b, life, &event))
 				return false;
-			life->slab = REPLAY_NONE;
 			b->in_heap += units * JOB_UNIT;
 		}
 		life->use = POLICY_USE_HEAP;

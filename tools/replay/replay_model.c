@@ -121,6 +121,8 @@ void replay_model_free(struct replay_model *model)
  * once for all events of a submission until the next allocation or free.
  */
 
+_Static_assert(TRACE_doubted - TRACE_kept == REPLAY_DOUBTED - REPLAY_KEPT, "in the same order");
+
 struct taking {
 	struct replay_model *model;
 	const struct trace *trace;
@@ -248,13 +250,11 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 		taking->model->peers |= event->move.lender || event->move.left;
 		return true;
 	case TRACE_kept:
-		return take_parts(taking, REPLAY_KEPT, event, time);
 	case TRACE_born:
-		return take_parts(taking, REPLAY_BORN, event, time);
 	case TRACE_died:
-		return take_parts(taking, REPLAY_DIED, event, time);
 	case TRACE_doubted:
-		return take_parts(taking, REPLAY_DOUBTED, event, time);
+		/* These kinds follow one another in both lists. */
+		return take_parts(taking, REPLAY_KEPT + (event->kind - TRACE_kept), event, time);
 	case TRACE_mode:
 		taking->model->n_modes++;
 		return true;
@@ -267,28 +267,24 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 static void take_process(struct replay_model *model, const struct trace *trace)
 {
 	char room[sizeof(model->arguments)];
-	const char *command = trace_value(trace, "command", room, sizeof(room)), *rank, *end;
-	uint64_t number;
+	const char *command = trace_value(trace, "command", room, sizeof(room));
+	uint64_t rank;
 	size_t name = strcspn(command, " ");
 	const char *slash = memrchr(command, '/', name), *begin = slash ? slash + 1 : command;
 
 	snprintf(model->process, sizeof(model->process), "%.*s", (int)(command + name - begin), begin);
 	snprintf(model->arguments, sizeof(model->arguments), "%s", command + name + strspn(command + name, " "));
-	rank = trace_value(trace, "rank", room, sizeof(room));
-	if (policy_number_read(rank, &number, &end) && !*end)
-		model->rank = (int64_t)number;
+	if (trace_number(trace, "rank", &rank))
+		model->rank = (int64_t)rank;
 }
 
-/* Returns the mode while recording. */
-static int mode_of(const struct trace *trace)
+enum policy_spill replay_mode_named(const char *name)
 {
-	char room[32];
-	const char *name = trace_value(trace, "mode", room, sizeof(room));
 	int mode = 0;
 
 	while (mode < POLICY_SPILL_COUNT && strcmp(name, policy_spill_name((enum policy_spill)mode)) != 0)
 		mode++;
-	return mode;
+	return (enum policy_spill)mode;
 }
 
 int replay_model_take(struct replay_model *model, const struct trace *trace)
@@ -301,8 +297,10 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	    .as_of = calloc((size_t)trace->n_submits + 1, sizeof(*taking.as_of)),
 	};
 	bool ok = taking.block_of && taking.submit_of && taking.as_of;
+	char mode[32];
 
-	*model = (struct replay_model){.lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = mode_of(trace)};
+	trace_value(trace, "mode", mode, sizeof(mode));
+	*model = (struct replay_model){.lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = replay_mode_named(mode)};
 	ok = ok && trace_peaks(trace, model->peak_of, REPLAY_DEVICES, &model->peak_bytes);
 	if (ok) {
 		memset(taking.block_of, 0xff, (trace->n_blocks + 1) * sizeof(*taking.block_of));

@@ -96,7 +96,7 @@ struct replay_model {
 	uint64_t strange_at;              /* the place in the file of the first of them */
 	uint64_t refused;                 /* allocations that failed while recording */
 	uint64_t n_modes;                 /* how often spill.mode was set while recording */
-	int mode;                         /* enum policy_spill while recording; POLICY_SPILL_COUNT: not known */
+	enum policy_spill mode;           /* while recording; POLICY_SPILL_COUNT: not known */
 	char process[64];                 /* name of the program; "" if not known */
 	char arguments[512];              /* its arguments; "" if not known */
 	int64_t rank;                     /* rank in its job, or POLICY_NO_RANK */
@@ -112,6 +112,8 @@ int replay_model_read(struct replay_model *model, const char *path);
 /* Like replay_model_read(), for a trace in memory. The trace is not needed afterwards. */
 int replay_model_take(struct replay_model *model, const struct trace *trace);
 void replay_model_free(struct replay_model *model);
+/* Returns POLICY_SPILL_COUNT if no mode has that name. */
+enum policy_spill replay_mode_named(const char *name);
 
 /* ---- for whoever makes one ---- */
 

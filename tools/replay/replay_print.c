@@ -254,8 +254,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 		     {"births", model->n_births},
 		     {"submissions_a_step", sweep->steps.period ? sweep->steps.period : JSON_UNKNOWN});
 	JSON_TEXTS(json, {"mode", policy_spill_name(request->mode)},
-		   {"mode_recorded",
-		    model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL});
+		   {"mode_recorded", model->mode < POLICY_SPILL_COUNT ? policy_spill_name(model->mode) : NULL});
 	JSON_NUMBERS(json, {"peak", sweep->peak}, {"peak_in_chunks", sweep->held},
 		     {"peak_outside_heap", sweep->outside});
 	put_real(json, "link_gb_per_s", request->link, true);

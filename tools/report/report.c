@@ -244,7 +244,7 @@ static int report_lose(const struct destination *output, int error)
 }
 
 /* Writes to the requested file; main() checks standard output. job: what is shown instead of digests, or NULL. */
-static int show_in(const struct wish *wish, const struct digest *digests, size_t n, struct report_job *job)
+static int show_in(const struct wish *wish, const struct digest *digests, size_t n, const struct report_job *job)
 {
 	struct destination output;
 
@@ -337,15 +337,11 @@ int tool_report(int argc, char **argv)
 	int n = argc - optind;
 	if (!report_fits(&wish, n))
 		return TOOL_BAD;
-	status = TOOL_OK;
 	if (wish.file && is_trace(wish.file, argv + optind, n))
 		return TOOL_BAD;
 	runs.traces = calloc(RUNS_MOST + 1, sizeof(*runs.traces));
 	runs.digests = calloc(RUNS_MOST + 1, sizeof(*runs.digests));
-	if (!runs.traces || !runs.digests) {
-		tool_say("no memory");
-		status = TOOL_BROKEN;
-	}
+	status = runs.traces && runs.digests ? TOOL_OK : tool_broken("no memory");
 	for (int i = 0; status == TOOL_OK && i < n; i++)
 		status = read_one(&runs, argv[optind + i]);
 	if (status == TOOL_OK)

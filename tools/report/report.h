@@ -56,11 +56,12 @@ bool report_job_add(struct report_job *job, const struct digest *digest);
 bool report_job_add_unread(struct report_job *job, const char *path, const char *problem);
 /*
  * Returns true if at least two traces were read, all of them have a rank, all another one, and none is of another job.
+ * They are then sorted by rank.
  */
-bool report_job_is(const struct report_job *job);
-/* Sorts by rank, and shows. report_job_is() must be true. */
-void report_job_text(struct report_job *job);
-void report_job_json(struct report_job *job);
+bool report_job_is(struct report_job *job);
+/* Shows what report_job_is() has sorted. */
+void report_job_text(const struct report_job *job);
+void report_job_json(const struct report_job *job);
 void report_job_free(struct report_job *job);
 
 #endif

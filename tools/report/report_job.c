@@ -18,15 +18,6 @@ enum { MISSING_MOST = 16, LIST_MOST = 200 };
 
 /* ---- what is kept ---- */
 
-static uint64_t number_of(const struct trace *trace, const char *key, bool *ret_known)
-{
-	char room[24];
-	const char *text = trace_value(trace, key, room, sizeof(room));
-
-	*ret_known = *text && strspn(text, "0123456789") == strlen(text);
-	return *ret_known ? strtoull(text, NULL, 10) : 0;
-}
-
 static struct job_rank *add_row(struct report_job *job, const char *path)
 {
 	struct job_rank *row;
@@ -35,10 +26,8 @@ static struct job_rank *add_row(struct report_job *job, const char *path)
 		return NULL;
 	row = &job->rank[job->n];
 	*row = (struct job_rank){.path = strdup(path)};
-	if (!row->path)
-		return NULL;
-	job->n++;
-	return row;
+	job->n += row->path != NULL;
+	return row->path ? row : NULL;
 }
 
 bool report_job_add(struct report_job *job, const struct digest *digest)
@@ -46,12 +35,11 @@ bool report_job_add(struct report_job *job, const struct digest *digest)
 	const struct trace *trace = digest->trace;
 	struct job_rank *row = add_row(job, trace->path);
 	char room[256];
-	bool known;
 
 	if (!row)
 		return false;
-	row->rank = number_of(trace, "rank", &row->has_rank);
-	row->ranks = number_of(trace, "ranks", &known);
+	row->has_rank = trace_number(trace, "rank", &row->rank);
+	trace_number(trace, "ranks", &row->ranks);
 	policy_printable(trace_value(trace, "host", room, sizeof(room)), row->host, sizeof(row->host));
 	policy_printable(trace_value(trace, "job", room, sizeof(room)), row->job, sizeof(row->job));
 	row->run_ns = digest->run_ns;
@@ -98,18 +86,10 @@ static int by_rank(const void *a, const void *b)
 {
 	const struct job_rank *left = a, *right = b;
 
-	if (left->has_rank != right->has_rank)
-		return left->has_rank ? -1 : 1;
-	return (left->rank > right->rank) - (left->rank < right->rank);
+	return ORDER(right->has_rank, left->has_rank) ?: ORDER(left->rank, right->rank);
 }
 
-static void sort(struct report_job *job)
-{
-	if (job->n)
-		qsort(job->rank, job->n, sizeof(*job->rank), by_rank);
-}
-
-/* Traces that could be read, after sort(). */
+/* Traces that could be read, in the order of by_rank(). */
 static size_t count_read(const struct report_job *job)
 {
 	size_t n = 0;
@@ -119,25 +99,19 @@ static size_t count_read(const struct report_job *job)
 	return n;
 }
 
-bool report_job_is(const struct report_job *job)
+bool report_job_is(struct report_job *job)
 {
-	struct report_job sorted = {malloc((job->n + 1) * sizeof(*job->rank)), job->n, job->n};
-	size_t n = 0;
-	bool is = sorted.rank != NULL;
+	size_t n;
+	bool is = job->n > 1;
 
-	for (size_t i = 0; is && i < job->n; i++) {
-		const struct job_rank *row = &job->rank[i];
-
-		is = row->has_rank || *row->problem;
-		sorted.rank[i] = *row;
-	}
-	if (is) {
-		sort(&sorted);
-		n = count_read(&sorted);
-	}
-	for (size_t i = 1; is && i < n; i++)
-		is = sorted.rank[i].rank != sorted.rank[i - 1].rank && !strcmp(sorted.rank[i].job, sorted.rank[0].job);
-	free(sorted.rank);
+	for (size_t i = 0; i < job->n; i++)
+		is &= job->rank[i].has_rank || *job->rank[i].problem;
+	if (!is)
+		return false;
+	qsort(job->rank, job->n, sizeof(*job->rank), by_rank);
+	n = count_read(job);
+	for (size_t i = 1; i < n; i++)
+		is &= job->rank[i].rank != job->rank[i - 1].rank && !strcmp(job->rank[i].job, job->rank[0].job);
 	return is && n > 1;
 }
 
@@ -306,11 +280,10 @@ static void print_rows(const struct report_job *job, size_t n)
 	}
 }
 
-void report_job_text(struct report_job *job)
+void report_job_text(const struct report_job *job)
 {
 	struct answer answer;
 
-	sort(job);
 	find_answer(job, &answer);
 	wrap_line(0, 2, "job %s: %zu ranks on %zu host%s, %zu of which ended by themselves",
 		  *job->rank[0].job ? job->rank[0].job : "(no name)", answer.n, answer.n_hosts,
@@ -338,13 +311,12 @@ static void put_rank(struct json *json, const struct job_rank *row)
 	json_close(json, '}');
 }
 
-void report_job_json(struct report_job *job)
+void report_job_json(const struct report_job *job)
 {
 	struct json writer = JSON_WRITER, *json = &writer;
 	const struct job_rank *slowest;
 	struct answer answer;
 
-	sort(job);
 	find_answer(job, &answer);
 	slowest = answer.slowest;
 	json_open(json, NULL, '{');

@@ -134,8 +134,8 @@ static void put_device(struct json *json, const struct digest *digest, unsigned 
 	json_number(json, "device", which);
 	json_truth(json, "sampled", device->sampled);
 	json_text(json, "name", *device->name ? device->name : NULL);
-	json_number_or_null(json, "memory", device->total, device->total != 0);
-	json_number_or_null(json, "budget", device->budget, device->budget != 0);
+	JSON_NUMBERS(json, {"memory", device->total ? device->total : JSON_UNKNOWN},
+		     {"budget", device->budget ? device->budget : JSON_UNKNOWN});
 	JSON_OBJECT(json, "most", {"on_device", device->device}, {"on_host", device->host},
 		    {"managed", device->managed}, {"system", device->system}, {"driver", device->driver},
 		    {"together", device->need}, {"on_host_alone", tells_peers ? device->host_alone : JSON_UNKNOWN},
@@ -226,12 +226,11 @@ static void put_allocation(struct json *json, const struct digest *digest, uint3
 	json_open(json, NULL, '{');
 	JSON_NUMBERS(json, {"id", block->id}, {"device", block->device}, {"bytes", block->bytes});
 	json_text(json, "backend", digest_backend_name(block->backend));
-	json_text(json, "rule",
-		  digest_group_name(digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made,
-				    sizeof(made)));
-	json_text(json, "site",
-		  digest_group_name(digest, DIGEST_BY_SITE, digest_group_of(digest, DIGEST_BY_SITE, block), made,
-				    sizeof(made)));
+	for (int by = DIGEST_BY_RULE; by <= DIGEST_BY_SITE; by++) {
+		uint64_t group = digest_group_of(digest, by, block->rule, block->site);
+
+		json_text(json, digest_by_names[by], digest_group_name(digest, by, group, made, sizeof(made)));
+	}
 	JSON_NUMBERS(json, {"made_ns", block->made - digest->trace->first},
 		     {"freed_ns", block->freed != UINT64_MAX ? block->freed - digest->trace->first : JSON_UNKNOWN},
 		     {"bytes_in", block->bytes_in}, {"bytes_out", block->bytes_out}, {"submits", block->submits},

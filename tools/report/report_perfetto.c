@@ -224,8 +224,9 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 		printf(",\"end\":\"not in the trace\"");
 	if (move->block != TRACE_NONE) {
 		const struct trace_block *block = &digest->trace->blocks[move->block];
-		const char *rule = digest_group_name(
-		    digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made, sizeof(made));
+		const char *rule = digest_group_name(digest, DIGEST_BY_RULE,
+						     digest_group_of(digest, DIGEST_BY_RULE, block->rule, block->site),
+						     made, sizeof(made));
 
 		printf(",\"allocation\":%" PRIu64 ",\"rule\":", block->id);
 		json_quoted(rule, true);

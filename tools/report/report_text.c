@@ -402,23 +402,15 @@ struct figure {
 	uint64_t value, of; /* of: the whole of a share */
 };
 
-static uint64_t compare_sum(const struct digest *digest, size_t field)
-{
-	uint64_t total = 0;
-
-	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
-		total += *(const uint64_t *)((const char *)&digest->devices[i] + field);
-	return total;
-}
-
-static uint64_t compare_most(const struct digest *digest, size_t field)
+/* Returns the largest value that a device has in this field, or the sum of them all. */
+static uint64_t of_devices(const struct digest *digest, size_t field, bool sum)
 {
 	uint64_t found = 0;
 
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
 		uint64_t value = *(const uint64_t *)((const char *)&digest->devices[i] + field);
 
-		found = value > found ? value : found;
+		found = sum ? found + value : value > found ? value : found;
 	}
 	return found;
 }
@@ -431,8 +423,8 @@ static bool faults_known(const struct digest *digest)
 	return false;
 }
 
-#define SUM(field)  compare_sum(d, offsetof(struct digest_device, field))
-#define MOST(field) compare_most(d, offsetof(struct digest_device, field))
+#define SUM(field)  of_devices(d, offsetof(struct digest_device, field), true)
+#define MOST(field) of_devices(d, offsetof(struct digest_device, field), false)
 static void figures_of(const struct digest *d, struct figure ret[FIGURES])
 {
 	const bool peers = d->trace->tells_peers, faults = faults_known(d);

@@ -160,12 +160,10 @@ static bool lost_more(const struct page *a, const struct page *b)
 /* Takes over the page, or frees it. */
 static void take_page(struct fit_rest *rest, struct page *page)
 {
-	if (!page || !is_used(page)) {
-		page_free(page);
-		return;
-	}
-	rest->n++;
-	if (rest->page && !lost_more(page, rest->page)) {
+	bool used = page && is_used(page);
+
+	rest->n += used;
+	if (!used || (rest->page && !lost_more(page, rest->page))) {
 		page_free(page);
 		return;
 	}

@@ -417,12 +417,8 @@ static void put_places(struct json *json, const _Atomic uint64_t live[PLACE_COUN
 		       const _Atomic uint64_t peak[PLACE_COUNT])
 {
 	json_open(json, "places", '{');
-	for (unsigned i = 0; i < PLACE_COUNT; i++) {
-		json_open(json, figures_places[i].name, '{');
-		put_number(json, "live", live[i]);
-		put_number(json, "peak", peak[i]);
-		json_close(json, '}');
-	}
+	for (unsigned i = 0; i < PLACE_COUNT; i++)
+		JSON_OBJECT(json, figures_places[i].name, {"live", live[i]}, {"peak", peak[i]});
 	json_close(json, '}');
 }
 
@@ -647,11 +643,9 @@ void top_print_json(const struct figures *figures, const struct top_view *view)
 	if (!list)
 		return;
 	json_open(json, NULL, '{');
-	put_number(json, "schema", SCHEMA);
-	put_number(json, "time_ns", figures->wall);
+	JSON_NUMBERS(json, {"schema", SCHEMA}, {"time_ns", figures->wall});
 	put_real(json, "interval", figures->seconds > 0 ? figures->seconds : NAN);
-	put_number(json, "gone", figures->n_gone);
-	put_number(json, "refused", figures->n_refused);
+	JSON_NUMBERS(json, {"gone", figures->n_gone}, {"refused", figures->n_refused});
 	json_open(json, "devices", '[');
 	for (size_t i = 0; i < figures->n_devices; i++)
 		put_device(json, &figures->device[i]);

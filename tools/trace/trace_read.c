@@ -501,14 +501,16 @@ const char *trace_value(const struct trace *trace, const char *key, char *room, 
 	return room;
 }
 
-static uint64_t number_of(const struct trace *trace, const char *key)
+bool trace_number(const struct trace *trace, const char *key, uint64_t *ret_number)
 {
 	char room[32], *end;
 	const char *value = trace_value(trace, key, room, sizeof(room));
 
 	errno = 0;
-	uint64_t number = strtoull(value, &end, 10);
-	return errno || *end || *value < '0' || *value > '9' ? 0 : number;
+	*ret_number = strtoull(value, &end, 10);
+	bool known = !errno && !*end && *value >= '0' && *value <= '9';
+	*ret_number = known ? *ret_number : 0;
+	return known;
 }
 
 /* A file of another version lists how many fields its events have; a file without that list has this version's. */
@@ -542,11 +544,11 @@ static const char *packed_by(const uint8_t *file, size_t bytes)
 /* Fills in the problem of a file of another version. */
 static void explain_version(struct trace *trace)
 {
-	char version[32], *end;
+	char version[32];
+	uint64_t number;
+	bool known = trace_number(trace, "version", &number);
 
 	trace_value(trace, "version", version, sizeof(version));
-	uint64_t number = strtoull(version, &end, 10);
-	bool known = *version >= '0' && *version <= '9' && !*end;
 	const char *advice = !known                   ? ""
 			     : number < TRACE_VERSION ? ": read it with the older spillway that wrote it"
 						      : ": read it with the newer spillway that wrote it";
@@ -557,6 +559,7 @@ static void explain_version(struct trace *trace)
 
 static int read_head(struct reader *reader)
 {
+	uint64_t version;
 	struct trace *trace = reader->trace;
 	const uint8_t *file = (const uint8_t *)trace->file;
 
@@ -577,12 +580,12 @@ static int read_head(struct reader *reader)
 	trace->head = reader_text(trace, file + HEAD, bytes, true);
 	if (!trace->head)
 		return -ENOMEM;
-	if (number_of(trace, "version") != TRACE_VERSION) {
+	if (!trace_number(trace, "version", &version) || version != TRACE_VERSION) {
 		explain_version(trace);
 		return -EINVAL;
 	}
-	trace->start = number_of(trace, "start");
-	trace->clock = number_of(trace, "clock");
+	trace_number(trace, "start", &trace->start);
+	trace_number(trace, "clock", &trace->clock);
 	int error = read_shape(reader);
 	trace->tells_peers =
 	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_kinds[TRACE_move].n;

@@ -76,6 +76,8 @@ void trace_free(struct trace *trace);
 
 /* Copies a value of the head to the caller's buffer and returns it; "" if it does not exist. */
 const char *trace_value(const struct trace *trace, const char *key, char *room, size_t bytes);
+/* Reads a value that is a number. Returns false, and stores 0, if there is none. */
+bool trace_number(const struct trace *trace, const char *key, uint64_t *ret_number);
 /* Returns a name, or "?" if it was never defined. */
 const char *trace_text(const struct trace *trace, enum trace_list list, uint64_t number);
 /*
