@@ -224,7 +224,7 @@ static enum sw_status mover_obey(struct engine *engine, const struct order *orde
 	case ORDER_ROOM:
 		status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
-		move_governor_restart(&engine->governor);
+		trial_init(&engine->governor.trial);
 		return status;
 	case ORDER_NEW:
 		return quiesce_room_for_new(engine, *bytes);

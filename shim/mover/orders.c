@@ -418,7 +418,7 @@ enum sw_status quiesce_reside(struct engine *engine, const struct order *order, 
 	if (others)
 		return user ? SW_OK : SW_BUSY;
 	/* Earlier measurements of whether moving pays are void. */
-	move_governor_restart(&engine->governor);
+	trial_init(&engine->governor.trial);
 	if (!user)
 		status = fetch(engine);
 	return status == SW_OK && order->to == RESIDENCE_RUNS ? quiesce_resume(engine, false) : status;
@@ -616,7 +616,7 @@ enum sw_status mode_change(struct engine *engine, bool exact)
 	} else {
 		return SW_BUSY;
 	}
-	move_governor_restart(&engine->governor);
+	trial_init(&engine->governor.trial);
 	/* Allocations that wait for room do not wait in `exact`. */
 	atomic_fetch_add(&engine->new_blocks.hopeless, 1);
 	return status;

@@ -483,11 +483,6 @@ void move_governor_init(struct move_governor *governor)
 	trial_init(&governor->trial);
 }
 
-void move_governor_restart(struct move_governor *governor)
-{
-	trial_init(&governor->trial);
-}
-
 static bool is_too_early(struct move_governor *governor, const struct plan *plan, uint64_t now_ns)
 {
 	uint64_t units = 0;

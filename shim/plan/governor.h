@@ -147,7 +147,10 @@ struct trial {
 	unsigned n_unsteady; /* stretches that were not like the one before */
 };
 
-/* Initializes a trial, in the state TRIAL_MOVE. */
+/*
+ * Initializes a trial, in the state TRIAL_MOVE. Also to be called when memory lies elsewhere now: what was measured is
+ * void then.
+ */
 void trial_init(struct trial *trial);
 /*
  * Updates the trial. finished: submissions that the GPU has completed since the start. period: of the program, in
@@ -186,8 +189,6 @@ struct move_work {
 
 /* Initializes it; moving is allowed. */
 void move_governor_init(struct move_governor *governor);
-/* Makes what the trial has measured void, because memory lies elsewhere now. */
-void move_governor_restart(struct move_governor *governor);
 /*
  * Updates `allows`; must be called every few milliseconds while the engine runs. Returns whether moving was switched on
  * or off because of its cost.

@@ -182,15 +182,22 @@ static bool any_is(const struct gpu_job_view *view, enum residence state)
 	return false;
 }
 
-uint64_t gpu_job_waits(const struct gpu_job_view *view)
+/* Returns since when a submission of it waits for the turn; 0: none does. */
+static uint64_t wants_since(const struct gpu_job_view *view)
 {
 	uint64_t since = 0;
 
 	EACH(view, i)
 	since = smaller(since, view->seats[i].claim.wants);
-	return all_are(view, RESIDENCE_AWAY) && !gpu_job_holds(view) && holds_all(view, view->seats[view->self].device)
-		   ? since
-		   : 0;
+	return since;
+}
+
+uint64_t gpu_job_waits(const struct gpu_job_view *view)
+{
+	bool may_ask =
+	    all_are(view, RESIDENCE_AWAY) && !gpu_job_holds(view) && holds_all(view, view->seats[view->self].device);
+
+	return may_ask ? wants_since(view) : 0;
 }
 
 /* Returns whether the job has the turn of one of its GPUs and has had it already: memory came back in it, or it ran. */
@@ -207,21 +214,13 @@ static bool has_had_any(const struct gpu_job_view *view)
 	return false;
 }
 
-static bool wants_turn(const struct gpu_job_view *view)
-{
-	EACH(view, i)
-	if (view->seats[i].claim.wants)
-		return true;
-	return false;
-}
-
 bool gpu_job_is_done(const struct gpu_job_view *view)
 {
 	uint32_t device = view->seats[view->self].device;
 	bool stopped = !gpu_job_is_many(view) && all_are(view, RESIDENCE_STOPPED);
 
 	return view->turns[device].on && holds(view, device) && (stopped || all_are(view, RESIDENCE_AWAY)) &&
-	       (!wants_turn(view) || has_had_any(view) || !holds_all(view, device));
+	       (!wants_since(view) || has_had_any(view) || !holds_all(view, device));
 }
 
 void gpu_job_given(struct gpu_job_view *view, uint32_t slot)
@@ -293,7 +292,7 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 		if (runs)
 			stop_all(view, claim);
 		/* Not where it is done with a turn, which it may have just given on: gpu_job_is_done(). */
-		else if (all_are(view, RESIDENCE_AWAY) && has_all && wants_turn(view) && !has_had_any(view))
+		else if (all_are(view, RESIDENCE_AWAY) && has_all && wants_since(view) && !has_had_any(view))
 			order(claim, GPU_JOB_RETURN);
 		return false;
 	default:

@@ -661,9 +661,7 @@ bool live_map_is_dead(const struct live_map *map, uint64_t begin, uint64_t end, 
 
 struct live_map_sums live_map_sums(const struct live_map *map)
 {
-	uint64_t reported = map->n_reported << UNIT_SHIFT;
-
-	return (struct live_map_sums){reported, map->alive, map->dead, reported - map->alive - map->dead};
+	return (struct live_map_sums){map->n_reported << UNIT_SHIFT, map->alive, map->dead};
 }
 
 bool live_map_is_valid(const struct live_map *map)

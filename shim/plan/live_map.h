@@ -34,12 +34,11 @@ struct live_map;
 
 #define LIVE_MAP_UNIT ((uint64_t)2 << 20) /* blocks begin at multiples of this */
 
-/* Bytes of reported blocks. reported = alive + dead + fresh. */
+/* Bytes of reported blocks. What is neither alive nor dead is fresh: nothing was ever born there. */
 struct live_map_sums {
 	uint64_t reported;
 	uint64_t alive;
-	uint64_t dead;  /* has died, whether or not the death counts already */
-	uint64_t fresh; /* nothing was ever born there */
+	uint64_t dead; /* has died, whether or not the death counts already */
 };
 
 /* A range of bytes. */

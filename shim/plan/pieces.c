@@ -127,11 +127,6 @@ uint32_t pieces_due(const struct pieces *pieces, uint64_t key)
 	return due->epoch == pieces->epoch ? due->id : PIECES_NONE;
 }
 
-uint32_t pieces_due_after(const struct pieces *pieces, uint32_t id)
-{
-	return pieces_find(pieces, id)->due_next;
-}
-
 static void due_remove(struct pieces *pieces, struct piece *piece)
 {
 	if (!pieces_has_key(pieces, piece))
@@ -330,11 +325,10 @@ static void walk_set(struct forecast_walk *walk, struct piece *piece, bool neede
 /* The submission at this position names the pieces that are due there. */
 static void walk_due(struct forecast_walk *walk, uint64_t position)
 {
-	uint32_t id = pieces_due(walk->pieces, position);
+	struct piece *piece;
 
-	for (; id != PIECES_NONE; id = pieces_due_after(walk->pieces, id)) {
-		struct piece *piece = pieces_find(walk->pieces, id);
-
+	for (uint32_t id = pieces_due(walk->pieces, position); id != PIECES_NONE; id = piece->due_next) {
+		piece = pieces_find(walk->pieces, id);
 		if (piece->key == position && piece->place != PLAN_GONE)
 			walk_set(walk, piece, true);
 	}

@@ -119,12 +119,8 @@ void pieces_unset_key(struct pieces *pieces, struct piece *piece);
 void pieces_unset_keys(struct pieces *pieces);
 void pieces_put_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot);
 void pieces_sort(struct pieces *pieces);
-/*
- * pieces_due() returns the first piece in the list of this key, pieces_due_after() the one that follows a piece;
- * PIECES_NONE: no more.
- */
+/* Returns the first piece in the list of this key; PIECES_NONE: none. `due_next` of each has the one that follows. */
 uint32_t pieces_due(const struct pieces *pieces, uint64_t key);
-uint32_t pieces_due_after(const struct pieces *pieces, uint32_t id);
 
 /* pieces_rest() records that the piece is in device memory from now on, pieces_leave() that it no longer is. */
 void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id);

@@ -65,14 +65,9 @@ static int64_t room_all(const struct plan *plan)
 	return (int64_t)(plan->units[PLAN_DEVICE] + plan->units[PLAN_PINNED] + plan->room.arriving + plan->room.free);
 }
 
-bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units)
+bool plan_room_fits(const struct plan *plan, uint64_t from, uint64_t until, uint64_t units)
 {
-	return forecast_most(&plan->room.forecast, plan->at, until) + (int64_t)units <= room_all(plan);
-}
-
-bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until)
-{
-	return forecast_most(&plan->room.forecast, from, until) <= room_all(plan);
+	return forecast_most(&plan->room.forecast, from, until) + (int64_t)units <= room_all(plan);
 }
 
 /* ---- tensors ---- */
@@ -269,11 +264,6 @@ static const uint64_t dead_ahead[] = {
 static uint64_t time_of(const struct plan *plan, uint64_t key)
 {
 	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
-}
-
-static uint64_t next_use(const struct plan *plan, const struct piece *piece)
-{
-	return time_of(plan, pieces_key(&plan->pieces, piece));
 }
 
 /*
@@ -666,7 +656,7 @@ uint64_t plan_next_use(struct plan *plan, uint32_t id)
 {
 	struct piece *piece = pieces_find(&plan->pieces, id);
 
-	return piece ? next_use(plan, piece) : PLAN_NEVER;
+	return piece ? time_of(plan, pieces_key(&plan->pieces, piece)) : PLAN_NEVER;
 }
 
 /* Returns the first piece from the cursor's position on, up to `last`, that may be fetched; PIECES_NONE: none. */
@@ -675,11 +665,10 @@ static uint32_t plan_fetch_from(const struct plan *plan, uint64_t *cursor, uint6
 	if (last > plan->pieces.now)
 		last = plan->pieces.now;
 	for (; *cursor <= last; ++*cursor) {
-		uint32_t id = pieces_due(&plan->pieces, *cursor);
+		const struct piece *piece;
 
-		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
-			const struct piece *piece = pieces_find(&plan->pieces, id);
-
+		for (uint32_t id = pieces_due(&plan->pieces, *cursor); id != PIECES_NONE; id = piece->due_next) {
+			piece = pieces_find(&plan->pieces, id);
 			if (piece->place == PLAN_HOST && piece->key == *cursor && pieces_is_dead(piece) == dead)
 				return id;
 		}
@@ -697,7 +686,7 @@ static bool is_time_for(struct plan *plan, const struct piece *piece, bool is_fa
 		return !is_far;
 	if (!is_far && piece->key - plan->at <= FETCH_SOON)
 		return true;
-	return plan_room_fits(plan, piece->key, piece->units);
+	return plan_room_fits(plan, plan->at, piece->key, piece->units);
 }
 
 bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)

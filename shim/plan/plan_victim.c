@@ -98,7 +98,7 @@ static uint32_t search(struct plan *plan, enum kind kind, uint32_t looked_at, ui
 		if (it.key < least || !is_better(&it, &best) || (kind == OF_SIZE && !it.size) ||
 		    (kind == DEAD && !pieces_is_dead(piece)) || (kind == ALIVE && pieces_is_dead(piece)))
 			continue;
-		if (kind == HOLLOW && !plan_room_suffices(plan, it.key, until)) {
+		if (kind == HOLLOW && !plan_room_fits(plan, it.key, until, 0)) {
 			least = it.key + 1; /* nor does it from what is sooner */
 			continue;
 		}
@@ -229,7 +229,7 @@ bool plan_better_is_busy(struct plan *plan, uint32_t victim, uint64_t when)
 
 bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece)
 {
-	if (!plan_room_forecast(plan) || plan_room_fits(plan, plan->pieces.now, 0))
+	if (!plan_room_forecast(plan) || plan_room_fits(plan, plan->at, plan->pieces.now, 0))
 		return false;
 	pieces_unpark(&plan->pieces, PROBES, busy, argument);
 	*ret_piece = search(plan, ALIVE, EARLY_LOOKED_AT, plan->at + EARLY_LEAST + 1, 0, 0, busy, argument);
@@ -238,7 +238,7 @@ bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uin
 	uint64_t key = pieces_key(&plan->pieces, pieces_find(&plan->pieces, *ret_piece));
 	if (key > plan->pieces.now)
 		key = plan->pieces.now;
-	return !plan_room_fits(plan, plan->at + (key - plan->at) / EARLY_PART, 0);
+	return !plan_room_fits(plan, plan->at, plan->at + (key - plan->at) / EARLY_PART, 0);
 }
 
 /* ---- when memory is wanted ---- */

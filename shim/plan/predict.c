@@ -140,33 +140,25 @@ void predict_slots(const struct predict *predict, uint64_t position, uint64_t *r
 	*ret_to = predict_entry(predict, position + 1)->slot;
 }
 
-uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
+uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot)
 {
 	const struct slot *at = predict_slot(predict, slot);
 
-	if (!at->again)
-		return PREDICT_NONE;
-	*ret_slot = predict->next_slot - (uint32_t)((uint32_t)predict->next_slot - at->again_slot);
-	return predict_whole(predict, at->again);
-}
-
-uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot)
-{
-	uint64_t again;
-
-	do
-		again = predict_again(predict, slot, &slot);
-	while (again != PREDICT_NONE && again <= past);
-	*ret_slot = slot;
-	return again;
+	while (at->again) {
+		*ret_slot = predict->next_slot - (uint32_t)((uint32_t)predict->next_slot - at->again_slot);
+		if (predict_whole(predict, at->again) > past)
+			return predict_whole(predict, at->again);
+		at = predict_slot(predict, *ret_slot);
+	}
+	return PREDICT_NONE;
 }
 
 void predict_walk_begin(const struct predict *predict, uint64_t past, uint64_t most, struct predict_walk *ret_walk)
 {
-	uint64_t end = predict_entry(predict, predict->now + 1)->slot, unused;
+	uint64_t end = predict_entry(predict, predict->now + 1)->slot;
 
 	*ret_walk = (struct predict_walk){.past = past, .position = past + 1, .end = end};
-	predict_slots(predict, past, &unused, &ret_walk->slot);
+	ret_walk->slot = predict_entry(predict, past + 1)->slot;
 	if (end - ret_walk->slot > most)
 		ret_walk->end = ret_walk->slot + most;
 }

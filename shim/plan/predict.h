@@ -42,10 +42,9 @@ uint64_t predict_at(const struct predict *predict);
 /* Returns what the submission at a remembered position named: slots *ret_from to *ret_to - 1. */
 void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to);
 /*
- * Returns the next position at which this slot's piece was named again, and the slot there; PREDICT_NONE: it was not.
+ * Returns the first position after `past` at which this slot's piece was named again, and the slot there; PREDICT_NONE:
+ * it was not.
  */
-uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot);
-/* The same, for the first time after the position `past`. */
 uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot);
 
 /*

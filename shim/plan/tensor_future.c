@@ -149,14 +149,6 @@ static bool is_near(uint64_t then, uint64_t now)
 	return (then > now ? then - now : now - then) <= BEST_FIT_SPLIT;
 }
 
-/*
- * Returns whether a size may have become another one: because of the ratio, or because it is the same.
- */
-static bool is_likely(const struct tensor_match *match, uint64_t then, uint64_t now)
-{
-	return times_ratio(match, then) == now || is_near(then, now);
-}
-
 /* Finds what has become of each size, as its latest birth shows. */
 static bool find_sizes(struct tensor_match *match, const struct tensor_log *log)
 {
@@ -166,8 +158,9 @@ static bool find_sizes(struct tensor_match *match, const struct tensor_log *log)
 
 		if (!now->born || !then->born || tensor_table_find(&match->sizes, then->bytes))
 			continue;
-		uint64_t bytes = is_likely(match, then->bytes, now->bytes) ? now->bytes : 0;
-		if (!tensor_table_put(&match->sizes, (struct tensor){then->bytes, 1, bytes}))
+		/* It became that because of the ratio, or because it is the same. */
+		bool likely = times_ratio(match, then->bytes) == now->bytes || is_near(then->bytes, now->bytes);
+		if (!tensor_table_put(&match->sizes, (struct tensor){then->bytes, 1, likely ? now->bytes : 0}))
 			return false;
 	}
 	return true;
@@ -395,7 +388,7 @@ struct future_walk {
 /* bytes: how many of the piece's. */
 typedef void piece_visit(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes);
 
-/* Calls `visit` for each piece that has some of these bytes. */
+/* Calls `visit`, if any, for each piece that has some of these bytes: the walk has come to it. */
 static void each_piece(struct future_walk *walk, uint64_t begin, uint64_t end, piece_visit *visit)
 {
 	const struct tensor_future *future = walk->future;
@@ -415,13 +408,9 @@ static void each_piece(struct future_walk *walk, uint64_t begin, uint64_t end, p
 			piece->walk_alive = 0;
 		}
 		uint64_t from = unit * PLAN_UNIT, to = past * PLAN_UNIT;
-		visit(walk, id, piece, (to < end ? to : end) - (from > begin ? from : begin));
+		if (visit)
+			visit(walk, id, piece, (to < end ? to : end) - (from > begin ? from : begin));
 	}
-}
-
-static void visit_only(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
-{
-	(void)walk, (void)id, (void)piece, (void)bytes;
 }
 
 static void visit_alive(struct future_walk *walk, uint32_t id, struct piece *piece, uint64_t bytes)
@@ -519,7 +508,7 @@ static bool walk_begin(struct future_walk *walk)
 
 	for (uint32_t i = 0; i < future->n_blocks; i++)
 		if (!is_small(&future->blocks[i]))
-			each_piece(walk, future->blocks[i].begin, future->blocks[i].end, visit_only);
+			each_piece(walk, future->blocks[i].begin, future->blocks[i].end, NULL);
 	for (uint32_t i = 0; i < log->n_alive; i++)
 		each_piece(walk, log->alive[i].begin, log->alive[i].begin + log->alive[i].bytes, visit_alive);
 	return free_the_rest(future);

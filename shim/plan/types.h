@@ -191,14 +191,9 @@ struct plan {
 /* Makes the forecast, unless that was done not long ago. Returns whether there is one. */
 bool plan_room_forecast(struct plan *plan);
 /*
- * Returns whether `units` more fit into device memory until the remembered position `until`, beside all that will be
- * needed. There must be a forecast.
+ * Returns whether `units` more fit into device memory between two remembered positions, beside all that will be needed.
+ * There must be a forecast.
  */
-bool plan_room_fits(const struct plan *plan, uint64_t until, uint64_t units);
-/*
- * Returns whether there is enough device memory for all that will be needed between two remembered positions. There
- * must be a forecast.
- */
-bool plan_room_suffices(const struct plan *plan, uint64_t from, uint64_t until);
+bool plan_room_fits(const struct plan *plan, uint64_t from, uint64_t until, uint64_t units);
 
 #endif

@@ -36,7 +36,7 @@ static inline bool plan_due_is_valid(const struct pieces *pieces)
 	for (uint64_t key = 0; key < PIECES_DUE; key++) {
 		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
 
-		for (; id != PIECES_NONE; prev = id, id = pieces_due_after(pieces, id)) {
+		for (; id != PIECES_NONE; prev = id, id = pieces_find(pieces, id)->due_next) {
 			const struct piece *piece = pieces_find(pieces, id);
 
 			if (!pieces_has_key(pieces, piece) || piece->key % PIECES_DUE != key || piece->due_prev != prev)

@@ -303,7 +303,7 @@ TEST(the_record_is_right_while_it_forgets)
 		assert_int_equal(to - from, 4);
 		unsigned k = (unsigned)seed_below(&seed, 4);
 		assert_int_equal(predict_slot(predict, from + k)->piece, record[position][k]);
-		uint64_t slot, again = predict_again(predict, from + k, &slot), expected = position;
+		uint64_t slot, again = predict_again_after(predict, from + k, 0, &slot), expected = position;
 		bool later = false; /* named again further on in the same submission */
 		for (unsigned j = k + 1; j < 4; j++)
 			later |= record[position][j] == record[position][k];
