@@ -181,44 +181,6 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	return decision;
 }
 
-/* The policy knows nothing of the shim, so its advice has names of its own. */
-static unsigned advice_of(int advise)
-{
-	static const unsigned bits[] = {
-	    [POLICY_ADVISE_PREFERRED_DEVICE] = BACKEND_PREFER_DEVICE,
-	    [POLICY_ADVISE_PREFERRED_HOST] = BACKEND_PREFER_HOST,
-	    [POLICY_ADVISE_ACCESSED_BY] = BACKEND_ACCESSED_BY_DEVICE,
-	    [POLICY_ADVISE_READ_MOSTLY] = BACKEND_READ_MOSTLY,
-	};
-	unsigned advice = 0;
-
-	for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++)
-		advice |= advise & 1 << i ? bits[i] : 0;
-	return advice;
-}
-
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision)
-{
-	const struct policy_managed *managed = decision->managed;
-
-	return (struct backend_managed_settings){
-	    .advice = advice_of(managed->advise),
-	    .device = -1,
-	    .prefetch = managed->prefetch == POLICY_PREFETCH_ON_ALLOC,
-	};
-}
-
-struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device)
-{
-	const struct policy_system *system = decision->system;
-
-	return (struct backend_system_settings){
-	    .register_pages = system->register_pages != 0,
-	    .huge = system->huge_pages != 0,
-	    .numa_node = system->numa_node == POLICY_NODE_AUTO ? device->node : system->numa_node,
-	};
-}
-
 bool alloc_decide_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
 {
 	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
@@ -291,14 +253,10 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 				size_t *ret_pitch)
 {
 	struct policy_decision decision = alloc_decide(device, asked);
-	struct backend_managed_settings managed;
-	struct backend_system_settings system;
 	struct backend_request request = *asked;
 	enum sw_status status = SW_NO_MEMORY;
 
 	request.decision = &decision;
-	request.managed = &managed;
-	request.system = &system;
 	request.on_use = decision.place == POLICY_PLACE_ON_USE && asked->bytes >= ON_USE_LEAST;
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
@@ -307,10 +265,6 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	     i++) {
 		const struct backend *place = places[decision.uses[i]];
 
-		if (place == &backend_managed)
-			managed = alloc_decide_managed(&decision);
-		if (place == &backend_system)
-			system = alloc_decide_system(&decision, device);
 		if (place == &backend_pass)
 			status = ask_driver(device, &request, row, ret_pitch);
 		else
@@ -505,14 +459,6 @@ CUresult serve_refusal(void)
 
 /* ---- memory whose kind the program has chosen ---- */
 
-static struct policy_decision typed_alloc_decide(enum policy_api api, struct device *device, size_t bytes, void *caller,
-						 const struct call_site *site)
-{
-	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller, .site = site};
-
-	return alloc_decide(device, &question);
-}
-
 bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
 		       struct account_claim *ret_claim)
 {
@@ -528,7 +474,8 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 		device = device_current(NULL);
 	if (!device)
 		return true; /* the driver has an error of its own for that */
-	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller, ret_claim->site);
+	struct policy_decision decision = alloc_decide(
+	    device, &(struct backend_request){.api = api, .bytes = bytes, .caller = caller, .site = ret_claim->site});
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
 	/* Only the driver can make it (parse.c ensures that): behind a full cap only deny is left. */
@@ -565,9 +512,7 @@ static CUresult ask_driver_managed(CUdeviceptr *ret_address, size_t bytes, unsig
 static enum sw_status ask_system_managed(struct device *device, size_t bytes, const struct policy_decision *decision,
 					 struct budget *cap, const struct call_site *site, CUdeviceptr *ret_address)
 {
-	struct backend_system_settings system = alloc_decide_system(decision, device);
-	struct backend_request request = {
-	    .bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision, .system = &system};
+	struct backend_request request = {.bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision};
 	struct ledger_row *row = ledger_row_new(LEDGER_SYSTEM);
 	enum sw_status status = SW_NO_HOST_MEMORY;
 

@@ -102,12 +102,6 @@ void alloc_decide_start(struct policy *policy);
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request);
 
 /*
- * Return the decision's settings for managed and for system memory, as their backends need them; those for this device.
- */
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision);
-struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device);
-
-/*
  * Takes bytes under the cap of the rule that decided. Returns false if they do not fit. *ret_cap: the budget that
  * ledger_row_free() gives them back to, NULL without a cap.
  */
