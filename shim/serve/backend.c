@@ -2,9 +2,10 @@
  * backend.c: the backends but the heap's (make_room.c), and the free that is common to them: wait until the context is
  * idle, then release; else defer the free.
  */
-#include "shim/serve/backend.h"
+#include "shim/serve/account.h"
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/make_room.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 #include "shim/driver/real.h"
@@ -63,16 +64,16 @@ static enum sw_status pass_alloc(struct device *device, const struct backend_req
 	CUdeviceptr address = 0;
 	CUresult result;
 
-	(void)device;
-	if (request->height)
-		result = REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width, request->height,
-						  (unsigned)request->element);
-	else
-		result = REAL(cuMemAlloc_v2)(&address, request->bytes);
+	OOM_RETRY_CALL_INSIDE(result, device->ordinal, request->bytes,
+			      request->height ? REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width,
+									 request->height, (unsigned)request->element)
+					      : REAL(cuMemAlloc_v2)(&address, request->bytes));
 	if (result != CUDA_SUCCESS)
 		return status_of(result);
 	row->kind = LEDGER_DRIVER;
 	row->key = address;
+	stats_add(STAT_passed, 1);
+	account_drivers(row);
 	return SW_OK;
 }
 
@@ -82,7 +83,6 @@ static CUresult pass_free(struct ledger_row *row)
 }
 
 const struct backend backend_pass = {
-    .name = "driver",
     .alloc = pass_alloc,
     .free = pass_free,
 };
@@ -232,7 +232,6 @@ static void managed_release(struct ledger_row *row)
 }
 
 const struct backend backend_managed = {
-    .name = "managed",
     .alloc = managed_alloc,
     .free = managed_free,
     .release = managed_release,
@@ -336,12 +335,6 @@ static enum sw_status register_pages(struct device *device, void *at, size_t byt
 	return SW_NOT_SUPPORTED;
 }
 
-static void unregister_pages(void *at, size_t bytes)
-{
-	REAL(cuMemHostUnregister)(at);
-	budget_give(&host_budget, bytes);
-}
-
 static enum sw_status system_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				   size_t *ret_pitch)
 {
@@ -364,13 +357,18 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 		status = SW_NO_MEMORY;
 	else if (!device->pageable)
 		status = register_pages(device, at, bytes);
+	bool registered = status == SW_OK && !device->pageable;
+	if (status == SW_OK && !ledger_span(row))
+		status = SW_NO_HOST_MEMORY;
+	if (status != SW_OK && registered) {
+		REAL(cuMemHostUnregister)(at);
+		budget_give(&host_budget, bytes);
+	}
+	if (status != SW_OK && at)
+		munmap(at, bytes);
 	errno = saved;
 	if (status != SW_OK)
-		goto unmap;
-	if (!ledger_span(row)) {
-		status = SW_NO_HOST_MEMORY;
-		goto release;
-	}
+		return status;
 	/* Registered pages are pinned and never fault. */
 	if (device->pageable)
 		faults_start();
@@ -378,20 +376,11 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 	row->home = &backend_system;
 	row->key = (uintptr_t)at;
 	row->system.mapped = bytes;
-	row->system.registered = !device->pageable;
+	row->system.registered = registered;
 	stats_live_add(row->device, PLACE_SYSTEM, row->bytes);
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;
-
-release:
-	if (!device->pageable)
-		unregister_pages(at, bytes);
-unmap:
-	if (at)
-		munmap(at, bytes);
-	errno = saved;
-	return status;
 }
 
 /*
@@ -429,7 +418,6 @@ static void system_release(struct ledger_row *row)
 }
 
 const struct backend backend_system = {
-    .name = "system",
     .alloc = system_alloc,
     .free = backend_free_idle,
     .release = system_release,

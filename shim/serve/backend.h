@@ -28,7 +28,6 @@ struct backend_request {
 };
 
 struct backend {
-	const char *name;
 	/*
 	 * Returns NO_MEMORY if there is no memory here, NOT_SUPPORTED if this device cannot; then the next backend is
 	 * tried.

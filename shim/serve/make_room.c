@@ -19,12 +19,6 @@
 
 /* ---- what frees and the mover are about to give ---- */
 
-/* For a few milliseconds at most, since what they wait for may need the calling thread. */
-static bool give_deferred_frees(struct room *room)
-{
-	return deferred_free_wait(room->device);
-}
-
 /* Lets a request that was tried at one place only go on to all that it may use. */
 static bool give_next_place(struct room *room)
 {
@@ -47,12 +41,6 @@ static bool give_soon(struct room *room)
 
 /* ---- what others do not use ---- */
 
-/* What other heaps keep for their next blocks is host memory of the same budget. */
-static bool give_other_heaps(struct room *room)
-{
-	return device_make_host_room(room->device);
-}
-
 /* If other processes of the user have the host memory, they are asked for what they do not use. */
 static bool give_other_processes(struct room *room)
 {
@@ -60,21 +48,6 @@ static bool give_other_processes(struct room *room)
 
 	room->refusals = atomic_load(&host_budget.refusals);
 	return room->refusals != before && quota_wait(room->bytes > here ? room->bytes - here : 0, &room->asked);
-}
-
-static bool give_segments(struct room *room)
-{
-	return segments_wait(room->device);
-}
-
-static bool give_idle_to_driver(struct room *room)
-{
-	return device_make_room(room->device);
-}
-
-static bool give_pools(struct room *room)
-{
-	return pool_give_back(room->device);
 }
 
 /* ---- live memory of the heap, for the driver ---- */
@@ -187,22 +160,26 @@ static const struct giver {
 	bool to_heap;  /* what it gives is warm in the heap: who lacks the driver's memory needs those behind it, too */
 	bool renews;   /* it may take long, so those before it may have something again */
 	bool once;     /* even if it gave, it is asked again only after one behind it: others go on to use memory */
+	/* One of the two gives: it needs to know the device alone, or the request. */
+	bool (*give_of)(struct device *device);
 	bool (*give)(struct room *room);
 } givers[] = {
-    {LACK_HEAP | LACK_DRIVER, true, false, false, give_deferred_frees},
+    /* For a few milliseconds at most, since what they wait for may need the calling thread. */
+    {LACK_HEAP | LACK_DRIVER, true, false, false, deferred_free_wait, NULL},
     /* What was to stay on the device if a free came in time. */
-    {LACK_DEVICE | LACK_ADDRESS, false, false, false, give_next_place},
-    {LACK_HEAP, false, false, false, give_soon},
-    {LACK_HOST, false, false, true, give_other_heaps},
-    {LACK_HOST, false, true, false, give_other_processes},
+    {LACK_DEVICE | LACK_ADDRESS, false, false, false, NULL, give_next_place},
+    {LACK_HEAP, false, false, false, NULL, give_soon},
+    /* What other heaps keep for their next blocks is host memory of the same budget. */
+    {LACK_HOST, false, false, true, device_make_host_room, NULL},
+    {LACK_HOST, false, true, false, NULL, give_other_processes},
     /* What was to leave the device to others. */
-    {LACK_HOST | LACK_ADDRESS, false, true, false, give_next_place},
+    {LACK_HOST | LACK_ADDRESS, false, true, false, NULL, give_next_place},
     /* Before idle memory goes back, because that is what an unused segment becomes. */
-    {LACK_HEAP | LACK_DRIVER, true, true, false, give_segments},
-    {LACK_DRIVER, false, false, false, give_idle_to_driver},
-    {LACK_DEVICE, false, false, true, give_pools},
-    {LACK_DRIVER, false, true, false, give_eviction},
-    {LACK_HEAP, false, true, false, give_turn},
+    {LACK_HEAP | LACK_DRIVER, true, true, false, segments_wait, NULL},
+    {LACK_DRIVER, false, false, false, device_make_room, NULL},
+    {LACK_DEVICE, false, false, true, pool_give_back, NULL},
+    {LACK_DRIVER, false, true, false, NULL, give_eviction},
+    {LACK_HEAP, false, true, false, NULL, give_turn},
 };
 
 /*
@@ -250,7 +227,7 @@ static bool make_room(struct room *room)
 
 		if (!(giver->lack & room->lack) || room->spent & 1u << i)
 			continue;
-		bool gave = giver->give(room);
+		bool gave = giver->give ? giver->give(room) : giver->give_of(room->device);
 
 		made |= gave;
 		if (!gave || giver->once)
@@ -465,7 +442,6 @@ static void backend_heap_release(struct ledger_row *row)
 }
 
 const struct backend backend_heap = {
-    .name = "heap",
     .alloc = backend_heap_alloc,
     .free = backend_free_idle,
     .release = backend_heap_release,

@@ -88,11 +88,6 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
  */
 
 /*
- * Prepares alloc_decide_start(). May be called any number of times. Locking: the caller must hold no lock, since the
- * loader's may be needed.
- */
-void alloc_decide_bind(void);
-/*
  * Describes this process to the policy, and makes the counts. Locking: called once, under START, before the policy is
  * shared.
  */
@@ -138,11 +133,8 @@ void alloc_decide_print(void);
  */
 
 struct async_request {
-	size_t bytes;
-	enum policy_api api;          /* ASYNC, or POOL where the program names the pool */
-	void *caller;                 /* caller's address in the program */
-	const struct call_site *site; /* what asked; found by async_alloc() */
-	CUmemoryPool pool;            /* NULL: the current one of the stream's device */
+	struct backend_request question; /* its api is ASYNC, or POOL where the program names the pool */
+	CUmemoryPool pool;               /* NULL: the current one of the stream's device */
 	CUstream stream;
 	bool per_thread; /* a _ptsz variant: stream 0 is this thread's own */
 	/*
