@@ -784,5 +784,6 @@ bool block_store_is_valid(const struct block_store *store)
 		if (bytes[place] != store->warm_bytes[place] || chunks[place] != store->chunks.warm_bytes[place])
 			return false;
 	}
-	return in_bins == by_age && range_is_valid(&store->arena.free_units);
+	uint64_t unused;
+	return in_bins == by_age && range_is_valid(&store->arena.free_units, &unused);
 }

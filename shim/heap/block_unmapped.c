@@ -187,8 +187,6 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 	mark_placed(heap, block, arena_unit(arena, space), (uint32_t)(space_bytes / HEAP_UNIT));
 out:
 	heap_leave(heap);
-	if (result == CUDA_SUCCESS)
-		lifetimes_allocated(arena->lifetimes, address, block->units * HEAP_UNIT, space);
 	return result;
 }
 

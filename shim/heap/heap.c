@@ -464,8 +464,6 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	heap_leave(heap);
 	if (status != SW_OK)
 		return status;
-	if (!small)
-		lifetimes_allocated(arena->lifetimes, grant.address, bytes, 0);
 	*ret_grant = grant;
 	return status;
 }

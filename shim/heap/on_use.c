@@ -66,7 +66,6 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, C
 		free(on_use);
 		return SW_NO_MEMORY;
 	}
-	lifetimes_allocated(arena->lifetimes, *ret_address, bytes, 0);
 	return SW_OK;
 }
 

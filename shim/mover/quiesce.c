@@ -101,7 +101,7 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
 {
 	gate_for(mover_state.quiescing.n_held ? CONTEXT_ALL_DEVICES : devices);
-	while (!submission_is_quiet_on(devices)) {
+	while (!submission_is_quiet(devices)) {
 		if (!goes_on_waiting(engine, devices, begin))
 			return false;
 		clock_sleep(POLL_NS);

@@ -130,7 +130,7 @@ static bool hand_is_idle(void *hand)
 {
 	const struct engine *engine = hand;
 
-	return engine->progress.done >= completion_newest() && submission_is_quiet();
+	return engine->progress.done >= completion_newest() && submission_is_quiet(CONTEXT_ALL_DEVICES);
 }
 
 static void hand_put_aside(void *hand, uint32_t piece)
