@@ -1,11 +1,10 @@
 /*
- * backend.c: the backends but the heap's (make_room.c), and the free that is common to them: wait until the context is
- * idle, then release; else defer the free.
+ * backend.c: the backends of managed and of system memory, and the free that is common: wait until the context is idle,
+ * then release; else defer the free.
  */
-#include "shim/serve/account.h"
+#include "shim/serve/backend.h"
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/make_room.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 #include "shim/driver/real.h"
@@ -55,37 +54,6 @@ CUresult backend_free_idle(struct ledger_row *row)
 	deferred_free_context_idle(context, before);
 	return CUDA_SUCCESS;
 }
-
-/* ---- no backend: passes the request through to the driver ---- */
-
-static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				 size_t *ret_pitch)
-{
-	CUdeviceptr address = 0;
-	CUresult result;
-
-	OOM_RETRY_CALL_INSIDE(result, device->ordinal, request->bytes,
-			      request->height ? REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width,
-									 request->height, (unsigned)request->element)
-					      : REAL(cuMemAlloc_v2)(&address, request->bytes));
-	if (result != CUDA_SUCCESS)
-		return status_of(result);
-	row->kind = LEDGER_DRIVER;
-	row->key = address;
-	stats_add(STAT_passed, 1);
-	account_drivers(row);
-	return SW_OK;
-}
-
-static CUresult pass_free(struct ledger_row *row)
-{
-	return REAL(cuMemFree_v2)(row->key);
-}
-
-const struct backend backend_pass = {
-    .alloc = pass_alloc,
-    .free = pass_free,
-};
 
 /* ---- managed memory ---- */
 

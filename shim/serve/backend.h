@@ -43,7 +43,7 @@ struct backend {
 	void (*release)(struct ledger_row *row);
 };
 
-extern const struct backend backend_heap;    /* the heap; kind LEDGER_HEAP */
+extern const struct backend backend_heap;    /* the heap; kind LEDGER_HEAP (this and the next: make_room.c) */
 extern const struct backend backend_pass;    /* where the driver would have put it; kind LEDGER_DRIVER */
 extern const struct backend backend_managed; /* cuMemAllocManaged; kind LEDGER_MANAGED */
 extern const struct backend backend_system;  /* pages of the process; kind LEDGER_SYSTEM */
@@ -54,7 +54,7 @@ extern const struct backend backend_system;  /* pages of the process; kind LEDGE
  */
 CUresult backend_free_idle(struct ledger_row *row);
 
-/* ---- the heap's (make_room.c) ---- */
+/* ---- the heap's ---- */
 
 /* Returns where a decision (NULL: none) lets heap memory begin. */
 enum heap_from backend_heap_from(const struct policy_decision *decision);

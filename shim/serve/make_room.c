@@ -1,12 +1,16 @@
-/* make_room.c: the givers, in their order (make_room.h), and the heap's backend, whose requests ask them. */
+/*
+ * make_room.c: the givers, in their order (make_room.h), and the backends whose requests ask them: the heap's and the
+ * driver's.
+ */
 #include "shim/serve/make_room.h"
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
-#include "shim/serve/backend.h"
+#include "shim/serve/account.h"
 #include "shim/serve/control.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
@@ -281,6 +285,37 @@ void make_room_end(struct room *room, CUresult result)
 	if (room->made && result == CUDA_SUCCESS)
 		stats_add(STAT_rescues, 1);
 }
+
+/* ---- no backend: passes the request through to the driver ---- */
+
+static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				 size_t *ret_pitch)
+{
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	OOM_RETRY_CALL_INSIDE(result, device->ordinal, request->bytes,
+			      request->height ? REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width,
+									 request->height, (unsigned)request->element)
+					      : REAL(cuMemAlloc_v2)(&address, request->bytes));
+	if (result != CUDA_SUCCESS)
+		return status_of(result);
+	row->kind = LEDGER_DRIVER;
+	row->key = address;
+	stats_add(STAT_passed, 1);
+	account_drivers(row);
+	return SW_OK;
+}
+
+static CUresult pass_free(struct ledger_row *row)
+{
+	return REAL(cuMemFree_v2)(row->key);
+}
+
+const struct backend backend_pass = {
+    .alloc = pass_alloc,
+    .free = pass_free,
+};
 
 /* ---- the heap's backend ---- */
 
