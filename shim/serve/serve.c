@@ -43,22 +43,12 @@ struct rule_count {
 	struct budget cap;
 };
 
-/* Reads the command line from the kernel, without argv[0], with blanks for the NULs between the other arguments. */
+/* Reads the command line without argv[0]; NULL if that fails. */
 static const char *read_arguments(char *text, size_t room)
 {
-	FILE *file = fopen("/proc/self/cmdline", "re");
-	size_t n = file ? fread(text, 1, room - 1, file) : 0;
+	size_t first = stats_read_words(text, room);
 
-	if (file)
-		fclose(file);
-	if (!n)
-		return NULL;
-	text[n] = 0;
-	size_t from = strlen(text) + 1;
-	for (size_t i = from; i + 1 < n; i++)
-		if (!text[i])
-			text[i] = ' ';
-	return from < n ? text + from : "";
+	return *text ? text + first + (text[first] != 0) : NULL;
 }
 
 void alloc_decide_start(struct policy *policy)
