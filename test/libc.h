@@ -19,4 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Callbacks and fakes of tests take what they have no use for. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 #endif

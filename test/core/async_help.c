@@ -76,7 +76,6 @@ int async_check(void **state)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	async_leave_to_pools(false);
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);

@@ -245,7 +245,6 @@ static void *open_a_capture(void *argument)
 {
 	CUgraph graph;
 
-	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	while (!atomic_load(&capture.go))
 		sched_yield();

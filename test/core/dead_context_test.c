@@ -11,14 +11,11 @@
 
 static void assert_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 	sim_assert_fails();
 }
 
 static void stray_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	**(volatile char **)args[0] = 1;
 }
 

@@ -109,7 +109,6 @@ TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 
 static void *pin(void *unused)
 {
-	(void)unused;
 	CHECK(heap_pin(own.heap, grants[1].address, BYTES));
 	heap_pin_end(own.heap, grants[1].address, BYTES, PIN_OFF);
 	return NULL;
@@ -129,7 +128,6 @@ TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 
 static void *keep_elsewhere(void *unused)
 {
-	(void)unused;
 	CHECK(heap_stay_beside(own.heap, grants[1].address, BYTES));
 	return NULL;
 }
@@ -151,7 +149,6 @@ TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 
 static void *reach(void *unused)
 {
-	(void)unused;
 	CHECK(heap_reach(own.heap) == CUDA_SUCCESS);
 	return NULL;
 }

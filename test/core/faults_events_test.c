@@ -71,7 +71,6 @@ static const struct fault_event *first_of(enum fault_kind kind, CUdeviceptr at, 
 
 static int tells_each(void *argument)
 {
-	(void)argument;
 	start_and_listen();
 	CUdeviceptr at = faults_help_managed(8 * PAGE), other = faults_help_managed(16 * PAGE);
 
@@ -240,7 +239,6 @@ static atomic_bool held;
 
 static void hold(const struct fault_event *event, void *argument)
 {
-	(void)argument;
 	add_up(event);
 	if (!atomic_exchange(&held, true))
 		while (sem_wait(&let_go))

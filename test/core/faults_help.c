@@ -4,14 +4,12 @@ static CUfunction fill, look;
 
 static void fill_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	for (size_t i = 0; i < *(size_t *)args[1]; i++)
 		(*(uint32_t **)args[0])[i] = (uint32_t)i;
 }
 
 static void look_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	for (size_t i = 0; i < *(size_t *)args[1]; i++)
 		(void)__atomic_load_n(*(uint32_t **)args[0] + i, __ATOMIC_RELAXED);
 }

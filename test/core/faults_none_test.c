@@ -10,7 +10,6 @@
 
 static int counts_all_the_same(void *argument)
 {
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
@@ -89,7 +88,6 @@ static int opens_nothing(void *argument)
 {
 	CUdeviceptr at;
 
-	(void)argument;
 	faults_help_start();
 	CHECK(faults_help_source_has("none: nothing that the GPU could fault on has been allocated"));
 	CHECK(faults_major() == STATS_NA);
@@ -134,7 +132,6 @@ PART_TEST(cupti_gives_way_to_the_counters_and_says_so, IN_CHILD(part, "SPILLWAY_
 
 static int is_written_over(void *argument)
 {
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	faults_help_check_equal();

@@ -103,7 +103,6 @@ static int starts_with_pages(void *argument)
 {
 	CUdeviceptr at;
 
-	(void)argument;
 	faults_help_start();
 	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
 	CHECK(sim_uvm_trackers() == (sim_uvm_opened() ? 1 : 0));
@@ -194,7 +193,6 @@ static int is_the_parents(void *argument)
 {
 	int status;
 
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(8 * PAGE);
 	faults_help_write(at, 4 * PAGE);
@@ -228,7 +226,6 @@ static int is_cloned(void *argument)
 {
 	int status;
 
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(8 * PAGE), 4 * PAGE);
 	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);

@@ -34,7 +34,6 @@ uint64_t submission_what(const struct submission *use)
 
 void submission_stores(struct submission *use, CUdeviceptr address)
 {
-	(void)address;
 	use->n_stored++;
 }
 
@@ -119,13 +118,10 @@ CUkernel mix_kernel;
 
 void do_nothing(void *argument)
 {
-	(void)argument;
 }
 
 static void body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 }
 
 static const size_t mix_bytes[] = {8, 4, 8, 24}, wide_bytes[] = {sizeof(struct wide)};
@@ -151,7 +147,6 @@ void graph_test_start(void)
 
 int graph_test_stop(void **state)
 {
-	(void)state;
 	return graph_n_unknown() != 0;
 }
 

@@ -17,7 +17,6 @@ void __wrap_heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, e
 
 bool __wrap_heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
-	(void)heap;
 	pinned = address;
 	pinned_bytes = bytes;
 	return ++n_pins != lasting;

@@ -17,7 +17,6 @@ static void a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_addr
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
 	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
@@ -34,7 +33,6 @@ static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
 	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, NULL);
 	CUgraphNode node;
 
-	(void)state;
 	p.extra = extra;
 	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
 	CUgraphExec exec = instantiate(graph);
@@ -57,7 +55,6 @@ static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **sta
 	void *params[4];
 	CUgraphNode node;
 
-	(void)state;
 	mix_params(&a, params);
 	p.kern = mix_kernel;
 	p.kernelParams = params;
@@ -74,7 +71,6 @@ static void copies_name_both_sides_from_the_first_to_the_last_byte(void **state)
 	CUgraph graph = graph_new();
 	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 1000);
 
-	(void)state;
 	add_copy(graph, &copy);
 	copy = (CUDA_MEMCPY3D){
 	    .srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -105,7 +101,6 @@ static void sets_name_their_rows(void **state)
 {
 	CUgraph graph = graph_new();
 
-	(void)state;
 	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){.dst = memory, .elementSize = 4, .width = 100, .height = 1});
 	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){
 			   .dst = memory + MIB, .elementSize = 2, .width = 10, .height = 6, .pitch = 512});
@@ -126,7 +121,6 @@ static void waits_for_values_and_writes_of_them_name_them(void **state)
 	CUgraph graph = graph_new();
 	CUgraphNode node;
 
-	(void)state;
 	assert_ok(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &p));
 	CUgraphExec exec = instantiate(graph);
 	EXPECT(exec, {memory, 4}, {memory + 64, 8});
@@ -143,7 +137,6 @@ static void nodes_that_touch_no_memory_of_ours_name_nothing(void **state)
 	CUgraph graph = graph_new(), empty = graph_new();
 	CUgraphNode node;
 
-	(void)state;
 	assert_ok(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
 	assert_ok(cuGraphAddEmptyNode(&node, graph, NULL, 0));
 	assert_ok(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &alloc));
@@ -160,7 +153,6 @@ static void an_address_is_named_once_with_its_farthest_reach(void **state)
 	CUgraph graph = graph_new();
 	struct mix_arguments a = {.first = memory, .second = memory};
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		CUDA_MEMCPY3D copy = copy_of(memory + MIB, memory, 1000 + 100 * (i == 1));
 
@@ -182,7 +174,6 @@ static void nodes_that_use_a_name_are_counted(void **state)
 	CUDA_MEMCPY3D copy = copy_of(a.first, b.first, 64);
 	CUgraphNode node;
 
-	(void)state;
 	/* However often a node names it, it is one. */
 	b.inner.third = b.second = b.first;
 	for (int i = 0; i < 3; i++)
@@ -222,7 +213,6 @@ static void child_graphs_are_read_with_their_parents(void **state)
 	struct mix_arguments a = mix_of(1);
 	CUgraphNode node;
 
-	(void)state;
 	add_mix(inner, &a);
 	assert_ok(cuGraphAddChildGraphNode(&node, middle, NULL, 0, inner));
 	assert_ok(cuGraphAddChildGraphNode(&node, outer, NULL, 0, middle));
@@ -246,7 +236,6 @@ static void graphs_nested_without_end_are_unknown(void **state)
 {
 	CUgraph graph = graph_new();
 
-	(void)state;
 	for (int i = 0; i < 17; i++) {
 		CUgraph around = graph_new();
 		CUgraphExec exec = instantiate(graph);
@@ -271,7 +260,6 @@ static void a_conditional_node_makes_its_graph_unknown(void **state)
 	CUgraph graph = graph_new();
 	CUgraphNode node;
 
-	(void)state;
 	assert_ok(cuGraphConditionalHandleCreate(&p.conditional.handle, graph, context, 1, 1));
 	p.conditional.type = CU_GRAPH_COND_TYPE_IF;
 	p.conditional.size = 1;
@@ -295,7 +283,6 @@ static void a_kernel_that_the_device_may_update_makes_its_graph_unknown(void **s
 	CUgraph graph = graph_new();
 	CUgraphNode node = add_mix(graph, &a);
 
-	(void)state;
 	assert_ok(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value));
 	CUgraphExec exec = instantiate(graph);
 	expect_unknown(exec);
@@ -316,7 +303,6 @@ static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate_for_device(graph);
 	expect_unknown(exec);
@@ -333,7 +319,6 @@ static void while_the_device_may_launch_one_no_other_is_known(void **state)
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
 	assert_false(names_of(exec)->unknown);
@@ -352,7 +337,6 @@ static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
 	CUgraphNode node = add_mix(graph, &a);
 	CUgraphExec exec;
 
-	(void)state;
 	assert_ok(REAL(cuGraphInstantiateWithFlags)(&exec, graph, 0));
 	expect_unknown(exec);
 	assert_int_equal(graph_n_unknown(), 0);
@@ -373,7 +357,6 @@ static void a_captured_graph_is_read_and_another_capture_is_not_disturbed(void *
 	void *params[4];
 	CUgraph graph, captured;
 
-	(void)state;
 	mix_params(&a, params);
 	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	assert_ok(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
@@ -409,7 +392,6 @@ static void every_spelling_of_instantiate_is_seen(void **state)
 	CUgraph graph = graph_new();
 	CUgraphExec exec[5], none;
 
-	(void)state;
 	add_mix(graph, &a);
 	assert_ok(cuGraphInstantiate(&exec[0], graph, NULL, NULL, 0));
 	assert_ok(cuGraphInstantiate_v2(&exec[1], graph, NULL, NULL, 0));
@@ -450,7 +432,6 @@ static void what_an_array_points_to_is_named(void **state)
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
 
-	(void)state;
 	a.second = array;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
@@ -475,7 +456,6 @@ static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
 	struct mix_arguments a = mix_of(1);
 	CUDA_MEMCPY3D copy = copy_of(array, 0, sizeof(words));
 
-	(void)state;
 	copy.srcMemoryType = CU_MEMORYTYPE_HOST;
 	copy.srcHost = words;
 	a.second = array;
@@ -498,7 +478,6 @@ static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
 
 static int run_switched_off(void *argument)
 {
-	(void)argument;
 	graph_test_start();
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
@@ -516,7 +495,6 @@ static void switched_off_nothing_is_asked(void **state)
 {
 	static const char *const settings[] = {"SPILLWAY=0", NULL};
 
-	(void)state;
 	assert_int_equal(core_in_child(settings, run_switched_off, NULL), 0);
 }
 

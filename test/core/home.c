@@ -10,7 +10,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	uint32_t *at = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		at[i] = value;
 }
@@ -51,7 +50,6 @@ static void trim(void)
 
 int home_set_up(void **state)
 {
-	(void)state;
 	/* The heap comes with its first block and stays. */
 	trim();
 	before = sim_live();
@@ -62,7 +60,6 @@ int home_set_up(void **state)
 
 int home_tear_down(void **state)
 {
-	(void)state;
 	core_drain();
 	assert_false(capture_is_open());
 	assert_int_equal(ledger_n_rows(), rows_before);

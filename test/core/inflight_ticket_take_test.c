@@ -10,7 +10,6 @@ static atomic_bool admitted;
 
 static void *submit_and_say(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
@@ -135,7 +134,6 @@ static atomic_bool is_taken;
 /* Inside the driver nothing that it names is taken from it. */
 static void *submit_again_and_again(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		struct submission *use = ticket_open(ticket_block);
@@ -154,7 +152,6 @@ static void *submit_again_and_again(void *argument)
 /* As take_away() does, where the GPU is done as soon as the driver is. */
 static void *take_again_and_again(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&is_over)) {
 		atomic_fetch_add(&ticket_mark(ticket_block)->unmapped, 1);
 		if (engine_hears_all(ticket_engine) && !block_state_pins(ticket_mark(ticket_block)) &&

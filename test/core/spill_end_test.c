@@ -55,13 +55,11 @@ static int begin_as(bool exact)
 
 static int begin_exact(void **state)
 {
-	(void)state;
 	return begin_as(true);
 }
 
 static int begin_fast(void **state)
 {
-	(void)state;
 	return begin_as(false);
 }
 
@@ -75,7 +73,6 @@ FIXTURE(end)
 
 static void *make_room(void *unused)
 {
-	(void)unused;
 	__real_engine_ask(engine, ORDER_ROOM, NULL, BYTES, 60000, NULL);
 	return NULL;
 }
@@ -123,7 +120,6 @@ static atomic_bool is_in_its_place;
 
 static void *put_in_place(void *unused)
 {
-	(void)unused;
 	usleep(100000);
 	atomic_store(&is_in_its_place, true);
 	gate_open();

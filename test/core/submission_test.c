@@ -287,7 +287,6 @@ enum { MANY_NAMES = 70000 };
 
 static void *submit_at_the_gate(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	CHECK(use);

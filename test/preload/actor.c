@@ -34,7 +34,6 @@ static int ends_from_main(void)
 
 static void *exit_here(void *argument)
 {
-	(void)argument;
 	exit(7);
 }
 

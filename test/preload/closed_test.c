@@ -72,7 +72,6 @@ static int close_fake(void)
 
 static void *ask(void *unused)
 {
-	(void)unused;
 	driver_start(0);
 	child_alloc(3 * MIB);
 	return NULL;

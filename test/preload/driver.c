@@ -159,7 +159,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		at[i] = value;
 }
@@ -170,7 +169,6 @@ static void copy_body(const struct sim_launch *launch, void **args)
 	const unsigned *from = *(const unsigned **)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		to[i] = from[i];
 }

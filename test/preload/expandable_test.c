@@ -152,7 +152,6 @@ static void back_body(const struct sim_launch *launch, void **args)
 	uint32_t *to = *(uint32_t **)args[0];
 	const uint32_t *from = *(const uint32_t **)args[1];
 
-	(void)launch;
 	usleep(*(unsigned *)args[3]);
 	for (size_t n = *(size_t *)args[2]; n; n--)
 		*--to = *--from;

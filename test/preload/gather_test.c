@@ -15,7 +15,6 @@ static void gather_body(const struct sim_launch *launch, void **args)
 {
 	CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
-	(void)launch;
 	for (unsigned i = 0; i < POINTERS; i++) {
 		uint32_t *at = sim_pointer(table[i]);
 

@@ -75,7 +75,6 @@ static pthread_mutex_t interpreter = PTHREAD_MUTEX_INITIALIZER;
 
 static void CUDA_CB needs_the_interpreter(void *argument)
 {
-	(void)argument;
 	pthread_mutex_lock(&interpreter);
 	pthread_mutex_unlock(&interpreter);
 }
@@ -196,7 +195,6 @@ static atomic_uint turns;
 
 static void *synchronize_again_and_again(void *argument)
 {
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	while (!atomic_load(&stop)) {
 		atomic_fetch_add(&turns, 1);
@@ -233,7 +231,6 @@ static int one_thread_synchronizes_while_another_submits(void)
 
 static void *allocate_and_launch(void *argument)
 {
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	CUstream stream = child_stream();
 	for (int i = 0; i < 6; i++) {

@@ -374,7 +374,6 @@ static volatile sig_atomic_t late;
 
 static void let_go(int signal)
 {
-	(void)signal;
 	late = 1;
 	child_release(held);
 }

@@ -34,7 +34,6 @@ static void look_body(const struct sim_launch *launch, void **args)
 	uint32_t *block = sim_pointer(*(CUdeviceptr *)args[0]);
 	CUdeviceptr *hidden = args[1];
 
-	(void)launch;
 	for (unsigned i = 0; i < N_LOOKED && hidden[i]; i++)
 		block[0] += *(uint32_t *)sim_pointer(~hidden[i]);
 }

@@ -85,7 +85,6 @@ static volatile sig_atomic_t n_caught;
 
 static void count(int number)
 {
-	(void)number;
 	n_caught++;
 }
 

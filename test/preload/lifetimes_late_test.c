@@ -300,7 +300,6 @@ static struct tensor of_another;
 
 static void *submit_and_evict(void *unused)
 {
-	(void)unused;
 	MUST(cu.cuCtxSetCurrent(context));
 	tensor_fill(&of_another, NULL);
 	MUST(cu.cuCtxSynchronize());

@@ -371,7 +371,6 @@ static void add_body(const struct sim_launch *launch, void **args)
 	const unsigned *from = *(const unsigned **)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		to[i] += from[i];
 }

@@ -76,7 +76,6 @@ static void ramp_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t k = 0; k < n; k++)
 		at[k] = word_of(value, k);
 }

@@ -109,7 +109,6 @@ static void expect_ranges(const char *own, const char *others)
 
 static void *marks_its_own(void *argument)
 {
-	(void)argument;
 	CHECK(user_push("copy") == 0 && user_push("step") == 1 && user_pop() == 1 && user_pop() == 0);
 	return NULL;
 }

@@ -162,7 +162,6 @@ static void through_body(const struct sim_launch *launch, void **args)
 	CUdeviceptr **table = args[0];
 	uint32_t *value = args[1];
 
-	(void)launch;
 	for (unsigned i = 0; (*table)[i]; i++)
 		*(uint32_t *)sim_pointer((*table)[i]) = *value;
 }
@@ -443,7 +442,6 @@ static CUdeviceptr waited_for;
 
 static void *use_it(void *argument)
 {
-	(void)argument;
 	driver_start(0);
 	on_use_set(waited_for + 40 * MIB, 9, 8 * MIB);
 	return NULL;

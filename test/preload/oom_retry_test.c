@@ -180,7 +180,6 @@ static void add_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *at = *(uint32_t **)args[0], n = *(uint32_t *)args[1];
 
-	(void)launch;
 	for (uint32_t i = 0; i < n; i++)
 		at[i]++;
 }

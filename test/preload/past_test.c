@@ -85,7 +85,6 @@ static void use_the_current_one(bool free)
 /* Contexts that come and go: the mover asks in each whether it is idle. */
 static void *come_and_go(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&stop)) {
 		CUcontext context = child_context();
 
@@ -98,7 +97,6 @@ static void *come_and_go(void *argument)
 /* Memory of green contexts is the primary one's: it would stay. */
 static void *come_and_go_green(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&stop)) {
 		CUcontext context;
 		CUgreenCtx green;
@@ -159,7 +157,6 @@ static void *free_from_outside(void *argument)
 {
 	CUcontext context = child_context();
 
-	(void)argument;
 	atomic_store(&frees, true);
 	MUST(cu.cuMemFree_v2(held_block));
 	MUST(cu.cuCtxDestroy_v2(context));

@@ -22,8 +22,6 @@ static atomic_uint n_chases;
 
 static void chase_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 	while (!atomic_load(&starts))
 		;
 	while (!atomic_load(&stops)) {

@@ -36,7 +36,6 @@ static void look_body(const struct sim_launch *launch, void **args)
 {
 	CUdeviceptr block = ~*(CUdeviceptr *)args[2], end = block + *(uint64_t *)args[1];
 
-	(void)launch;
 	for (; block < end; block += 2 * MIB) {
 		bool remote = sim_where(block) != 'D';
 

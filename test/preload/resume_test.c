@@ -31,7 +31,6 @@ static void use_body(const struct sim_launch *launch, void **args)
 {
 	unsigned turn = *(unsigned *)args[1];
 
-	(void)launch;
 	++**(unsigned **)args[0];
 	seen = 0;
 	for (unsigned i = 0; i < BLOCKS; i++)

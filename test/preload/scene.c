@@ -12,7 +12,6 @@ static void touch(uint32_t *at, uint32_t n, uint32_t lane)
 
 static void touch_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	touch(*(uint32_t **)args[0], *(uint32_t *)args[1], *(uint32_t *)args[2]);
 }
 
@@ -20,7 +19,6 @@ static void spin_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *word = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 
-	(void)launch;
 	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
 		usleep(20);
 	touch(*(uint32_t **)args[2], *(uint32_t *)args[3], *(uint32_t *)args[4]);
@@ -28,7 +26,6 @@ static void spin_body(const struct sim_launch *launch, void **args)
 
 static void store_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	__atomic_store_n(*(uint32_t **)args[0], *(uint32_t *)args[1], __ATOMIC_RELEASE);
 }
 

@@ -22,7 +22,6 @@ static CUdeviceptr block[SCENE_BLOCKS_MOST];
 
 static void add_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	++*(uint32_t *)sim_pointer(*(CUdeviceptr *)args[0]);
 }
 

@@ -15,7 +15,6 @@ __attribute__((no_sanitize("thread"))) static void read_hidden(const struct sim_
 {
 	const CUdeviceptr *table = *(const CUdeviceptr **)args[0];
 
-	(void)launch;
 	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
 		const volatile uint32_t *words = sim_pointer(table[i]);
 

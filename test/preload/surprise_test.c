@@ -30,7 +30,6 @@ static void add_body(const struct sim_launch *launch, void **args)
 	/* The first parameter is for the library to see; it comes here translated. */
 	CUdeviceptr block = ~*(CUdeviceptr *)args[2], end = block + *(uint64_t *)args[1];
 
-	(void)launch;
 	for (; block < end; block += 2 * MIB) {
 		if (sim_where(block) != 'D')
 			usleep(REMOTE_US);

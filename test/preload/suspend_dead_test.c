@@ -347,7 +347,6 @@ static CUcontext context;
 
 static void *launch_and_suspend(void *unused)
 {
-	(void)unused;
 	MUST(cu.cuCtxSetCurrent(context));
 	struct tensor other = tensor_new(MIB, NULL);
 	tensor_fill(&other, NULL);
@@ -362,7 +361,6 @@ static CUdeviceptr other_memory;
 
 static void *launch_only(void *unused)
 {
-	(void)unused;
 	MUST(cu.cuCtxSetCurrent(context));
 	words_fill(other_memory, 5, 256, NULL);
 	MUST(cu.cuCtxSynchronize());
@@ -426,7 +424,6 @@ static int restoring_beside_another_thread(void)
 /* By a thread for which no place is left to count its submissions apart from those of others. */
 static void *restore_in_another_thread(void *unused)
 {
-	(void)unused;
 	MUST(cu.cuCtxSetCurrent(context));
 	restore(launch_in_another_thread);
 	return NULL;
@@ -484,7 +481,6 @@ static _Atomic int submitting;
 
 static void *name_the_dead(void *unused)
 {
-	(void)unused;
 	MUST(cu.cuCtxSetCurrent(context));
 	atomic_store(&submitting, 1);
 	tensor_fill(&dead, NULL); /* waits until resume */

@@ -148,7 +148,6 @@ static struct {
 
 static void *step_on(void *argument)
 {
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(stepper.context));
 	for (; !stepper.over; stepper.rounds++)
 		stepper.step(0x2000 + stepper.rounds);

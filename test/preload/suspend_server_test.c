@@ -46,7 +46,6 @@ static void *serve(void *argument)
 {
 	unsigned *words = malloc(WORDS * sizeof(*words));
 
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(server.context));
 	CUstream stream = child_stream();
 	CUdeviceptr slot = child_alloc(BLOCK);
@@ -83,7 +82,6 @@ static void add_thread(void)
 /* Clients that ask as fast as they are answered. */
 static void *ask(void *argument)
 {
-	(void)argument;
 	pthread_mutex_lock(&server.lock);
 	while (!server.ended) {
 		while (server.asked - server.taken < FULL && server.asked < REQUESTS - WAITING)

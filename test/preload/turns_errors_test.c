@@ -153,7 +153,6 @@ static void check_end(void)
 
 static void *go_on_later(void *unused)
 {
-	(void)unused;
 	/* Longer than the end of a process waits for a mover that has nothing to do. */
 	usleep(1200000);
 	sim_go_on();
@@ -428,6 +427,5 @@ EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	return turns_main(argv, test_run);
 }

@@ -29,7 +29,6 @@ static void *go_on_when_told(void *unused)
 	sigset_t set;
 	int signal;
 
-	(void)unused;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigwait(&set, &signal);

@@ -87,7 +87,6 @@ struct interruption {
 
 static void do_nothing(int number)
 {
-	(void)number;
 }
 
 static void *interrupt(void *argument)

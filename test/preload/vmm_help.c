@@ -152,7 +152,6 @@ static void count_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		at[i] = value + (unsigned)i;
 }

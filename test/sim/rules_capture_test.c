@@ -400,19 +400,16 @@ static const char *answer_of(CUevent event)
 
 static CUresult query_event(CUevent event, CUstream stream)
 {
-	(void)stream;
 	return cu.cuEventQuery(event);
 }
 
 static CUresult wait_for_event(CUevent event, CUstream stream)
 {
-	(void)stream;
 	return cu.cuEventSynchronize(event);
 }
 
 static CUresult query_stream(CUevent event, CUstream stream)
 {
-	(void)event;
 	return cu.cuStreamQuery(stream);
 }
 

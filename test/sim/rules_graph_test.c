@@ -8,7 +8,6 @@ static CUstream stream;
 
 static int begin(void **state)
 {
-	(void)state;
 	ok(cu.cuMemAlloc(&memory, MIB));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return 0;
@@ -16,7 +15,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	ok(cu.cuStreamDestroy(stream));
 	ok(cu.cuMemFree(memory));
 	return 0;

@@ -61,7 +61,6 @@ static int begin(void **state)
 {
 	CUcontext popped;
 
-	(void)state;
 	ok(cu.cuCtxCreate(&keeper, NULL, 0, 0));
 	hold = rules_hold_new();
 	ok(cu.cuCtxPopCurrent(&popped));
@@ -72,7 +71,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	ok(cu.cuCtxDestroy(keeper));
 	return 0;
 }
@@ -109,7 +107,6 @@ static void hold_in_part(uint32_t value)
 
 static CUresult destroy_part(void *unused)
 {
-	(void)unused;
 	return greens.destroy(part.green);
 }
 
@@ -159,7 +156,6 @@ TEST(the_work_of_a_green_context_that_is_destroyed)
 
 static CUresult reset_primary(void *unused)
 {
-	(void)unused;
 	return cu.cuDevicePrimaryCtxReset(0);
 }
 

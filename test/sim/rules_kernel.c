@@ -73,7 +73,6 @@ static void hold_body(const struct sim_launch *launch, void **args)
 	volatile uint32_t *at = *(volatile uint32_t **)args[1];
 	uint64_t began = now_ns();
 
-	(void)launch;
 	do {
 		__atomic_add_fetch(&hold->beats, 1, __ATOMIC_RELAXED);
 		(void)at[0];
@@ -88,7 +87,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *at = *(uint32_t **)args[0];
 
-	(void)launch;
 	for (uint32_t i = 0; i < *(uint32_t *)args[2]; i++)
 		at[i] = *(uint32_t *)args[1];
 }
@@ -97,7 +95,6 @@ static void differ_body(const struct sim_launch *launch, void **args)
 {
 	const uint32_t *at = *(uint32_t **)args[0];
 
-	(void)launch;
 	for (uint32_t i = 0; i < *(uint32_t *)args[2]; i++)
 		**(uint32_t **)args[3] += at[i] != *(uint32_t *)args[1];
 }

@@ -11,7 +11,6 @@ static struct rules_hold *hold;
 
 static int begin(void **state)
 {
-	(void)state;
 	hold = rules_hold_new();
 	rules_kernels_load(&kernels);
 	return 0;

@@ -19,7 +19,6 @@ static CUcontext new_context(void)
 
 static int begin(void **state)
 {
-	(void)state;
 	keeper = new_context();
 	ok(cu.cuCtxSetCurrent(keeper));
 	hold = rules_hold_new();
@@ -30,7 +29,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	ok(cu.cuCtxDestroy(keeper));
 	return 0;
 }
@@ -168,7 +166,6 @@ TEST(an_event_of_a_context_covers_ended_threads)
 
 static CUresult synchronize_default(void *unused)
 {
-	(void)unused;
 	return cu.cuStreamSynchronize(NULL);
 }
 
@@ -399,13 +396,11 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 
 static CUresult reset_primary(void *unused)
 {
-	(void)unused;
 	return cu.cuDevicePrimaryCtxReset(0);
 }
 
 static CUresult release_primary(void *unused)
 {
-	(void)unused;
 	return cu.cuDevicePrimaryCtxRelease(0);
 }
 

@@ -51,7 +51,6 @@ char *__wrap_caller_name_text(const void *address, char *room, size_t bytes)
 const char *__wrap_caller_name_library(const void *address);
 const char *__wrap_caller_name_library(const void *address)
 {
-	(void)address;
 	return library_path;
 }
 

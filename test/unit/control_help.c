@@ -85,7 +85,6 @@ static void look(const struct user_dir *folder, const char *name, void *argument
 {
 	struct search *search = argument;
 
-	(void)folder;
 	if (search->found || (search->prefix[0] && strncmp(name, search->prefix, strlen(search->prefix)) != 0))
 		return;
 	strcpy(search->name, name);
@@ -248,8 +247,6 @@ bool signals_are_blocked(void)
 
 static int one(const char *path, const char *name)
 {
-	(void)path;
-	(void)name;
 	return 1;
 }
 
@@ -260,7 +257,6 @@ int n_descriptors(void)
 
 static int is_inherited(const char *path, const char *name)
 {
-	(void)path;
 	return !(fcntl(atoi(name), F_GETFD) & FD_CLOEXEC);
 }
 

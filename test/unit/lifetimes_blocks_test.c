@@ -55,7 +55,6 @@ static void *submit_elsewhere(void *call)
 
 static void *allocate_elsewhere(void *unused)
 {
-	(void)unused;
 	allocated(BASE, 20 * MIB, 0);
 	return NULL;
 }
@@ -323,7 +322,6 @@ struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *of, uint
 
 static void *distrust_slowly(void *unused)
 {
-	(void)unused;
 	lifetimes_distrust(lifetimes, BASE, BASE, 20 * MIB);
 	return NULL;
 }
@@ -351,7 +349,6 @@ TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 
 static void *make_slowly(void *unused)
 {
-	(void)unused;
 	allocated(BASE, 8 * MIB, 0);
 	tell(0, MIB, true, 8 * MIB);
 	return NULL;

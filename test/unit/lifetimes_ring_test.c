@@ -102,7 +102,6 @@ static void *report_once(void *argument)
 
 static void *launch_once(void *unused)
 {
-	(void)unused;
 	launch();
 	return NULL;
 }

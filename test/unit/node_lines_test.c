@@ -161,7 +161,6 @@ TEST(only_the_first_birth_after_a_node_is_noted)
 
 static void *first_births(void *argument)
 {
-	(void)argument;
 	forward(10, 6, 250);
 	forward(11, 6, 251);
 	return NULL;

@@ -40,28 +40,24 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
-	(void)use;
 	assert_int_equal(bytes, 0);
 	named[n_named++ % 2048] = address;
 }
 
 void submission_stores(struct submission *use, CUdeviceptr address)
 {
-	(void)use;
 	n_stored += address != 0;
 	n_stored_many += address == 0;
 }
 
 void submission_unknown(struct submission *use)
 {
-	(void)use;
 	n_unknown++;
 }
 
 /* log.h */
 void log_line(const char *format, ...)
 {
-	(void)format;
 	n_said++;
 }
 
@@ -69,7 +65,6 @@ static uint64_t function;
 
 uint64_t submission_what(const struct submission *use)
 {
-	(void)use;
 	return function;
 }
 
@@ -92,7 +87,6 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 {
 	CUdeviceptr words[300] = {[3] = HEAP + 5, [4] = 17, [200] = HEAP + BYTES - 1, [299] = HEAP + BYTES};
 
-	(void)state;
 	assert_false(atomic_load(&pointer_arrays_any)); /* the first test: nothing is asked for */
 	copy(HEAP + 4096, words, 300);
 	assert_int_equal(n_stored, 2); /* the submission was told of them */
@@ -121,7 +115,6 @@ static void a_pointer_with_a_tag_is_its_address(void **state)
 	CUdeviceptr words[3] = {tag | (HEAP + 5), tag | 17, ~UINT64_C(0) << 57 | (HEAP + BYTES - 1)};
 	unsigned before = n_stored;
 
-	(void)state;
 	copy(HEAP + 8192, words, 3);
 	assert_int_equal(n_stored, before + 2);
 	assert_int_equal(look(HEAP + 8192), 2);
@@ -138,7 +131,6 @@ static void an_array_may_be_followed_by_anything(void **state)
 	enum { WORDS = 8 << 20 >> 3 };
 	CUdeviceptr *words = calloc(WORDS, sizeof(*words)), place = HEAP + (1 << 25);
 
-	(void)state;
 	assert_non_null(words);
 	for (unsigned i = 0; i < 48; i++)
 		words[i] = HEAP + i;
@@ -180,7 +172,6 @@ static void rows_are_looked_through_one_by_one(void **state)
 	CUdeviceptr words[65 * 8] = {[0] = HEAP + 1, [1] = HEAP + 2, [8] = HEAP + 3, [9] = 4711, [64 * 8] = HEAP + 5};
 	CUdeviceptr place = HEAP + (3 << 25);
 
-	(void)state;
 	/* Two words of each row of eight, to rows 4 KiB apart. */
 	copy_box(place, 4096, words, 64, (struct copy_extent){16, 2, 1});
 	assert_int_equal(look(place), 2);
@@ -208,7 +199,6 @@ static void rows_without_gaps_are_one_array(void **state)
 	static CUdeviceptr words[8 * 100] = {[0] = HEAP + 1, [799] = HEAP + 2};
 	CUdeviceptr place = HEAP + (4 << 25);
 
-	(void)state;
 	copy_box(place, 64, words, 0, (struct copy_extent){64, 100, 1});
 	assert_int_equal(look(place), 2);
 	copy_box(place, 0, words, 64, (struct copy_extent){64, 10, 10});
@@ -228,7 +218,6 @@ static void what_is_no_array_is_not_remembered(void **state)
 {
 	static CUdeviceptr words[1025];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = HEAP + i;
 	pointer_arrays_copied(NULL, HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
@@ -248,7 +237,6 @@ static void an_array_need_not_lie_in_a_heap(void **state)
 {
 	CUdeviceptr words[2] = {HEAP + 1, HEAP + 2}, none = 0;
 
-	(void)state;
 	copy(HEAP - 4096, words, 2);
 	assert_int_equal(look(HEAP - 4096), 2);
 	copy(HEAP - 4096, &none, 1);
@@ -259,7 +247,6 @@ static void whoever_comes_later_has_other_memory_there(void **state)
 {
 	CUdeviceptr word = HEAP + 1, place = HEAP + (1 << 22);
 
-	(void)state;
 	for (int again = 0; again < 2; again++) {
 		copy(place, &word, 1);
 		for (function = 1; function < 5; function++)
@@ -276,7 +263,6 @@ static void words_that_lie_in_no_heap_are_not_asked_about(void **state)
 	static CUdeviceptr words[65536 / 8];
 	struct seed seed = seed_start(__func__);
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = i % 2 ? HEAP - 1 - seed_below(&seed, 1 << 20) : HEAP + BYTES + seed_below(&seed, 1 << 20);
 	n_asked = 0;
@@ -294,7 +280,6 @@ static void the_latest_are_remembered(void **state)
 	CUdeviceptr at[1000];
 	unsigned known = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
 		CUdeviceptr word = HEAP + i;
 
@@ -316,7 +301,6 @@ static void memory_that_ends_is_the_drivers_to_refuse(void **state)
 	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CUdeviceptr word = HEAP + 1, place = HEAP + (7 << 25);
 
-	(void)state;
 	assert_ptr_not_equal(at, MAP_FAILED);
 	munmap(at + page, page);
 	memcpy(at + page - sizeof(word), &word, sizeof(word));
@@ -335,7 +319,6 @@ static void what_cannot_be_read_may_reach_anything(void **state)
 {
 	CUdeviceptr words[4] = {1, 2, 3, 4}, place = HEAP + (1 << 25);
 
-	(void)state;
 	copy(place, words, 4);
 	assert_int_equal(look(place + 31), 0);
 	assert_int_equal(n_unknown, 1);
@@ -401,7 +384,6 @@ static void words_that_a_stream_writes_become_an_array(void **state)
 	CUdeviceptr base = HEAP + ((CUdeviceptr)1 << 30), words[4] = {HEAP + 1, HEAP + 2, 0, 0};
 	unsigned stored = n_stored;
 
-	(void)state;
 	put(base + 16, HEAP + 5);
 	put(base + 64, HEAP + 6);
 	put(base + 72, 12);

@@ -248,7 +248,6 @@ TEST_WITH(a_full_table_counts_the_rest_together, begin_anew, NULL)
 
 static void *make_sites(void *argument)
 {
-	(void)argument;
 	for (uintptr_t i = 0; i < 20000; i++) {
 		unsigned site = stats_site(0, 0, (int)(i % 3), caller_of(1 + i % 5), 1 << i % 4);
 
@@ -281,7 +280,6 @@ static atomic_bool lines_enough;
 
 static void *change_the_line(void *unused)
 {
-	(void)unused;
 	for (unsigned i = 0; !atomic_load(&lines_enough); i++)
 		stats_set_line(lines[i % 2]);
 	return NULL;

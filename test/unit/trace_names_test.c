@@ -31,8 +31,6 @@ static void *other(void *argument)
 
 static void tell(void *argument, enum trace_list list, uint64_t number, const char *text)
 {
-	(void)argument;
-	(void)text;
 	assert_int_equal(list, TRACE_SITES);
 	assert_false(told[number]);
 	told[number] = true;
