@@ -285,7 +285,8 @@ const char *__wrap_call_site_path(const void *caller)
 }
 
 /* Many callers from one place: what is known of the first is of no use to the others. */
-static int calls_from_many_libraries(void *argument)
+PART_TEST(libraries_are_told_apart_however_many_call,
+	  assert_ok(with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", part)))
 {
 	start();
 	char caller[32];
@@ -299,12 +300,6 @@ static int calls_from_many_libraries(void *argument)
 	}
 	library = NULL;
 	return 0;
-}
-
-TEST(libraries_are_told_apart_however_many_call)
-{
-	assert_ok(
-	    with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", calls_from_many_libraries));
 }
 
 TEST(rules_see_who_calls_and_which_process_it_is)

@@ -12,7 +12,7 @@
 
 /* ---- node types ---- */
 
-static void a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address(void **state)
+TEST(a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address)
 {
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
@@ -23,7 +23,7 @@ static void a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_addr
 	end(exec, graph);
 }
 
-static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
+TEST(a_kernel_node_with_a_buffer_of_parameters_is_read_too)
 {
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
@@ -47,7 +47,7 @@ static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
 	end(exec, graph);
 }
 
-static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **state)
+TEST(a_kernel_of_a_library_and_one_without_parameters_are_read)
 {
 	CUDA_KERNEL_NODE_PARAMS p = kernel_params(NULL, NULL);
 	struct mix_arguments a = mix_of(1);
@@ -66,7 +66,7 @@ static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **sta
 	end(exec, graph);
 }
 
-static void copies_name_both_sides_from_the_first_to_the_last_byte(void **state)
+TEST(copies_name_both_sides_from_the_first_to_the_last_byte)
 {
 	CUgraph graph = graph_new();
 	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 1000);
@@ -97,7 +97,7 @@ static void copies_name_both_sides_from_the_first_to_the_last_byte(void **state)
 	end(exec, graph);
 }
 
-static void sets_name_their_rows(void **state)
+TEST(sets_name_their_rows)
 {
 	CUgraph graph = graph_new();
 
@@ -109,7 +109,7 @@ static void sets_name_their_rows(void **state)
 	end(exec, graph);
 }
 
-static void waits_for_values_and_writes_of_them_name_them(void **state)
+TEST(waits_for_values_and_writes_of_them_name_them)
 {
 	CUstreamBatchMemOpParams ops[4] = {
 	    {.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, memory, .flags = CU_STREAM_WAIT_VALUE_GEQ}},
@@ -130,7 +130,7 @@ static void waits_for_values_and_writes_of_them_name_them(void **state)
 	end(exec, graph);
 }
 
-static void nodes_that_touch_no_memory_of_ours_name_nothing(void **state)
+TEST(nodes_that_touch_no_memory_of_ours_name_nothing)
 {
 	CUDA_HOST_NODE_PARAMS host = {.fn = do_nothing, .userData = (void *)(uintptr_t)memory};
 	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 4096};
@@ -148,7 +148,7 @@ static void nodes_that_touch_no_memory_of_ours_name_nothing(void **state)
 	end(exec, graph);
 }
 
-static void an_address_is_named_once_with_its_farthest_reach(void **state)
+TEST(an_address_is_named_once_with_its_farthest_reach)
 {
 	CUgraph graph = graph_new();
 	struct mix_arguments a = {.first = memory, .second = memory};
@@ -167,7 +167,7 @@ static void an_address_is_named_once_with_its_farthest_reach(void **state)
 
 /* ---- graphs in graphs ---- */
 
-static void nodes_that_use_a_name_are_counted(void **state)
+TEST(nodes_that_use_a_name_are_counted)
 {
 	CUgraph graph = graph_new(), child = graph_new();
 	struct mix_arguments a = mix_of(1), b = mix_of(2);
@@ -207,7 +207,7 @@ static void nodes_that_use_a_name_are_counted(void **state)
 	end(exec, graph);
 }
 
-static void child_graphs_are_read_with_their_parents(void **state)
+TEST(child_graphs_are_read_with_their_parents)
 {
 	CUgraph inner = graph_new(), middle = graph_new(), outer = graph_new();
 	struct mix_arguments a = mix_of(1);
@@ -232,7 +232,7 @@ static void child_graphs_are_read_with_their_parents(void **state)
 	assert_ok(cuGraphDestroy(other));
 }
 
-static void graphs_nested_without_end_are_unknown(void **state)
+TEST(graphs_nested_without_end_are_unknown)
 {
 	CUgraph graph = graph_new();
 
@@ -254,7 +254,7 @@ static void graphs_nested_without_end_are_unknown(void **state)
 
 /* ---- what cannot be known ---- */
 
-static void a_conditional_node_makes_its_graph_unknown(void **state)
+TEST(a_conditional_node_makes_its_graph_unknown)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
 	CUgraph graph = graph_new();
@@ -276,7 +276,7 @@ static void a_conditional_node_makes_its_graph_unknown(void **state)
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
-static void a_kernel_that_the_device_may_update_makes_its_graph_unknown(void **state)
+TEST(a_kernel_that_the_device_may_update_makes_its_graph_unknown)
 {
 	CUkernelNodeAttrValue value = {.deviceUpdatableKernelNode.deviceUpdatable = 1};
 	struct mix_arguments a = mix_of(1);
@@ -298,7 +298,7 @@ static CUgraphExec instantiate_for_device(CUgraph graph)
 	return exec;
 }
 
-static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
+TEST(an_instance_for_launches_from_the_device_stays_unknown)
 {
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
@@ -314,7 +314,7 @@ static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
 }
 
 /* It may be what launches the other one. */
-static void while_the_device_may_launch_one_no_other_is_known(void **state)
+TEST(while_the_device_may_launch_one_no_other_is_known)
 {
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
@@ -330,7 +330,7 @@ static void while_the_device_may_launch_one_no_other_is_known(void **state)
 	end(exec, graph);
 }
 
-static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
+TEST(an_instance_that_was_made_behind_our_back_is_unknown)
 {
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
@@ -350,7 +350,7 @@ static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
 
 /* ---- captures ---- */
 
-static void a_captured_graph_is_read_and_another_capture_is_not_disturbed(void **state)
+TEST(a_captured_graph_is_read_and_another_capture_is_not_disturbed)
 {
 	struct mix_arguments a = mix_of(1);
 	CUstream stream, busy;
@@ -385,7 +385,7 @@ static void a_captured_graph_is_read_and_another_capture_is_not_disturbed(void *
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void every_spelling_of_instantiate_is_seen(void **state)
+TEST(every_spelling_of_instantiate_is_seen)
 {
 	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = 0};
 	struct mix_arguments a = {.first = memory};
@@ -426,7 +426,7 @@ static void copy_array(uint64_t function, CUdeviceptr dst, const CUdeviceptr *wo
 }
 
 /* Kernels that were launched with it before take nothing away from the graph. */
-static void what_an_array_points_to_is_named(void **state)
+TEST(what_an_array_points_to_is_named)
 {
 	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, memory + 6 * MIB};
 	CUgraph graph = graph_new();
@@ -449,7 +449,7 @@ static void what_an_array_points_to_is_named(void **state)
 }
 
 /* The copy is a node, and the host writes other pointers between launches. Kernels may come before it in the list. */
-static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
+TEST(an_array_that_the_graph_copies_is_read_at_each_launch)
 {
 	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, 0};
 	CUgraph graph = graph_new();
@@ -491,45 +491,20 @@ static int run_switched_off(void *argument)
 	return 0;
 }
 
-static void switched_off_nothing_is_asked(void **state)
-{
-	static const char *const settings[] = {"SPILLWAY=0", NULL};
+static int switched_off;
 
-	assert_int_equal(core_in_child(settings, run_switched_off, NULL), 0);
+TEST(switched_off_nothing_is_asked)
+{
+	assert_int_equal(switched_off, 0);
 }
 
 FIXTURE(start)
 {
+	static const char *const settings[] = {"SPILLWAY=0", NULL};
+
+	/* First, as its child must not find a driver in use. */
+	switched_off = core_in_child(settings, run_switched_off, NULL);
 	graph_test_start();
 }
 
-int main(void)
-{
-	/* First, as its child must not find a driver in use. */
-	const struct CMUnitTest alone[] = {cmocka_unit_test(switched_off_nothing_is_asked)};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address),
-	    cmocka_unit_test(a_kernel_node_with_a_buffer_of_parameters_is_read_too),
-	    cmocka_unit_test(a_kernel_of_a_library_and_one_without_parameters_are_read),
-	    cmocka_unit_test(copies_name_both_sides_from_the_first_to_the_last_byte),
-	    cmocka_unit_test(sets_name_their_rows),
-	    cmocka_unit_test(waits_for_values_and_writes_of_them_name_them),
-	    cmocka_unit_test(nodes_that_touch_no_memory_of_ours_name_nothing),
-	    cmocka_unit_test(an_address_is_named_once_with_its_farthest_reach),
-	    cmocka_unit_test(nodes_that_use_a_name_are_counted),
-	    cmocka_unit_test(what_an_array_points_to_is_named),
-	    cmocka_unit_test(an_array_that_the_graph_copies_is_read_at_each_launch),
-	    cmocka_unit_test(child_graphs_are_read_with_their_parents),
-	    cmocka_unit_test(graphs_nested_without_end_are_unknown),
-	    cmocka_unit_test(a_conditional_node_makes_its_graph_unknown),
-	    cmocka_unit_test(a_kernel_that_the_device_may_update_makes_its_graph_unknown),
-	    cmocka_unit_test(an_instance_for_launches_from_the_device_stays_unknown),
-	    cmocka_unit_test(while_the_device_may_launch_one_no_other_is_known),
-	    cmocka_unit_test(an_instance_that_was_made_behind_our_back_is_unknown),
-	    cmocka_unit_test(a_captured_graph_is_read_and_another_capture_is_not_disturbed),
-	    cmocka_unit_test(every_spelling_of_instantiate_is_seen),
-	};
-	int failed = cmocka_run_group_tests(alone, NULL, NULL);
-
-	return failed + cmocka_run_group_tests(tests, start, graph_test_stop);
-}
+GROUP(start, graph_test_stop)

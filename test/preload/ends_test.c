@@ -98,7 +98,7 @@ static int releases_a_capturing_context(void)
 	return frees_at_once();
 }
 
-static int destroys_a_capturing_stream(void)
+PART_TEST(a_capture_ends_with_its_stream, PASSES(part))
 {
 	driver_start(0);
 	CUstream stream = child_stream();
@@ -113,11 +113,6 @@ TEST(a_capture_ends_with_its_context)
 	PASSES(resets_a_capturing_context);
 	PASSES(resets_beside_green_contexts);
 	PASSES(releases_a_capturing_context);
-}
-
-TEST(a_capture_ends_with_its_stream)
-{
-	PASSES(destroys_a_capturing_stream);
 }
 
 struct capturer {
@@ -219,7 +214,7 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 }
 
 /* Behind a stream of a context that goes on: the block's own context may go, the stream still writes to it. */
-static int destroys_the_context_of_a_block_in_use(void)
+PART_TEST(a_free_behind_a_stream_outlives_the_context_of_the_block, PASSES(part))
 {
 	CUcontext first = driver_start(0);
 	CUstream stream = child_stream();
@@ -243,7 +238,7 @@ static int destroys_the_context_of_a_block_in_use(void)
 	return 0;
 }
 
-static int fails_to_destroy_a_context(void)
+PART_TEST(a_context_that_does_not_end_keeps_its_blocks_and_its_frees, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context();
 	CUdeviceptr block = child_alloc(10 * MIB), kept = child_alloc(10 * MIB);
@@ -266,16 +261,6 @@ static int fails_to_destroy_a_context(void)
 	MUST(cu.cuCtxDestroy_v2(second));
 	MUST(cu.cuCtxSetCurrent(first));
 	return 0;
-}
-
-TEST(a_free_behind_a_stream_outlives_the_context_of_the_block)
-{
-	PASSES(destroys_the_context_of_a_block_in_use);
-}
-
-TEST(a_context_that_does_not_end_keeps_its_blocks_and_its_frees)
-{
-	PASSES(fails_to_destroy_a_context);
 }
 
 /* ---- access between GPUs ---- */

@@ -63,7 +63,8 @@ static int follows_what_is_free(void)
 	return 0;
 }
 
-static int comes_back(void)
+CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
+	   ((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}))
 {
 	driver_start(0);
 	size_t without = held();
@@ -88,12 +89,6 @@ TEST(the_budget_follows_what_the_driver_has_free)
 	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto,spill.mode=fast"), NULL}),
 		      follows_what_is_free),
 	    0);
-}
-
-TEST(memory_comes_back_when_a_neighbour_has_left)
-{
-	assert_int_equal(
-	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}), comes_back), 0);
 }
 
 /* The tool makes a budget follow that did not. */

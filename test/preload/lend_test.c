@@ -82,7 +82,10 @@ static size_t on_own_device(CUdeviceptr block)
 	return own_place(block).bytes_on_device / MIB;
 }
 
-static int has_its_own_budget(void)
+CHILD_TEST(what_a_device_lends_does_not_come_off_its_own_budget,
+	   ((const char *const[]){
+	       "SIM_MEMORY=256MiB", "SIM_DEVICES=3",
+	       EACH("spill.peers=0 .. 2,device.budget=32MiB,spill.mode=static,spill.peer_budget=40MiB"), NULL}))
 {
 	driver_start(1);
 	CUdeviceptr first = child_alloc(72 * MIB);
@@ -94,15 +97,6 @@ static int has_its_own_budget(void)
 	CUdeviceptr own = child_alloc(32 * MIB);
 	CHECK(on_own_device(own) == 32);
 	return 0;
-}
-
-TEST(what_a_device_lends_does_not_come_off_its_own_budget)
-{
-	const char *const settings[] = {
-	    "SIM_MEMORY=256MiB", "SIM_DEVICES=3",
-	    EACH("spill.peers=0 .. 2,device.budget=32MiB,spill.mode=static,spill.peer_budget=40MiB"), NULL};
-
-	assert_int_equal(child_run(settings, has_its_own_budget), 0);
 }
 
 /* Its budget is all that heaps may take of it. */

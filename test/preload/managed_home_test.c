@@ -201,7 +201,7 @@ TEST(advice_is_what_the_policy_says)
 	assert_int_equal(child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS), is_advised_as_set), 0);
 }
 
-static int comes_when_allocated(void)
+CHILD_TEST(it_is_prefetched_when_the_policy_says, HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"))
 {
 	driver_start(0);
 	CUdeviceptr block = managed(8 * MIB), large;
@@ -215,12 +215,6 @@ static int comes_when_allocated(void)
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cu.cuMemFree_v2(large));
 	return 0;
-}
-
-TEST(it_is_prefetched_when_the_policy_says)
-{
-	assert_int_equal(
-	    child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"), comes_when_allocated), 0);
 }
 
 /* ---- where there is none ---- */

@@ -374,7 +374,8 @@ static int both_exchange_by_ipc(void)
 	return both(goes_in_one_copy);
 }
 
-static int both_go_either_way(void)
+/* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
+PART_TEST(what_never_moves_goes_in_one_without_it, if (!is_native()) run_both(part, "", "SPILLWAY_POLICY=" MPI_POLICY))
 {
 	return both(goes_either_way);
 }
@@ -394,13 +395,6 @@ TEST(with_ipc_in_one)
 {
 	run_both(both_exchange_by_ipc, ",ipc=yes", "NOTHING=");
 	run_both(both_exchange_by_ipc, ",ipc=yes", "REPLACES=1");
-}
-
-/* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
-TEST(what_never_moves_goes_in_one_without_it)
-{
-	if (!is_native())
-		run_both(both_go_either_way, "", "SPILLWAY_POLICY=" MPI_POLICY);
 }
 
 TEST(where_gpus_do_not_reach_each_other_it_arrives_too)

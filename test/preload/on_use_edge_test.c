@@ -70,10 +70,13 @@ PART_TEST(a_refused_launch_counts_once,
 }
 
 /*
- * The driver fails where memory is made or mapped: the call gets an error, or the memory from elsewhere; later it
- * works.
+ * Nothing is kept that would do without the driver. The driver fails where memory is made or mapped: the call gets an
+ * error, or the memory from elsewhere; later it works.
  */
-static int driver_fails(void)
+PART_TEST(where_the_driver_fails_a_later_use_succeeds,
+	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0",
+					 part),
+			   0))
 {
 	static const char *const names[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
 	static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY};
@@ -95,14 +98,6 @@ static int driver_fails(void)
 		CHECK(on_use_live(PLACE_UNUSED) == 0);
 	}
 	return on_use_end();
-}
-
-TEST(where_the_driver_fails_a_later_use_succeeds)
-{
-	/* Nothing is kept that would do without the driver. */
-	assert_int_equal(
-	    on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0", driver_fails),
-	    0);
 }
 
 /* ---- graphs ---- */

@@ -396,7 +396,7 @@ static int many_threads(void)
 	return end();
 }
 
-static int two_devices(void)
+PART_TEST(devices_do_not_refuse_for_each_other, assert_int_equal(run_small(part), 0))
 {
 	fill_small(0);
 	fill_small(1);
@@ -408,11 +408,6 @@ TEST(threads_that_ask_at_once_are_all_served)
 {
 	assert_int_equal(run_small(two_threads), 0);
 	assert_int_equal(run_small(many_threads), 0);
-}
-
-TEST(devices_do_not_refuse_for_each_other)
-{
-	assert_int_equal(run_small(two_devices), 0);
 }
 
 /* ---- more than is spilled for who has not said how much he needs ---- */
@@ -439,16 +434,11 @@ PART_TEST(as_much_is_spilled_as_is_asked_for, assert_int_equal(run_large(part), 
 }
 
 /* Half a GiB leaves for the first of them, and is not enough for both. */
-static int two_create_much(void)
+PART_TEST(what_left_for_one_request_does_not_have_to_do_for_two, assert_int_equal(run_large(part), 0))
 {
 	fill_large();
 	ask_at_once(2, 1, 400 * MIB);
 	return end();
-}
-
-TEST(what_left_for_one_request_does_not_have_to_do_for_two)
-{
-	assert_int_equal(run_large(two_create_much), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -86,13 +86,23 @@ static void be(unsigned before, unsigned after)
 	CHECK(sim_broken_rules() == 0);
 }
 
+static int run(const char *more, int (*program)(void))
+{
+	char set[240];
+
+	snprintf(set, sizeof(set), "%s%s", scene_set(), more);
+	return child_run(
+	    (const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime, set, NULL},
+	    program);
+}
+
 static int by_default(void)
 {
 	be(OVERLAPPED, IN_ORDER);
 	return 0;
 }
 
-static int kept(void)
+PART_TEST(they_overlap_as_ever_where_the_policy_keeps_it, assert_int_equal(run(",submit.pdl=keep", part), 0))
 {
 	be(OVERLAPPED, OVERLAPPED);
 	return 0;
@@ -104,16 +114,6 @@ static int off(void)
 	return 0;
 }
 
-static int run(const char *more, int (*program)(void))
-{
-	char set[240];
-
-	snprintf(set, sizeof(set), "%s%s", scene_set(), more);
-	return child_run(
-	    (const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime, set, NULL},
-	    program);
-}
-
 TEST(kernels_overlap_until_something_has_spilled)
 {
 	assert_int_equal(run("", by_default), 0);
@@ -122,11 +122,6 @@ TEST(kernels_overlap_until_something_has_spilled)
 TEST(that_is_what_auto_says)
 {
 	assert_int_equal(run(",submit.pdl=auto", by_default), 0);
-}
-
-TEST(they_overlap_as_ever_where_the_policy_keeps_it)
-{
-	assert_int_equal(run(",submit.pdl=keep", kept), 0);
 }
 
 TEST(they_never_overlap_where_it_is_off)

@@ -238,7 +238,9 @@ CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2")
 	return close_both();
 }
 
-static int a_kernel_of_a_gpu_with_access(void)
+/* In `fast` such a kernel may stop the job (spillway-limits(7)). */
+PART_TEST(what_a_gpu_with_access_runs_is_waited_for,
+	  if (is_exact()) assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), part), 0))
 {
 	open_both();
 	MUST(cuCtxEnablePeerAccess(scene.context, 0));
@@ -249,13 +251,6 @@ static int a_kernel_of_a_gpu_with_access(void)
 	chase_end();
 	CHECK(goes_on_moving());
 	return close_both();
-}
-
-/* In `fast` such a kernel may stop the job (spillway-limits(7)). */
-TEST(what_a_gpu_with_access_runs_is_waited_for)
-{
-	if (is_exact())
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_of_a_gpu_with_access), 0);
 }
 
 /* ---- what can from now on ---- */

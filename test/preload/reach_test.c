@@ -98,13 +98,13 @@ static int take_turns(void)
 	return 0;
 }
 
-static int all_of_it_is_brought(void)
+PART_TEST(a_tensor_as_large_as_the_budget, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	start();
 	return take_turns();
 }
 
-static int old_starts_are_forgotten(void)
+PART_TEST(a_block_that_was_cut_once, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	start();
 	for (int i = 0; i < 2; i++)
@@ -117,14 +117,4 @@ static int old_starts_are_forgotten(void)
 			MUST(cu.cuCtxSynchronize());
 	}
 	return take_turns();
-}
-
-TEST(a_tensor_as_large_as_the_budget)
-{
-	assert_int_equal(scene_run(BUDGET, all_of_it_is_brought), 0);
-}
-
-TEST(a_block_that_was_cut_once)
-{
-	assert_int_equal(scene_run(BUDGET, old_starts_are_forgotten), 0);
 }

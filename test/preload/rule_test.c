@@ -119,7 +119,11 @@ static int cannot_be_told(void)
 
 /* ---- what the heap keeps ---- */
 
-static int takes_memory_of_its_own(void)
+PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
+	  assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
+				 "spill.mode: static\n",
+				 part),
+			   0))
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -210,14 +214,6 @@ TEST(the_default_pool_keeps_what_the_policy_says_until_the_program_does)
 	assert_int_equal(under("async.release_threshold: 16MiB\n", cannot_be_told), 0);
 	assert_int_equal(under("async.release_threshold: auto\n", keeps_nothing), 0);
 	assert_int_equal(under("async.release_threshold: 16MiB\nobserve: yes\n", keeps_nothing), 0);
-}
-
-TEST(what_is_kept_is_not_free_where_others_have_taken_as_much)
-{
-	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
-			       "spill.mode: static\n",
-			       takes_memory_of_its_own),
-			 0);
 }
 
 /* ---- memory of the program's own kind ---- */

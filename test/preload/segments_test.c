@@ -133,7 +133,26 @@ static uint64_t count(const struct stats_page *page, enum stats_counter which)
 	return stats_page_get(page, which, 0);
 }
 
-static int repeats_its_steps(void)
+static const char *set_for_mode(void)
+{
+	static char set[160];
+
+	snprintf(set, sizeof(set),
+		 "SPILLWAY_SET=spill.mode=%s,async.use=heap,heap.chunk=8MiB,device.budget=%zuMiB,host.budget=512MiB,"
+		 "report.summary=no",
+		 scene_mode(), BUDGET_BYTES / MIB);
+	return set;
+}
+
+static int run_part(int (*part)(void))
+{
+	const char *const settings[] = {
+	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_REUSE=1", runtime, set_for_mode(), NULL};
+
+	return child_run(settings, part);
+}
+
+PART_TEST(parts_stay_where_they_were, assert_int_equal(run_part(part), 0))
 {
 	size_t left, left_later, total;
 	unsigned same = 0;
@@ -222,7 +241,7 @@ static bool overlaps(CUdeviceptr one, CUdeviceptr other)
  * those of a stream that has the handle of the first, which was destroyed. In `static` each part has a block of its
  * own.
  */
-static int keeps_what_a_stream_has_not_reached(void)
+PART_TEST(what_a_stream_has_not_reached_is_kept, assert_int_equal(run_part(part), 0))
 {
 	CUdeviceptr part, again, others[3];
 
@@ -267,7 +286,7 @@ static int keeps_what_a_stream_has_not_reached(void)
 }
 
 /* Any address in a part leads to its beginning; one in what is free there leads nowhere. */
-static int answers_for_each_part(void)
+PART_TEST(each_part_is_an_allocation, assert_int_equal(run_part(part), 0))
 {
 	CUdeviceptr part[3], base;
 	size_t bytes;
@@ -308,7 +327,7 @@ static unsigned take_all(CUdeviceptr block[BLOCKS])
 }
 
 /* Of many streams with one part each, which is longer than a piece, the rest of the second piece is lost to all. */
-static int many_streams_lose_little(void)
+PART_TEST(rounding_loses_little, assert_int_equal(run_part(part), 0))
 {
 	CUdeviceptr block[BLOCKS];
 	unsigned before, after;
@@ -331,44 +350,5 @@ static int many_streams_lose_little(void)
 }
 
 /* ---- */
-
-static const char *set_for_mode(void)
-{
-	static char set[160];
-
-	snprintf(set, sizeof(set),
-		 "SPILLWAY_SET=spill.mode=%s,async.use=heap,heap.chunk=8MiB,device.budget=%zuMiB,host.budget=512MiB,"
-		 "report.summary=no",
-		 scene_mode(), BUDGET_BYTES / MIB);
-	return set;
-}
-
-static int run_part(int (*part)(void))
-{
-	const char *const settings[] = {
-	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_REUSE=1", runtime, set_for_mode(), NULL};
-
-	return child_run(settings, part);
-}
-
-TEST(parts_stay_where_they_were)
-{
-	assert_int_equal(run_part(repeats_its_steps), 0);
-}
-
-TEST(what_a_stream_has_not_reached_is_kept)
-{
-	assert_int_equal(run_part(keeps_what_a_stream_has_not_reached), 0);
-}
-
-TEST(each_part_is_an_allocation)
-{
-	assert_int_equal(run_part(answers_for_each_part), 0);
-}
-
-TEST(rounding_loses_little)
-{
-	assert_int_equal(run_part(many_streams_lose_little), 0);
-}
 
 EACH_TEST(folder_make, folder_remove)

@@ -193,7 +193,8 @@ static int makes_an_array_in_need(void)
 }
 
 /* By share.yaml requests from 100 MiB on are the driver's. */
-static int allocates_much_by_rule(void)
+CHILD_TEST(warm_memory_is_given_back_for_what_a_rule_gives_the_driver,
+	   SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" WARM_SET))
 {
 	CUdeviceptr block;
 
@@ -218,12 +219,6 @@ TEST(warm_memory_is_given_back_when_the_driver_has_none)
 	assert_int_equal(child_run(settings, creates_much), 0);
 	assert_int_equal(child_run(settings, allocates_managed_in_need), 0);
 	assert_int_equal(child_run(settings, makes_an_array_in_need), 0);
-}
-
-TEST(warm_memory_is_given_back_for_what_a_rule_gives_the_driver)
-{
-	assert_int_equal(
-	    child_run(SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" WARM_SET), allocates_much_by_rule), 0);
 }
 
 /* ---- pools of the program ---- */

@@ -257,7 +257,8 @@ PART_TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
 	return job_short_of("HOST_MEMORY");
 }
 
-static int job_short_of_device_memory(void)
+PART_TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	return job_short_of("MEMORY");
 }
@@ -274,11 +275,6 @@ static int job_with_a_tight_host_budget(void)
 	CHECK(sim_live().host_bytes <= 24 * MIB + OWN);
 	scene_close(&scene);
 	return FINE;
-}
-
-TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_device_memory), FINE);
 }
 
 TEST(a_tight_host_budget_costs_nothing_but_speed)

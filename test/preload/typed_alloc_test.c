@@ -80,7 +80,7 @@ static int switched_off(void)
 }
 
 /* A kernel that is given an address within a block brings all of it in `fast`, also what lies before. */
-static int comes_whole(void)
+PART_TEST(a_block_comes_whole_for_a_kernel_that_names_its_end, own_run(part))
 {
 	scene_open(&own_scene, 0);
 	CUdeviceptr block = own_scene.block[2], at = block + 4 * MIB;
@@ -158,7 +158,7 @@ static int pins_of_small_blocks(void)
 
 /* ---- on the host ---- */
 
-static int to_the_host(void)
+PART_TEST(a_block_that_should_be_on_the_host_goes_there_and_stays, own_run(part))
 {
 	scene_open(&own_scene, 0);
 	CUdeviceptr small = child_alloc(1000);
@@ -299,7 +299,7 @@ static int growing_among_moves(void)
 
 /* ---- allocators for frameworks ---- */
 
-static int plugs(void)
+PART_TEST(the_allocators_of_frameworks_go_to_the_heap, own_run(part))
 {
 	void *(*torch_alloc)(ssize_t, int, void *) =
 	    (void *(*)(ssize_t, int, void *))dlsym(RTLD_DEFAULT, "spillway_torch_alloc");
@@ -352,20 +352,10 @@ TEST(every_block_is_where_it_is_said_to_be)
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), switched_off), 0);
 }
 
-TEST(a_block_comes_whole_for_a_kernel_that_names_its_end)
-{
-	own_run(comes_whole);
-}
-
 TEST(a_pinned_block_stays_until_it_is_unpinned)
 {
 	own_run(pins);
 	own_run(pins_of_small_blocks);
-}
-
-TEST(a_block_that_should_be_on_the_host_goes_there_and_stays)
-{
-	own_run(to_the_host);
 }
 
 TEST(a_block_that_should_be_on_the_host_goes_past_gpus_that_lend)
@@ -381,9 +371,4 @@ TEST(a_block_grows_where_it_is)
 {
 	own_run(growing);
 	own_run(growing_among_moves);
-}
-
-TEST(the_allocators_of_frameworks_go_to_the_heap)
-{
-	own_run(plugs);
 }

@@ -345,7 +345,7 @@ PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 }
 
 /* A job that is put to sleep and woken: addresses stay, memory goes and comes. */
-static int sleeps_and_wakes(void)
+PART_TEST(memory_that_is_released_can_be_had_again, vmm_run(part))
 {
 	enum { ROUNDS = 10, N = 6 };
 	const size_t bytes = 10 * MIB, words = bytes / 4;
@@ -366,9 +366,4 @@ static int sleeps_and_wakes(void)
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	return vmm_end();
-}
-
-TEST(memory_that_is_released_can_be_had_again)
-{
-	vmm_run(sleeps_and_wakes);
 }

@@ -83,7 +83,7 @@ static unsigned look(CUdeviceptr address)
 	return n_named;
 }
 
-static void an_array_is_known_wherever_it_is_named(void **state)
+TEST(an_array_is_known_wherever_it_is_named)
 {
 	CUdeviceptr words[300] = {[3] = HEAP + 5, [4] = 17, [200] = HEAP + BYTES - 1, [299] = HEAP + BYTES};
 
@@ -109,7 +109,7 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 }
 
 /* Programs keep marks of their own in the bits that no address has. */
-static void a_pointer_with_a_tag_is_its_address(void **state)
+TEST(a_pointer_with_a_tag_is_its_address)
 {
 	const CUdeviceptr tag = UINT64_C(0x55) << 57;
 	CUdeviceptr words[3] = {tag | (HEAP + 5), tag | 17, ~UINT64_C(0) << 57 | (HEAP + BYTES - 1)};
@@ -126,7 +126,7 @@ static void a_pointer_with_a_tag_is_its_address(void **state)
 }
 
 /* FSDP's are: by a number for each block of the grid that works on them. */
-static void an_array_may_be_followed_by_anything(void **state)
+TEST(an_array_may_be_followed_by_anything)
 {
 	enum { WORDS = 8 << 20 >> 3 };
 	CUdeviceptr *words = calloc(WORDS, sizeof(*words)), place = HEAP + (1 << 25);
@@ -167,7 +167,7 @@ static void copy_box(CUdeviceptr dst, size_t dst_pitch, const CUdeviceptr *src, 
 	pointer_arrays_copied_box(NULL, &to, &from, &extent);
 }
 
-static void rows_are_looked_through_one_by_one(void **state)
+TEST(rows_are_looked_through_one_by_one)
 {
 	CUdeviceptr words[65 * 8] = {[0] = HEAP + 1, [1] = HEAP + 2, [8] = HEAP + 3, [9] = 4711, [64 * 8] = HEAP + 5};
 	CUdeviceptr place = HEAP + (3 << 25);
@@ -194,7 +194,7 @@ static void rows_are_looked_through_one_by_one(void **state)
 	assert_int_equal(look(place + (1 << 20) + 64 * 4096), 0);
 }
 
-static void rows_without_gaps_are_one_array(void **state)
+TEST(rows_without_gaps_are_one_array)
 {
 	static CUdeviceptr words[8 * 100] = {[0] = HEAP + 1, [799] = HEAP + 2};
 	CUdeviceptr place = HEAP + (4 << 25);
@@ -214,7 +214,7 @@ static void rows_without_gaps_are_one_array(void **state)
 	copy_box(place, 64, words, 64, (struct copy_extent){0, 100, 1});
 }
 
-static void what_is_no_array_is_not_remembered(void **state)
+TEST(what_is_no_array_is_not_remembered)
 {
 	static CUdeviceptr words[1025];
 
@@ -233,7 +233,7 @@ static void what_is_no_array_is_not_remembered(void **state)
 	assert_int_equal(n_unknown, 1);
 }
 
-static void an_array_need_not_lie_in_a_heap(void **state)
+TEST(an_array_need_not_lie_in_a_heap)
 {
 	CUdeviceptr words[2] = {HEAP + 1, HEAP + 2}, none = 0;
 
@@ -243,7 +243,7 @@ static void an_array_need_not_lie_in_a_heap(void **state)
 	assert_int_equal(look(HEAP - 4096), 0);
 }
 
-static void whoever_comes_later_has_other_memory_there(void **state)
+TEST(whoever_comes_later_has_other_memory_there)
 {
 	CUdeviceptr word = HEAP + 1, place = HEAP + (1 << 22);
 
@@ -258,7 +258,7 @@ static void whoever_comes_later_has_other_memory_there(void **state)
 }
 
 /* Most copies are of that kind, and none is to be slow for it. */
-static void words_that_lie_in_no_heap_are_not_asked_about(void **state)
+TEST(words_that_lie_in_no_heap_are_not_asked_about)
 {
 	static CUdeviceptr words[65536 / 8];
 	struct seed seed = seed_start(__func__);
@@ -274,7 +274,7 @@ static void words_that_lie_in_no_heap_are_not_asked_about(void **state)
 	assert_int_equal(look(HEAP + (5 << 25)), 1);
 }
 
-static void the_latest_are_remembered(void **state)
+TEST(the_latest_are_remembered)
 {
 	struct seed seed = seed_start(__func__);
 	CUdeviceptr at[1000];
@@ -295,7 +295,7 @@ static void the_latest_are_remembered(void **state)
 }
 
 /* Words that lie across two pages, the second of which is not there. */
-static void memory_that_ends_is_the_drivers_to_refuse(void **state)
+TEST(memory_that_ends_is_the_drivers_to_refuse)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -379,7 +379,7 @@ static void put(CUdeviceptr dst, uint64_t word)
 }
 
 /* A stream writes pointers one by one: they are known by the beginning of what has them. */
-static void words_that_a_stream_writes_become_an_array(void **state)
+TEST(words_that_a_stream_writes_become_an_array)
 {
 	CUdeviceptr base = HEAP + ((CUdeviceptr)1 << 30), words[4] = {HEAP + 1, HEAP + 2, 0, 0};
 	unsigned stored = n_stored;
@@ -427,25 +427,11 @@ static void words_that_a_stream_writes_become_an_array(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
-	    cmocka_unit_test(a_pointer_with_a_tag_is_its_address),
-	    cmocka_unit_test(an_array_may_be_followed_by_anything),
-	    cmocka_unit_test(rows_are_looked_through_one_by_one),
-	    cmocka_unit_test(rows_without_gaps_are_one_array),
-	    cmocka_unit_test(what_is_no_array_is_not_remembered),
-	    cmocka_unit_test(memory_that_ends_is_the_drivers_to_refuse),
-	    cmocka_unit_test(an_array_need_not_lie_in_a_heap),
-	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
-	    cmocka_unit_test(words_that_lie_in_no_heap_are_not_asked_about),
-	    cmocka_unit_test(words_that_a_stream_writes_become_an_array),
-	    cmocka_unit_test(the_latest_are_remembered),
-	};
 	int error = argc > 1 && !strcmp(argv[1], "ENOSYS") ? ENOSYS : EPERM;
 
 	if (argc > 1 && (!refuse(error, argc > 2) || !is_refused(error))) {
 		printf("no seccomp filters here\n");
 		return 77;
 	}
-	return argc > 2 ? run_refused() : cmocka_run_group_tests(tests, NULL, NULL);
+	return argc > 2 ? run_refused() : test_run();
 }
