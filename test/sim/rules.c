@@ -79,6 +79,46 @@ CUmemGenericAllocationHandle rules_new_handle(size_t bytes, CUmemLocationType ty
 	return handle;
 }
 
+CUdeviceptr rules_alloc(size_t bytes)
+{
+	CUdeviceptr at;
+
+	ok(cu.cuMemAlloc(&at, bytes));
+	return at;
+}
+
+CUstream rules_stream(void)
+{
+	CUstream stream;
+
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+CUevent rules_event(unsigned flags)
+{
+	CUevent event;
+
+	ok(cu.cuEventCreate(&event, flags));
+	return event;
+}
+
+CUgraph rules_graph(void)
+{
+	CUgraph graph;
+
+	ok(cu.cuGraphCreate(&graph, 0));
+	return graph;
+}
+
+CUgraphExec rules_instance(CUgraph graph)
+{
+	CUgraphExec instance;
+
+	ok(cu.cuGraphInstantiate(&instance, graph, 0));
+	return instance;
+}
+
 CUdeviceptr rules_reserve(size_t bytes)
 {
 	CUdeviceptr at;

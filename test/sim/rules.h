@@ -12,36 +12,108 @@
 
 #include <cuda.h>
 
-/* clang-format off */
 #define RULES_FUNCTIONS(ROW)                                                                                           \
-	ROW(cuInit) ROW(cuDeviceGetAttribute) ROW(cuDeviceGetCount) ROW(cuDeviceCanAccessPeer)                         \
-	ROW(cuCtxEnablePeerAccess) ROW(cuCtxDisablePeerAccess) ROW(cuMemcpyPeer) ROW(cuMemcpy3DPeer)                   \
-	ROW(cuCtxCreate) ROW(cuCtxDestroy) ROW(cuCtxGetApiVersion) ROW(cuCtxGetDevice)                                 \
-	ROW(cuCtxGetStreamPriorityRange) ROW(cuCtxPopCurrent) ROW(cuCtxPushCurrent)                                    \
-	ROW(cuDevicePrimaryCtxGetState) ROW(cuDevicePrimaryCtxRetain) ROW(cuDevicePrimaryCtxReset)                     \
-	ROW(cuCtxRecordEvent) ROW(cuDevicePrimaryCtxRelease) ROW(cuCtxSetCurrent) ROW(cuCtxSynchronize)                \
-	ROW(cuGetProcAddress) ROW(cuMemAllocPitch) ROW(cuMemAddressFree) ROW(cuMemAddressReserve)                      \
-	ROW(cuMemAlloc) ROW(cuMemCreate) ROW(cuMemExportToShareableHandle) ROW(cuMemImportFromShareableHandle)         \
-	ROW(cuMemFree) ROW(cuMemFreeAsync) ROW(cuMemAllocAsync) ROW(cuMemGetAccess) ROW(cuMemGetAddressRange)          \
-	ROW(cuMemGetAllocationGranularity) ROW(cuMemGetAllocationPropertiesFromHandle) ROW(cuMemHostAlloc)             \
-	ROW(cuMemFreeHost) ROW(cuMemMap) ROW(cuMemRelease) ROW(cuMemRetainAllocationHandle)                            \
-	ROW(cuMemSetAccess) ROW(cuMemUnmap) ROW(cuMemcpyDtoD) ROW(cuMemcpyDtoH) ROW(cuMemcpyHtoD)                      \
-	ROW(cuMemcpyHtoDAsync) ROW(cuMemsetD8) ROW(cuMemsetD8Async) ROW(cuPointerGetAttribute)                         \
-	ROW(cuPointerGetAttributes) ROW(cuPointerSetAttribute) ROW(cuIpcGetMemHandle)                                  \
-	ROW(cuStreamBeginCapture) ROW(cuStreamCreate) ROW(cuStreamDestroy) ROW(cuStreamEndCapture)                     \
-	ROW(cuStreamQuery) ROW(cuStreamSynchronize) ROW(cuEventCreate) ROW(cuEventDestroy) ROW(cuEventQuery)           \
-	ROW(cuEventRecord) ROW(cuEventSynchronize) ROW(cuGraphAddChildGraphNode) ROW(cuGraphAddMemcpyNode)             \
-	ROW(cuGraphAddMemsetNode) ROW(cuGraphAddNode) ROW(cuGraphChildGraphNodeGetGraph)                               \
-	ROW(cuGraphConditionalHandleCreate) ROW(cuGraphCreate) ROW(cuGraphClone) ROW(cuGraphExecDestroy)               \
-	ROW(cuGraphExecMemcpyNodeSetParams) ROW(cuGraphExecUpdate) ROW(cuGraphGetNodes)                                \
-	ROW(cuGraphInstantiate) ROW(cuGraphLaunch) ROW(cuGraphMemcpyNodeGetParams)                                     \
-	ROW(cuGraphMemcpyNodeSetParams) ROW(cuGraphMemsetNodeGetParams) ROW(cuGraphNodeGetType)                        \
-	ROW(cuMemcpyDtoDAsync) ROW(cuMemsetD2D32Async) ROW(cuGraphDestroy)                                             \
-	ROW(cuThreadExchangeStreamCaptureMode) ROW(cuModuleLoadData) ROW(cuModuleGetFunction)                          \
-	ROW(cuLaunchKernel) ROW(cuLaunchHostFunc) ROW(cuStreamWaitEvent) ROW(cuStreamGetCtx) ROW(cuMemGetInfo)         \
-	ROW(cuMemcpyDtoHAsync) ROW(cuMemcpyPeerAsync) ROW(cuDeviceGetDefaultMemPool)                                   \
-	ROW(cuMemAllocFromPoolAsync) ROW(cuMemPoolCreate) ROW(cuMemPoolDestroy) ROW(cuMemPoolGetAttribute)
-/* clang-format on */
+	ROW(cuInit)                                                                                                    \
+	ROW(cuDeviceGetAttribute)                                                                                      \
+	ROW(cuDeviceGetCount)                                                                                          \
+	ROW(cuDeviceCanAccessPeer)                                                                                     \
+	ROW(cuCtxEnablePeerAccess)                                                                                     \
+	ROW(cuCtxDisablePeerAccess)                                                                                    \
+	ROW(cuMemcpyPeer)                                                                                              \
+	ROW(cuMemcpy3DPeer)                                                                                            \
+	ROW(cuCtxCreate)                                                                                               \
+	ROW(cuCtxDestroy)                                                                                              \
+	ROW(cuCtxGetApiVersion)                                                                                        \
+	ROW(cuCtxGetDevice)                                                                                            \
+	ROW(cuCtxGetStreamPriorityRange)                                                                               \
+	ROW(cuCtxPopCurrent)                                                                                           \
+	ROW(cuCtxPushCurrent)                                                                                          \
+	ROW(cuDevicePrimaryCtxGetState)                                                                                \
+	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
+	ROW(cuDevicePrimaryCtxReset)                                                                                   \
+	ROW(cuCtxRecordEvent)                                                                                          \
+	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
+	ROW(cuCtxSetCurrent)                                                                                           \
+	ROW(cuCtxSynchronize)                                                                                          \
+	ROW(cuGetProcAddress)                                                                                          \
+	ROW(cuMemAllocPitch)                                                                                           \
+	ROW(cuMemAddressFree)                                                                                          \
+	ROW(cuMemAddressReserve)                                                                                       \
+	ROW(cuMemAlloc)                                                                                                \
+	ROW(cuMemCreate)                                                                                               \
+	ROW(cuMemExportToShareableHandle)                                                                              \
+	ROW(cuMemImportFromShareableHandle)                                                                            \
+	ROW(cuMemFree)                                                                                                 \
+	ROW(cuMemFreeAsync)                                                                                            \
+	ROW(cuMemAllocAsync)                                                                                           \
+	ROW(cuMemGetAccess)                                                                                            \
+	ROW(cuMemGetAddressRange)                                                                                      \
+	ROW(cuMemGetAllocationGranularity)                                                                             \
+	ROW(cuMemGetAllocationPropertiesFromHandle)                                                                    \
+	ROW(cuMemHostAlloc)                                                                                            \
+	ROW(cuMemFreeHost)                                                                                             \
+	ROW(cuMemMap)                                                                                                  \
+	ROW(cuMemRelease)                                                                                              \
+	ROW(cuMemRetainAllocationHandle)                                                                               \
+	ROW(cuMemSetAccess)                                                                                            \
+	ROW(cuMemUnmap)                                                                                                \
+	ROW(cuMemcpyDtoD)                                                                                              \
+	ROW(cuMemcpyDtoH)                                                                                              \
+	ROW(cuMemcpyHtoD)                                                                                              \
+	ROW(cuMemcpyHtoDAsync)                                                                                         \
+	ROW(cuMemsetD8)                                                                                                \
+	ROW(cuMemsetD8Async)                                                                                           \
+	ROW(cuPointerGetAttribute)                                                                                     \
+	ROW(cuPointerGetAttributes)                                                                                    \
+	ROW(cuPointerSetAttribute)                                                                                     \
+	ROW(cuIpcGetMemHandle)                                                                                         \
+	ROW(cuStreamBeginCapture)                                                                                      \
+	ROW(cuStreamCreate)                                                                                            \
+	ROW(cuStreamDestroy)                                                                                           \
+	ROW(cuStreamEndCapture)                                                                                        \
+	ROW(cuStreamQuery)                                                                                             \
+	ROW(cuStreamSynchronize)                                                                                       \
+	ROW(cuEventCreate)                                                                                             \
+	ROW(cuEventDestroy)                                                                                            \
+	ROW(cuEventQuery)                                                                                              \
+	ROW(cuEventRecord)                                                                                             \
+	ROW(cuEventSynchronize)                                                                                        \
+	ROW(cuGraphAddChildGraphNode)                                                                                  \
+	ROW(cuGraphAddMemcpyNode)                                                                                      \
+	ROW(cuGraphAddMemsetNode)                                                                                      \
+	ROW(cuGraphAddNode)                                                                                            \
+	ROW(cuGraphChildGraphNodeGetGraph)                                                                             \
+	ROW(cuGraphConditionalHandleCreate)                                                                            \
+	ROW(cuGraphCreate)                                                                                             \
+	ROW(cuGraphClone)                                                                                              \
+	ROW(cuGraphExecDestroy)                                                                                        \
+	ROW(cuGraphExecMemcpyNodeSetParams)                                                                            \
+	ROW(cuGraphExecUpdate)                                                                                         \
+	ROW(cuGraphGetNodes)                                                                                           \
+	ROW(cuGraphInstantiate)                                                                                        \
+	ROW(cuGraphLaunch)                                                                                             \
+	ROW(cuGraphMemcpyNodeGetParams)                                                                                \
+	ROW(cuGraphMemcpyNodeSetParams)                                                                                \
+	ROW(cuGraphMemsetNodeGetParams)                                                                                \
+	ROW(cuGraphNodeGetType)                                                                                        \
+	ROW(cuMemcpyDtoDAsync)                                                                                         \
+	ROW(cuMemsetD2D32Async)                                                                                        \
+	ROW(cuGraphDestroy)                                                                                            \
+	ROW(cuThreadExchangeStreamCaptureMode)                                                                         \
+	ROW(cuModuleLoadData)                                                                                          \
+	ROW(cuModuleGetFunction)                                                                                       \
+	ROW(cuLaunchKernel)                                                                                            \
+	ROW(cuLaunchHostFunc)                                                                                          \
+	ROW(cuStreamWaitEvent)                                                                                         \
+	ROW(cuStreamGetCtx)                                                                                            \
+	ROW(cuMemGetInfo)                                                                                              \
+	ROW(cuMemcpyDtoHAsync)                                                                                         \
+	ROW(cuMemcpyPeerAsync)                                                                                         \
+	ROW(cuDeviceGetDefaultMemPool)                                                                                 \
+	ROW(cuMemAllocFromPoolAsync)                                                                                   \
+	ROW(cuMemPoolCreate)                                                                                           \
+	ROW(cuMemPoolDestroy)                                                                                          \
+	ROW(cuMemPoolGetAttribute)
 
 /* cuda.h gives a base name its newest spelling by #define: the field and the look-up take that one. */
 struct rules_driver {
@@ -72,6 +144,13 @@ void rules_found(const char *rule, const char *found, const char *assumed);
  */
 int rules_init(void);
 void rules_fini(void);
+
+/* Each is made, or the test fails. Streams are non-blocking. */
+CUdeviceptr rules_alloc(size_t bytes);
+CUstream rules_stream(void);
+CUevent rules_event(unsigned flags);
+CUgraph rules_graph(void);
+CUgraphExec rules_instance(CUgraph graph);
 
 CUmemAllocationProp rules_at_location(CUmemLocationType type);
 CUmemGenericAllocationHandle rules_new_handle(size_t bytes, CUmemLocationType type);

@@ -88,14 +88,13 @@ static void *on_another_thread(void *argument)
 static bool survives(enum what what, bool relaxed)
 {
 	struct other other = {.what = what, .relaxed = relaxed};
-	CUstream stream;
 	CUgraph graph = NULL;
 	pthread_t thread;
 
 	ok(cu.cuMemAlloc(&other.block, 4096));
 	ok(cu.cuMemHostAlloc(&other.pinned, 4096, 0));
 	memset(other.pinned, 0, 4096);
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamCreate(&other.stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuEventCreate(&other.event, 0));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -251,15 +250,13 @@ static CUresult from_another_thread(CUresult (*call)(void), CUstreamCaptureMode 
 
 static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode mode)
 {
-	CUstream stream;
 	CUgraph graph = NULL;
-	CUdeviceptr at;
 
 	made = 0;
-	ok(cu.cuMemAlloc(&at, 4096));
+	CUdeviceptr at = rules_alloc(4096);
 	ok(cu.cuMemAllocAsync(&ordered, MIB, NULL));
 	ok(cu.cuStreamSynchronize(NULL));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
 	CUresult answer = from_another_thread(call, mode);
@@ -314,11 +311,10 @@ static CUresult ask_event(void)
 /* The capture is invalid, but still open; then ended; and a wait that had begun before it. */
 TEST(an_invalid_capture_goes_on_to_forbid_until_it_is_ended)
 {
-	CUstream stream;
 	CUgraph graph;
 
 	ok(cu.cuEventCreate(&asked, CU_EVENT_DISABLE_TIMING));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	rules_found("an unsafe call of another thread while a capture is invalid and not ended",
@@ -357,14 +353,12 @@ TEST(a_wait_that_began_before_a_capture_is_harmless)
 	struct rules_hold *hold = rules_hold_new();
 	struct rules_kernels kernels;
 	struct wait wait = {.begun = 0};
-	CUstream stream;
 	CUgraph graph;
-	CUdeviceptr at;
 	pthread_t thread;
 
 	rules_kernels_load(&kernels);
-	ok(cu.cuMemAlloc(&at, CHUNK));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUdeviceptr at = rules_alloc(CHUNK);
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamCreate(&wait.stream, CU_STREAM_NON_BLOCKING));
 	rules_hold_start(&kernels, hold, at, 1, wait.stream);
 	pthread_create(&thread, NULL, wait_for_stream, &wait);
@@ -418,11 +412,9 @@ static const char *asked_while_open(CUresult (*ask)(CUevent event, CUstream stre
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUgraph graph = NULL;
-	CUstream stream;
-	CUevent event;
+	CUstream stream = rules_stream();
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
@@ -449,15 +441,11 @@ TEST(asking_for_what_an_open_capture_recorded_ends_it)
 /* What completion.c builds on: such an event is taken for one that is not reached, whatever becomes of the capture. */
 TEST(an_event_of_a_capture_never_answers_success)
 {
-	CUgraphExec instance;
-	CUstream stream;
-	CUevent event;
 	CUgraph graph;
-	CUdeviceptr at;
+	CUdeviceptr at = rules_alloc(4096);
+	CUstream stream = rules_stream();
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuMemAlloc(&at, 4096));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	/* Reached once before. */
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuStreamSynchronize(stream));
@@ -467,7 +455,7 @@ TEST(an_event_of_a_capture_never_answers_success)
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuStreamEndCapture(stream, &graph));
 	rules_found("an event recorded in a capture that has ended", answer_of(event), "result 1");
-	ok(cu.cuGraphInstantiate(&instance, graph, 0));
+	CUgraphExec instance = rules_instance(graph);
 	ok(cu.cuGraphLaunch(instance, stream));
 	ok(cu.cuStreamSynchronize(stream));
 	rules_found("the same when its graph has run", answer_of(event), "result 1");
@@ -494,11 +482,10 @@ TEST(an_event_of_a_capture_never_answers_success)
 TEST(asking_for_the_range_of_priorities_never_invalidates)
 {
 	int least = 7, greatest = 7;
-	CUstream stream;
 	CUgraph graph;
 
 	assert_true(survives(PRIORITIES, false));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
 	assert_true(least == 0 && greatest <= 0);

@@ -114,9 +114,8 @@ static CUresult destroy_part(void *unused)
 static void asked_of_the_primary(bool before)
 {
 	CUresult early;
-	CUevent event;
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	hold_in_part(1);
 	if (before)
 		ok(cu.cuCtxRecordEvent(rules_context, event));
@@ -249,9 +248,8 @@ static const char *an_unsafe_call(CUstream stream)
 /* Another thread's call, which a capture in global mode forbids, tells whether it is still open. */
 TEST(a_capture_of_a_green_context_that_is_destroyed)
 {
-	CUstream stream;
+	CUstream stream = rules_stream();
 
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	new_part();
 	ok(cu.cuStreamBeginCapture(part.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	leave_part();

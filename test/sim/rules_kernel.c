@@ -110,7 +110,6 @@ void rules_kernels_load(struct rules_kernels *ret_kernels)
 {
 	const struct rules_kernels *loaded = ret_kernels;
 	struct rules_hold *words = rules_hold_new();
-	CUdeviceptr at;
 	CUmodule module;
 
 	if (cu.cuModuleLoadData(&module, rules_simulated ? (const void *)&image : ptx)) {
@@ -121,7 +120,7 @@ void rules_kernels_load(struct rules_kernels *ret_kernels)
 	ok(cu.cuModuleGetFunction(&ret_kernels->fill, module, "fill"));
 	ok(cu.cuModuleGetFunction(&ret_kernels->differ, module, "differ"));
 	/* A first launch may load code, which waits for kernels that run. */
-	ok(cu.cuMemAlloc(&at, 4 * RULES_WORDS));
+	CUdeviceptr at = rules_alloc(4 * RULES_WORDS);
 	words->go = 1;
 	rules_fill(loaded, at, 1, RULES_WORDS, NULL);
 	rules_differ(loaded, at, 1, RULES_WORDS, &words->beats, NULL);
