@@ -22,4 +22,20 @@
 /* Callbacks and fakes of tests take what they have no use for. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
+/* Begins a thread. */
+static inline pthread_t test_thread(void *(*routine)(void *argument), void *argument)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, routine, argument))
+		abort();
+	return thread;
+}
+
+/* Runs it in a thread of its own, to its end. */
+static inline void test_beside(void *(*routine)(void *argument), void *argument)
+{
+	pthread_join(test_thread(routine, argument), NULL);
+}
+
 #endif

@@ -6,9 +6,8 @@
 
 CUstream async_stream(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	return stream;
 }
 

@@ -86,12 +86,10 @@ TEST(a_read_only_device_or_a_hidden_version_is_no_obstacle)
 
 static int opens_nothing(void *argument)
 {
-	CUdeviceptr at;
-
 	faults_help_start();
 	CHECK(faults_help_source_has("none: nothing that the GPU could fault on has been allocated"));
 	CHECK(faults_major() == STATS_NA);
-	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
+	CUdeviceptr at = core_alloc(4 * PAGE);
 	faults_help_write(at, 4 * PAGE);
 	CHECK(cuMemFree_v2(at) == CUDA_SUCCESS);
 	/* The driver refuses: no memory, no counting. */

@@ -87,11 +87,9 @@ TEST(a_random_mix_is_counted)
 PART_TEST(memory_that_the_policy_makes_managed_is_counted,
 	  IN_CHILD(part, "SPILLWAY_SET=default=managed,report.summary=no"))
 {
-	CUdeviceptr at;
-
 	faults_help_start();
 	CHECK(sim_uvm_opened() == 0);
-	CHECK(cuMemAlloc_v2(&at, 32 * PAGE) == CUDA_SUCCESS);
+	CUdeviceptr at = core_alloc(32 * PAGE);
 	CHECK(sim_uvm_trackers() == 1);
 	faults_help_write(at, 32 * PAGE);
 	CHECK(sim_managed().gpu_faults > 0);
@@ -101,10 +99,8 @@ PART_TEST(memory_that_the_policy_makes_managed_is_counted,
 
 static int starts_with_pages(void *argument)
 {
-	CUdeviceptr at;
-
 	faults_help_start();
-	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
+	core_alloc(4 * PAGE);
 	CHECK(sim_uvm_trackers() == (sim_uvm_opened() ? 1 : 0));
 	return sim_uvm_opened() ? 0 : 3;
 }
@@ -260,10 +256,9 @@ static void *starts_too(void *argument)
 PART_TEST(many_threads_start_it_once, IN_CHILD(part))
 {
 	pthread_t threads[16];
-	CUcontext context;
 
 	faults_help_start();
-	CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+	CUcontext context = core_current();
 	for (int i = 0; i < 16; i++)
 		CHECK(!pthread_create(&threads[i], NULL, starts_too, context));
 	for (int i = 0; i < 16; i++)

@@ -353,13 +353,11 @@ TEST(an_instance_that_was_made_behind_our_back_is_unknown)
 TEST(a_captured_graph_is_read_and_another_capture_is_not_disturbed)
 {
 	struct mix_arguments a = mix_of(1);
-	CUstream stream, busy;
 	void *params[4];
 	CUgraph graph, captured;
 
 	mix_params(&a, params);
-	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	assert_ok(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+	CUstream stream = core_stream(), busy = core_stream();
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	assert_ok(cuLaunchKernel(mix_function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 	assert_ok(cuMemcpyDtoDAsync_v2(memory + MIB, memory, 1000, stream));

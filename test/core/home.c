@@ -41,9 +41,8 @@ void home_start(void)
 
 static void trim(void)
 {
-	CUdeviceptr block;
+	CUdeviceptr block = core_alloc(1);
 
-	assert_ok(cuMemAlloc_v2(&block, 1));
 	assert_ok(cuMemFree_v2(block));
 	heap_trim(device_heap(device_get(0)), 0, 0);
 }
@@ -112,9 +111,8 @@ unsigned home_ask(CUpointer_attribute attribute, CUdeviceptr address)
 
 CUstream home_stream(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
 

@@ -46,10 +46,7 @@ static void assert_it_has_a_ticket(struct submission *use)
 
 static void in_a_thread(void *(*run)(void *argument))
 {
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
-	pthread_join(thread, NULL);
+	test_beside(run, NULL);
 }
 
 static void *submit_once(void *argument)

@@ -39,11 +39,8 @@ static void *exit_here(void *argument)
 
 static int ends_from_a_thread(void)
 {
-	pthread_t thread;
-
 	live();
-	pthread_create(&thread, NULL, exit_here, NULL);
-	pthread_join(thread, NULL);
+	test_beside(exit_here, NULL);
 	return 1;
 }
 

@@ -132,7 +132,6 @@ static void check_survives(size_t at, size_t bytes, unsigned value)
 CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 {
 	CUgraph graph, second;
-	CUgraphExec exec;
 
 	begin();
 	CUstream stream = child_stream();
@@ -150,7 +149,7 @@ CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	MUST(driver_fill(stream, other, 0x3333, MIB / 4));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	CUdeviceptr first = pool;
 	pool = other;
 	born(MIB + 512, MIB);

@@ -94,9 +94,8 @@ static void *ask(void *unused)
 
 static pthread_t thread_inside(void)
 {
-	pthread_t thread;
+	pthread_t thread = test_thread(ask, NULL);
 
-	CHECK(pthread_create(&thread, NULL, ask, NULL) == 0);
 	while (!atomic_load(&is_inside))
 		usleep(100);
 	return thread;

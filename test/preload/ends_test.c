@@ -159,13 +159,12 @@ PART_TEST(what_ends_elsewhere_ends_no_capture_of_a_living_thread, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context(), third = child_context();
 	struct capturer capturer = {.context = third};
-	pthread_t thread;
 	CUgraph graph;
 
 	MUST(cu.cuCtxSetCurrent(first));
 	CUdeviceptr block = child_alloc(4 * MIB);
 	begin_capture(CU_STREAM_PER_THREAD);
-	CHECK(!pthread_create(&thread, NULL, capture_and_end, &capturer));
+	pthread_t thread = test_thread(capture_and_end, &capturer);
 	pthread_join(thread, NULL);
 	MUST(cu.cuCtxDestroy_v2(second));
 	MUST(cu.cuMemFree_v2(block));
@@ -186,7 +185,6 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 {
 	CUcontext first = driver_start(0);
 	CUdeviceptr block[3];
-	pthread_t thread;
 
 	for (int i = 0; i < 3; i++)
 		block[i] = child_alloc(10 * MIB);
@@ -198,7 +196,7 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 	MUST(cu.cuMemFreeAsync(child_alloc(MIB), stream));
 	MUST(cu.cuCtxSetCurrent(first));
 	unsigned long ends = sim_calls("cuCtxDestroy_v2");
-	CHECK(!pthread_create(&thread, NULL, destroy_it, &second));
+	pthread_t thread = test_thread(destroy_it, &second);
 	while (sim_calls("cuCtxDestroy_v2") == ends)
 		sched_yield();
 	/* The driver waits for the context's work now. */

@@ -174,12 +174,8 @@ static void copy_backwards(struct tensor *to, const struct tensor *from, CUfunct
 
 PART_TEST(nothing_moves_of_what_a_kernel_uses_backwards, expandable_run(part))
 {
-	CUfunction function;
-	CUmodule module;
-
 	begin();
-	MUST(cu.cuModuleLoadData(&module, &back_image));
-	MUST(cu.cuModuleGetFunction(&function, module, "back"));
+	CUfunction function = driver_function(&back_image, "back");
 	CUstream stream = child_stream();
 	struct tensor from = large_new(stream), other = large_new(stream), to = large_new(stream);
 

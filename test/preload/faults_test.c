@@ -34,9 +34,8 @@ static void use(CUdeviceptr at)
 
 static CUdeviceptr managed(void)
 {
-	CUdeviceptr at;
+	CUdeviceptr at = driver_managed(BYTES);
 
-	MUST(cu.cuMemAllocManaged(&at, BYTES, CU_MEM_ATTACH_GLOBAL));
 	return at;
 }
 

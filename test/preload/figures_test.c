@@ -156,7 +156,6 @@ static CUcontext shared_context;
 
 static CUgraphExec capture_a_step(CUstream stream)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 	CUdeviceptr whole[EACH];
 
@@ -166,7 +165,7 @@ static CUgraphExec capture_a_step(CUstream stream)
 	for (unsigned i = 0; i < EACH; i++)
 		MUST(driver_fill(stream, whole[i], i, WHOLE / 4));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	return exec;
 }
 
@@ -186,7 +185,6 @@ static void *run_steps(void *argument)
 static int runs_two_that_do_not_fit(void)
 {
 	CUgraphExec exec[2];
-	pthread_t other;
 
 	driver_start(0);
 	MUST(cu.cuCtxGetCurrent(&shared_context));
@@ -197,7 +195,7 @@ static int runs_two_that_do_not_fit(void)
 		MUST(cu.cuMemFree_v2(blocks[i]));
 	for (unsigned i = 0; i < 2; i++)
 		exec[i] = capture_a_step(child_stream());
-	CHECK(pthread_create(&other, NULL, run_steps, exec[1]) == 0);
+	pthread_t other = test_thread(run_steps, exec[1]);
 	run_steps(exec[0]);
 	CHECK(pthread_join(other, NULL) == 0);
 	/* A busy machine may hold one up; half of them did. */

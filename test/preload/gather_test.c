@@ -61,12 +61,10 @@ static int follow(CUdeviceptr (*alloc)(size_t bytes), void (*send)(CUdeviceptr a
 	static CUdeviceptr pageable[SLOTS][ROOM];
 	CUdeviceptr *pinned, tables;
 	struct scene scene;
-	CUmodule module;
 	CUstream stream;
 
 	scene_open(&scene, 0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&gather, module, "gather"));
+	gather = driver_function(&image, "gather");
 	MUST(cu.cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 	MUST(cu.cuMemHostAlloc((void **)&pinned, sizeof(pageable), 0));
 	tables = alloc(sizeof(pageable));

@@ -35,7 +35,6 @@ static void open_pairs(void)
 
 static CUgraphExec capture(const CUdeviceptr *from, const CUdeviceptr *to)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -45,7 +44,7 @@ static CUgraphExec capture(const CUdeviceptr *from, const CUdeviceptr *to)
 		MUST(cuMemcpyDtoDAsync_v2(to[i], from[i], EACH_BYTES, stream));
 	}
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }
@@ -147,13 +146,11 @@ static void *copy_all_the_time(void *argument)
 
 static int what_others_use_is_right(void)
 {
-	pthread_t thread;
-
 	open_pairs();
 	for (unsigned i = 0; i < PAIRS; i++)
 		copies[i] = child_alloc(EACH_BYTES);
 	CUgraphExec there = capture(seldom, often);
-	CHECK(pthread_create(&thread, NULL, copy_all_the_time, NULL) == 0);
+	pthread_t thread = test_thread(copy_all_the_time, NULL);
 	for (unsigned i = 0; i < 20; i++)
 		run(there);
 	atomic_store(&over, true);
@@ -176,7 +173,6 @@ static int one_block_is_told_apart(void)
 	CUdeviceptr block, others, parts[PARTS];
 	time_t until = time(NULL) + IN_TIME_S;
 	unsigned there = 0, launches = 0;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	driver_start(0);
@@ -203,7 +199,7 @@ static int one_block_is_told_apart(void)
 	for (unsigned i = 0; i < NAMES; i++)
 		MUST(driver_fill(stream, others + (NAMES + i) * 1024, i, 1));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	/* What the capture has shown is forgotten (tensors.h). */
 	for (unsigned i = 0; i < 3 * 2048; i++)
 		MUST(driver_fill(stream, others, i, 1));

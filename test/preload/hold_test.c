@@ -39,8 +39,7 @@ static int value_written_by_the_thread_after_more_launches(void)
 {
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	CUstream held = child_stream(), other = child_stream();
 	unsigned *word = child_hold(held);
 	rounds(held, ON_HELD, 1);
 	rounds(other, ON_OTHER, ROUNDS);
@@ -58,8 +57,7 @@ static int value_in_a_block_written_by_another_stream(void)
 	CUdeviceptr word = child_alloc(3 * MIB);
 	MUST(cu.cuMemsetD32_v2(word, 0, 16));
 	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	CUstream held = child_stream(), other = child_stream();
 	MUST(cuStreamWaitValue32_v2(held, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	rounds(held, ON_HELD, 1);
 	rounds(other, ON_OTHER, ROUNDS);
@@ -85,8 +83,7 @@ static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	CUstream held = child_stream(), other = child_stream();
 	for (int i = 0; i < 3; i++) {
 		pthread_mutex_lock(&interpreter);
 		rounds(held, ON_HELD, 1);
@@ -206,13 +203,10 @@ static void *synchronize_again_and_again(void *argument)
 /* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
 static int one_thread_synchronizes_while_another_submits(void)
 {
-	pthread_t thread;
-
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
-	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
+	CUstream held = child_stream(), other = child_stream();
+	pthread_t thread = test_thread(synchronize_again_and_again, NULL);
 	for (int i = 0; i < 4; i++) {
 		unsigned *word = child_hold(held);
 
@@ -314,14 +308,11 @@ static int exits_in_the_middle(void)
 
 static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 {
-	pthread_t thread;
-
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	CUstream held = child_stream(), other = child_stream();
 	MUST(scene_spin(&scene, held, (CUdeviceptr)scene_word(), 1, 0, ON_HELD));
-	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
+	test_thread(synchronize_again_and_again, NULL);
 	rounds(other, ON_OTHER, ROUNDS);
 	exit(0);
 }
@@ -334,8 +325,7 @@ static int copies_that_lie_behind_held_work(void)
 {
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	CUstream one = child_stream();
-	CUstream two = child_stream();
+	CUstream one = child_stream(), two = child_stream();
 	for (int i = 0; i < 30; i++) {
 		rounds(one, ON_MAIN, 1 + i % 3);
 		sim_hold();
@@ -371,8 +361,7 @@ static int copies_that_measure_behind_held_work(void)
 	bool beside = !strcmp(scene_mode(), "fast");
 
 	scene_open(&scene, 0);
-	CUstream one = child_stream();
-	CUstream two = child_stream();
+	CUstream one = child_stream(), two = child_stream();
 	if (beside)
 		sim_hold_at(getenv("HOLD_AT"), (unsigned)atoi(getenv("HOLD_CALL")));
 	for (int i = 0; beside && i < 20000 && !sim_is_held(); i++) {
@@ -427,8 +416,7 @@ static int forks_in_the_middle(void)
 
 	scene_open(&scene, 0);
 	CHECK(scene_warm_up(&scene));
-	CUstream one = child_stream();
-	CUstream two = child_stream();
+	CUstream one = child_stream(), two = child_stream();
 	start_launching(threads, 2);
 	for (int i = 0; i < 16; i++) {
 		int status;

@@ -471,11 +471,11 @@ static void takes_in_a_green_context(void)
 static void takes_in_a_context_that_ends(void)
 {
 	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
-	CUcontext primary = driver_start(0), context;
+	CUcontext primary = driver_start(0);
 	CUdeviceptr at;
-
-	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	CUcontext context = child_context();
 	CUstream stream = child_stream();
+
 	MUST(cuIpcOpenMemHandle_v2(&at, handle[0], LAZY));
 	hold(stream);
 	MUST(cuIpcCloseMemHandle(at));

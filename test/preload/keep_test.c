@@ -52,11 +52,8 @@ static CUdeviceptr alloc_set(size_t bytes, unsigned value)
 
 static void load(void)
 {
-	CUmodule module;
-
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&look, module, "look"));
+	look = driver_function(&image, "look");
 }
 
 /* Twice the budget, from which each kernel names one block, and looks into what is hidden, whose values are `sum`. */

@@ -135,10 +135,9 @@ CHILD_TEST(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one, B
 
 CHILD_TEST(a_capture_ends_with_the_context_of_its_stream_whichever_is_current, BUDGETS)
 {
-	CUcontext first = driver_start(0), second;
-
-	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = driver_start(0), second = child_context();
 	CUstream stream = child_stream();
+
 	MUST(cu.cuCtxSetCurrent(first));
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	MUST(cu.cuCtxDestroy_v2(second));

@@ -121,15 +121,14 @@ static int has_used_most_of_it(void)
 /* The same for what comes in: nothing has to leave for it. */
 static int brings_its_own_in(void)
 {
-	CUcontext other, here;
 	CUdeviceptr own[4];
 
 	driver_start(1);
 	CUdeviceptr borrowed = child_alloc(64 * MIB), lent = child_alloc(16 * MIB);
 	CHECK(on_own_device(borrowed) == 64 && on_own_device(lent) == 0);
-	MUST(cu.cuCtxGetCurrent(&other));
+	CUcontext other = driver_current();
 	driver_start(0);
-	MUST(cu.cuCtxGetCurrent(&here));
+	CUcontext here = driver_current();
 	for (unsigned i = 0; i < 4; i++) {
 		own[i] = child_alloc(16 * MIB);
 		CHECK(on_own_device(own[i]) == (i < 3 ? 16 : 0));

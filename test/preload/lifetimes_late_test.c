@@ -305,10 +305,7 @@ static void *submit_and_evict(void *unused)
 
 static void let_another_thread_submit(void)
 {
-	pthread_t thread;
-
-	CHECK(pthread_create(&thread, NULL, submit_and_evict, NULL) == 0);
-	CHECK(pthread_join(thread, NULL) == 0);
+	test_beside(submit_and_evict, NULL);
 }
 
 PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch_run(part))

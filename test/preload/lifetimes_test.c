@@ -398,10 +398,9 @@ PART_TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing, torc
 {
 	static const int64_t sizes[] = {(int64_t)1 << 40, INT64_MAX, INT64_MIN};
 	struct tensor tensor;
-	CUdeviceptr block;
 
 	torch_begin(true);
-	MUST(cu.cuMemAlloc_v2(&block, 4 * MIB));
+	CUdeviceptr block = child_alloc(4 * MIB);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		tensor = tensor_new(4 * MIB, NULL);
 		tensor_fill(&tensor, NULL);

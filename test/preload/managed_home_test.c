@@ -222,13 +222,13 @@ CHILD_TEST(it_is_prefetched_when_the_policy_says, HOME_SETTINGS("managed", HOME_
 static int is_in_the_heap(void)
 {
 	driver_start(0);
-	CUdeviceptr block = child_alloc(3 * MIB), own;
+	CUdeviceptr block = child_alloc(3 * MIB);
 
 	CHECK(driver_is_heap(block) && sim_calls("cuMemAllocManaged") == 0);
 	MUST(driver_fill(NULL, block, 4, 3 * MIB / 4));
 	CHECK(driver_holds(block, 4, 3 * MIB / 4));
 	/* What the program asks for by name it gets, such as it is. */
-	MUST(cu.cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr own = driver_managed(MIB);
 	MUST(cu.cuMemFree_v2(own));
 	MUST(cu.cuMemFree_v2(block));
 	return 0;

@@ -159,11 +159,8 @@ static void allocate_ballast(void)
 
 static void begin(void)
 {
-	CUmodule module;
-
 	driver_start(rank);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&ramp_kernel, module, "ramp"));
+	ramp_kernel = driver_function(&image, "ramp");
 	mpi_start(rank);
 	if (getenv("SPILLWAY_POLICY"))
 		allocate_ballast();
@@ -274,6 +271,7 @@ static void replace_one(unsigned round)
 {
 	struct mail *m = &mail[round % 6];
 	CUdeviceptr before = (CUdeviceptr)(uintptr_t)m->send;
+
 	unsigned long long id, next;
 
 	MUST(cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, before));

@@ -36,12 +36,11 @@ static int being_born_after(bool sets)
 	uint64_t saved = 0, saved_in = 0;
 	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
 	unsigned seen = 0;
-	CUdeviceptr table;
 
 	torch_begin(true);
 	struct tensor whole = tensor_new(4 * MIB, NULL);
 	size_t n = whole.bytes / sizeof(uint32_t);
-	CHECK(cu.cuMemAlloc_v2(&table, 2 * sizeof(whole.at)) == CUDA_SUCCESS);
+	CUdeviceptr table = child_alloc(2 * sizeof(whole.at));
 	MUST(cu.cuMemcpyHtoD_v2(table, &whole.at, sizeof(whole.at)));
 	tensor_bring(&whole);
 	torch_evict(); /* for the first time: what submissions named before is not known */

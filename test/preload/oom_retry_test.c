@@ -300,14 +300,13 @@ PART_TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none, assert
 	CUDA_MEMSET_NODE_PARAMS set = {.elementSize = 4, .height = 1, .value = 9};
 	CUgraphNode node;
 	CUgraphExec exec;
-	CUcontext context;
 	CUgraph sets;
 
 	prepare();
 	set.dst = held[0][3];
 	set.width = n_words;
 	MUST(cuGraphCreate(&sets, 0));
-	MUST(cu.cuCtxGetCurrent(&context));
+	CUcontext context = driver_current();
 	MUST(cuGraphAddMemsetNode(&node, sets, NULL, 0, &set, context));
 	unsigned long calls = sim_calls("cuGraphInstantiateWithFlags");
 	sim_fail_next("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY);

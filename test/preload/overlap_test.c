@@ -40,14 +40,13 @@ static unsigned last_of_two(void)
 
 static CUgraphExec capture(void)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	MUST(store(1, false));
 	MUST(store(2, true));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }

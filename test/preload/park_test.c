@@ -44,11 +44,11 @@ static void *go_round(void *argument)
 /* The first that the library hears of: the mover takes that one. Made current nowhere. */
 static CUcontext context_for_the_mover(void)
 {
-	CUcontext context, popped;
+	CUcontext popped;
 
 	driver_open();
 	MUST(cu.cuInit(0));
-	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	CUcontext context = child_context();
 	MUST(cu.cuCtxPopCurrent_v2(&popped));
 	return context;
 }
@@ -79,7 +79,6 @@ static bool moves_go_on(struct scene *scene)
 CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 {
 	CUcontext context = context_for_the_mover();
-	pthread_t rounds, end;
 	struct scene scene;
 	void *result;
 
@@ -89,10 +88,10 @@ CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 	if (!scene_moves())
 		return 0;
 	sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
-	CHECK(!pthread_create(&rounds, NULL, go_round, &scene));
+	pthread_t rounds = test_thread(go_round, &scene);
 	while (!sim_stalled())
 		sched_yield();
-	CHECK(!pthread_create(&end, NULL, end_context_late, context));
+	pthread_t end = test_thread(end_context_late, context);
 	/*
 	 * If the copy stalls while the mover serves a waiter, the end of the context waits for the lock that the mover
 	 * holds over the copy, and reads no clock. Then it has not ended either, for as long as is looked.

@@ -74,9 +74,8 @@ static atomic_uint n_contexts;
 static void use_the_current_one(bool free)
 {
 	CUstream stream = child_stream();
-	CUdeviceptr block;
+	CUdeviceptr block = child_alloc(4096);
 
-	MUST(cu.cuMemAlloc_v2(&block, 4096));
 	MUST(cu.cuMemsetD8Async(block, 1, 4096, stream));
 	if (free)
 		MUST(cu.cuMemFree_v2(block));
@@ -132,10 +131,8 @@ static bool memory_moves(void)
 
 static int ends_beside(void *(*come)(void *))
 {
-	pthread_t thread;
-
 	scene_open(&scene, 0);
-	CHECK(!pthread_create(&thread, NULL, come, NULL));
+	pthread_t thread = test_thread(come, NULL);
 	for (int i = 0; i < 60 || atomic_load(&n_contexts) < 100; i++) {
 		MUST(scene_round(&scene, NULL, 0));
 		MUST(cu.cuStreamSynchronize(NULL));
@@ -220,13 +217,12 @@ CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_D
 /* It hung for two minutes. */
 CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 {
-	pthread_t thread;
 	CUcontext context;
 
 	driver_start(0);
 	held_block = child_alloc(MIB);
 	unsigned *word = child_hold(child_stream());
-	CHECK(!pthread_create(&thread, NULL, free_from_outside, NULL));
+	pthread_t thread = test_thread(free_from_outside, NULL);
 	while (!atomic_load(&frees))
 		sched_yield();
 	usleep(50000);

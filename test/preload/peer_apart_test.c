@@ -38,13 +38,10 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
 static void chase(void)
 {
-	CUfunction function;
-	CUmodule module;
 	CUdeviceptr nothing = 0;
 	void *args[] = {&nothing};
+	CUfunction function = driver_function(&image, "chase");
 
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "chase"));
 	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 }
 
@@ -155,13 +152,11 @@ static void *a_copy(void *word)
 
 CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
-	pthread_t thread;
-
 	open_both();
 	unsigned *word = scene_word();
 	MUST(scene_spin(&far, NULL, (CUdeviceptr)word, 1, 0, MAIN));
 	unsigned long before = sim_calls("cuMemcpyDtoH_v2");
-	pthread_create(&thread, NULL, a_copy, NULL);
+	pthread_t thread = test_thread(a_copy, NULL);
 	while (sim_calls("cuMemcpyDtoH_v2") == before)
 		sched_yield();
 	CHECK(goes_on_moving());
@@ -219,14 +214,13 @@ CHILD_TEST(a_copy_that_names_it_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2", "
 CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
 	CUgraph graph;
-	CUgraphExec exec;
 
 	open_both();
 	unsigned *word = scene_word();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	CHECK(goes_on_moving());
 	MUST(cu.cuGraphLaunch(exec, stream));
 	if (is_exact())
@@ -270,11 +264,9 @@ static void *rounds(void *unused)
 /* What runs already on the other GPU writes as soon as it may. */
 static int access_that_is_opened(void)
 {
-	pthread_t thread;
-
 	open_both();
 	chase();
-	pthread_create(&thread, NULL, rounds, NULL);
+	pthread_t thread = test_thread(rounds, NULL);
 	for (unsigned long before = moves(); moves() - before < MOVES;)
 		sched_yield();
 	MUST(cuCtxEnablePeerAccess(scene.context, 0));

@@ -64,13 +64,10 @@ static CUdeviceptr large[2], small;
 
 static void start(void)
 {
-	CUmodule module;
-
 	driver_start(0);
 	slow_clock_begin();
 	sim_pauses(slow_clock_pass);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&look, module, "look"));
+	look = driver_function(&image, "look");
 	small = child_alloc(4 * MIB);
 	for (int i = 0; i < 2; i++)
 		large[i] = child_alloc(LARGE);

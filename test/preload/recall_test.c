@@ -162,7 +162,6 @@ static CUstream captured;
 static void capture(unsigned round)
 {
 	CUgraph graph;
-	CUgraphExec exec;
 	struct timespec moment = {.tv_nsec = 2000000};
 
 	if (round % 4 != 1)
@@ -173,7 +172,7 @@ static void capture(unsigned round)
 	/* What was under way when it began ends meanwhile. */
 	nanosleep(&moment, NULL);
 	MUST(cu.cuStreamEndCapture(captured, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphLaunch(exec, captured));
 	MUST(cu.cuStreamSynchronize(captured));
 	MUST(cu.cuGraphExecDestroy(exec));

@@ -258,8 +258,7 @@ PART_TEST(a_copy_without_room_does_not_keep_others_from_being_changed, assert_in
 		large[i] = child_alloc(LARGE);
 		set_large(i, (unsigned char)(i + 1));
 	}
-	CUdeviceptr to = child_alloc(bytes);
-	CUdeviceptr from = child_alloc(bytes);
+	CUdeviceptr to = child_alloc(bytes), from = child_alloc(bytes);
 	MUST(cuMemsetD8Async(from, 1, bytes, stream));
 	MUST(cuMemsetD8Async(to, 2, bytes, stream));
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));

@@ -43,11 +43,8 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
 static void open_job(void)
 {
-	CUmodule module;
-
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&use, module, "use"));
+	use = driver_function(&image, "use");
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		blocks[i] = child_alloc(BLOCK);
 		MUST(cu.cuMemsetD32_v2(blocks[i], 0, BLOCK / 4));

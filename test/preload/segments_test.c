@@ -246,8 +246,7 @@ PART_TEST(what_a_stream_has_not_reached_is_kept, assert_int_equal(run_part(part)
 	CUdeviceptr part, again, others[3];
 
 	begin_to_move();
-	CUstream first = child_stream();
-	CUstream second = child_stream();
+	CUstream first = child_stream(), second = child_stream();
 	part = take_on(first);
 	fill_on(first, part, 77, PART_BYTES);
 	unsigned *word = child_hold(first);

@@ -120,8 +120,7 @@ static int job_with_captures(void)
 	CUgraph graph;
 
 	scene_load(&scene, 0);
-	CUstream one = own_stream();
-	CUstream two = own_stream();
+	CUstream one = own_stream(), two = own_stream();
 	sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN, "cuThreadExchangeStreamCaptureMode",
 		      fault.nth);
 	scene_allocate(&scene);
@@ -213,11 +212,10 @@ PART_TEST(events_that_often_cannot_be_asked_are_no_dead_context,
 	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), part), FINE))
 {
 	CUstream one, two;
-	pthread_t thread;
 
 	begin_job(&one, &two);
 	CHECK(scene_warm_up(&scene));
-	CHECK(!pthread_create(&thread, NULL, fail_queries, NULL));
+	pthread_t thread = test_thread(fail_queries, NULL);
 	run_rounds(one, two, MOST_ROUNDS);
 	MUST(cu.cuCtxSynchronize());
 	atomic_store(&over, true);

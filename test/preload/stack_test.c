@@ -36,12 +36,9 @@ static void *nothing(void *argument)
 
 static void *start(void *argument)
 {
-	CUmodule module;
-
 	driver_start(0);
 	MUST(cu.cuCtxGetCurrent(&context));
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&touch, module, "add"));
+	touch = driver_function(&image, "add");
 	return argument;
 }
 

@@ -72,11 +72,9 @@ static bool holds(CUdeviceptr block, unsigned count)
 PART_TEST(a_surprise, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	unsigned long most = 0;
-	CUmodule module;
 
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&add, module, "add"));
+	add = driver_function(&image, "add");
 	for (unsigned i = 0; i < N_SMALL; i++) {
 		small[i] = child_alloc(SMALL);
 		MUST(cu.cuMemsetD32_v2(small[i], 0, SMALL / 4));

@@ -370,9 +370,7 @@ static void *launch_only(void *unused)
 
 static void in_a_thread(void *(*run)(void *))
 {
-	pthread_t thread;
-
-	CHECK(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	pthread_t thread = test_thread(run, NULL) == 0 && pthread_join(thread, NULL);
 }
 
 static void launch_in_another_thread(void)
@@ -491,8 +489,6 @@ static void *name_the_dead(void *unused)
 /* A kernel that names what is dead comes while the program is suspended: what it writes is there afterwards. */
 static int naming_the_dead(void)
 {
-	pthread_t thread;
-
 	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
 	dead = tensor_new(4 * MIB, NULL);
@@ -501,7 +497,7 @@ static int naming_the_dead(void)
 	struct tensor small = tensor_new(1024, NULL);
 	tensor_fill(&small, NULL);
 	suspend();
-	CHECK(pthread_create(&thread, NULL, name_the_dead, NULL) == 0);
+	pthread_t thread = test_thread(name_the_dead, NULL);
 	while (!atomic_load(&submitting))
 		usleep(1000);
 	usleep(50000);

@@ -87,8 +87,7 @@ static int allocates_while_suspended(void)
 
 	job_start();
 	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0);
-	CUdeviceptr more = child_alloc(16 * MIB);
-	CUdeviceptr small = child_alloc(1000);
+	CUdeviceptr more = child_alloc(16 * MIB), small = child_alloc(1000);
 	CHECK(sim_where(more) == 'H' && sim_where(small) == 'H' && sim_live().device_bytes == 0);
 	MUST(cu.cuMemFree_v2(more));
 	more = child_alloc(16 * MIB);
@@ -130,11 +129,10 @@ static int cannot_be_suspended(void)
 
 static int is_in_a_capture(void)
 {
-	CUstream stream;
 	CUgraph graph;
 
 	job_start();
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = child_stream();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	CHECK(tool_says("suspend", 1, "no safe point"));
 	MUST(driver_fill(stream, job_blocks[0], 1, 1));

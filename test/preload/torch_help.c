@@ -155,12 +155,11 @@ void torch_capture(CUstream stream, unsigned pool)
 
 CUgraphExec torch_end_capture(CUstream stream)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	torch->use_pool(torch_cache, 0, false);
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }

@@ -161,11 +161,9 @@ static void *go_on_later(void *unused)
 
 static _Noreturn void end_while_moving(void)
 {
-	pthread_t thread;
-
 	while (!sim_stalled())
 		usleep(1000);
-	CHECK(pthread_create(&thread, NULL, go_on_later, NULL) == 0);
+	pthread_t thread = test_thread(go_on_later, NULL);
 	CHECK(pthread_detach(thread) == 0);
 	exit(0);
 }

@@ -39,10 +39,8 @@ static void *go_on_when_told(void *unused)
 
 static void listen_for_signal(void)
 {
-	pthread_t thread;
-
 	atomic_store(&told, false);
-	CHECK(pthread_create(&thread, NULL, go_on_when_told, NULL) == 0 && pthread_detach(thread) == 0);
+	pthread_t thread = test_thread(go_on_when_told, NULL) == 0 && pthread_detach(thread);
 }
 
 static uint64_t stall(const char *name, unsigned n)

@@ -37,7 +37,7 @@ static int places(void)
 	struct spillway_place place;
 	int here = 0;
 	void *pinned;
-	CUdeviceptr managed, pool;
+	CUdeviceptr pool;
 
 	driver_start(0);
 	MUST(cu.cuMemAllocAsync(&pool, MIB, NULL)); /* while the budget has room: then it is the driver's */
@@ -49,7 +49,7 @@ static int places(void)
 	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == 1000 && place.bytes_on_device == 1000);
 	place = own_place(large);
 	CHECK(place.bytes_on_device + place.bytes_on_host == SCENE_BUDGET && place.bytes_on_host >= 6 * MIB);
-	MUST(cu.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr managed = driver_managed(MIB);
 	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
 	place = own_place(managed + 10);
 	CHECK(place.backend == SPILLWAY_MANAGED && place.bytes == MIB && !place.bytes_on_device && !place.movable);

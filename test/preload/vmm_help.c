@@ -164,14 +164,11 @@ CUfunction vmm_kernel(void)
 {
 	static __thread CUfunction function;
 	static __thread CUcontext of;
-	CUcontext context;
-	CUmodule module;
 
-	MUST(cu.cuCtxGetCurrent(&context));
+	CUcontext context = driver_current();
 	if (function && of == context)
 		return function;
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "count"));
+	function = driver_function(&image, "count");
 	of = context;
 	return function;
 }

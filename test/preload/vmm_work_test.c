@@ -182,7 +182,6 @@ TEST(aliases_see_the_same_memory)
 static int graphs(void)
 {
 	const size_t half = VMM_MIB / 2 * MIB;
-	CUgraphExec exec;
 	CUgraph graph;
 	void *host;
 
@@ -201,7 +200,7 @@ static int graphs(void)
 	MUST(cu.cuMemcpyDtoHAsync_v2(host, at + half, half, stream));
 	MUST(cu.cuMemUnmap(at + VMM_MIB * MIB, GRANULE));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	for (unsigned round = 0; round < 6; round++) {
 		if (round % 2) {
 			/* Other memory at the same addresses; the graph is none the wiser. */

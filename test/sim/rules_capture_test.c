@@ -89,7 +89,6 @@ static bool survives(enum what what, bool relaxed)
 {
 	struct other other = {.what = what, .relaxed = relaxed};
 	CUgraph graph = NULL;
-	pthread_t thread;
 
 	ok(cu.cuMemAlloc(&other.block, 4096));
 	ok(cu.cuMemHostAlloc(&other.pinned, 4096, 0));
@@ -99,8 +98,7 @@ static bool survives(enum what what, bool relaxed)
 	ok(cu.cuEventCreate(&other.event, 0));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(other.block, 1, 4096, stream));
-	pthread_create(&thread, NULL, on_another_thread, &other);
-	pthread_join(thread, NULL);
+	test_beside(on_another_thread, &other);
 	CUresult result = cu.cuStreamEndCapture(stream, &graph);
 	if (result) {
 		is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, result);
@@ -241,10 +239,8 @@ static void *call_beside(void *argument)
 static CUresult from_another_thread(CUresult (*call)(void), CUstreamCaptureMode mode)
 {
 	struct beside beside = {.call = call, .mode = mode};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, call_beside, &beside);
-	pthread_join(thread, NULL);
+	test_beside(call_beside, &beside);
 	return beside.result;
 }
 
@@ -354,14 +350,13 @@ TEST(a_wait_that_began_before_a_capture_is_harmless)
 	struct rules_kernels kernels;
 	struct wait wait = {.begun = 0};
 	CUgraph graph;
-	pthread_t thread;
 
 	rules_kernels_load(&kernels);
 	CUdeviceptr at = rules_alloc(CHUNK);
 	CUstream stream = rules_stream();
 	ok(cu.cuStreamCreate(&wait.stream, CU_STREAM_NON_BLOCKING));
 	rules_hold_start(&kernels, hold, at, 1, wait.stream);
-	pthread_create(&thread, NULL, wait_for_stream, &wait);
+	pthread_t thread = test_thread(wait_for_stream, &wait);
 	while (!__atomic_load_n(&wait.begun, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	usleep(50000);

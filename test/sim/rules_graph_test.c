@@ -171,12 +171,10 @@ TEST(asking_about_graphs_disturbs_no_capture)
 {
 	struct asking asking = {.graph = set_graph()};
 	CUgraph captured;
-	pthread_t thread;
 
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(memory, 1, 100, stream));
-	assert_int_equal(pthread_create(&thread, NULL, ask_elsewhere, &asking), 0);
-	pthread_join(thread, NULL);
+	test_beside(ask_elsewhere, &asking);
 	ok(asking.asked);
 	ok(ask_all(asking.graph));
 	ok(cu.cuStreamEndCapture(stream, &captured));

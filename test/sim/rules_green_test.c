@@ -238,10 +238,8 @@ static void *ask_elsewhere(void *argument)
 static const char *an_unsafe_call(CUstream stream)
 {
 	struct asked asked = {.stream = stream};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, ask_elsewhere, &asked);
-	pthread_join(thread, NULL);
+	test_beside(ask_elsewhere, &asked);
 	return asked.result ? "fails" : "succeeds";
 }
 

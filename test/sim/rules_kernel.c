@@ -207,11 +207,10 @@ const char *rules_how(CUcontext context, CUresult (*call)(void *argument), void 
 	struct beside beside = {.context = context, .call = call, .argument = argument};
 	const char *found = RULES_WAITS;
 	uint32_t before = beats_of(hold);
-	pthread_t thread;
 	unsigned ms = 0;
 
 	assert_true(rules_is_running(hold));
-	pthread_create(&thread, NULL, call_beside, &beside);
+	pthread_t thread = test_thread(call_beside, &beside);
 	while (!__atomic_load_n(&beside.returned, __ATOMIC_ACQUIRE) && !has_waited(hold, &ms, before))
 		usleep(1000);
 	if (__atomic_load_n(&beside.returned, __ATOMIC_ACQUIRE))

@@ -155,8 +155,7 @@ TEST(data_survives_remapping_to_host_memory)
 
 	if (!rules_host_vmm)
 		skip();
-	CUdeviceptr at = rules_reserve(CHUNK);
-	CUdeviceptr alias = rules_reserve(CHUNK);
+	CUdeviceptr at = rules_reserve(CHUNK), alias = rules_reserve(CHUNK);
 	CUmemGenericAllocationHandle host = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	ok(cu.cuMemMap(alias, CHUNK, 0, host, 0));

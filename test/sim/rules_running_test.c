@@ -145,11 +145,9 @@ static void *launch_in_own_stream(void *at)
 
 TEST(an_event_of_a_context_covers_ended_threads)
 {
-	pthread_t thread;
 	CUdeviceptr at = rules_alloc(CHUNK);
 
-	pthread_create(&thread, NULL, launch_in_own_stream, &at);
-	pthread_join(thread, NULL);
+	test_beside(launch_in_own_stream, &at);
 	rules_found("an event of a context and work of an ended thread's own default stream", event_covers(),
 		    "is covered");
 	assert_int_equal(rules_count(at, 2), RULES_WORDS);
