@@ -22,6 +22,15 @@
 /* Callbacks and fakes of tests take what they have no use for. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
+/* CLOCK_MONOTONIC, in ns. */
+static inline uint64_t test_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 /* Begins a thread. */
 static inline pthread_t test_thread(void *(*routine)(void *argument), void *argument)
 {

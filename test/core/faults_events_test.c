@@ -266,8 +266,7 @@ PART_TEST(what_the_queue_has_no_room_for_is_counted, IN_CHILD(part))
 	uint64_t moves = (model.bytes_in + model.bytes_out) / PAGE;
 	CHECK(n + faults_dropped() == model.gpu_faults + model.evictions + model.thrashing + moves);
 	/* The counters lose nothing. */
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- a driver that has gone mad ---- */
@@ -299,8 +298,7 @@ static int survives(void *argument)
 	faults_help_write(at, PAGE);
 	faults_poll();
 	CHECK(sum.count[FAULT_OF_GPU] == before + 1);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 TEST(garbage_in_the_queue_does_no_harm)
@@ -323,6 +321,5 @@ PART_TEST(a_thread_of_ours_empties_the_queue, IN_CHILD(part))
 		sched_yield();
 	faults_end();
 	faults_end();
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }

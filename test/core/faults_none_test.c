@@ -14,8 +14,7 @@ static int counts_all_the_same(void *argument)
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
 	CHECK(sim_managed().gpu_faults == 16);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- a reason instead of a number ---- */
@@ -122,8 +121,7 @@ PART_TEST(cupti_gives_way_to_the_counters_and_says_so, IN_CHILD(part, "SPILLWAY_
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	CHECK(faults_help_source_has("the driver's counters"));
 	CHECK(faults_help_source_has("; CUPTI is not available in this version"));
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- what was good and is not any more ---- */

@@ -93,8 +93,7 @@ PART_TEST(memory_that_the_policy_makes_managed_is_counted,
 	CHECK(sim_uvm_trackers() == 1);
 	faults_help_write(at, 32 * PAGE);
 	CHECK(sim_managed().gpu_faults > 0);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 static int starts_with_pages(void *argument)
@@ -179,8 +178,7 @@ PART_TEST(the_only_device_needs_no_uuid, IN_CHILD(part, "SIM_UVM=strange-uuids")
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
 	CHECK(sim_managed().gpu_faults == 16);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- processes and threads ---- */
@@ -207,8 +205,7 @@ static int is_the_parents(void *argument)
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
 	faults_help_write(at, 8 * PAGE);
 	CHECK(sim_managed().gpu_faults == 8);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 TEST(the_child_of_a_fork_lets_go_and_the_parent_goes_on)
@@ -234,8 +231,7 @@ static int is_cloned(void *argument)
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 TEST(a_cloned_child_does_not_touch_pages_it_has_not)
@@ -265,8 +261,7 @@ PART_TEST(many_threads_start_it_once, IN_CHILD(part))
 		pthread_join(threads[i], NULL);
 	CHECK(sim_uvm_trackers() == 1);
 	faults_help_write(faults_help_managed(8 * PAGE), 8 * PAGE);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- the version ---- */

@@ -79,9 +79,7 @@ CHILD_TEST(placed_once_nothing_moves, SETTINGS(",spill.mode=static"))
 	CHECK(sum_of(page, FIGURE_spilled_bytes) == page->counter[STAT_spilled_bytes]);
 	CHECK(page->counter[STAT_rescues] >= page->counter[STAT_spilled_allocations]);
 	check_sums(page);
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	uint64_t clock = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	uint64_t clock = test_now();
 	uint64_t over = stats_page_get(page, STAT_over_us, clock);
 	CHECK(over > 0 && over <= (clock - page->start_clock) / 1000);
 	for (unsigned i = 0; i < N_BLOCKS; i++)

@@ -20,8 +20,7 @@ static int end(CUstream one, CUstream two)
 	MUST(cu.cuStreamDestroy_v2(one));
 	MUST(cu.cuStreamDestroy_v2(two));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 static void rounds(CUstream stream, unsigned lane, int n)
@@ -37,8 +36,7 @@ static void rounds(CUstream stream, unsigned lane, int n)
 
 static int value_written_by_the_thread_after_more_launches(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
 	unsigned *word = child_hold(held);
 	rounds(held, ON_HELD, 1);
@@ -81,8 +79,7 @@ static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
 {
 	CUdeviceptr block, small;
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
 	for (int i = 0; i < 3; i++) {
 		pthread_mutex_lock(&interpreter);
@@ -134,29 +131,25 @@ static int spin(enum release release)
 
 static int spin_released_by_a_kernel(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_KERNEL);
 }
 
 static int spin_released_by_a_copy(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_COPY);
 }
 
 static int spin_released_by_a_set(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_SET);
 }
 
 static int spin_on_a_word_in_a_block(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_KERNEL_IN_BLOCK);
 }
 
@@ -167,8 +160,7 @@ static int spin_released_by_a_kernel_of_another_device(void)
 	scene_open(&second, 1);
 	CHECK(scene_warm_up(&second));
 	CUstream there = child_stream();
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream here = child_stream();
 	unsigned *word = scene_word();
 	MUST(scene_spin(&scene, here, (CUdeviceptr)word, 1, 3, ON_HELD));
@@ -203,8 +195,7 @@ static void *synchronize_again_and_again(void *argument)
 /* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
 static int one_thread_synchronizes_while_another_submits(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
 	pthread_t thread = test_thread(synchronize_again_and_again, NULL);
 	for (int i = 0; i < 4; i++) {
@@ -245,8 +236,7 @@ static int capture_open_while_another_thread_allocates_and_launches(void)
 	CUgraph graph;
 	CUgraphExec exec;
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream stream = child_stream();
 	for (int i = 0; i < 3; i++) {
 		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -296,8 +286,7 @@ static int exits_in_the_middle(void)
 {
 	pthread_t threads[2];
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream held = child_stream();
 	start_launching(threads, 2);
 	child_hold(held);
@@ -308,8 +297,7 @@ static int exits_in_the_middle(void)
 
 static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
 	MUST(scene_spin(&scene, held, (CUdeviceptr)scene_word(), 1, 0, ON_HELD));
 	test_thread(synchronize_again_and_again, NULL);
@@ -323,8 +311,7 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
  */
 static int copies_that_lie_behind_held_work(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream one = child_stream(), two = child_stream();
 	for (int i = 0; i < 30; i++) {
 		rounds(one, ON_MAIN, 1 + i % 3);
@@ -414,8 +401,7 @@ static int forks_in_the_middle(void)
 {
 	pthread_t threads[2];
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream one = child_stream(), two = child_stream();
 	start_launching(threads, 2);
 	for (int i = 0; i < 16; i++) {

@@ -83,8 +83,7 @@ CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 	void *result;
 
 	alarm(LAST_SECONDS);
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	if (!scene_moves())
 		return 0;
 	sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
@@ -107,8 +106,7 @@ CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 	CHECK(sim_broken_rules() == 0);
 	CHECK(moves_go_on(&scene) && scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- stopped and continued, again and again ---- */
@@ -141,8 +139,7 @@ CHILD_TEST(a_job_that_is_stopped_in_the_midst_of_moves_goes_on, SCENE_SETTINGS("
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		CUcontext context = context_for_the_mover();
 
-		scene_open(&scene, 0);
-		CHECK(scene_warm_up(&scene));
+		scene_open_warm(&scene);
 		for (unsigned round = 0; round < ROUNDS; round++)
 			MUST(scene_round(&scene, NULL, 0));
 		MUST(cu.cuCtxDestroy_v2(context));
@@ -154,6 +151,5 @@ CHILD_TEST(a_job_that_is_stopped_in_the_midst_of_moves_goes_on, SCENE_SETTINGS("
 		MUST(cu.cuDevicePrimaryCtxReset_v2(0));
 	}
 	CHECK(waitpid(stopper, &status, 0) == stopper);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }

@@ -14,15 +14,13 @@ static struct scene scene;
 
 static int job(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	for (int i = 0; i < 20; i++)
 		MUST(scene_round(&scene, NULL, 1));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- before the first allocation, when no books are kept yet ---- */
@@ -142,8 +140,7 @@ static int ends_beside(void *(*come)(void *))
 	CHECK(memory_moves());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* A release that ends nothing, while another thread is in the context for as long as this one says. */
@@ -190,8 +187,7 @@ CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_D
 	CUcontext context, popped;
 	CUgreenCtx green;
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	for (int i = 0; i < 2; i++) {
 		MUST(cuGreenCtxCreate(&green, NULL, 1, CU_GREEN_CTX_DEFAULT_STREAM));
 		MUST(cuCtxFromGreenCtx(&context, green));
@@ -210,8 +206,7 @@ CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_D
 	CHECK(scene_warm_up(&scene));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* It hung for two minutes. */
@@ -232,8 +227,7 @@ CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 	}
 	child_release(word);
 	pthread_join(thread, NULL);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 START(scene_size = SCENE_SMALL)

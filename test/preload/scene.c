@@ -158,6 +158,12 @@ bool scene_warm_up(struct scene *scene)
 	return scene_moves_within(scene, scene_moves() ? 20000 : 25);
 }
 
+void scene_open_warm(struct scene *scene)
+{
+	scene_open(scene, 0);
+	CHECK(scene_warm_up(scene));
+}
+
 CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane)
 {
 	CUresult result = CUDA_SUCCESS;

@@ -169,8 +169,7 @@ static int serves(void)
 		CHECK(pthread_join(server.threads[i], NULL) == 0);
 	CHECK(server.served == server.asked && server.asked > N_ROUNDS * 2 * WAITING);
 	CHECK(all_are_right(0, server.asked));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 #define ROOMY(more)                                                                                                    \

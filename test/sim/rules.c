@@ -149,3 +149,15 @@ void rules_unmap_and_free(CUdeviceptr at, size_t bytes)
 	ok(cu.cuMemUnmap(at, bytes));
 	ok(cu.cuMemAddressFree(at, bytes));
 }
+
+/* Of a program that has no other. */
+__attribute__((weak)) int main(void)
+{
+	int failed = rules_init();
+
+	if (failed)
+		return failed;
+	failed = test_run();
+	rules_fini();
+	return failed;
+}

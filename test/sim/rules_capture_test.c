@@ -500,14 +500,3 @@ TEST(the_range_of_priorities_is_that_of_a_context)
 	assert_true(least == 7 && greatest == 7);
 	ok(cu.cuCtxSetCurrent(rules_context));
 }
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
-}

@@ -466,14 +466,3 @@ TEST(copies_and_sets_are_of_memory_that_is_mapped)
 	ok(cu.cuGraphDestroy(outer));
 	ok(cu.cuMemAddressFree(at, CHUNK));
 }
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
-}

@@ -468,14 +468,3 @@ TEST(async_free_takes_any_block)
 	ok(cu.cuMemFree(ordered));
 	ok(cu.cuStreamDestroy(stream));
 }
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
-}

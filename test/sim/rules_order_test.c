@@ -120,14 +120,3 @@ TEST(mappings_survive_a_reset_of_the_primary_context)
 	assert_int_equal(byte, 0x5c);
 	rules_unmap_and_free(at, CHUNK);
 }
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
-}

@@ -211,14 +211,3 @@ TEST(the_end_of_the_primary_context_and_memory_of_pools)
 	ok(cu.cuStreamSynchronize(NULL));
 	ok(cu.cuMemPoolDestroy(own));
 }
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
-}

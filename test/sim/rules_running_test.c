@@ -453,14 +453,3 @@ TEST(kernels_are_over_when_the_primary_context_is_reset)
 	if (!is_active())
 		ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
 }
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
-}

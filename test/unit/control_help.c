@@ -68,10 +68,7 @@ int in_child(int (*run)(void))
 
 long now_ms(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	return (long)(test_now() / 1000000);
 }
 
 /* ---- callers ---- */
