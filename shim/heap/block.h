@@ -106,7 +106,6 @@ void block_forget_asked(struct block_store *store, struct block *block, CUdevice
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);
 /* Returns the bytes at a place that block_retry_refused() is to give back. */
 uint64_t block_refused(const struct block_store *store, enum chunk_place place);
-bool block_store_is_valid(const struct block_store *store);
 
 /* ---- slabs (small.c) ---- */
 
@@ -136,7 +135,6 @@ bool small_reclaim(struct small *small);
 /* Must be called before and after the block of a slab changes places, because slabs are listed by place. */
 void small_before_move(struct small *small, struct block *block);
 void small_after_move(struct small *small, struct block *block);
-bool small_is_valid(const struct small *small);
 
 /* ---- spares: chunks to which pieces move (spare.c) ---- */
 

@@ -381,14 +381,6 @@ static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
 	return true;
 }
 
-void chunk_store_fini(struct chunk_store *store)
-{
-	if (!store->alias_base || REAL(cuMemAddressFree)(store->alias_base, store->alias_bytes) != CUDA_SUCCESS)
-		return;
-	range_fini(&store->alias_units);
-	store->alias_base = 0;
-}
-
 /* Releases a chunk that is on no list. Returns false if the driver refused; then the chunk is as it was. */
 static bool release(struct chunk_store *store, struct chunk *chunk)
 {

@@ -77,8 +77,6 @@ bool chunk_release_warm(struct chunk_store *store, enum chunk_kind kind, enum ch
  * or the driver refuses all of them.
  */
 bool chunk_release_one(struct chunk_store *store, enum chunk_place place, unsigned units);
-/* Frees the alias space. The store must hold no chunk any more. */
-void chunk_store_fini(struct chunk_store *store);
 
 /* ---- compound chunks ---- */
 

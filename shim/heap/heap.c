@@ -419,21 +419,6 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	return SW_OK;
 }
 
-void heap_destroy(struct heap *heap)
-{
-	if (!heap)
-		return;
-	heap_trim(heap, 0, 0);
-	/* Blocks that the program never freed keep the reservation; the driver frees it at the end of the process. */
-	if (!arena_fini(&heap->store.arena))
-		log_line("a heap was destroyed with blocks in use");
-	lifetimes_free(heap->store.arena.lifetimes);
-	chunk_store_fini(&heap->store.chunks);
-	free(heap->store.news.pieces);
-	pthread_mutex_destroy(&heap->lock.mutex);
-	free(heap);
-}
-
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant)
 {
@@ -624,12 +609,4 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 			   heap_beyond(block_idle(store, CHUNK_PEER), keep_device);
 	heap_leave(heap);
 	return refused;
-}
-
-bool heap_is_valid(struct heap *heap)
-{
-	lock_take(&heap->lock);
-	bool ok = block_store_is_valid(&heap->store) && small_is_valid(&heap->small);
-	lock_drop(&heap->lock);
-	return ok;
 }

@@ -252,16 +252,6 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
 	return status;
 }
 
-uint64_t heap_on_use_left(const struct heap *heap, CUdeviceptr base)
-{
-	const struct arena *arena = &heap->store.arena;
-	uint32_t first;
-
-	return arena_contains(arena, base) && arena_is_on_use(arena, base, &first)
-		   ? atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed) * HEAP_UNIT
-		   : 0;
-}
-
 enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t ret_bytes[CHUNK_PLACES], bool *ret_stays)
 {
 	const struct arena *arena = &heap->store.arena;

@@ -14,7 +14,6 @@
 
 #include <stdatomic.h>
 
-struct slab;  /* small.c */
 struct small; /* below */
 
 /*
@@ -144,6 +143,15 @@ struct block_store {
 	uint64_t empty_bytes[CHUNK_PLACES]; /* of empty slabs, which small.c gives up when no warm block is left */
 	bool (*give_up_slab)(struct small *small);
 	struct small *small;
+};
+
+/* A slab (small.c): its block, and which of its slots are free. */
+struct slab {
+	struct block *block;
+	struct slab *next, *prev; /* on a partial list */
+	uint16_t size_class, n_slots, n_free;
+	uint16_t first_word; /* no free slot in the words before this one */
+	uint64_t free[];     /* one bit a slot, as many words as the class needs */
 };
 
 /* The slabs of a heap that have a free slot (small.c). */
