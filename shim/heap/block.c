@@ -198,7 +198,7 @@ static bool give_up_slab(struct block_store *store)
 
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		empty += store->empty_bytes[place];
-	return empty && store->give_up_slab(store->small);
+	return empty && small_reclaim(store->small);
 }
 
 /* Takes one step to free memory at a place. Returns false if nothing is left to give up, or the driver refused. */
@@ -291,6 +291,17 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
 		if (!block_free_chunk(store, kind, place, units) && !make_way(store, place, chunk_bytes(units)))
 			return SW_NO_MEMORY;
 	}
+}
+
+struct block *block_next(const struct arena *arena, uint32_t *unit, uint32_t end)
+{
+	struct block *block = NULL;
+
+	while (*unit < end && !block) {
+		block = arena_block_at(arena, arena_address(arena, *unit));
+		*unit = block ? block->unit + block->units : *unit + 1;
+	}
+	return block;
 }
 
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units)
@@ -679,7 +690,7 @@ void block_give(struct block_store *store, struct block *block)
 	block->given = block->n_moving != 0;
 	if (block->given)
 		atomic_fetch_add(&store->n_given, 1);
-	else if (block_is_for_once(block))
+	else if (block->left || block->on_use)
 		block_take_down(store, block);
 	else
 		block_warm_add(store, block);

@@ -63,6 +63,8 @@ bool block_take_down(struct block_store *store, struct block *block);
  * Tries again what the driver has refused: to take down the stuck blocks, and to release what chunk_drop() could not.
  */
 void block_retry_refused(struct block_store *store);
+/* Returns the next block in use from *unit on and before `end`, or NULL; moves *unit behind it. */
+struct block *block_next(const struct arena *arena, uint32_t *unit, uint32_t end);
 /* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 

@@ -141,7 +141,6 @@ struct block_store {
 		uint32_t n, room;
 	} news;
 	uint64_t empty_bytes[CHUNK_PLACES]; /* of empty slabs, which small.c gives up when no warm block is left */
-	bool (*give_up_slab)(struct small *small);
 	struct small *small;
 };
 
@@ -258,12 +257,6 @@ static inline bool block_keeps(const struct block *block, enum chunk_place place
 static inline uint64_t block_away(const struct block *block)
 {
 	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
-}
-
-/* Returns whether the block does not become warm when it is freed. */
-static inline bool block_is_for_once(const struct block *block)
-{
-	return block->left || block->on_use;
 }
 
 /* Returns whether an allocation with this `from` may use the block where it is. */
