@@ -198,7 +198,7 @@ static bool give_up_slab(struct block_store *store)
 
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		empty += store->empty_bytes[place];
-	return empty && small_reclaim(store->small);
+	return empty && store->give_up_slab(store->small);
 }
 
 /* Takes one step to free memory at a place. Returns false if nothing is left to give up, or the driver refused. */

@@ -369,6 +369,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.piece_budget = config->piece_budget;
 	heap->store.beside = config->beside;
 	block_limit_pieces(&heap->store, config->piece_most);
+	heap->store.give_up_slab = small_reclaim;
 	heap->store.small = &heap->small;
 	heap->small.store = &heap->store;
 	lock_init(&heap->lock, LOCK_HEAP);

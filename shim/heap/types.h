@@ -141,6 +141,7 @@ struct block_store {
 		uint32_t n, room;
 	} news;
 	uint64_t empty_bytes[CHUNK_PLACES]; /* of empty slabs, which small.c gives up when no warm block is left */
+	bool (*give_up_slab)(struct small *small); /* small_reclaim(); block.c knows nothing of small.c */
 	struct small *small;
 };
 
