@@ -86,8 +86,7 @@ struct call_site_state {
 	_Atomic bool always;        /* every request is named, whatever it takes */
 	_Atomic bool callers;       /* callers are named, too, if there is time */
 	atomic_uint n_with_callers; /* sites that have them */
-	_Atomic uint64_t begin,
-	    spent; /* ns: when the first request was named, and how long naming has taken, of the CPU */
+	_Atomic uint64_t paid;      /* clock.h: for naming */
 	/* By number of a site: that of the site of its backward pass (call_site_backward()); 0: not made yet */
 	_Atomic uint16_t backward[CALL_SITE_SLOTS];
 	_Atomic(const void *) watched[WATCHED_OBJECTS]; /* objects whose closing is heard of; NULL: free */

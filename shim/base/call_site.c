@@ -16,18 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/uio.h>
-#include <unistd.h>
 #include <unwind.h>
 
-#define TRIES       64       /* slots that are searched for a site */
-#define FRAMES_MOST 128      /* native frames that are looked at */
-#define SHARE       100      /* naming may take 1/SHARE of the time */
-#define GRACE_NS    20000000 /* and this, for the start, when everything is named for the first time */
+#define TRIES       64  /* slots that are searched for a site */
+#define FRAMES_MOST 128 /* native frames that are looked at */
 #define BACKWARD    "backward"
 #define RUNTIME     "libcudart"
 /* Sites with callers: half of the table, so that there is room for others. */
 #define WITH_CALLERS_MOST (CALL_SITE_SLOTS / 2)
+
+/* What is saved is for the start, when everything is named for the first time. */
+static const struct time_share share = {.one_in = 100, .most = 20000000};
 
 static struct call_site_state *const sites = &base_state.call_site;
 static struct autograd_state *const autograd = &base_state.autograd;
@@ -312,36 +311,11 @@ static const struct call_site *name_site(const struct call_site *plain, bool dee
 	return caller ? site_of(caller, "", NULL) : plain;
 }
 
-static uint64_t spent(void)
-{
-	return atomic_load_explicit(&sites->spent, memory_order_relaxed);
-}
-
-/* Returns what naming may have taken until now. */
-static uint64_t allowed(uint64_t now)
-{
-	uint64_t begin = atomic_load_explicit(&sites->begin, memory_order_relaxed);
-
-	return GRACE_NS + (now > begin && begin ? now - begin : 0) / SHARE;
-}
-
 /* Returns true if callers are wanted, and there is room for them. */
 static bool wants_callers(void)
 {
 	return atomic_load_explicit(&sites->callers, memory_order_relaxed) &&
 	       atomic_load_explicit(&sites->n_with_callers, memory_order_relaxed) < WITH_CALLERS_MOST;
-}
-
-/* Returns true if naming has taken less than its share of the time. */
-static bool may_spend(uint64_t now)
-{
-	uint64_t begin = atomic_load_explicit(&sites->begin, memory_order_relaxed), none = 0;
-
-	if (atomic_load_explicit(&sites->always, memory_order_relaxed))
-		return true;
-	if (!begin)
-		atomic_compare_exchange_strong(&sites->begin, &none, now);
-	return spent() < allowed(now);
 }
 
 const struct call_site *call_site_find(const void *caller)
@@ -353,16 +327,16 @@ const struct call_site *call_site_find(const void *caller)
 	const struct call_site *site = site_of(caller, "", NULL);
 	/* Most programs need no more: no Python, and the caller is their own code. */
 	if (site && (site->is_plumbing || python_process_is_here())) {
-		uint64_t now = clock_now();
+		uint64_t now = clock_now(), left = time_share_left(share, &sites->paid, now);
 
-		if (may_spend(now)) {
+		if (left || atomic_load_explicit(&sites->always, memory_order_relaxed)) {
 			uint64_t begin = clock_thread();
-			/* Names are worth more than callers, which have half of the share. */
-			const struct call_site *named = name_site(site, wants_callers() && spent() < allowed(now) / 2);
+			/* Names are worth more than callers: half of what is saved is kept for them. */
+			const struct call_site *named = name_site(site, wants_callers() && left > share.most / 2);
 
 			if (named)
 				site = named;
-			atomic_fetch_add_explicit(&sites->spent, clock_thread() - begin, memory_order_relaxed);
+			time_share_spend(share, &sites->paid, now, clock_thread() - begin);
 		}
 	}
 	errno = saved;
@@ -523,13 +497,6 @@ static bool give_back(_Atomic uint32_t *count, uint32_t least)
 	return true;
 }
 
-static bool read_own(uintptr_t address, void *room, size_t bytes)
-{
-	struct iovec to = {room, bytes}, from = {(void *)address, bytes};
-
-	return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)bytes;
-}
-
 static bool is_thread(uint64_t thread)
 {
 	return thread && thread < THREADS_MOST;
@@ -541,11 +508,14 @@ static enum autograd_layout layout_of(const struct autograd_reference *reference
 	uint64_t word[WORDS];
 	uint32_t count;
 
-	if (reference->node % sizeof(uint64_t) || !read_own(reference->node, word, sizeof(word)))
+	if (reference->node % sizeof(uint64_t) ||
+	    python_read_own(NULL, reference->node, word, sizeof(word)) != sizeof(word))
 		return STATE_NONE;
 	if (word[SHARED_SELF] == reference->node && word[SHARED_COUNT] == reference->control &&
 	    reference->control % sizeof(uint64_t) == 0 && is_thread(word[SHARED_THREAD]) &&
-	    read_own((uintptr_t)shared_count(reference->control), &count, sizeof(count)) && count < COUNT_MOST)
+	    python_read_own(NULL, (uintptr_t)shared_count(reference->control), &count, sizeof(count)) ==
+		sizeof(count) &&
+	    count < COUNT_MOST)
 		return STATE_SHARED_PTR;
 	/* Beside the references there are weak ones, and one bit (63). */
 	count = (uint32_t)word[INTRUSIVE_COUNT];
@@ -611,7 +581,7 @@ void autograd_bind(void)
 		return;
 	/* Without reading, the first node could not be given back. */
 	if (elf_symbols_find("libtorch_cpu.so", autograd_names, NAMES, address, NULL) && address[THREAD] &&
-	    address[CURRENT_NODE] && read_own((uintptr_t)&byte, &byte, 1)) {
+	    address[CURRENT_NODE] && python_read_own(NULL, (uintptr_t)&byte, &byte, 1) == 1) {
 		autograd->next_number = (autograd_count_function *)address[NEXT_NUMBER];
 		autograd->own_thread = (autograd_count_function *)address[THREAD];
 		autograd->current_node = (autograd_node_function *)address[CURRENT_NODE];

@@ -11,14 +11,14 @@
  *                                       where that is not exported: "libmodel.so+0x4711"
  * Plumbing is the CUDA libraries, and libraries of frameworks and their allocators (call_site.c has the list).
  *
- * Naming may take 1 % of the time since it began, and 20 ms, in time of the CPU. Measured (CPython 3.10 and 3.12,
+ * Naming may take 1 % of the time, and 20 ms that were saved, in time of the CPU. Measured (CPython 3.10 and 3.12,
  * x86-64): 5 us, and 1.5 us for each frame of a library that is passed; 20 us behind ten of them. Once it has taken
  * more, requests go by the address that called, until there is time again; except that all are named if the policy asks
  * (call_site_always()).
  *
  * Callers are frames of the user's files in Python, and only the trace asks for them (call_site_callers()): all frames
  * of the thread must be gone through. Measured (CPython 3.11, x86-64, in a virtual machine): 3 us a frame of the user.
- * Once naming has taken half of its time, names come without them.
+ * Half of what may be saved is kept for names without them.
  *
  * Locking: takes no lock. With glibc before 2.35 the loader's is taken: the caller must hold no lock that can be taken
  * under it.
@@ -64,7 +64,7 @@ static inline bool call_site_names_backward(const char *text)
 
 /* Prepares call_site_find(). May be called repeatedly. Locking: the caller must hold no lock: the loader's is taken. */
 void call_site_bind(void);
-/* From now on callers are named, too, while naming takes less than half of its time: the trace writes them down. */
+/* From now on callers are named, too, while more than half of the time for names is saved: for the trace. */
 void call_site_callers(void);
 /* From now on every request is named. */
 void call_site_always(void);

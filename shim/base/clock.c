@@ -15,10 +15,7 @@ static uint64_t read_clock(clockid_t which)
 
 uint64_t clock_now(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
+	return read_clock(CLOCK_MONOTONIC);
 }
 
 uint64_t clock_wall(void)
@@ -66,10 +63,4 @@ void clock_wake_all(struct clock_cond *cond)
 {
 	if (atomic_load_explicit(&cond->ready, memory_order_acquire))
 		pthread_cond_broadcast(&cond->cond);
-}
-
-void clock_wake_one(struct clock_cond *cond)
-{
-	if (atomic_load_explicit(&cond->ready, memory_order_acquire))
-		pthread_cond_signal(&cond->cond);
 }

@@ -37,9 +37,8 @@ struct clock_cond {
  * cancellation point. Locking: the caller must hold the mutex.
  */
 int clock_wait(struct clock_cond *cond, pthread_mutex_t *mutex, const struct timespec *until);
-/* Wake all waiters, or one of them. Locking: the caller need not hold the mutex. */
+/* Wakes all waiters. Locking: the caller need not hold the mutex. */
 void clock_wake_all(struct clock_cond *cond);
-void clock_wake_one(struct clock_cond *cond);
 
 /* ---- shares of time ---- */
 

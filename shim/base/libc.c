@@ -39,49 +39,6 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) void *libc_dlvsym
 	return dlvsym ? dlvsym(RTLD_NEXT, name, version) : NULL;
 }
 
-void *libc_dlvsym_default(const char *name, const char *version)
-{
-	return dlvsym ? dlvsym(RTLD_DEFAULT, name, version) : NULL;
-}
-
-static const ElfW(Dyn) * dynamic_of(uintptr_t base)
-{
-	const ElfW(Ehdr) *header = (const void *)base;
-	const ElfW(Phdr) *part = (const void *)(base + header->e_phoff);
-
-	for (unsigned i = 0; i < header->e_phnum; i++)
-		if (part[i].p_type == PT_DYNAMIC)
-			return (const void *)(base + part[i].p_vaddr);
-	return NULL;
-}
-
-/* musl is linked with a DT_HASH table (its configure asks for both kinds) and does not relocate the addresses there. */
-void *libc_find(const char *name)
-{
-	const uint32_t *table = NULL;
-	const ElfW(Sym) *symbols = NULL;
-	const char *names = NULL;
-	Dl_info info;
-
-	if (dlvsym || !dladdr((void *)(uintptr_t)dladdr, &info) || !info.dli_fbase)
-		return NULL;
-	uintptr_t base = (uintptr_t)info.dli_fbase;
-	for (const ElfW(Dyn) *entry = dynamic_of(base); entry && entry->d_tag != DT_NULL; entry++) {
-		const void *at = (const void *)(base + entry->d_un.d_ptr);
-
-		if (entry->d_tag == DT_HASH)
-			table = at;
-		else if (entry->d_tag == DT_SYMTAB)
-			symbols = at;
-		else if (entry->d_tag == DT_STRTAB)
-			names = at;
-	}
-	for (uint32_t i = 0; table && symbols && names && i < table[1]; i++)
-		if (symbols[i].st_shndx != SHN_UNDEF && !strcmp(names + symbols[i].st_name, name))
-			return (void *)(base + symbols[i].st_value);
-	return NULL;
-}
-
 /* ---- threads ---- */
 
 #define STACK_ENOUGH ((size_t)8 << 20)
@@ -117,7 +74,18 @@ struct symbols {
 	const uint32_t *bucket, *chain;     /* chain: of the first symbol on */
 };
 
-/* glibc has added the base to addresses in the dynamic section, except in sections that it cannot write. */
+static const ElfW(Dyn) * dynamic_of(uintptr_t base, const ElfW(Phdr) * parts, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (parts[i].p_type == PT_DYNAMIC)
+			return (const void *)(base + parts[i].p_vaddr);
+	return NULL;
+}
+
+/*
+ * glibc has added the base to addresses in the dynamic section, except in sections that it cannot write. musl does not
+ * add it.
+ */
 static const void *at(uintptr_t base, ElfW(Addr) value)
 {
 	return (const void *)(value < base ? base + value : value);
@@ -168,6 +136,20 @@ static uintptr_t look_up(const struct symbols *symbols, const char *name)
 	}
 }
 
+/* musl has such a table, too: its configure asks for both kinds. */
+void *libc_find(const char *name)
+{
+	struct symbols symbols;
+	Dl_info info;
+
+	if (dlvsym || !dladdr((void *)(uintptr_t)dladdr, &info) || !info.dli_fbase)
+		return NULL;
+	const ElfW(Ehdr) *header = info.dli_fbase;
+	uintptr_t base = (uintptr_t)header;
+	const ElfW(Dyn) *dynamic = dynamic_of(base, (const void *)(base + header->e_phoff), header->e_phnum);
+	return symbols_of(base, dynamic, &symbols) ? (void *)look_up(&symbols, name) : NULL;
+}
+
 struct search {
 	const char *object;
 	const char *const *names;
@@ -181,7 +163,6 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	struct search *search = argument;
 	const char *name = strrchr(info->dlpi_name, '/');
-	const ElfW(Dyn) *dynamic = NULL;
 	struct symbols symbols;
 
 	(void)size;
@@ -190,10 +171,7 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
 	if (!strncmp(name, "linux-vdso", 10) ||
 	    (search->object && strncmp(name, search->object, strlen(search->object))))
 		return 0;
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	if (!symbols_of(info->dlpi_addr, dynamic, &symbols))
+	if (!symbols_of(info->dlpi_addr, dynamic_of(info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum), &symbols))
 		return 0;
 	search->addresses[0] = look_up(&symbols, search->names[0]);
 	if (!search->addresses[0])
@@ -268,7 +246,9 @@ const char *elf_symbols_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintpt
 
 void caller_name_bind(void)
 {
-	atomic_store(&base_state.caller_name.find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
+	void *find_object = dlvsym ? dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35") : NULL;
+
+	atomic_store(&base_state.caller_name.find_object, find_object);
 }
 
 /* Of a longer name nothing is shown: the names of C++ say types, too. */

@@ -20,9 +20,8 @@
 /* Does what pthread_atfork() does. Has no effect if the C library is not glibc: the library does no work there. */
 void libc_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
-/* Call dlvsym() with RTLD_NEXT or RTLD_DEFAULT, as the library. Return NULL if the C library has no dlvsym(). */
+/* Calls dlvsym() with RTLD_NEXT, as the library. Returns NULL if the C library has no dlvsym(). */
 void *libc_dlvsym_next(const char *name, const char *version);
-void *libc_dlvsym_default(const char *name, const char *version);
 
 /* Do what gettid() and getdents64() do, which glibc has from 2.30 on. */
 static inline pid_t libc_gettid(void)

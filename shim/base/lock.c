@@ -33,17 +33,11 @@ static void lock_wrong(const char *what, enum lock_rank rank)
 	abort();
 }
 
-static void rank_taken(enum lock_rank rank)
+/* tried: it did not wait, so the order does not matter. */
+static void rank_taken(enum lock_rank rank, bool tried)
 {
-	if (held >> rank)
-		lock_wrong("lock taken against its rank", rank);
-	held |= UINT64_C(1) << rank;
-}
-
-static void rank_tried(enum lock_rank rank)
-{
-	if (held >> rank & 1)
-		lock_wrong("two locks of one rank", rank);
+	if (tried ? held >> rank & 1 : held >> rank)
+		lock_wrong(tried ? "two locks of one rank" : "lock taken against its rank", rank);
 	held |= UINT64_C(1) << rank;
 }
 
@@ -66,10 +60,9 @@ void lock_assert_held(enum lock_rank rank)
 		lock_wrong("called without the lock it needs", rank);
 }
 #else
-#define rank_taken(rank)   ((void)(rank))
-#define rank_tried(rank)   ((void)(rank))
-#define rank_dropped(rank) ((void)(rank))
-#define rank_waits(rank)   ((void)(rank))
+#define rank_taken(rank, tried) ((void)(rank))
+#define rank_dropped(rank)      ((void)(rank))
+#define rank_waits(rank)        ((void)(rank))
 #endif
 
 void lock_init(struct lock *lock, enum lock_rank rank)
@@ -82,7 +75,7 @@ void lock_take(struct lock *lock)
 {
 	int before = PTHREAD_CANCEL_ENABLE;
 
-	rank_taken(lock->rank);
+	rank_taken(lock->rank, false);
 	if (not_cancelled[lock->rank])
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	pthread_mutex_lock(&lock->mutex);
@@ -94,7 +87,7 @@ bool lock_try(struct lock *lock)
 {
 	if (pthread_mutex_trylock(&lock->mutex))
 		return false;
-	rank_tried(lock->rank);
+	rank_taken(lock->rank, true);
 	if (not_cancelled[lock->rank])
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &lock->cancel);
 	return true;

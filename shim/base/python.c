@@ -515,7 +515,7 @@ enum state {
 static struct python_process_state *const process = &base_state.python_process;
 
 /* Two parts, because what is behind the end of a page may be missing. */
-static size_t read_own(void *context, uint64_t address, void *room, size_t bytes)
+size_t python_read_own(void *context, uint64_t address, void *room, size_t bytes)
 {
 	size_t first = PAGE - address % PAGE;
 	struct iovec to = {room, bytes}, from[2];
@@ -580,7 +580,7 @@ static void *thread_of(void)
 
 static enum state look(void)
 {
-	const struct python_memory memory = {read_own, NULL};
+	const struct python_memory memory = {python_read_own, NULL};
 	uint64_t words[PYTHON_WORDS];
 	uintptr_t address[NAMES] = {0};
 	unsigned char byte;

@@ -157,6 +157,8 @@ enum python_found python_frames_find(const struct python *python, uint64_t threa
  * loader's is taken.
  */
 void python_process_bind(void);
+/* Reads memory of this process, as python_memory does; context is not used. */
+size_t python_read_own(void *context, uint64_t address, void *room, size_t bytes);
 /* Returns true if there is one, known or not. */
 bool python_process_is_here(void);
 /*

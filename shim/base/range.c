@@ -44,11 +44,9 @@ static bool spare_add(struct range_set *set)
 {
 	struct range_node *node = malloc(sizeof(*node));
 
-	if (!node)
-		return false;
-	node->left = set->spare;
-	set->spare = node;
-	return true;
+	if (node)
+		spare_put(set, node);
+	return node != NULL;
 }
 
 static struct range_node *spare_get(struct range_set *set, uint64_t start, uint64_t length)
@@ -241,35 +239,24 @@ void range_give(struct range_set *set, uint64_t start, uint64_t length)
 		spare_free(set);
 }
 
-static uint64_t range_total(const struct range_node *node)
-{
-	return node ? node->length + range_total(node->left) + range_total(node->right) : 0;
-}
-
-uint64_t range_free_total(const struct range_set *set)
-{
-	return range_total(set->root);
-}
-
-static bool range_valid(const struct range_node *node, uint64_t *end, bool *first)
+/* *least: where the next range may begin; what is just behind another would have been joined. */
+static bool range_valid(const struct range_node *node, uint64_t *least, uint64_t *total)
 {
 	if (!node)
 		return true;
-	if (!range_valid(node->left, end, first) || !node->length)
+	if (!range_valid(node->left, least, total) || !node->length || node->start < *least)
 		return false;
-	if (!*first && node->start <= *end)
-		return false;
-	*first = false;
-	*end = node->start + node->length;
+	*least = node->start + node->length + 1;
+	*total += node->length;
 	struct range_node copy = *node;
 	range_refresh(&copy);
-	return copy.longest == node->longest && range_valid(node->right, end, first);
+	return copy.longest == node->longest && range_valid(node->right, least, total);
 }
 
-bool range_is_valid(const struct range_set *set)
+bool range_is_valid(const struct range_set *set, uint64_t *ret_free)
 {
-	uint64_t end = 0;
-	bool first = true;
+	uint64_t least = 0;
 
-	return range_valid(set->root, &end, &first);
+	*ret_free = 0;
+	return range_valid(set->root, &least, ret_free);
 }

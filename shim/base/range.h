@@ -37,8 +37,10 @@ bool range_take_at(struct range_set *set, uint64_t start, uint64_t length);
 void range_join(struct range_set *set);
 /* Frees a range exactly as range_take() gave it. */
 void range_give(struct range_set *set, uint64_t start, uint64_t length);
-uint64_t range_free_total(const struct range_set *set);
-/* Checks that ranges are ordered, disjoint and joined, and `longest` is right. For tests and debug builds. */
-bool range_is_valid(const struct range_set *set);
+/*
+ * Checks that ranges are ordered, disjoint and joined, and `longest` is right. Returns the sum of their lengths, too.
+ * For tests and debug builds.
+ */
+bool range_is_valid(const struct range_set *set, uint64_t *ret_free);
 
 #endif

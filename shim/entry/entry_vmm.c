@@ -239,10 +239,7 @@ HOOK_INLINE CUresult serve_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 {
 	CUresult result;
 
-	lifetimes_asked(call_site_asker(__builtin_return_address(0)));
-	bool ours = vmm_map(ptr, size, offset, handle, flags, &result);
-	lifetimes_asked(NULL);
-	if (ours)
+	if (vmm_map(ptr, size, offset, handle, flags, call_site_asker(__builtin_return_address(0)), &result))
 		return result;
 	if (device_of(ptr))
 		return CUDA_ERROR_INVALID_VALUE;

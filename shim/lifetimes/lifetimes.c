@@ -32,23 +32,6 @@ static void drop_memory(struct lifetimes *lifetimes)
 	free(lifetimes);
 }
 
-/* Makes the heap known to those who write events. Returns false if there are too many. */
-static bool add_heap(struct lifetimes *lifetimes)
-{
-	for (unsigned i = 0; i < LIFETIMES_HEAPS; i++) {
-		struct lifetimes *none = NULL;
-
-		if (atomic_compare_exchange_strong(&lifetimes_state.all[i], &none, lifetimes)) {
-			unsigned n = atomic_load(&lifetimes_state.n);
-
-			while (n <= i && !atomic_compare_exchange_weak(&lifetimes_state.n, &n, i + 1))
-				;
-			return true;
-		}
-	}
-	return false;
-}
-
 struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
 {
 	struct lifetimes *lifetimes = aligned_alloc(64, sizeof(*lifetimes));
@@ -63,19 +46,21 @@ struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes)
 	lifetimes->crossings = crossings_new(bytes);
 	lifetimes->ring = lazy_memory_new(LIFETIMES_RING * sizeof(lifetimes->ring[0]));
 	lifetimes->tellers = lazy_memory_new(teller_bytes(bytes));
-	if (lifetimes->map && lifetimes->crossings && lifetimes->ring && lifetimes->tellers && add_heap(lifetimes))
-		return lifetimes;
-	drop_memory(lifetimes);
-	return NULL;
+	if (!lifetimes->map || !lifetimes->crossings || !lifetimes->ring || !lifetimes->tellers) {
+		drop_memory(lifetimes);
+		return NULL;
+	}
+	atomic_store(&lifetimes_state.all[device], lifetimes);
+	if (atomic_load(&lifetimes_state.n) <= (unsigned)device)
+		atomic_store(&lifetimes_state.n, (unsigned)device + 1);
+	return lifetimes;
 }
 
 void lifetimes_free(struct lifetimes *lifetimes)
 {
 	if (!lifetimes)
 		return;
-	for (unsigned i = 0; i < LIFETIMES_HEAPS; i++)
-		if (atomic_load(&lifetimes_state.all[i]) == lifetimes)
-			atomic_store(&lifetimes_state.all[i], NULL);
+	atomic_store(&lifetimes_state.all[lifetimes->device], NULL);
 	memset(&lifetimes_state.sums[lifetimes->device], 0, sizeof(lifetimes_state.sums[0]));
 	drop_memory(lifetimes);
 }
@@ -110,20 +95,15 @@ static __thread struct {
 	uint64_t submitted; /* by then, by all threads (stats_submitted) */
 	const void *object; /* that has asked for it */
 } latest __attribute__((tls_model("initial-exec")));
-static __thread const void *asking __attribute__((tls_model("initial-exec"))); /* as lifetimes_asked() said */
 static __thread uint32_t my_number __attribute__((tls_model("initial-exec"))); /* of this thread; 0: none yet */
 static __thread unsigned my_stripe __attribute__((tls_model("initial-exec"))); /* its own (stats.h); 0: none */
 
-void lifetimes_asked(const void *object)
-{
-	asking = object;
-}
-
-void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space)
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space,
+			 const void *asker)
 {
 	if (!lifetimes || address % LIVE_MAP_UNIT)
 		return;
-	bool more = space && latest.space == space && latest.lifetimes == lifetimes && latest.object == asking;
+	bool more = space && latest.space == space && latest.lifetimes == lifetimes && latest.object == asker;
 	if (more && latest.part[latest.n - 1].end == address) {
 		latest.part[latest.n - 1].end += bytes;
 		latest.bytes += bytes;
@@ -137,7 +117,7 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 		return;
 	latest.lifetimes = lifetimes;
 	latest.space = space;
-	latest.object = asking;
+	latest.object = asker;
 	latest.submitted = stats_submitted();
 }
 

@@ -67,7 +67,10 @@ struct lifetimes_event {
 	struct live_report report;
 };
 
-/* Creates the lifetimes of a heap with this address space. Returns NULL if there is no memory. */
+/*
+ * Creates the lifetimes of the device's heap, with this address space. Returns NULL if there is no memory. The caller
+ * must not run two calls at once.
+ */
 struct lifetimes *lifetimes_new(int device, uint64_t base, uint64_t bytes);
 /* Only for tests: events of any thread may come at any time. */
 void lifetimes_free(struct lifetimes *lifetimes);
@@ -75,15 +78,13 @@ void lifetimes_free(struct lifetimes *lifetimes);
 /* ---- events, from any thread; Locking: none ---- */
 
 /*
- * Until the next call, this thread allocates for the object (call_site_asker); NULL: for one that is not known, which
- * is never the allocator that reports.
- */
-void lifetimes_asked(const void *object);
-/*
  * A block was allocated in the heap: `bytes` were requested, at a multiple of LIVE_MAP_UNIT. space: the program has
- * mapped it itself, in the address space that it has reserved from there on; otherwise 0. lifetimes may be NULL.
+ * mapped it itself, in the address space that it has reserved from there on; otherwise 0. asker: the object that asked
+ * for it (call_site_asker); NULL: one that is not known, which is never the allocator that reports. lifetimes may be
+ * NULL.
  */
-void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space);
+void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes, uint64_t space,
+			 const void *asker);
 /*
  * A block is not in use any more. The caller must call this before its address space is used again. lifetimes may be
  * NULL.

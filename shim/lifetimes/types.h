@@ -72,8 +72,6 @@ void lifetimes_lose(struct lifetimes *lifetimes, enum lifetimes_kind kind);
 
 /* ---- what the room keeps ---- */
 
-#define LIFETIMES_HEAPS 64
-
 /* A thread that has reported and counts its submissions in a stripe of its own (stats.h). */
 struct lifetimes_reporter {
 	uint32_t thread;
@@ -99,10 +97,10 @@ struct birth_lines_state {
 };
 
 struct lifetimes_state {
-	struct lifetimes *_Atomic all[LIFETIMES_HEAPS]; /* NULL: free */
-	_Atomic uint32_t n_threads;                     /* that have reported */
-	_Atomic unsigned n;                             /* those from here on were never used */
-	_Atomic bool any_graph_unread;                  /* a graph could not be read: it may name anything */
+	struct lifetimes *_Atomic all[DEVICE_MOST]; /* by device; NULL: it has no heap */
+	_Atomic uint32_t n_threads;                 /* that have reported */
+	_Atomic unsigned n;                         /* devices from here on never had a heap */
+	_Atomic bool any_graph_unread;              /* a graph could not be read: it may name anything */
 	struct lifetimes_sums sums[DEVICE_MOST];
 	struct lifetimes_reporter reporters[STATS_STRIPES - STATS_SHARED];
 	struct birth_lines_state births;

@@ -225,10 +225,11 @@ static bool is_named_unread(struct engine *engine, uint64_t begin, uint64_t end)
 	/* Up to where: whoever names a byte of a range means all of it. */
 	uint64_t until = range_at(lifetimes_map(engine->lifetimes), end - 1).end;
 	struct named named[NAMES_MOST];
+	struct inflight_ticket unused;
 	unsigned n;
 
 	while (at != last) {
-		if (!submission_log_names(log, &at, named, NAMES_MOST, &n) || n > NAMES_MOST)
+		if (!submission_log_look(log, &at, &unused, named, NAMES_MOST, &n) || n > NAMES_MOST)
 			return true;
 		for (unsigned i = 0; i < n; i++) {
 			uint64_t offset = named[i].address - engine->arena->base;
@@ -259,7 +260,7 @@ static uint64_t idle_since(const struct engine *engine)
 
 	if (!engine->tracking.complete || newest == engine->tracking.from)
 		return 0;
-	if (!engine->link.in_gap && (engine->progress.done < newest || !submission_is_quiet()))
+	if (!engine->link.in_gap && (engine->progress.done < newest || !submission_is_quiet(CONTEXT_ALL_DEVICES)))
 		return 0;
 	return completion_newest() == newest ? newest : 0;
 }

@@ -29,7 +29,7 @@ bool engine_hears_all(struct engine *engine)
 {
 	if (!engine->inflight)
 		return true;
-	submission_see_inside();
+	submission_empty_stripes();
 	return inflight_hear(engine->inflight);
 }
 

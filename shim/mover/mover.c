@@ -328,7 +328,8 @@ static void get_ready(struct engine *engine)
 	if (engine->tracking.complete)
 		return;
 	if (!engine->tracking.asked) {
-		if (submission_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->tracking.idle))
+		if (submission_is_quiet(CONTEXT_ALL_DEVICES) &&
+		    context_idle_ask(CONTEXT_ALL_DEVICES, &engine->tracking.idle))
 			engine->tracking.asked = true;
 		return;
 	}

@@ -501,7 +501,7 @@ bool spill_is_idle(const struct device *device)
 	const struct engine *engine = engine_of(device);
 
 	/* In this order: what completes after `done` was read was not idle then. */
-	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet() &&
+	return engine && !atomic_load(&engine->channel.n_waiters) && submission_is_quiet(CONTEXT_ALL_DEVICES) &&
 	       atomic_load(&engine->progress.done) >= completion_newest();
 }
 

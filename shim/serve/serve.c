@@ -10,6 +10,7 @@
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/heap/heap.h"
+#include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
 #include "shim/plan/piece_sizes.h"
@@ -357,11 +358,7 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	if (atomic_load_explicit(&serve_state.deferred_free.n_pending, memory_order_relaxed) ||
 	    atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		deferred_free_reap(device->ordinal);
-	/* Nobody reports of smaller ones: they share slabs. */
-	if (request->bytes > SMALL_MOST)
-		lifetimes_asked(call_site_asker(request->caller));
 	enum sw_status status = serve_act(device, request, row, &pitch);
-	lifetimes_asked(NULL);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
 			account_refused(device, request->bytes, row->rule, request->site);
@@ -374,6 +371,10 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	*ret_address = row->key;
 	if (request->height)
 		*ret_pitch = pitch;
+	/* Nobody reports of smaller ones: they share slabs. */
+	if (row->home == &backend_heap && request->bytes > SMALL_MOST)
+		lifetimes_allocated(heap_arena(atomic_load(&device->heap))->lifetimes, row->key, request->bytes, 0,
+				    call_site_asker(request->caller));
 	account_commit(row, request->api, request->site);
 	return CUDA_SUCCESS;
 }

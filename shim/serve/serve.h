@@ -220,7 +220,7 @@ bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle, C
 CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-	     unsigned long long flags, CUresult *ret);
+	     unsigned long long flags, const void *asker, CUresult *ret);
 /* Also of what is not ours. All of it is unmapped, or on an error nothing. */
 CUresult vmm_unmap(CUdeviceptr address, size_t bytes);
 bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret);

@@ -8,6 +8,8 @@
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
+#include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
@@ -310,7 +312,7 @@ static CUresult vmm_judge(const struct ledger_row *handle, CUdeviceptr address, 
 
 /* Mapped in a range of its own device's arena it may migrate, unless it is placed somewhere already. */
 static CUresult map_ours(const struct ledger_row *handle, const struct va_range *space, CUdeviceptr address,
-			 struct ledger_row *row)
+			 struct ledger_row *row, const void *asker)
 {
 	struct heap *heap = heap_of(handle->device);
 	CUresult result = CUDA_ERROR_NOT_READY;
@@ -321,6 +323,7 @@ static CUresult map_ours(const struct ledger_row *handle, const struct va_range 
 		result = heap_place(heap, handle->handle.block, address, space->start, space->bytes);
 	if (result == CUDA_SUCCESS) {
 		row->mapping.block = handle->handle.block;
+		lifetimes_allocated(heap_arena(heap)->lifetimes, address, handle->bytes, space->start, asker);
 		heap_set_site(heap, address, handle->site);
 	} else if (result == CUDA_ERROR_NOT_READY) {
 		result = heap_map_again(heap, handle->handle.block, address);
@@ -353,7 +356,7 @@ static bool is_free(const struct va_range *space, CUdeviceptr address, size_t by
 }
 
 /* The caller must have taken a reference to the handle, for the mapping. Locking: the caller holds VMM. */
-static CUresult map_handle(struct ledger_row *row, size_t offset, unsigned long long flags)
+static CUresult map_handle(struct ledger_row *row, size_t offset, unsigned long long flags, const void *asker)
 {
 	struct va_range found, *space = va_ranges_find(row->key, &found) ? &found : NULL;
 	CUmemGenericAllocationHandle handle = row->mapping.handle;
@@ -366,7 +369,7 @@ static CUresult map_handle(struct ledger_row *row, size_t offset, unsigned long 
 	if (result == CUDA_SUCCESS && (space ? !is_free(space, row->key, row->bytes) : device_of(row->key) != NULL))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
-		result = ours ? map_ours(ours, space, row->key, row)
+		result = ours ? map_ours(ours, space, row->key, row, asker)
 			      : REAL(cuMemMap)(row->key, row->bytes, offset, handle, flags);
 	if (result == CUDA_SUCCESS)
 		note_mapping(row, ours, space);
@@ -375,7 +378,7 @@ static CUresult map_handle(struct ledger_row *row, size_t offset, unsigned long 
 
 /* Of the driver's own handles, only those that are mapped into a range of ours are handled here. */
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-	     unsigned long long flags, CUresult *ret)
+	     unsigned long long flags, const void *asker, CUresult *ret)
 {
 	bool is_ours = vmm_is_handle(handle);
 	struct ledger_row *gone;
@@ -394,7 +397,7 @@ bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 		row->bytes = bytes;
 		row->mapping.handle = handle;
 		lock_take(&serve_state.vmm.lock);
-		*ret = map_handle(row, offset, flags);
+		*ret = map_handle(row, offset, flags, asker);
 		lock_drop(&serve_state.vmm.lock);
 	}
 	if (*ret == CUDA_SUCCESS)

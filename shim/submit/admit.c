@@ -128,8 +128,8 @@ static uint64_t named_devices(const struct submission *submission, unsigned n)
 }
 
 /*
- * Posts the submission to the movers whose memory it names, and to no other. A ticket is valid only if every one of
- * these posts succeeded.
+ * Logs the submission for the movers whose memory it names, and for no other. A ticket is valid only if every one of
+ * these logs had room.
  */
 static void log_it(struct submission *submission, bool with_ticket)
 {
@@ -142,10 +142,15 @@ static void log_it(struct submission *submission, bool with_ticket)
 	if (with_ticket)
 		ticket = inflight_ticket_take(submission->place);
 	uint64_t devices = named_devices(submission, n);
-	for (unsigned i = 0; i < n; i++)
-		if (devices & submit_state.submission.arenas[i].device)
-			heard &= channel_post(submit_state.submission.arenas[i].channel, submission->function,
-					      submission->named, submission->n_named, ticket);
+	for (unsigned i = 0; i < n; i++) {
+		struct channel *channel = submit_state.submission.arenas[i].channel;
+
+		/* A mover that is dead evicts nothing, so it need not know of the ticket. */
+		if (devices & channel->device)
+			heard &= submission_log_write(&channel->log, submission->function, submission->named,
+						      submission->n_named, ticket) ||
+				 atomic_load(&channel->dead);
+	}
 	if (with_ticket && heard)
 		submission->kept = KEPT_BY_TICKET;
 	else if (with_ticket)
@@ -494,9 +499,9 @@ void submission_close(struct submission *submission, struct submission_stripe *s
 {
 	if (submission) {
 		unsigned arena = submission->n_held ? submission->held[0].arena : 0;
-		bool hurry = n_blocks(submission) &&
-			     atomic_load_explicit(&submit_state.submission.arenas[arena].channel->hungry,
-						  memory_order_relaxed);
+		bool hurry =
+		    n_blocks(submission) &&
+		    atomic_load_explicit(&submit_state.submission.arenas[arena].channel->hungry, memory_order_relaxed);
 		/* Where nothing moves, what names nothing is only traced, and not counted (completion.h). */
 		bool counts = n_blocks(submission) || submission->state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE);
 		int saved = errno;

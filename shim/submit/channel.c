@@ -27,12 +27,6 @@ bool channel_init(struct channel *channel, const struct arena *arena, int device
 	return submission_log_init(&channel->log);
 }
 
-bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
-		  struct inflight_ticket ticket)
-{
-	return submission_log_write(&channel->log, function, named, n, ticket) || atomic_load(&channel->dead);
-}
-
 /* ---- waiting ---- */
 
 void channel_wake(struct channel *channel)
@@ -40,7 +34,7 @@ void channel_wake(struct channel *channel)
 	if (!atomic_load(&channel->asleep))
 		return;
 	lock_take(&channel->wake_lock);
-	clock_wake_one(&channel->wake);
+	clock_wake_all(&channel->wake);
 	lock_drop(&channel->wake_lock);
 }
 
@@ -152,16 +146,6 @@ bool submission_log_init(struct submission_log *log)
 _Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the log");
 _Static_assert(INFLIGHT_TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
 
-static unsigned n_of(uint64_t first)
-{
-	return (unsigned)(first & ((1u << PLACE_BIT) - 1)) - 1;
-}
-
-static struct inflight_ticket ticket_of(uint64_t first)
-{
-	return (struct inflight_ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
-}
-
 static void submission_log_put(struct submission_log *log, size_t at, uint64_t word)
 {
 	atomic_store_explicit(&log->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
@@ -224,21 +208,16 @@ static size_t name_at(const struct submission_log *log, size_t at, struct named 
 	return at;
 }
 
-/* In a full ring the end position coincides with the oldest record, which must not be read as the next one. */
-static uint64_t first_before_end(const struct submission_log *log, size_t at)
-{
-	return at == submission_log_end(log) ? 0 : first_at(log, at);
-}
-
-/* Reads the names of the record at *at, whose first word is this. Returns false if that is 0. */
-static bool read_names(const struct submission_log *log, uint64_t first, size_t *at, struct named *ret_named,
-		       unsigned most, unsigned *ret_n)
+/* Reads the record at *at, whose first word is this. Returns false if that is 0. */
+static bool read_record(const struct submission_log *log, uint64_t first, size_t *at,
+			struct inflight_ticket *ret_ticket, struct named *ret_named, unsigned most, unsigned *ret_n)
 {
 	struct named name;
 
 	if (!first)
 		return false;
-	*ret_n = n_of(first);
+	*ret_ticket = (struct inflight_ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
+	*ret_n = (unsigned)(first & ((1u << PLACE_BIT) - 1)) - 1;
 	*at += 2;
 	for (unsigned i = 0; i < *ret_n; i++) {
 		*at = name_at(log, *at, &name);
@@ -248,38 +227,22 @@ static bool read_names(const struct submission_log *log, uint64_t first, size_t 
 	return true;
 }
 
-bool submission_log_names(const struct submission_log *log, size_t *at, struct named *ret_named, unsigned most,
-			  unsigned *ret_n)
-{
-	return read_names(log, first_before_end(log, *at), at, ret_named, most, ret_n);
-}
-
 bool submission_log_look(const struct submission_log *log, size_t *at, struct inflight_ticket *ret_ticket,
-			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
+			 struct named *ret_named, unsigned most, unsigned *ret_n)
 {
-	uint64_t first = first_before_end(log, *at);
-	struct named name;
+	/* In a full ring the end coincides with the oldest record, which must not be read as the next one. */
+	uint64_t first = *at == submission_log_end(log) ? 0 : first_at(log, *at);
 
-	if (!first)
-		return false;
-	unsigned n = n_of(first);
-	*ret_ticket = ticket_of(first);
-	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
-	*at += 2;
-	for (unsigned i = 0; i < n; i++) {
-		*at = name_at(log, *at, &name);
-		if (i < *ret_n)
-			ret_addresses[i] = name.address;
-	}
-	return true;
+	return read_record(log, first, at, ret_ticket, ret_named, most, ret_n);
 }
 
 bool submission_log_read(struct submission_log *log, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n)
 {
 	size_t begin = submission_log_begin(log), end = begin;
+	struct inflight_ticket unused;
 
-	if (!read_names(log, first_at(log, begin), &end, ret_named, most, ret_n))
+	if (!read_record(log, first_at(log, begin), &end, &unused, ret_named, most, ret_n))
 		return false;
 	*ret_function = word_at(log, begin + 1);
 	*ret_n = *ret_n < most ? *ret_n : most;
@@ -380,7 +343,8 @@ struct inflight {
 	struct inflight_block *blocks;
 	struct out *out; /* by place, from 1 */
 	uint32_t places[INFLIGHT_TICKET_PLACES];
-	unsigned n_places; /* `places` are those with a ticket that is out */
+	unsigned n_places;                         /* `places` are those with a ticket that is out */
+	struct named named[INFLIGHT_TICKET_NAMES]; /* of the record that is read */
 };
 
 #define BYTES_OF_BLOCKS(inflight) ((inflight)->arena->n_units * sizeof(*(inflight)->blocks))
@@ -421,29 +385,26 @@ static void inflight_count(struct inflight_block *block, uint64_t number)
 		block->last = number;
 }
 
-/* Returns false if the ticket is still out. */
-static bool inflight_settle(struct inflight *inflight, uint32_t place)
-{
-	struct out *out = &inflight->out[place];
-	uint64_t number;
-
-	if (!inflight_ticket_is_back((struct inflight_ticket){place, out->serial}, &number))
-		return false;
-	for (unsigned i = 0; i < out->n; i++) {
-		inflight->blocks[out->units[i]].out--;
-		inflight_count(&inflight->blocks[out->units[i]], number);
-	}
-	out->n = 0;
-	return true;
-}
-
 static void settle_all(struct inflight *inflight)
 {
 	unsigned kept = 0;
 
-	for (unsigned i = 0; i < inflight->n_places; i++)
-		if (!inflight_settle(inflight, inflight->places[i]))
-			inflight->places[kept++] = inflight->places[i];
+	for (unsigned i = 0; i < inflight->n_places; i++) {
+		uint32_t place = inflight->places[i];
+		struct out *out = &inflight->out[place];
+		uint64_t number;
+
+		if (!inflight_ticket_is_back((struct inflight_ticket){place, out->serial}, &number)) {
+			inflight->places[kept++] = place;
+			continue;
+		}
+		for (; out->n; out->n--) {
+			struct inflight_block *block = &inflight->blocks[out->units[out->n - 1]];
+
+			block->out--;
+			inflight_count(block, number);
+		}
+	}
 	inflight->n_places = kept;
 }
 
@@ -459,8 +420,7 @@ static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *r
 }
 
 /* The thread gave its previous ticket back before it took this one, so settling frees the place. */
-static void inflight_claim(struct inflight *inflight, struct inflight_ticket ticket, const CUdeviceptr *addresses,
-			   unsigned n)
+static void inflight_claim(struct inflight *inflight, struct inflight_ticket ticket, unsigned n)
 {
 	struct out *out = &inflight->out[ticket.place];
 	uint64_t number;
@@ -470,7 +430,7 @@ static void inflight_claim(struct inflight *inflight, struct inflight_ticket tic
 		settle_all(inflight);
 	bool is_back = inflight_ticket_is_back(ticket, &number);
 	for (unsigned i = 0; i < n; i++) {
-		if (!block_of(inflight->arena, addresses[i], &unit))
+		if (!block_of(inflight->arena, inflight->named[i].address, &unit))
 			continue;
 		if (is_back) {
 			inflight_count(&inflight->blocks[unit], number);
@@ -487,14 +447,14 @@ static void inflight_claim(struct inflight *inflight, struct inflight_ticket tic
 /* Returns false if no complete record follows. */
 static bool hear_one(struct inflight *inflight)
 {
-	CUdeviceptr addresses[INFLIGHT_TICKET_NAMES];
 	struct inflight_ticket ticket;
 	unsigned n;
 
-	if (!submission_log_look(inflight->log, &inflight->at, &ticket, addresses, INFLIGHT_TICKET_NAMES, &n))
+	if (!submission_log_look(inflight->log, &inflight->at, &ticket, inflight->named, INFLIGHT_TICKET_NAMES, &n))
 		return false;
+	/* Whoever has a ticket has no more names than that. */
 	if (ticket.place)
-		inflight_claim(inflight, ticket, addresses, n);
+		inflight_claim(inflight, ticket, n);
 	return true;
 }
 

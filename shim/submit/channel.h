@@ -31,7 +31,7 @@
  *   a submission   writes its record with the ticket; counts itself as inside the driver (submission_enter); checks
  *                  that all it names is mapped; and gives the ticket back, with its number, after the driver has
  *                  returned
- *   the mover      raises `unmapped` of a block; reads who is inside (submission_see_inside); reads the log to its end
+ *   the mover      raises `unmapped` of a block; reads who is inside (submission_empty_stripes); reads the log to its end
  *
  * Both write first and read second. A submission that did not see `unmapped` raised had entered before that, so the
  * mover sees that it is inside, and therefore its record. The mover keeps the tickets that are out (below).
@@ -136,17 +136,11 @@ bool submission_log_is_there(const struct submission_log *log);
 size_t submission_log_begin(const struct submission_log *log);
 size_t submission_log_end(const struct submission_log *log);
 /*
- * Reads the names of the record at *at without removing it, at most `most` of them, and advances *at past it. *ret_n:
- * how many names the record has. Returns false if the record is not complete, or at the end.
- */
-bool submission_log_names(const struct submission_log *log, size_t *at, struct named *ret_named, unsigned most,
-			  unsigned *ret_n);
-/*
- * Reads the record at *at without removing it, and advances *at past it. Returns no addresses for a record without a
- * ticket, and drops those beyond `most`. Returns false if the record is not complete, or at the end.
+ * Reads the record at *at without removing it, at most `most` of its names, and advances *at past it. *ret_n: how many
+ * names it has. Returns false if the record is not complete, or at the end.
  */
 bool submission_log_look(const struct submission_log *log, size_t *at, struct inflight_ticket *ret_ticket,
-			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n);
+			 struct named *ret_named, unsigned most, unsigned *ret_n);
 
 /* ---- the channel ---- */
 
@@ -190,13 +184,6 @@ struct channel {
 
 /* Initializes a channel whose memory is all zeros. device: the ordinal. Returns false if memory is short. */
 bool channel_init(struct channel *channel, const struct arena *arena, int device);
-
-/*
- * Writes a record to the submission log; never waits. Returns false if there was no room, so that the mover does not
- * know of the ticket. Returns true without a record if the mover is dead: it evicts nothing, so it need not know.
- */
-bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
-		  struct inflight_ticket ticket);
 
 /*
  * Waits until the mover has done what it can for this submission, or for 2 s at most. The caller must have raised

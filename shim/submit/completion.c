@@ -22,8 +22,6 @@
  */
 #define STRIDE 16
 
-/* Whether this thread has submitted since its last flush or event. */
-static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
 /* The number of its latest submission; 0: none. */
 static __thread uint64_t latest_own __attribute__((tls_model("initial-exec")));
 
@@ -396,22 +394,17 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
 		row->foreign_last = number;
 		hurry = true;
 	}
-	has_submitted = true;
-	if ((hurry || number - row->recorded >= STRIDE) && may_record(row)) {
-		has_submitted = false;
+	if ((hurry || number - row->recorded >= STRIDE) && may_record(row))
 		record_and_drop(row, number);
-	} else {
+	else
 		lock_drop(&row->lock);
-	}
 	return number;
 }
 
 void completion_flush(void)
 {
-	if (!has_submitted)
-		return;
-	has_submitted = false;
 	struct row *row = last_locked();
+
 	if (!row)
 		return;
 	/*

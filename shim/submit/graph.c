@@ -35,19 +35,22 @@
 #include <string.h>
 
 #define MOST_DEPTH 16 /* nesting of child graphs */
-#define FIRST_ROOM 64 /* names; sets grow by doubling */
+#define FIRST_NEED 32 /* names; sets grow by doubling */
 
 /* ---- sets of names ---- */
 
 /* Each set is one allocation: an array of names, and behind it an open-addressing hash table of indexes. */
 
-/* Makes an empty set with one reference. Returns NULL if memory is short or room exceeds GRAPH_NAMES_MOST. */
-static struct graph_names *graph_names_new(size_t room)
+/*
+ * Makes an empty set with one reference, and with room for twice as many names as are needed, as far as a set may have
+ * them. Returns NULL if memory is short or a set may not have so many.
+ */
+static struct graph_names *graph_names_new(size_t need)
 {
+	size_t n_slots = 16, room = 2 * need < GRAPH_NAMES_MOST ? 2 * need : GRAPH_NAMES_MOST;
 	struct graph_names *names;
-	size_t n_slots = 16;
 
-	if (room > GRAPH_NAMES_MOST)
+	if (need > GRAPH_NAMES_MOST)
 		return NULL;
 	while (n_slots < 2 * room)
 		n_slots *= 2;
@@ -124,12 +127,8 @@ static bool graph_names_merge(struct graph_names *names, const struct graph_name
 
 static struct graph_names *graph_names_larger(const struct graph_names *names)
 {
-	size_t room = 2 * names->room;
-	struct graph_names *copy;
+	struct graph_names *copy = graph_names_new(names->room + 1);
 
-	if (room > GRAPH_NAMES_MOST && names->room < GRAPH_NAMES_MOST)
-		room = GRAPH_NAMES_MOST;
-	copy = graph_names_new(room);
 	if (!copy)
 		return NULL;
 	graph_names_merge(copy, names);
@@ -452,7 +451,7 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
  */
 static struct reading graph_read(CUgraph graph, const CUgraphNodeParams *params)
 {
-	struct reading reading = {.names = graph_names_new(FIRST_ROOM)};
+	struct reading reading = {.names = graph_names_new(FIRST_NEED)};
 
 	if (reading.names && (params ? read_params(&reading, params, 0) : read_graph(&reading, graph, 0)) &&
 	    !reading.failed)
@@ -670,10 +669,10 @@ static bool is_known(CUgraphExec exec)
 }
 
 /*
- * Adds names to an instance. Returns true if done. Returns false and sets *room if there is not enough room; the caller
- * must then try again with *larger, a set for *room names.
+ * Adds names to an instance. Returns true if done. Returns false and sets *need if there is not enough room; the caller
+ * must then try again with *larger, a set for *need names.
  */
-static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct graph_names **larger, size_t *room)
+static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct graph_names **larger, size_t *need)
 {
 	struct graph_names *before = NULL;
 	bool done = true;
@@ -686,9 +685,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 		before = exchange_locked(entry, *larger);
 		*larger = NULL;
 	} else {
-		size_t need = entry->names->n + more->n;
-
-		*room = need <= GRAPH_NAMES_MOST && 2 * need > GRAPH_NAMES_MOST ? GRAPH_NAMES_MOST : 2 * need;
+		*need = entry->names->n + more->n;
 		done = false;
 	}
 	lock_drop(&submit_state.graph_lock);
@@ -699,7 +696,7 @@ static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct g
 void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 {
 	struct graph_names *larger = NULL;
-	size_t room = 0;
+	size_t need = 0;
 
 	if (!is_known(exec))
 		return;
@@ -708,9 +705,9 @@ void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 		set_names(exec, NULL);
 		return;
 	}
-	while (!graph_add(exec, more, &larger, &room)) {
+	while (!graph_add(exec, more, &larger, &need)) {
 		graph_names_drop(larger);
-		larger = graph_names_new(room);
+		larger = graph_names_new(need);
 		if (!larger) {
 			set_names(exec, NULL);
 			break;

@@ -555,7 +555,7 @@ bool submission_add_arena(const struct arena *arena, struct channel *channel)
 	return true;
 }
 
-bool submission_is_quiet_on(uint64_t devices)
+bool submission_is_quiet(uint64_t devices)
 {
 	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++) {
 		uint32_t inside = atomic_load(&submission_stripes[i].inside);
@@ -564,18 +564,6 @@ bool submission_is_quiet_on(uint64_t devices)
 			return false;
 	}
 	return true;
-}
-
-/* What is inside runs on some device, so it is not apart from all of them. */
-bool submission_is_quiet(void)
-{
-	return submission_is_quiet_on(UINT64_MAX);
-}
-
-void submission_see_inside(void)
-{
-	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++)
-		(void)atomic_load(&submission_stripes[i].inside);
 }
 
 uint64_t submission_empty_stripes(void)

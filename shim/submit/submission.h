@@ -249,14 +249,17 @@ struct arena;
  * DEVICE_MOST arenas. Arenas are never removed.
  */
 bool submission_add_arena(const struct arena *arena, struct channel *channel);
-/* Returns whether no submission is inside the driver now. Submissions at the gate are not inside. */
-bool submission_is_quiet(void);
-/* As submission_is_quiet(), for these devices (bits). The gate must be keeping out submissions that may touch them. */
-bool submission_is_quiet_on(uint64_t devices);
-/* Returns the stripes (bits) with no submission inside now. The caller must be inside; it does not count. */
+/*
+ * Returns whether no submission is inside the driver now that may touch these devices (bits); CONTEXT_ALL_DEVICES: none
+ * at all, for what is inside runs on some device. Submissions at the gate are not inside. Unless all devices are asked
+ * for, the gate must be keeping out submissions that may touch them.
+ */
+bool submission_is_quiet(uint64_t devices);
+/*
+ * Returns the stripes (bits) with no submission inside now, of which this thread does not count. After this, the caller
+ * can read what the threads inside the driver wrote before they entered it.
+ */
 uint64_t submission_empty_stripes(void);
-/* After this, the caller can read what the threads inside the driver wrote before they entered it. */
-void submission_see_inside(void);
 /*
  * Visits what is known of the submissions that are inside the driver now, which have no number yet (completion.h); for
  * messages.

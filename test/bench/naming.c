@@ -69,8 +69,7 @@ EXPORT double naming_birth_and_death(unsigned n)
 
 	if (!lifetimes)
 		return -1;
-	lifetimes_asked(&report);
-	lifetimes_allocated(lifetimes, block, bytes, 0);
+	lifetimes_allocated(lifetimes, block, bytes, 0, &report);
 	for (unsigned i = 0; i < n + 100000; i++) {
 		if (i == 100000)
 			begin = clock_now();

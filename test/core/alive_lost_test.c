@@ -93,8 +93,8 @@ FIXTURE(open_heap)
 {
 	core_driver();
 	core_heap_open(&own, 128 * MIB, 128 * MIB, 0);
-	lifetimes_asked(&own);
 	assert_ok(heap_alloc(own.heap, 64 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	lifetimes_allocated(heap_arena(own.heap)->lifetimes, grant.address, 64 * MIB, 0, &own);
 	report(0, true);
 	report(4 * MIB, true);
 	report(0, false);

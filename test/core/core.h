@@ -73,6 +73,9 @@ void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t 
 			 unsigned n_peers, uint64_t lent);
 /* The same without, and what moves is exportable, as the device and the host can. */
 void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep);
+/* Checks every invariant of the heap's room; ends a heap, and gives all its memory back to the driver (heap_check.c). */
+bool heap_is_valid(struct heap *heap);
+void heap_destroy(struct heap *heap);
 /* Everything must have been freed: the budgets are empty, and the model holds what it held before. */
 void core_heap_close(struct core_heap *own);
 

@@ -24,6 +24,12 @@ static uint64_t reserved; /* what the allocator says that it has, in all heaps *
 
 /* ---- the program ---- */
 
+static void place(unsigned i)
+{
+	assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE));
+	lifetimes_allocated(arena->lifetimes, space + i * BLOCK, BLOCK, space, &own);
+}
+
 static void open_heap(void **state)
 {
 	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
@@ -39,11 +45,10 @@ static void open_heap(void **state)
 	submission_set_tracking(true, true);
 	submission_ask_to_pin();
 	assert_true(heap_reserve(own.heap, SPACE, 0, &space));
-	lifetimes_asked(&own);
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		assert_ok(heap_make_unmapped(own.heap, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 		blocks[i] = grant.block;
-		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE));
+		place(i);
 	}
 	assert_true(heap_pin(own.heap, space, BLOCKS * BLOCK));
 	assert_ok(cuMemSetAccess(space, BLOCKS * BLOCK, &desc, 1));
@@ -196,7 +201,7 @@ TEST(what_is_reported_as_a_whole_may_move)
 	/* Placed anew, it is not reported. */
 	assert_ok(heap_unplace(own.heap, space + 2 * BLOCK, BLOCK));
 	assert_int_equal(n_bounded(), BLOCKS - 1);
-	assert_ok(heap_place(own.heap, blocks[2], space + 2 * BLOCK, space, SPACE));
+	place(2);
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
 	assert_true(is_pinned(2) && !is_pinned(1));
 	assert_int_equal(n_bounded(), BLOCKS - 1);
@@ -217,7 +222,7 @@ TEST(graph_reaches_over_all_of_the_space)
 	heap_unreserve(own.heap, space, SPACE);
 	assert_true(heap_reserve(own.heap, SPACE, space, &other) && other == space);
 	for (unsigned i = 0; i < BLOCKS; i++)
-		assert_ok(heap_place(own.heap, blocks[i], space + i * BLOCK, space, SPACE));
+		place(i);
 	/* What was doubted was given back. */
 	report_all();
 	assert_int_equal(n_bounded(), BLOCKS);

@@ -29,9 +29,9 @@ static bool is_let_in(uint32_t id, int device, CUdeviceptr names)
 		submission_name(use, names, 0);
 	struct submission_stripe *stripe = admit(use);
 	bool in = atomic_load(&submission_state) & SUBMISSION_DRAINING;
-	bool apart = submission_is_quiet_on(1);
+	bool apart = submission_is_quiet(1);
 	submission_close(use, stripe);
-	assert_true(submission_is_quiet());
+	assert_true(submission_is_quiet(CONTEXT_ALL_DEVICES));
 	gate_open();
 	/* Let in it is known to have nothing to do with the first GPU. */
 	assert_true(!in || apart);

@@ -49,7 +49,7 @@ TEST(who_finds_that_something_was_unmapped_since_it_looked_waits)
 	pthread_t thread = test_thread(submit_and_say, NULL);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
-	assert_true(submission_is_quiet());
+	assert_true(submission_is_quiet(CONTEXT_ALL_DEVICES));
 	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 	assert_int_equal(block_state_pins(ticket_mark(ticket_block)), 0);
 	answer();

@@ -4,14 +4,14 @@
 
 void (*log_then)(void);
 
-bool __real_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
-			 struct inflight_ticket ticket);
-bool __wrap_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
-			 struct inflight_ticket ticket);
-bool __wrap_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
-			 struct inflight_ticket ticket)
+bool __real_submission_log_write(struct submission_log *log, uint64_t function, const struct named *named, unsigned n,
+				 struct inflight_ticket ticket);
+bool __wrap_submission_log_write(struct submission_log *log, uint64_t function, const struct named *named, unsigned n,
+				 struct inflight_ticket ticket);
+bool __wrap_submission_log_write(struct submission_log *log, uint64_t function, const struct named *named, unsigned n,
+				 struct inflight_ticket ticket)
 {
-	bool heard = __real_channel_post(to, function, named, n, ticket);
+	bool heard = __real_submission_log_write(log, function, named, n, ticket);
 	void (*then)(void) = log_then;
 
 	if (then) {

@@ -28,8 +28,8 @@ static struct heap_grant block_new(void)
 {
 	struct heap_grant grant;
 
-	lifetimes_asked(&own);
 	assert_ok(heap_alloc(own.heap, 40 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	lifetimes_allocated(heap_arena(own.heap)->lifetimes, grant.address, 40 * MIB, 0, &own);
 	reserved += 40 * MIB;
 	return grant;
 }

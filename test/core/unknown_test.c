@@ -44,12 +44,12 @@ static CUresult many(int a, void *b, unsigned char c, float d, size_t e, double 
 		    n == -15;
 
 	errno = 77;
-	return good && !submission_is_quiet() ? CUDA_ERROR_NOT_READY : CUDA_ERROR_UNKNOWN;
+	return good && !submission_is_quiet(CONTEXT_ALL_DEVICES) ? CUDA_ERROR_NOT_READY : CUDA_ERROR_UNKNOWN;
 }
 
 static CUresult none(void)
 {
-	return submission_is_quiet() ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+	return submission_is_quiet(CONTEXT_ALL_DEVICES) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
 TEST(arguments_and_results_are_the_drivers)
@@ -72,7 +72,7 @@ TEST(arguments_and_results_are_the_drivers)
 		assert_int_equal(errno, 77);
 		const uint64_t before = stats_submitted();
 		assert_int_equal(without(), CUDA_SUCCESS);
-		assert_true(submission_is_quiet());
+		assert_true(submission_is_quiet(CONTEXT_ALL_DEVICES));
 		assert_true(stats_submitted() > before); /* it may have filled a block (lifetimes.h) */
 	}
 	assert_true(becomes(all_is_done));
@@ -172,7 +172,7 @@ TEST(one_may_call_another)
 	track(true);
 	assert_int_equal(inner_body(call_back, &depth), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(depth, 3);
-	assert_true(submission_is_quiet());
+	assert_true(submission_is_quiet(CONTEXT_ALL_DEVICES));
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	assert_true(becomes(all_is_done));
 	track(false);

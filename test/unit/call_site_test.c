@@ -13,7 +13,7 @@
 
 #define MS 1000000u
 
-static _Atomic uint64_t now = 1000 * (uint64_t)MS;
+static _Atomic uint64_t now = 10000 * (uint64_t)MS;
 static atomic_bool loader_is_busy; /* while set, who asks for the name of STUCK is kept there */
 static atomic_uint n_asking;
 #define STUCK ((void *)4096)

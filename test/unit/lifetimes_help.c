@@ -27,9 +27,7 @@ int lifetimes_end(void **state)
 
 void allocated_for(const void *object, uint64_t address, uint64_t bytes, uint64_t space)
 {
-	lifetimes_asked(object);
-	lifetimes_allocated(lifetimes, address, bytes, space);
-	lifetimes_asked(NULL);
+	lifetimes_allocated(lifetimes, address, bytes, space, object);
 }
 
 void allocated(uint64_t address, uint64_t bytes, uint64_t space)
