@@ -114,6 +114,7 @@ TEST(advice_that_fails_leaves_good_memory)
 
 	sim_fail("cuMemAdvise", 1, CUDA_ERROR_INVALID_DEVICE);
 	CUdeviceptr at = managed(MIB, &settings);
+
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID);
 	assert_ok(home_fill(at, 1, 100, NULL));
 	assert_ok(cuMemFree_v2(at));
@@ -183,10 +184,8 @@ TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 /* The driver has freed it then: a second time it would be somebody else's. */
 TEST(with_its_context_it_is_gone)
 {
-	CUcontext first, second;
+	CUcontext first = core_current(), second = core_new_context();
 
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
 	managed(MIB, NULL);
 	CUdeviceptr other = managed(2 * MIB, NULL);
 	CUstream stream = home_stream();
@@ -202,11 +201,9 @@ TEST(with_its_context_it_is_gone)
 TEST(the_end_of_another_context_frees_it_as_ever)
 {
 	CUdeviceptr at = managed(MIB, NULL);
-	CUcontext first, second;
-
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = core_current(), second = core_new_context();
 	CUstream stream = home_stream();
+
 	/* When the stream is done at once it is freed at once. */
 	unsigned long frees = sim_calls("cuMemFree_v2");
 	assert_ok(cuMemFreeAsync(at, stream));
