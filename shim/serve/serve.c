@@ -43,6 +43,22 @@ struct rule_count {
 	struct budget cap;
 };
 
+/* Few programs have more callers than this; the others are looked up at each call. */
+#define LIBRARIES 256
+
+static struct {
+	/*
+	 * Written by alloc_decide_start(), constant afterwards. NULL if out of memory for them: then nothing is
+	 * counted, and no cap holds.
+	 */
+	struct rule_count *counts;
+	size_t n_rules;
+	unsigned needs;         /* what the rules look at. Written by alloc_decide_start(), constant afterwards. */
+	_Atomic uint64_t order; /* of the latest allocation; the first has 1 */
+	/* What is known of each library that has called, by its path: found out at its first call, and kept. */
+	_Atomic(struct policy_library *) libraries[LIBRARIES];
+} decide;
+
 /* Reads the command line without argv[0]; NULL if that fails. */
 static const char *read_arguments(char *text, size_t room)
 {
@@ -53,21 +69,20 @@ static const char *read_arguments(char *text, size_t room)
 
 void alloc_decide_start(struct policy *policy)
 {
-	struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	char arguments[4096]; /* longer ones are cut; patterns look at the beginning */
 
-	state->needs = policy_needs(policy);
-	if (state->needs & POLICY_NEED_PROCESS)
+	decide.needs = policy_needs(policy);
+	if (decide.needs & POLICY_NEED_PROCESS)
 		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)),
 			    rank_number());
-	if (state->needs & POLICY_NEED_CALLER)
+	if (decide.needs & POLICY_NEED_CALLER)
 		call_site_always();
-	state->n_rules = policy_n_rules(policy);
-	state->counts = calloc(state->n_rules + 1, sizeof(*state->counts));
-	if (!state->counts)
+	decide.n_rules = policy_n_rules(policy);
+	decide.counts = calloc(decide.n_rules + 1, sizeof(*decide.counts));
+	if (!decide.counts)
 		log_once("no memory to count by rule; no cap holds");
-	for (size_t i = 0; state->counts && i < state->n_rules; i++)
-		state->counts[i].cap.limit = policy_rule_cap(policy, (int)i);
+	for (size_t i = 0; decide.counts && i < decide.n_rules; i++)
+		decide.counts[i].cap.limit = policy_rule_cap(policy, (int)i);
 }
 
 static const struct policy_library *library_known(const struct policy *policy, const char *path)
@@ -78,10 +93,10 @@ static const struct policy_library *library_known(const struct policy *policy, c
 	for (const char *c = path; c && *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 16777619u;
 	for (unsigned i = 0, at = hash % LIBRARIES; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
-		there = atomic_load_explicit(&serve_state.alloc_decide.libraries[at], memory_order_acquire);
+		there = atomic_load_explicit(&decide.libraries[at], memory_order_acquire);
 		if (!there && !made && !(made = policy_library_new(policy, path)))
 			return NULL;
-		if (!there && atomic_compare_exchange_strong(&serve_state.alloc_decide.libraries[at], &there, made))
+		if (!there && atomic_compare_exchange_strong(&decide.libraries[at], &there, made))
 			return made;
 		/* It is in the table, or another thread was faster, with this path or another one. */
 		if (policy_library_is(there, path))
@@ -116,9 +131,8 @@ static uint64_t live_bytes(void)
 
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request)
 {
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	const struct policy *policy = process_policy();
-	unsigned needs = state->needs;
+	unsigned needs = decide.needs;
 	char thread[16] = ""; /* the kernel's limit for a name */
 	struct policy_request question = {
 	    .bytes = request->bytes,
@@ -128,8 +142,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	};
 
 	if (needs & POLICY_NEED_ORDER)
-		question.order =
-		    atomic_fetch_add_explicit(&serve_state.alloc_decide.order, 1, memory_order_relaxed) + 1;
+		question.order = atomic_fetch_add_explicit(&decide.order, 1, memory_order_relaxed) + 1;
 	if (needs & POLICY_NEED_LIVE)
 		question.live = live_bytes();
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
@@ -145,8 +158,8 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	struct policy_decision decision = policy_decide(policy, &question);
 
 	/* The default is counted only for requests that rules without an api decide about. */
-	if (state->counts && (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)) {
-		struct rule_count *row = state->counts + (decision.rule < 0 ? state->n_rules : (size_t)decision.rule);
+	if (decide.counts && (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)) {
+		struct rule_count *row = decide.counts + (decision.rule < 0 ? decide.n_rules : (size_t)decision.rule);
 
 		atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&row->bytes, request->bytes, memory_order_relaxed);
@@ -163,29 +176,27 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 
 bool alloc_decide_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
 {
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	*ret_cap = NULL;
-	if (!state->counts || decision->cap == POLICY_NO_CAP)
+	if (!decide.counts || decision->cap == POLICY_NO_CAP)
 		return true;
-	if (!budget_take(&state->counts[decision->rule].cap, bytes))
+	if (!budget_take(&decide.counts[decision->rule].cap, bytes))
 		return false;
-	*ret_cap = &state->counts[decision->rule].cap;
+	*ret_cap = &decide.counts[decision->rule].cap;
 	return true;
 }
 
 uint64_t alloc_decide_count(int rule, uint64_t *ret_bytes)
 {
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
-	const struct rule_count *row = state->counts + (rule < 0 ? state->n_rules : (size_t)rule);
+	const struct rule_count *row = decide.counts + (rule < 0 ? decide.n_rules : (size_t)rule);
 
-	*ret_bytes = state->counts ? atomic_load(&row->bytes) : 0;
-	return state->counts ? atomic_load(&row->decisions) : 0;
+	*ret_bytes = decide.counts ? atomic_load(&row->bytes) : 0;
+	return decide.counts ? atomic_load(&row->decisions) : 0;
 }
 
 void alloc_decide_print(void)
 {
-	for (int rule = 0; rule <= (int)serve_state.alloc_decide.n_rules; rule++) {
-		int index = rule < (int)serve_state.alloc_decide.n_rules ? rule : -1;
+	for (int rule = 0; rule <= (int)decide.n_rules; rule++) {
+		int index = rule < (int)decide.n_rules ? rule : -1;
 		uint64_t bytes, n = alloc_decide_count(index, &bytes);
 		char text[32];
 
