@@ -24,6 +24,17 @@
 /* What the room keeps for the process (types.h); here, because all files of the room may call this one. */
 struct serve_state serve_state = {
     .deferred_free = {.lock = LOCK_INIT(LOCK_DEFERRED_FREE), .tail = &serve_state.deferred_free.list},
+    .ipc_give =
+	{
+	    .lock = LOCK_INIT(LOCK_IPC_SERVER),
+	    .server =
+		{
+		    .tail = USER_DIR_IPC,
+		    .thread_name = "spillway-ipc",
+		    .cannot = "memory cannot be handed out by",
+		},
+	},
+    .ipc_take.lock = LOCK_INIT(LOCK_IPC_OPENED),
     .vmm.lock = LOCK_INIT(LOCK_VMM),
 };
 

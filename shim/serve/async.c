@@ -11,6 +11,7 @@
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
+#include "shim/serve/types.h"
 #include "shim/stats/stats.h"
 
 /*
@@ -19,14 +20,13 @@
  */
 static uint64_t order_of(CUstream stream, bool per_thread)
 {
-	static _Atomic uint64_t n_threads; /* that have used their own default stream, ever */
 	static __thread uint64_t mine __attribute__((tls_model("initial-exec")));
 
 	if (stream != CU_STREAM_PER_THREAD && (stream || !per_thread))
 		return (uintptr_t)(stream ? stream : CU_STREAM_LEGACY);
 	if (!mine)
 		/* From 3 on: 1 is CU_STREAM_LEGACY. */
-		mine = (atomic_fetch_add(&n_threads, 1) + 1) << 1 | 1;
+		mine = (atomic_fetch_add(&serve_state.async.n_threads, 1) + 1) << 1 | 1;
 	return mine;
 }
 
@@ -152,8 +152,7 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_heap;
 	/* The context is known already, unless the program has kept the handle of one that was reset. */
-	if (segments)
-		context_known(row->context, device->ordinal);
+	context_known(row->context, device->ordinal);
 	if (segments && segments_take(&want, SEGMENTS_OWN, row))
 		return SW_OK;
 	if (take_pending(device, request, backend_heap_from(decision), context, row))

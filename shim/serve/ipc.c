@@ -13,6 +13,7 @@
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
+#include "shim/serve/types.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -65,19 +66,6 @@ struct ipc_answer {
 
 /* ---- this process ---- */
 
-static struct {
-	struct lock lock;            /* IPC_SERVER: held over the start, so that a second caller finds it started */
-	struct socket_server server; /* the start sets its function */
-} give = {
-    .lock = LOCK_INIT(LOCK_IPC_SERVER),
-    .server =
-	{
-	    .tail = USER_DIR_IPC,
-	    .thread_name = "spillway-ipc",
-	    .cannot = "memory cannot be handed out by",
-	},
-};
-
 /* Makes the name of a giver's socket. */
 static void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
 {
@@ -87,7 +75,7 @@ static void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
 /* Returns true if this is a handle of our own process. */
 static bool ipc_is_own(const struct ipc_handle *handle)
 {
-	const char *own = socket_server_name(&give.server);
+	const char *own = socket_server_name(&serve_state.ipc_give.server);
 	char name[48];
 
 	ipc_socket_name(handle, name);
@@ -180,23 +168,25 @@ static void ipc_give_serve(struct socket_server *server, int fd)
 
 void ipc_stop(void)
 {
-	socket_server_stop(&give.server);
+	socket_server_stop(&serve_state.ipc_give.server);
 }
 
 void ipc_child(void)
 {
-	socket_server_child(&give.server);
+	socket_server_child(&serve_state.ipc_give.server);
 }
 
 /* ---- handles ---- */
 
 static bool ipc_give_start(void)
 {
-	lock_take(&give.lock);
-	if (!give.server.serve) /* once: the thread reads it */
-		give.server.serve = ipc_give_serve;
-	bool started = socket_server_start(&give.server);
-	lock_drop(&give.lock);
+	struct ipc_give_state *const give = &serve_state.ipc_give;
+
+	lock_take(&give->lock);
+	if (!give->server.serve) /* once: the thread reads it */
+		give->server.serve = ipc_give_serve;
+	bool started = socket_server_start(&give->server);
+	lock_drop(&give->lock);
 	return started;
 }
 
@@ -229,9 +219,9 @@ CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandl
 	struct ipc_handle handle = {
 	    .magic = IPC_MAGIC,
 	    .version = IPC_VERSION,
-	    .pid = give.server.owner,
+	    .pid = serve_state.ipc_give.server.owner,
 	    .start = user_dir_process_started(getpid()),
-	    .nonce = (uint32_t)strtoul(strchr(give.server.name, '-') + 1, NULL, 16),
+	    .nonce = (uint32_t)strtoul(strchr(serve_state.ipc_give.server.name, '-') + 1, NULL, 16),
 	    .device = row->device,
 	    .id = row->id,
 	    .base = row->key,
@@ -272,11 +262,6 @@ struct taken {
 	uint64_t mapped; /* bytes mapped, from the start */
 	unsigned count;  /* opens */
 };
-
-static struct {
-	struct lock lock;   /* IPC_OPENED: the list; held while one is opened or closed */
-	struct taken *list; /* Guarded by IPC_OPENED. */
-} take = {.lock = LOCK_INIT(LOCK_IPC_OPENED)};
 
 /* ---- the giver ---- */
 
@@ -469,8 +454,8 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 	if (result == CUDA_SUCCESS && !make_known(taken))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS) {
-		taken->next = take.list;
-		take.list = taken;
+		taken->next = serve_state.ipc_take.list;
+		serve_state.ipc_take.list = taken;
 		*ret_taken = taken;
 	} else {
 		ipc_take_unmap(taken); /* the program has not seen the address */
@@ -521,8 +506,8 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 	if (ipc_is_own(&handle) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	deferred_free_reap(-1);
-	lock_take(&take.lock);
-	struct taken *taken = take.list;
+	lock_take(&serve_state.ipc_take.lock);
+	struct taken *taken = serve_state.ipc_take.list;
 	while (taken && !is_for(taken, &handle, device))
 		taken = taken->next;
 	if (!taken)
@@ -531,16 +516,16 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 		taken->count++;
 		*ret_address = taken->at + handle.offset;
 	}
-	lock_drop(&take.lock);
+	lock_drop(&serve_state.ipc_take.lock);
 	return result;
 }
 
 bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 {
-	struct taken **link = &take.list;
+	struct taken **link = &serve_state.ipc_take.list;
 	struct ledger_row *row = NULL;
 
-	lock_take(&take.lock);
+	lock_take(&serve_state.ipc_take.lock);
 	while (*link && (*link)->at + (*link)->handle.offset != address)
 		link = &(*link)->next;
 	bool found = *link != NULL;
@@ -548,7 +533,7 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 		*link = (*link)->next;
 		row = ledger_take(LEDGER_TAKEN, address);
 	}
-	lock_drop(&take.lock);
+	lock_drop(&serve_state.ipc_take.lock);
 	if (row)
 		defer(row);
 	if (found)

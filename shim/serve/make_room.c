@@ -70,12 +70,10 @@ static bool give_other_processes(struct room *room)
 #define RETRY_NS 200000000u
 #define LOOK_NS  100000
 
-static _Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
-
 /* Takes the turn for `ns` from now. Returns false if another request has it. */
 static bool take_turn(struct room *room, uint64_t ns)
 {
-	_Atomic uint64_t *end = &turns[room->device->ordinal];
+	_Atomic uint64_t *end = &serve_state.turns[room->device->ordinal];
 	uint64_t now = clock_now(), until = now + ns, before = atomic_load(end);
 
 	if ((before > now && before != room->turn) || !atomic_compare_exchange_strong(end, &before, until))
@@ -282,7 +280,7 @@ void make_room_end(struct room *room, CUresult result)
 	uint64_t mine = room->turn;
 
 	if (mine)
-		atomic_compare_exchange_strong(&turns[room->device->ordinal], &mine, 0);
+		atomic_compare_exchange_strong(&serve_state.turns[room->device->ordinal], &mine, 0);
 	room->turn = 0;
 	if (room->made && result == CUDA_SUCCESS)
 		stats_add(STAT_rescues, 1);

@@ -1,10 +1,12 @@
 /*
- * types.h: what files of this room keep for the process and others of them look at, in one object.
+ * types.h: what this room keeps for the process, in one object. Only the files of the room use it.
  */
 #ifndef SPILLWAY_SERVE_TYPES_H
 #define SPILLWAY_SERVE_TYPES_H
 
+#include "shim/base/array.h"
 #include "shim/base/lock.h"
+#include "shim/base/socket_server.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -13,6 +15,13 @@
 
 struct ledger_row;
 struct segment; /* segments.c */
+struct taken;   /* ipc.c */
+
+/* ---- async.c ---- */
+
+struct async_state {
+	_Atomic uint64_t n_threads; /* that have used their own default stream, ever; numbers their orders */
+};
 
 /* ---- deferred_free.c ---- */
 
@@ -27,6 +36,18 @@ struct deferred_free_state {
 	 * lock before it touches the row's event, which may have ended with a context meanwhile.
 	 */
 	atomic_uint n_ends;
+};
+
+/* ---- ipc.c ---- */
+
+struct ipc_give_state {
+	struct lock lock;            /* IPC_SERVER: held over the start, so that a second caller finds it started */
+	struct socket_server server; /* the start sets its function */
+};
+
+struct ipc_take_state {
+	struct lock lock;   /* IPC_OPENED: the list; held while one is opened or closed */
+	struct taken *list; /* Guarded by IPC_OPENED. */
 };
 
 /* ---- segments.c ---- */
@@ -51,7 +72,11 @@ struct vmm_state {
 };
 
 struct serve_state {
+	struct async_state async;
 	struct deferred_free_state deferred_free;
+	struct ipc_give_state ipc_give;
+	struct ipc_take_state ipc_take;
+	_Atomic uint64_t turns[DEVICE_MOST]; /* make_room.c: end of the turn (ns), by device; 0: no request has it */
 	struct segments_state segments;
 	struct vmm_state vmm;
 };
