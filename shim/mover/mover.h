@@ -134,7 +134,7 @@ bool piece_is_awaited(const struct engine *engine, const struct block_state *blo
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
 /*
  * Finds the piece that has a unit, and the unit after its last one. argument: the engine (plan_set_pieces). Returns
- * false if there is none.
+ * false if there is none, or its block is being made or freed at this moment. Any thread may call this.
  */
 bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past);
 /*

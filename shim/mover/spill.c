@@ -672,18 +672,9 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 
 	lock_take(&mover_state.discard.lock);
 	uint64_t number = number_of(engine, block);
-	while (unit < last) {
-		uint32_t piece = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
-
-		if (!piece--)
-			break;
-		uint32_t next = piece + arena->states[piece].units_of_piece;
-		if (next <= unit)
-			break;
-		if (piece >= unit && next <= last)
+	for (uint32_t piece, past; unit < last && piece_at_unit(engine, unit, &piece, &past); unit = past)
+		if (piece >= unit && past <= last)
 			atomic_store(&arena->states[piece].discard, number);
-		unit = next;
-	}
 	lock_drop(&mover_state.discard.lock);
 }
 
