@@ -451,8 +451,7 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 		return SW_BUSY;
 	bool can = true;
 	while (!engine_is_over(engine) && scheduler_gap_round_for_new(&engine->scheduler, bytes, &can))
-		if (!migrate_finish(engine) && !deferred_map_map(engine))
-			quiesce_nap(engine);
+		wait_for_copies(engine, NULL);
 	quiesce_finish(engine);
 	quiesce_open(engine);
 	return SW_OK;
