@@ -646,7 +646,7 @@ bool device_make_room(struct device *device)
 	return heap_idle_device(heap) < before || any;
 }
 
-bool device_make_host_room(const struct device *device)
+bool device_make_host_room(struct device *device)
 {
 	bool any = false;
 

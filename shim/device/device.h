@@ -122,7 +122,7 @@ void device_tick(void);
  * As device_make_room(), for idle host memory of the heaps of all other devices (NULL: of all devices), which share one
  * budget.
  */
-bool device_make_host_room(const struct device *device);
+bool device_make_host_room(struct device *device);
 /*
  * Charges `bytes` to the host budget, for memory outside the heaps; idle host memory of all heaps is released if
  * necessary. Returns false if the budget has no room. Locking: must be called without HEAP.
