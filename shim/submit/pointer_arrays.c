@@ -7,7 +7,6 @@
  */
 #include "shim/submit/pointer_arrays.h"
 #include "shim/submit/types.h"
-#include "shim/base/lock.h"
 #include "shim/base/log.h"
 
 #include <errno.h>
