@@ -481,14 +481,8 @@ unsigned python_lines_find(const struct python_memory *memory, enum python_lines
 	struct reader reader = {
 	    .memory = memory, .at = table, .left = bytes < PYTHON_LINES_MOST ? bytes : PYTHON_LINES_MOST};
 
-	switch (kind) {
-	case PYTHON_LINES_LNOTAB:
-		return pairs(&reader, first, offset, false);
-	case PYTHON_LINES_LINETABLE:
-		return pairs(&reader, first, offset, true);
-	default:
-		return locations(&reader, first, offset);
-	}
+	return kind == PYTHON_LINES_LOCATIONS ? locations(&reader, first, offset)
+					      : pairs(&reader, first, offset, kind == PYTHON_LINES_LINETABLE);
 }
 
 /* ---- the interpreter of this process ---- */
