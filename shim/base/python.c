@@ -6,10 +6,7 @@
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>

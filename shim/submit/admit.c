@@ -12,7 +12,6 @@
 #include "shim/submit/submit_body.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /*

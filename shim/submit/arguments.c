@@ -5,8 +5,6 @@
 #include "shim/submit/types.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

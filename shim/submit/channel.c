@@ -10,7 +10,6 @@
 #include "shim/submit/types.h"
 
 #include <sched.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* A submission stops waiting for an answer after this time, because the mover may have ended. */

@@ -6,7 +6,6 @@
 #include "shim/process/process.h"
 #include "shim/submit/types.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

@@ -24,8 +24,6 @@
 #include "shim/submit/pointer_arrays.h"
 #include "shim/submit/types.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_DEPTH 16 /* nesting of child graphs */

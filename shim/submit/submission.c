@@ -14,7 +14,6 @@
 #include "shim/trace/trace.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /*
