@@ -146,8 +146,8 @@ struct arena {
  */
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes);
 /*
- * Returns false, with everything left in place, if the driver refuses to free the reservation because something is
- * mapped in it.
+ * Undoes arena_init(). Returns false, with everything left in place, if the driver refuses to free the reservation
+ * because something is mapped in it.
  */
 bool arena_fini(struct arena *arena);
 

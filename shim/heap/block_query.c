@@ -64,8 +64,7 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 	heap_leave(heap);
 	if (!block)
 		return SW_INVALID;
-	for (int place = 0; place < CHUNK_PLACES; place++)
-		ret_bytes[place] = sum[place];
+	memcpy(ret_bytes, sum, sizeof(sum));
 	return SW_OK;
 }
 
@@ -107,8 +106,7 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 	heap_leave(heap);
 	if (!bytes || found != bytes)
 		return false;
-	for (int place = 0; place < CHUNK_PLACES; place++)
-		ret_bytes[place] = sum[place];
+	memcpy(ret_bytes, sum, sizeof(sum));
 	return true;
 }
 

@@ -173,17 +173,13 @@ void heap_give_spare(struct heap *heap, struct migration *transit)
 	heap_leave(heap);
 }
 
-/* Copies the fields that belong to the physical memory, not to the chunk's position in a block. */
-static void take_memory(struct chunk *chunk, const struct chunk *from)
+/* The chunk gets this physical memory, of its length and kind, and keeps its position in a block. */
+static void take_memory(struct chunk *chunk, struct chunk memory)
 {
-	chunk->handle = from->handle;
-	chunk->alias = from->alias;
-	chunk->shut = from->shut;
-	chunk->place = from->place;
-	chunk->lender = from->lender;
-	chunk->exportable = from->exportable;
-	chunk->unbacked = from->unbacked;
-	chunk->parts = from->parts;
+	memory.moving = chunk->moving;
+	memory.block = chunk->block;
+	memory.next = chunk->next;
+	*chunk = memory;
 }
 
 /* The chunk stays in the block's list; its physical memory is exchanged with that of the spare. */
@@ -197,8 +193,8 @@ static void migration_exchange_one(struct heap *heap, struct migration *transit,
 	lock_take(&heap->lock);
 	if (block->slab)
 		small_before_move(&heap->small, block);
-	take_memory(chunk, spare);
-	take_memory(spare, &was);
+	take_memory(chunk, *spare);
+	take_memory(spare, was);
 	block->bytes[was.place] -= bytes;
 	block->bytes[chunk->place] += bytes;
 	if (block->unused) {
@@ -235,8 +231,8 @@ static bool take_warm(struct heap *heap, struct chunk *chunk)
 	if (warm) {
 		struct chunk was = *chunk;
 
-		take_memory(chunk, warm);
-		take_memory(warm, &was);
+		take_memory(chunk, *warm);
+		take_memory(warm, was);
 		chunk_put(&heap->store.chunks, warm);
 	}
 	heap_leave(heap);
@@ -249,7 +245,7 @@ enum sw_status migration_back(struct heap *heap, struct migration *transit, bool
 	enum sw_status status = SW_OK;
 
 	if (chunk->unbacked && !take_warm(heap, chunk)) {
-		status = may_pin ? chunk_back(&heap->store.chunks, chunk) : SW_NO_MEMORY;
+		status = may_pin ? chunk_create(&heap->store.chunks, chunk) : SW_NO_MEMORY;
 		/* Another thread may have freed some meanwhile. */
 		if (status != SW_OK && take_warm(heap, chunk))
 			status = SW_OK;

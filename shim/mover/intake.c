@@ -266,6 +266,8 @@ void intake_waiter(struct engine *engine, const struct waiter *waiter, struct sc
 	const struct weighed *weighed = &engine->intake.weighed;
 	unsigned n = pieces_of(engine, waiter->named, waiter->n, false);
 
+	for (unsigned i = 0; i < n; i++)
+		engine->by_piece.at[engine->intake.pieces.at[i]].awaited = engine->by_piece.round;
 	*ret_named = (struct scheduler_named){.pieces = engine->intake.pieces.at, .n = n};
 	if (waiter->graph && !waiter->unknown && atomic_load(&engine->channel.n_waiters) == 1 &&
 	    intake_weigh(engine, waiter))

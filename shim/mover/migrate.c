@@ -277,18 +277,12 @@ static enum migrate_answer undo_begin(struct engine *engine, struct deferred_map
 	return MIGRATE_FAILED;
 }
 
-/* Returns whether a submission keeps the piece from leaving for this place. */
-static bool is_kept(struct engine *engine, uint32_t piece, enum chunk_place to)
-{
-	return piece_is_busy(engine, piece, to == CHUNK_DEVICE || engine->moves.exchanges);
-}
-
 /* Takes the piece away from submissions and unmaps it. Returns MIGRATE_BUSY if one uses it, or the process ends. */
 static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->migration);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || is_kept(engine, move->migration.piece, move->migration.to) ||
+	if (!engine_hears_all(engine) || piece_is_busy(engine, move->migration.piece, move->migration.to == CHUNK_DEVICE) ||
 	    engine_is_over(engine)) {
 		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
@@ -360,7 +354,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 
 	if (queue->n == MOVES)
 		return MIGRATE_NO_ROOM;
-	if (!deferred && !gap && is_kept(engine, piece, to))
+	if (!deferred && !gap && piece_is_busy(engine, piece, to == CHUNK_DEVICE))
 		return MIGRATE_BUSY;
 	move->migration = deferred ? deferred->migration : (struct migration){0};
 	move->is_empty = deferred ? deferred->is_empty : !gap && to == CHUNK_HOST && leaves_empty(engine, piece);

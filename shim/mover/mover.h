@@ -125,9 +125,11 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving);
  * Returns the block state of the block, or of the slab, that the piece belongs to; NULL if it belongs to none any more.
  */
 struct block_state *piece_block_state(struct engine *engine, uint32_t piece);
+/* Returns whether a submission that waits keeps a piece of this block from leaving (enum waits_keep). */
+bool piece_is_awaited(const struct engine *engine, const struct block_state *block, uint32_t piece);
 /*
- * Returns whether a submission may use the piece's block, or waits for it. in: the piece is to be fetched; a submission
- * that waits for it does not prevent that.
+ * Returns whether a submission may use the piece's block, or keeps the piece because it waits. in: the piece is to be
+ * fetched; a submission that waits for it does not prevent that.
  */
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
 /*

@@ -83,11 +83,20 @@ static bool is_used(const struct engine *engine, const struct block_state *block
 	return block_state_pins(block) || block_state_last(block) > engine->progress.done;
 }
 
+bool piece_is_awaited(const struct engine *engine, const struct block_state *block, uint32_t piece)
+{
+	const struct piece_tables *tables = &engine->by_piece;
+
+	if (engine->moves.waits_keep == WAITS_KEEP_NOTHING || !atomic_load(&block->waits))
+		return false;
+	return engine->moves.waits_keep == WAITS_KEEP_BLOCKS || tables->round - tables->at[piece].awaited <= 1;
+}
+
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 {
 	struct block_state *block = piece_block_state(engine, piece);
 
-	if (!block || is_used(engine, block) || (!in && atomic_load(&block->waits)) ||
+	if (!block || is_used(engine, block) || (!in && piece_is_awaited(engine, block, piece)) ||
 	    is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits))
 		return true;
 	return engine->inflight &&

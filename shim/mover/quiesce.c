@@ -255,10 +255,12 @@ static void hear_waiters(struct engine *engine, bool may)
 	struct scheduler_named named;
 
 	lock_take(&engine->channel.lock);
+	engine->by_piece.round++;
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
-		if (may && !waiter->answered && !waiter->had_gap) {
+		if (may && !waiter->answered) {
 			intake_waiter(engine, waiter, &named);
-			scheduler_wish_named(&engine->scheduler, &named);
+			if (!waiter->had_gap)
+				scheduler_wish_named(&engine->scheduler, &named);
 		}
 		waiter->had_gap = true;
 	}
@@ -315,11 +317,13 @@ void quiesce_run(struct engine *engine)
 	if (!may)
 		return;
 	scheduler_wish_ahead(&engine->scheduler);
+	engine->moves.waits_keep = WAITS_KEEP_PIECES;
 	if (is_worth_it(engine) && quiesce_close(engine, false)) {
 		/* Each piece that moves is looked for in what was submitted and not read (alive.c). */
 		intake_read(engine);
 		quiesce_fetch_wishes(engine);
 		quiesce_open(engine);
 	}
+	engine->moves.waits_keep = WAITS_KEEP_BLOCKS;
 	scheduler_forget_wishes(&engine->scheduler);
 }

@@ -108,11 +108,7 @@ static enum migrate_answer hand_evict(void *hand, uint32_t piece, bool gap)
 	return migrate_begin(hand, piece, CHUNK_HOST, gap);
 }
 
-/*
- * `waits` keeps a block where it is only for the sake of what waits: a submission pins its blocks before it looks
- * whether all are mapped, and waits again if one is not. Here it is the submission itself that gains. In a gap, a pin
- * is one of a submission at the gate.
- */
+/* In a gap, a pin is one of a submission at the gate. */
 static enum migrate_answer hand_exchange(void *hand, uint32_t piece, bool gap)
 {
 	struct engine *engine = hand;
@@ -120,9 +116,10 @@ static enum migrate_answer hand_exchange(void *hand, uint32_t piece, bool gap)
 
 	if (gap && (!block || block_state_pins(block)))
 		return MIGRATE_BUSY;
-	engine->moves.exchanges = true;
+	enum waits_keep before = engine->moves.waits_keep;
+	engine->moves.waits_keep = WAITS_KEEP_NOTHING;
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
-	engine->moves.exchanges = false;
+	engine->moves.waits_keep = before;
 	return answer;
 }
 
@@ -158,12 +155,13 @@ static bool hand_is_busy(void *hand, uint32_t piece)
 	return piece_is_busy(hand, piece, false);
 }
 
-/* In a gap only submissions that pin a block at the gate, or wait for it, keep it from being evicted. */
+/* In a gap only submissions that pin a block at the gate, or wait for a piece, keep it from being evicted. */
 static bool hand_is_in_use(void *hand, uint32_t piece)
 {
-	struct block_state *block = piece_block_state(hand, piece);
+	struct engine *engine = hand;
+	struct block_state *block = piece_block_state(engine, piece);
 
-	return !block || block_state_pins(block) || atomic_load(&block->waits);
+	return !block || block_state_pins(block) || piece_is_awaited(engine, block, piece);
 }
 
 void schedule_init(struct engine *engine)
@@ -248,7 +246,9 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 		intake_waiter(engine, waiter, &named);
 		/* How long the submission has waited and the GPU has made no progress. */
 		uint64_t since = waiter->since > engine->progress.last ? waiter->since : engine->progress.last;
+		engine->moves.waits_keep = WAITS_KEEP_PIECES;
 		answer = scheduler_wait(&engine->scheduler, &named, clock_now() - since);
+		engine->moves.waits_keep = WAITS_KEEP_BLOCKS;
 		if (answer == SCHEDULER_GIVEN_UP)
 			stats_add(STAT_waits_given_up, 1);
 	}
@@ -269,6 +269,7 @@ void schedule_for_waiters(struct engine *engine)
 	if (!atomic_load_explicit(&engine->channel.n_waiters, memory_order_acquire))
 		return;
 	lock_take(&engine->channel.lock);
+	engine->by_piece.round++;
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
 		if (waiter->answered || (engine->exact && !waiter->had_gap && schedule_may_move(engine)))
 			continue;

@@ -103,11 +103,13 @@ struct piece_tables {
 	struct {
 		uint64_t stamp;   /* equal to `stamp` below: the piece is in the present list (intake.c) */
 		uint64_t touched; /* bytes that the submission in intake.weighed uses, as often as it does */
+		uint32_t awaited; /* equal to `round` below, or one less: a submission that waits names the piece */
 		uint32_t left;    /* ms (clock_now) when it left the device; 0: it is there, or never was */
 		uint8_t kept;     /* number of its units that stay on the device, and the reason (piece.c); 0: none */
 		bool ahead;       /* prefetched, and not named by a submission since */
 	} * at;
 	uint64_t stamp;
+	uint32_t round; /* of looks at the submissions that wait */
 	uint64_t kept_units[2]; /* sums of what is kept: of small blocks, and of blocks that a rule keeps */
 };
 
@@ -214,11 +216,22 @@ struct deferred_maps {
 	unsigned n;
 };
 
+/* What may not leave because a submission waits for it. */
+enum waits_keep {
+	WAITS_KEEP_BLOCKS, /* all of its blocks: what moves now does not help it */
+	/*
+	 * The pieces that it names, as far as is known: what leaves makes room for it. A submission looks whether all of
+	 * its blocks are mapped when it has pinned them, and waits again if not.
+	 */
+	WAITS_KEEP_PIECES,
+	WAITS_KEEP_NOTHING, /* what it names is exchanged */
+};
+
 /* The copies in flight each way. Only the mover's thread may touch it. */
 struct migrations {
 	struct queue out, in;
 	unsigned n_back; /* number of them that were taken back (migrate_take_back) */
-	bool exchanges;  /* what is begun leaves for the submission that waits, which does not keep it from that */
+	enum waits_keep waits_keep;
 };
 
 /* Only the mover's thread may touch it. */

@@ -159,6 +159,11 @@ enum plan_answer {
  */
 enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
 			     void *argument, uint32_t *ret_piece);
+/*
+ * Returns whether a piece that was busy when plan_victim() chose this victim is used so much later that it is worth
+ * waiting for.
+ */
+bool plan_better_is_busy(struct plan *plan, uint32_t victim, uint64_t when);
 
 /*
  * Returns a piece that should be evicted before its memory is wanted, because the link to the host would have nothing

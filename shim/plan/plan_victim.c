@@ -194,6 +194,22 @@ static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
 	return false;
 }
 
+/*
+ * A busy piece is worth waiting for if it is used so many times as far from now. Measured in the replay model (ms a step
+ * in `fast`): a GPT at 1.5 236.1 without waiting, 234.2 with 2; the fine-tune of a 7B model 2746 and 2702, where 36.7 GB
+ * come in a step instead of 50.1. With 1 the GPT takes longer, and 4 waits for less.
+ */
+#define WORTH_WAITING 2
+
+bool plan_better_is_busy(struct plan *plan, uint32_t victim, uint64_t when)
+{
+	const struct piece *piece = pieces_find(&plan->pieces, victim);
+	uint64_t key = pieces_key(&plan->pieces, piece);
+
+	return plan->at != PREDICT_NONE && key < PIECES_UNFORESEEN && !pieces_is_dead(piece) &&
+	       is_parked(plan, plan->at + WORTH_WAITING * (key - plan->at), when <= plan->pieces.now);
+}
+
 /* ---- before memory is wanted ---- */
 
 /*

@@ -286,6 +286,8 @@ void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_
 
 /* ns */
 #define PATIENCE_NS 50000000
+/* ns: a better victim is waited for while the GPU makes progress at least so often. */
+#define PATIENT_NS 5000000
 /*
  * Factor on the time that the link takes for the named pieces, to allow for mapping and for other submissions that are
  * served in between.
@@ -329,7 +331,11 @@ static void tell_free(struct scheduler *scheduler, const struct scheduler_view *
 	plan_set_free(scheduler->plan, bytes > reserve ? (bytes - reserve) / PLAN_UNIT : 0);
 }
 
-/* Begins to evict one piece, preferably one of `units` units where the choice makes little difference. */
+/*
+ * Begins to evict one piece, preferably one of `units` units where the choice makes little difference. If the program
+ * is far ahead of the GPU, much that is used late is still in use, and what is used soon would leave instead and come
+ * back. So such a piece is waited for as long as the GPU goes on.
+ */
 static enum plan_answer send_out(struct scheduler *scheduler, uint64_t when, unsigned units)
 {
 	const struct scheduler_ops *ops = scheduler->ops;
@@ -338,6 +344,8 @@ static enum plan_answer send_out(struct scheduler *scheduler, uint64_t when, uns
 
 	if (answer != PLAN_FOUND)
 		return answer;
+	if (scheduler->patient && plan_better_is_busy(scheduler->plan, piece, when) && !ops->is_idle(scheduler->hand))
+		return PLAN_BUSY;
 	switch (ops->evict(scheduler->hand, piece, false)) {
 	case MIGRATE_BEGUN:
 		return PLAN_FOUND;
@@ -478,6 +486,7 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct sch
 	bool missing = false, refused;
 	unsigned looks = 0;
 
+	scheduler->patient = waited <= PATIENT_NS;
 	if (is_out_of_patience(scheduler, named, waited)) {
 		scheduler->stalled = true;
 		return SCHEDULER_GIVEN_UP;
@@ -503,6 +512,7 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct sch
 
 bool scheduler_for_new(struct scheduler *scheduler, uint64_t bytes)
 {
+	scheduler->patient = false;
 	enum plan_answer room = make_room(scheduler, plan_now(scheduler->plan), 0, bytes);
 
 	return room == PLAN_FOUND || (room == PLAN_BUSY && !is_deadlocked(scheduler));
@@ -542,6 +552,7 @@ void scheduler_ahead(struct scheduler *scheduler)
 	 */
 	if (scheduler->starving)
 		return;
+	scheduler->patient = true;
 	for (unsigned tries = 0; tries < TRIES && lane_is_open(scheduler, PLAN_DEVICE, &view); tries++) {
 		tell_free(scheduler, &view);
 		if (!plan_fetch(scheduler->plan, scheduler_ahead_units(&view), &piece, &when))

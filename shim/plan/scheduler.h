@@ -126,6 +126,8 @@ struct scheduler {
 	bool stalled;
 	/* A submission waits for device memory that is not free yet; the owner clears it before each round. */
 	bool starving;
+	/* The GPU has made progress just now, so a better victim that it still uses is worth waiting for. */
+	bool patient;
 	struct scheduler_exchanged exchanged;
 	struct wishes wishes;
 	struct scheduler_named named; /* by the submission that wishes; without uses: nothing is exchanged */

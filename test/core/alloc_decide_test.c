@@ -258,7 +258,6 @@ PART_TEST(rules_see_order_live_bytes_free_memory_thread_and_api,
 
 static int is_left_alone(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr address = alloc(MIB);
 	CHECK(!is_heap(address));
@@ -268,7 +267,6 @@ static int is_left_alone(void *argument)
 
 static int is_served(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr address = alloc(MIB);
 	CHECK(is_heap(address));
@@ -287,9 +285,9 @@ const char *__wrap_call_site_path(const void *caller)
 }
 
 /* Many callers from one place: what is known of the first is of no use to the others. */
-static int calls_from_many_libraries(void *argument)
+PART_TEST(libraries_are_told_apart_however_many_call,
+	  assert_ok(with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", part)))
 {
-	(void)argument;
 	start();
 	char caller[32];
 
@@ -302,12 +300,6 @@ static int calls_from_many_libraries(void *argument)
 	}
 	library = NULL;
 	return 0;
-}
-
-TEST(libraries_are_told_apart_however_many_call)
-{
-	assert_ok(
-	    with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", calls_from_many_libraries));
 }
 
 TEST(rules_see_who_calls_and_which_process_it_is)
@@ -342,7 +334,6 @@ static char place_of(CUdeviceptr address)
 
 static int begins_on_the_host(void *argument)
 {
-	(void)argument;
 	start();
 	uint64_t spilled = stats_get(STAT_spilled_bytes);
 	CUdeviceptr large = alloc(24 * MIB), small = alloc(2000), other = alloc(1000);
@@ -394,7 +385,6 @@ TEST(place_host_begins_on_the_host)
 
 static int has_no_host(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr driver = alloc(MIB), heap = alloc(2 * MIB);
 	CHECK(!is_heap(driver) && is_heap(heap) && place_of(heap) == 'D');

@@ -109,7 +109,6 @@ TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 
 static void *pin(void *unused)
 {
-	(void)unused;
 	CHECK(heap_pin(own.heap, grants[1].address, BYTES));
 	heap_pin_end(own.heap, grants[1].address, BYTES, PIN_OFF);
 	return NULL;
@@ -117,9 +116,8 @@ static void *pin(void *unused)
 
 TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 {
-	pthread_t thread;
+	pthread_t thread = test_thread(pin, NULL);
 
-	assert_ok(pthread_create(&thread, NULL, pin, NULL));
 	while (!deferred_map_serve(engine))
 		sched_yield();
 	assert_ok(pthread_join(thread, NULL));
@@ -129,7 +127,6 @@ TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 
 static void *keep_elsewhere(void *unused)
 {
-	(void)unused;
 	CHECK(heap_stay_beside(own.heap, grants[1].address, BYTES));
 	return NULL;
 }
@@ -137,10 +134,8 @@ static void *keep_elsewhere(void *unused)
 /* A texture is made of it, which is a pin for good. */
 TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 {
-	pthread_t thread;
-
 	heap_set_beside(own.heap, true, 0);
-	assert_ok(pthread_create(&thread, NULL, keep_elsewhere, NULL));
+	pthread_t thread = test_thread(keep_elsewhere, NULL);
 	while (!heap_is_awaited(own.heap))
 		sched_yield();
 	assert_true(deferred_map_serve(engine));
@@ -151,7 +146,6 @@ TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 
 static void *reach(void *unused)
 {
-	(void)unused;
 	CHECK(heap_reach(own.heap) == CUDA_SUCCESS);
 	return NULL;
 }
@@ -159,10 +153,8 @@ static void *reach(void *unused)
 /* Such a thread waits for the pieces of all blocks, and pins none of them. */
 TEST(those_that_a_new_peer_cannot_access_are_mapped)
 {
-	pthread_t thread;
-
 	atomic_store(&peers, 2);
-	assert_ok(pthread_create(&thread, NULL, reach, NULL));
+	pthread_t thread = test_thread(reach, NULL);
 	while (!heap_is_awaited(own.heap))
 		sched_yield();
 	assert_true(deferred_map_serve(engine));

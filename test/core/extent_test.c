@@ -36,7 +36,6 @@ static void open_heap(void **state)
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	struct heap_grant grant;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	heap_set_beside(own.heap, true, 0);
 	arena = heap_arena(own.heap);

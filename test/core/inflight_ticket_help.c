@@ -61,7 +61,6 @@ static CUdeviceptr allocate(struct heap_grant *grant)
 
 int ticket_set_up(void **state)
 {
-	(void)state;
 	core_driver();
 	ticket_context = core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
@@ -77,7 +76,6 @@ int ticket_set_up(void **state)
 
 int ticket_tear_down(void **state)
 {
-	(void)state;
 	submission_set_tracking(false, false);
 	for (unsigned i = 0; i < 2; i++)
 		heap_free(own_heap.heap, grants[i].block, grants[i].address);

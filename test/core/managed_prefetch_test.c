@@ -69,7 +69,6 @@ TEST(in_a_capture_nothing_is_brought)
 	CUdeviceptr at = managed(MIB, false), more;
 	CUstream stream = home_stream();
 	unsigned long prefetches = PREFETCHES;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -77,7 +76,7 @@ TEST(in_a_capture_nothing_is_brought)
 	more = managed(MIB, true);
 	assert_int_equal(PREFETCHES, prefetches);
 	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = core_instance(graph);
 	assert_ok(cuGraphLaunch(exec, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	assert_true(home_holds(at, 2, 10));

@@ -105,8 +105,8 @@ TEST(advice_of_the_policy_is_given)
 TEST(advice_that_fails_leaves_good_memory)
 {
 	struct backend_managed_settings settings = {.advice = BACKEND_PREFER_DEVICE, .device = 5};
-
 	CUdeviceptr at = managed(MIB, &settings); /* there is no device 5 */
+
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID);
 	assert_ok(home_fill(at, 1, 100, NULL));
 	assert_ok(cuMemFree_v2(at));
@@ -176,10 +176,8 @@ TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 /* The driver has freed it then: a second time it would be somebody else's. */
 TEST(with_its_context_it_is_gone)
 {
-	CUcontext first, second;
+	CUcontext first = core_current(), second = core_new_context();
 
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
 	managed(MIB, NULL);
 	CUdeviceptr other = managed(2 * MIB, NULL);
 	CUstream stream = home_stream();
@@ -195,11 +193,9 @@ TEST(with_its_context_it_is_gone)
 TEST(the_end_of_another_context_frees_it_as_ever)
 {
 	CUdeviceptr at = managed(MIB, NULL);
-	CUcontext first, second;
-
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = core_current(), second = core_new_context();
 	CUstream stream = home_stream();
+
 	/* When the stream is done at once it is freed at once. */
 	unsigned long frees = sim_calls("cuMemFree_v2");
 	assert_ok(cuMemFreeAsync(at, stream));

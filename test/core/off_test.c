@@ -8,10 +8,8 @@
 
 TEST(a_submission_goes_straight_to_the_driver)
 {
-	CUdeviceptr block;
-
 	core_driver();
-	assert_int_equal(cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
+	CUdeviceptr block = core_alloc(4096);
 	assert_int_equal(cuMemsetD8_v2(block, 1, 4096), CUDA_SUCCESS);
 	assert_int_equal(process_stage(), STAGE_OFF);
 	uint64_t before = stats_calls(HOOK_cuMemsetD8_v2);

@@ -127,10 +127,9 @@ static bool somebody_waits(void)
 TEST(a_submission_without_memory_waits_until_nothing_is_unmapped)
 {
 	CUstream stream = stream_new();
-	pthread_t thread;
 
 	atomic_store(&engine->channel.everything.unmapped, 1);
-	assert_int_equal(pthread_create(&thread, NULL, submit_without_memory, stream), 0);
+	pthread_t thread = test_thread(submit_without_memory, stream);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
 	assert_int_equal(atomic_load(&engine->channel.everything.waits), 1);
@@ -287,7 +286,6 @@ enum { MANY_NAMES = 70000 };
 
 static void *submit_at_the_gate(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	CHECK(use);
@@ -307,13 +305,11 @@ static bool block_is_held(void)
 /* A gap takes nothing from who waits for it to end. */
 TEST(who_waits_at_the_gate_holds_what_it_names)
 {
-	pthread_t thread;
-
 	hold_no_more();
 	atomic_store(&admitted, false);
 	gate_drain();
 	assert_true(gate_close());
-	assert_int_equal(pthread_create(&thread, NULL, submit_at_the_gate, NULL), 0);
+	pthread_t thread = test_thread(submit_at_the_gate, NULL);
 	assert_true(becomes(block_is_held));
 	assert_int_equal(block_state_pins(block_mark()), 1);
 	assert_false(atomic_load(&admitted));

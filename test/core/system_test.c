@@ -55,7 +55,6 @@ TEST(there_is_none_where_the_device_does_not_reach_it)
 static void use_it(CUdeviceptr at)
 {
 	uint32_t word = 5;
-	CUdeviceptr other;
 
 	assert_int_equal(stats_live(PLACE_SYSTEM), MIB);
 	assert_ok(home_fill(at, 7, MIB / 4, NULL));
@@ -63,7 +62,7 @@ static void use_it(CUdeviceptr at)
 	assert_true(home_holds(at, 7, MIB / 4));
 	assert_ok(cuMemcpyHtoD_v2(at + 4, &word, 4));
 	assert_ok(cuMemsetD32_v2(at + 8, 9, 10));
-	assert_ok(cuMemAlloc_v2(&other, MIB));
+	CUdeviceptr other = core_alloc(MIB);
 	assert_ok(cuMemcpyDtoD_v2(other, at, MIB));
 	assert_ok(cuMemsetD8_v2(at, 0, MIB));
 	assert_ok(cuMemcpyDtoD_v2(at, other, MIB));
@@ -251,10 +250,7 @@ TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 
 TEST(with_its_context_it_is_gone)
 {
-	CUcontext first, second;
-
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = core_current(), second = core_new_context();
 	CUdeviceptr at = system_memory(MIB, &registering);
 	unsigned long calls = sim_calls("cuMemHostUnregister");
 	assert_ok(cuCtxDestroy_v2(second));

@@ -28,9 +28,6 @@ uint64_t __wrap_clock_now(void)
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
 {
-	(void)cond;
-	(void)mutex;
-	(void)until;
 	now_ns += steps++ == stop_at_step ? stop_ns : WAITING_LOOK_NS;
 	return ETIMEDOUT;
 }

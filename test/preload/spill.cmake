@@ -165,6 +165,7 @@ set_target_properties(reach_test PROPERTIES ENABLE_EXPORTS ON) # its own clock, 
 spill_moving_test(patience_test slow_clock.c)
 set_target_properties(patience_test PROPERTIES ENABLE_EXPORTS ON) # its own clock, for everybody
 spill_mode_test(gather_test)
+spill_moving_test(part_test)
 spill_mode_test(keep_test)
 preload_library(keep_library keep_library.c)
 set_target_properties(keep_library PROPERTIES PREFIX "" OUTPUT_NAME libcufft SUFFIX .so.12)

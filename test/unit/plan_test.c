@@ -37,8 +37,6 @@ static void note(struct plan *plan, uint32_t i)
 
 static bool all_busy(void *argument, uint32_t piece)
 {
-	(void)argument;
-	(void)piece;
 	return true;
 }
 
@@ -230,6 +228,25 @@ TEST(busy_pieces_stay_and_come_back)
 	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_FOUND);
 	assert_int_equal(piece, 390);
 	plan_free(plan);
+}
+
+static bool busy_from(void *argument, uint32_t piece)
+{
+	return piece >= *(uint32_t *)argument;
+}
+
+TEST(a_busy_piece_that_is_used_twice_as_far_from_now_is_worth_waiting_for)
+{
+	for (uint32_t busy = 190; busy <= 210; busy += 10) {
+		struct plan *plan = stepping(3, PLAN_DEVICE);
+		uint32_t piece;
+
+		assert_int_equal(plan_victim(plan, plan_now(plan), 0, busy_from, &busy, &piece), PLAN_FOUND);
+		assert_int_equal(piece, busy - 10);
+		/* 390 is the last but one; 400 was named just now, and cannot leave for that. */
+		assert_int_equal(plan_better_is_busy(plan, piece, plan_now(plan)), 2 * (busy - 10) <= 390);
+		plan_free(plan);
+	}
 }
 
 TEST(a_piece_of_the_wanted_size_is_preferred)

@@ -52,8 +52,7 @@ struct run {
 	double asked_at;   /* when the waiting submission began to wait */
 
 	struct spot *spots;            /* by piece */
-	uint64_t *last;                /* by block: the last submission that named a piece of it, from 1 */
-	uint64_t *used;                /* by block: the last of them that the GPU has or has had */
+	uint64_t *used;                /* by block: the last submission that named a piece of it, from 1 */
 	uint64_t device_units, in_use; /* the budget without memory outside the heap; the part of it in use */
 	uint64_t host_units, on_host;
 	uint64_t outside;     /* bytes */

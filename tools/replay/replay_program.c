@@ -284,11 +284,8 @@ static bool program_step(struct run *run)
 		run->cpu = run->finish[run->submitted - RUN_AHEAD + 1];
 		return true;
 	}
-	if (run->tried <= run->next) {
+	if (run->tried <= run->next)
 		run->tried = run->next + 1;
-		for (uint32_t i = 0; i < event->n; i++)
-			run->last[run->job->block_of[run->job->named[event->from + i].piece]] = run->submitted + 1;
-	}
 	/* A submission that has asked the mover waits for the answer. */
 	if (run_moves(run) && !run->answered && (run->asked || !is_in(run, event))) {
 		run->asked_at = run->asked ? run->asked_at : run->now;

@@ -280,14 +280,14 @@ static void hand_tell_plan(void *hand, uint32_t piece)
 	run_place(run, piece, (enum plan_place)run->spots[piece].where);
 }
 
-/* Blocks named by the waiting submission stay in place. */
+/* Pieces that the waiting submission names stay in place. */
 static bool hand_is_in_use(void *hand, uint32_t piece)
 {
 	const struct run *run = hand;
 	const struct job_event *waiter = run_waiter(run);
 
 	for (uint32_t i = 0; waiter && i < waiter->n; i++)
-		if (run->job->block_of[run->job->named[waiter->from + i].piece] == run->job->block_of[piece])
+		if (run->job->named[waiter->from + i].piece == piece)
 			return true;
 	return false;
 }
@@ -296,7 +296,7 @@ static bool hand_is_busy(void *hand, uint32_t piece)
 {
 	const struct run *run = hand;
 
-	return run->last[run->job->block_of[piece]] > run->done || hand_is_in_use(hand, piece);
+	return run->used[run->job->block_of[piece]] > run->done || hand_is_in_use(hand, piece);
 }
 
 static void move_init(struct run *run)
@@ -598,7 +598,6 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	    .costs = &setting->costs,
 	    .result = ret_result,
 	    .spots = calloc((size_t)job->n_pieces + 1, sizeof(*run.spots)),
-	    .last = calloc((size_t)job->n_lives + 1, sizeof(*run.last)),
 	    .used = calloc((size_t)job->n_lives + 1, sizeof(*run.used)),
 	    .finish = calloc(job->n_launches + 1, sizeof(*run.finish)),
 	    .maps = calloc((size_t)job->n_pieces + 1, sizeof(*run.maps)),
@@ -618,7 +617,7 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 	}
 	live_begin(&run);
 	bool lives = !run.plan || !job->model->n_births || (run.live.map && run.live.own);
-	if (!lives || !run.spots || !run.last || !run.finish || !run.maps || !run.named || !run.aside || !run.used ||
+	if (!lives || !run.spots || !run.finish || !run.maps || !run.named || !run.aside || !run.used ||
 	    (run_moves(&run) && !run.plan)) {
 		ret_result->end = RUN_BROKEN;
 	} else {
@@ -633,6 +632,6 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 		run_finish(&run);
 	}
 	plan_free(run.plan);
-	FREE_ALL(run.spots, run.last, run.finish, run.maps, run.named, run.aside, run.used, run.live.own);
+	FREE_ALL(run.spots, run.finish, run.maps, run.named, run.aside, run.used, run.live.own);
 	live_map_free(run.live.map);
 }
