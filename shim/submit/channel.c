@@ -69,7 +69,7 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 
 		if (!block_of(arena, named[i].address, &unit))
 			continue;
-		const struct block_state *block = &arena->marks[unit];
+		const struct block_state *block = &arena->block_states[unit];
 		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&block->away);
 
 		if (!away && !atomic_load(&block->unmapped))

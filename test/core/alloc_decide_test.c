@@ -138,18 +138,19 @@ PART_TEST(settings_reach_the_backends,
 	start();
 	struct device *device = device_get(0);
 	struct policy_decision decision = alloc_decide(device, &request);
-	struct backend_managed_settings managed = alloc_decide_managed(&decision);
-	struct backend_system_settings system = alloc_decide_system(&decision, device);
-	CHECK(managed.advice == (BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE | BACKEND_READ_MOSTLY));
-	CHECK(!managed.prefetch);
-	CHECK(managed.device == -1 && !system.register_pages && !system.huge && system.numa_node == 3);
+	const struct policy_managed *managed = decision.managed;
+	const struct policy_system *system = decision.system;
+	CHECK(managed->advise ==
+	      (1 << POLICY_ADVISE_PREFERRED_HOST | 1 << POLICY_ADVISE_ACCESSED_BY | 1 << POLICY_ADVISE_READ_MOSTLY));
+	CHECK(managed->prefetch == POLICY_PREFETCH_NONE);
+	CHECK(!system->register_pages && !system->huge_pages && system->numa_node == 3);
 	/* What the policy leaves open: the nearest node. */
 	request.bytes = 2 * MIB;
 	decision = alloc_decide(device, &request);
-	managed = alloc_decide_managed(&decision);
-	system = alloc_decide_system(&decision, device);
-	CHECK(managed.advice == BACKEND_PREFER_DEVICE && managed.prefetch);
-	CHECK(system.register_pages && system.huge && system.numa_node == device->node);
+	managed = decision.managed;
+	system = decision.system;
+	CHECK(managed->advise == 1 << POLICY_ADVISE_PREFERRED_DEVICE && managed->prefetch == POLICY_PREFETCH_ON_ALLOC);
+	CHECK(system->register_pages && system->huge_pages && system->numa_node == POLICY_NODE_AUTO);
 	return 0;
 }
 

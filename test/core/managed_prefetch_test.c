@@ -8,9 +8,10 @@
 
 static CUdeviceptr managed(size_t bytes, bool prefetch)
 {
-	struct backend_managed_settings settings = {.device = -1, .prefetch = prefetch};
+	const struct policy_managed settings = {.prefetch = prefetch ? POLICY_PREFETCH_ON_ALLOC : POLICY_PREFETCH_NONE};
+	const struct policy_decision decision = {.managed = &settings};
 
-	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = &settings});
+	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .decision = &decision});
 }
 
 TEST(without_prefetch_it_comes_where_it_is_touched)
