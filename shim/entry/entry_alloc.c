@@ -193,7 +193,7 @@ static void entry_async_note(const struct async_request *request, CUdeviceptr ad
 	struct device *device = captured ? device_current(NULL) : NULL;
 
 	if (!captured)
-		account_note_claimed(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
+		account_note_claimed(LEDGER_ASYNC, address, request->question.bytes, -1, &request->claim);
 	else
 		stats_add(STAT_graph_allocations, 1);
 	if (device)
@@ -207,7 +207,7 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 		entry_async_note(request, *address, captured);
 		return result;
 	}
-	account_claim_end(&request->claim, request->bytes);
+	account_claim_end(&request->claim, request->question.bytes);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		async_rescue(request, address, &result);
 	return result;
@@ -216,13 +216,12 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 #define ALLOC_ASYNC(name, params, args, asked, of_pool)                                                                \
 	HOOK_INLINE CUresult serve_##name params                                                                       \
 	{                                                                                                              \
-		struct async_request request = {.bytes = bytesize,                                                     \
-						.api = asked,                                                          \
-						.caller = __builtin_return_address(0),                                 \
-						.pool = of_pool,                                                       \
-						.stream = hStream,                                                     \
-						.per_thread = submit_is_per_thread(#name),                             \
-						.claim = {.rule = -1}};                                                \
+		struct async_request request = {                                                                       \
+		    .question = {.bytes = bytesize, .api = asked, .caller = __builtin_return_address(0)},              \
+		    .pool = of_pool,                                                                                   \
+		    .stream = hStream,                                                                                 \
+		    .per_thread = submit_is_per_thread(#name),                                                         \
+		    .claim = {.rule = -1}};                                                                            \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		if (async_alloc(&request, dptr, &result))                                                              \

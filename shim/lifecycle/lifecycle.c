@@ -16,6 +16,7 @@
 #include "policy/policy.h"
 #include "shim/accounting/quota.h"
 #include "shim/accounting/shared_file.h"
+#include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
@@ -328,7 +329,7 @@ static unsigned look(void)
 static void bind_modules(void)
 {
 	real_bind();
-	alloc_decide_bind();
+	call_site_bind();
 	door_log_scan();
 }
 

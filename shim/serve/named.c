@@ -150,14 +150,6 @@ static CUresult on_use_take_all(uint64_t devices)
 
 const struct submission_takes on_use_takes = {on_use_take, on_use_take_all};
 
-/* The same for the whole allocation that has the address, if there is one, from within a call that is served. */
-static CUresult on_use_take_whole(CUdeviceptr address)
-{
-	struct device *device = device_of(address);
-
-	return device ? status_result(take_named(device, address, 0, true)) : CUDA_SUCCESS;
-}
-
 CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes)
 {
 	struct device *device = device_of(address);
@@ -178,12 +170,12 @@ static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
 /* Pins the heap blocks that these bytes touch: several if the program has mapped them (serve.h). */
 static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
-	const struct device *device = start && !hold->late ? device_of(start) : NULL;
+	struct device *device = start && !hold->late ? device_of(start) : NULL;
 
 	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
 		return;
 	/* A graph uses it at each launch. */
-	if (on_use_take_whole(start) != CUDA_SUCCESS)
+	if (take_named(device, start, 0, true) != SW_OK)
 		hold->late = true;
 	else if (heap_pin(atomic_load(&device->heap), start, bytes))
 		hold->at[hold->n++] = (struct graph_pinned){start, bytes};

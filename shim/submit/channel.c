@@ -62,7 +62,7 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 			continue;
 		uint32_t word = arena_look(arena, named[i].address);
 		uint32_t unit = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
-		const struct block_state *block = &arena->marks[unit];
+		const struct block_state *block = &arena->block_states[unit];
 		unsigned site, seen = 0;
 		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&block->away);
 

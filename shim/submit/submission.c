@@ -382,7 +382,7 @@ static inline __attribute__((always_inline)) void name_block(struct submission *
 							     const struct submission_arena *in, uint32_t unit,
 							     CUdeviceptr address, size_t bytes, bool aside)
 {
-	struct block_state *block = &in->arena->marks[unit];
+	struct block_state *block = &in->arena->block_states[unit];
 
 	if (__builtin_expect(submission->n_named == submission->room, 0) && !make_room(submission)) {
 		submission->reach = REACH_ALL;
@@ -433,7 +433,7 @@ static void name_range(struct submission *submission, const struct submission_ar
 			uint32_t past =
 			    word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
 
-			if (!is_listed(submission, &arena->marks[word - 1], aside))
+			if (!is_listed(submission, &arena->block_states[word - 1], aside))
 				name_block(submission, in, word - 1, arena_address(arena, unit),
 					   aside ? NAMED_ASIDE : 1, aside);
 			if (past > next)

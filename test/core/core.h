@@ -30,6 +30,12 @@ void core_fail(const char *file, int line, const char *what) __attribute__((nore
 void core_driver(void);
 /* Tells the library of the current context, which must be of device 0, and returns it. */
 CUcontext core_context(void);
+/* What the driver gives, by whatever serves the call in this program. Streams are non-blocking. */
+CUcontext core_current(void);
+CUcontext core_new_context(void); /* of device 0, made current */
+CUdeviceptr core_alloc(size_t bytes);
+CUstream core_stream(void);
+CUgraphExec core_instance(CUgraph graph);
 /* Settings, "NAME=value" each, NULL at the end; core_start() then starts the driver and the library. Once a process. */
 void core_start(const char *const *settings);
 void core_settings(const char *const *settings);

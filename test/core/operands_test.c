@@ -373,7 +373,6 @@ TEST(old_launches_are_unknown_and_graphs_somebody_elses)
 /* A kernel that takes one pointer, whatever its handle. */
 static CUresult CUDAAPI one_pointer(CUfunction function, size_t index, size_t *ret_offset, size_t *ret_bytes)
 {
-	(void)function;
 	*ret_offset = 0;
 	*ret_bytes = 8;
 	return index ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

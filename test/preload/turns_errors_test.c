@@ -153,7 +153,6 @@ static void check_end(void)
 
 static void *go_on_later(void *unused)
 {
-	(void)unused;
 	/* Longer than the end of a process waits for a mover that has nothing to do. */
 	usleep(1200000);
 	sim_go_on();
@@ -162,11 +161,9 @@ static void *go_on_later(void *unused)
 
 static _Noreturn void end_while_moving(void)
 {
-	pthread_t thread;
-
 	while (!sim_stalled())
 		usleep(1000);
-	CHECK(pthread_create(&thread, NULL, go_on_later, NULL) == 0);
+	pthread_t thread = test_thread(go_on_later, NULL);
 	CHECK(pthread_detach(thread) == 0);
 	exit(0);
 }
@@ -428,6 +425,5 @@ EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	return turns_main(argv, test_run);
 }

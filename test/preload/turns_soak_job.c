@@ -153,7 +153,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	size_t n = *(size_t *)args[2];
 	bool away;
 
-	(void)launch;
 	begin_kernel(&away);
 	for (size_t i = 0; i < n; i++)
 		at[i] = word;
@@ -164,7 +163,6 @@ static void copy_body(const struct sim_launch *launch, void **args)
 {
 	bool away;
 
-	(void)launch;
 	begin_kernel(&away);
 	memmove(*(void **)args[0], *(void **)args[1], *(size_t *)args[2] * sizeof(uint32_t));
 	end_kernel(away);
