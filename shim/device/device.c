@@ -373,11 +373,11 @@ static uint64_t keep_of(const struct budget *budget)
 	return share < KEEP_MOST ? share : KEEP_MOST;
 }
 
-static bool device_reaches(const struct device *from, const struct device *to)
+bool device_reaches(CUdevice from, CUdevice to)
 {
 	int can = 0;
 
-	return REAL(cuDeviceCanAccessPeer)(&can, from->ordinal, to->ordinal) == CUDA_SUCCESS && can;
+	return REAL(cuDeviceCanAccessPeer)(&can, from, to) == CUDA_SUCCESS && can;
 }
 
 /* The driver does not name the link. NVLink has native atomics, PCIe has not (doctor uses the same rule). */
@@ -385,7 +385,7 @@ static enum stats_link_kind link_between(const struct device *from, const struct
 {
 	int atomics = 0;
 
-	if (!device_reaches(from, to))
+	if (!device_reaches(from->ordinal, to->ordinal))
 		return STATS_LINK_NONE;
 	if (REAL(cuDeviceGetP2PAttribute)(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from->ordinal,
 					  to->ordinal) != CUDA_SUCCESS)
@@ -403,14 +403,14 @@ static const char *why_not_lend(const struct device *device, const struct device
 		return "there is no such device";
 	if (!lender->vmm)
 		return "it has no virtual memory management";
-	if (!device_reaches(device, lender))
+	if (!device_reaches(device->ordinal, lender->ordinal))
 		return "the one does not reach the other";
 	for (int i = 0; i < DEVICE_MOST; i++) {
 		const struct device *other = i == device->ordinal || i == lender->ordinal ? lender : device_find(i);
 
 		if (!other)
 			break;
-		if (other != lender && device_reaches(other, device) && !device_reaches(other, lender))
+		if (other != lender && device_reaches(i, device->ordinal) && !device_reaches(i, lender->ordinal))
 			return "a third reaches this one and not that";
 	}
 	return NULL;
@@ -694,21 +694,17 @@ struct device *device_next(const struct device *device)
 
 /* ---- whether memory of the heaps moves beside what runs, and how large the pieces are then ---- */
 
-static void tell(const struct device *device)
-{
-	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
-
-	if (heap)
-		heap_set_beside(heap, is_beside(), piece_most());
-}
-
 void device_set_beside(bool beside)
 {
 	lock_take(&start_lock);
 	devices.beside = beside;
 	devices.is_beside_changed = true;
-	for (unsigned i = 0; i < DEVICE_MOST; i++)
-		tell(atomic_load(&devices.row[i]));
+	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
+		struct heap *heap = device_heap_there(ordinal);
+
+		if (heap)
+			heap_set_beside(heap, is_beside(), piece_most());
+	}
 	lock_drop(&start_lock);
 }
 

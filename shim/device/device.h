@@ -128,6 +128,8 @@ bool device_make_host_room(struct device *device);
  * necessary. Returns false if the budget has no room. Locking: must be called without HEAP.
  */
 bool device_take_host(uint64_t bytes);
+/* Returns whether the driver lets the one access memory of the other. Locking: none. */
+bool device_reaches(CUdevice from, CUdevice to);
 /* Returns the device whose heap contains the address, or NULL. Locking: none. */
 struct device *device_of(CUdeviceptr address);
 

@@ -25,10 +25,10 @@
  */
 static bool tables_new(struct arena *arena)
 {
-	arena->marks = lazy_memory_new(arena->n_units * TABLES_BYTES_A_UNIT);
-	if (!arena->marks)
+	arena->block_states = lazy_memory_new(arena->n_units * TABLES_BYTES_A_UNIT);
+	if (!arena->block_states)
 		return false;
-	arena->states = (struct unit_state *)(arena->marks + arena->n_units);
+	arena->states = (struct unit_state *)(arena->block_states + arena->n_units);
 	arena->table = (_Atomic uint32_t *)(arena->states + arena->n_units);
 	arena->piece = arena->table + arena->n_units;
 	arena->part = arena->piece + arena->n_units;
@@ -44,7 +44,7 @@ static void tables_free(struct arena *arena)
 #ifdef __SANITIZE_ADDRESS__
 	__lsan_unregister_root_region(arena->states, arena->n_units * sizeof(arena->states[0]));
 #endif
-	munmap(arena->marks, arena->n_units * TABLES_BYTES_A_UNIT);
+	munmap(arena->block_states, arena->n_units * TABLES_BYTES_A_UNIT);
 }
 
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
@@ -75,7 +75,7 @@ bool arena_fini(struct arena *arena)
 {
 	if (REAL(cuMemAddressFree)(arena->base, arena->bytes) != CUDA_SUCCESS)
 		return false;
-	if (arena->marks)
+	if (arena->block_states)
 		tables_free(arena);
 	range_fini(&arena->free_units);
 	return true;
@@ -116,7 +116,7 @@ void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wor
 	atomic_store_explicit(&state->site, 0, memory_order_relaxed);
 	atomic_store_explicit(&state->space, space, memory_order_relaxed);
 	atomic_store_explicit(&state->space_units, space_units, memory_order_relaxed);
-	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
+	atomic_store_explicit(&arena->block_states[unit].discarded, 0, memory_order_relaxed);
 	for (uint32_t i = 0; i < units; i++)
 		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
 }
@@ -132,7 +132,7 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 	state->units_of_piece = units;
 	atomic_store_explicit(&state->where, on_host ? BLOCK_STATE_HOST : BLOCK_STATE_DEVICE, memory_order_relaxed);
 	if (on_host)
-		atomic_fetch_add(&arena->marks[block_unit].away, 1);
+		atomic_fetch_add(&arena->block_states[block_unit].away, 1);
 	for (uint32_t i = 0; i < units; i++)
 		atomic_store_explicit(&arena->piece[unit + i], unit + 1, memory_order_release);
 }
@@ -143,9 +143,9 @@ void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, e
 
 	atomic_store(&arena->states[unit].where, where);
 	if (where == BLOCK_STATE_HOST && !was_away)
-		atomic_fetch_add(&arena->marks[block_unit].away, 1);
+		atomic_fetch_add(&arena->block_states[block_unit].away, 1);
 	else if (where != BLOCK_STATE_HOST && was_away)
-		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
+		atomic_fetch_sub(&arena->block_states[block_unit].away, 1);
 }
 
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
@@ -153,7 +153,7 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 	struct unit_state *state = &arena->states[unit];
 
 	if (atomic_load(&state->where) == BLOCK_STATE_HOST)
-		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
+		atomic_fetch_sub(&arena->block_states[block_unit].away, 1);
 	atomic_store(&state->where, BLOCK_STATE_NONE);
 	state->chunk = NULL;
 	for (uint32_t i = 0; i < state->units_of_piece; i++)

@@ -106,7 +106,7 @@ void heap_leave(struct heap *heap)
  */
 bool heap_has_soon(const struct heap *heap)
 {
-	return atomic_load(&heap->store.n_given) || atomic_load(&heap->taken_bytes) || atomic_load(&heap->n_stocking);
+	return atomic_load(&heap->store.n_given) || atomic_load(&heap->taken_bytes) || atomic_load(&heap->n_pinning);
 }
 
 void heap_failed(struct heap *heap, enum heap_from from, bool soon, struct heap_grant *grant)
@@ -229,7 +229,7 @@ void heap_reused(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 		uint32_t word = arena_look(arena, address);
 
 		if (word && !(word & ARENA_SLAB))
-			atomic_store(&arena->marks[word - 1].discarded, 0);
+			atomic_store(&arena->block_states[word - 1].discarded, 0);
 	}
 }
 

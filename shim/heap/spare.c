@@ -303,9 +303,9 @@ static void take_census(struct heap *heap, struct census *census)
 
 static enum sw_status pin_one(struct heap *heap, unsigned units)
 {
-	atomic_fetch_add(&heap->n_stocking, 1);
+	atomic_fetch_add(&heap->n_pinning, 1);
 	enum sw_status status = make_new(heap, CHUNK_HOST, units);
-	atomic_fetch_sub(&heap->n_stocking, 1);
+	atomic_fetch_sub(&heap->n_pinning, 1);
 	return status;
 }
 

@@ -181,7 +181,7 @@ struct heap {
 	struct small small;
 	struct on_use *on_use;        /* on_use.c */
 	_Atomic bool no_peers;        /* evictions go to the host only (heap_lend) */
-	_Atomic unsigned n_stocking;  /* threads that pin host memory for spare.c */
+	_Atomic unsigned n_pinning;   /* threads that pin host memory for spare.c */
 	_Atomic uint64_t taken_bytes; /* of spares that are not exchanged yet (migration.c) */
 	struct chunk *left;           /* spares that the driver may still write to: never reused. Under HEAP */
 	uint64_t keep[CHUNK_PLACES];

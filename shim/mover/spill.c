@@ -657,7 +657,7 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 	/* Before tracking begins, no submission would clear the discard when it uses the block again. */
 	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
-	struct block_state *block = &arena->marks[word - 1];
+	struct block_state *block = &arena->block_states[word - 1];
 	uint64_t begin = address - arena->base, room = arena->bytes - begin;
 	uint64_t end = begin + (bytes < room ? bytes : room);
 	uint32_t unit = (uint32_t)((begin + HEAP_UNIT - 1) / HEAP_UNIT), last = (uint32_t)(end / HEAP_UNIT);
@@ -735,7 +735,7 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 
 	if (!word || word & ARENA_SLAB || !are_all_pinned(oldest) || !held)
 		return;
-	struct block_state *block = &engine->arena->marks[word - 1];
+	struct block_state *block = &engine->arena->block_states[word - 1];
 	if (oldest > limit)
 		oldest = limit;
 	spill_discard(device, address, bytes);

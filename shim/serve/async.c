@@ -152,8 +152,7 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_heap;
 	/* The context is known already, unless the program has kept the handle of one that was reset. */
-	if (segments)
-		context_known(row->context, device->ordinal);
+	context_known(row->context, device->ordinal);
 	if (segments && segments_take(&want, SEGMENTS_OWN, row))
 		return SW_OK;
 	if (take_pending(device, request, backend_heap_from(decision), context, row))

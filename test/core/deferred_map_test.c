@@ -92,19 +92,19 @@ void __wrap_lock_take(struct lock *lock)
 TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 {
 	struct heap_grant grant;
-	struct migration transit;
+	struct migration migration;
 
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
 	assert_ok(
-	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &transit));
+	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &migration));
 	heap_free(own.heap, grant.block, grant.address);
 	assert_true(heap_has_given(own.heap));
 	n_entered = 0;
 	assert_false(deferred_map_serve(engine));
 	assert_int_equal(n_entered, 1);
 	assert_int_equal(engine->deferred.n, BLOCKS);
-	migration_end(own.heap, &transit);
+	migration_end(own.heap, &migration);
 }
 
 static void *pin(void *unused)

@@ -120,7 +120,7 @@ TEST(what_the_device_has_no_room_for_is_on_the_host)
 TEST(a_free_while_a_piece_moves)
 {
 	struct heap_grant grant = {0};
-	struct migration transit;
+	struct migration migration;
 	CUdeviceptr again;
 
 	open_heap(64 * MIB, 64 * MIB);
@@ -128,12 +128,12 @@ TEST(a_free_while_a_piece_moves)
 	assert_ok(take(8 * MIB, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	core_fill(base, 2 * MIB, 3);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
-	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &transit));
+	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &migration));
 	heap_on_use_free(own.heap, base);
 	assert_true(heap_has_given(own.heap));
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_not_equal(again, base);
-	migration_end(own.heap, &transit);
+	migration_end(own.heap, &migration);
 	heap_on_use_free(own.heap, again);
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_equal(again, base);

@@ -8,12 +8,12 @@ CUdeviceptr ticket_block, ticket_other;
 
 struct block_state *ticket_mark(CUdeviceptr address)
 {
-	return &ticket_arena->marks[(arena_look(ticket_arena, address) & ~ARENA_SLAB) - 1];
+	return &ticket_arena->block_states[(arena_look(ticket_arena, address) & ~ARENA_SLAB) - 1];
 }
 
 uint32_t ticket_unit(CUdeviceptr address)
 {
-	return (uint32_t)(ticket_mark(address) - ticket_arena->marks);
+	return (uint32_t)(ticket_mark(address) - ticket_arena->block_states);
 }
 
 bool ticket_is_out_for(CUdeviceptr address, uint64_t done)

@@ -145,7 +145,7 @@ static bool is_discarded(CUdeviceptr address)
 
 	uint64_t number = atomic_load(&arena->states[arena_unit(arena, address)].discard);
 
-	return number && number == atomic_load(&arena->marks[arena_look(arena, address) - 1].discarded);
+	return number && number == atomic_load(&arena->block_states[arena_look(arena, address) - 1].discarded);
 }
 
 /* Also one up to the end, which takes the rest of the last piece where that belongs to nobody. */

@@ -68,10 +68,10 @@ static void with_an_engine(void)
 
 static struct block_state *block_mark(void)
 {
-	return &heap_arena(own_heap.heap)->marks[0];
+	return &heap_arena(own_heap.heap)->block_states[0];
 }
 
-TEST(each_launch_of_several_counts_on_its_own_stream)
+TEST(launches_on_several_streams_are_done_when_all_are)
 {
 	CUstream one = stream_new(), two = stream_new();
 	unsigned *word = word_new();
@@ -332,7 +332,7 @@ static bool is_discarded_in(CUstream stream, CUdeviceptr address)
 	submission_name(use, address, 0);
 	struct submission_stripe *stripe = admit(use);
 	spill_discard_behind(&device, address, 2 * MIB, stream, false, submission_pins(use));
-	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
+	bool is_so = atomic_load(&arena->block_states[arena_unit(arena, address)].discarded) != 0;
 	submission_close(use, stripe);
 	return is_so;
 }

@@ -54,11 +54,11 @@ void __wrap_clock_sleep(uint64_t ns)
 
 /* ---- what is alive: all ---- */
 
-unsigned __wrap_alive_ranges(struct engine *in, const struct migration *transit, struct live_range *ret);
+unsigned __wrap_alive_ranges(struct engine *in, const struct migration *migration, struct live_range *ret);
 
-unsigned __wrap_alive_ranges(struct engine *in, const struct migration *transit, struct live_range *ret)
+unsigned __wrap_alive_ranges(struct engine *in, const struct migration *migration, struct live_range *ret)
 {
-	*ret = (struct live_range){.begin = 0, .end = migration_bytes(transit)};
+	*ret = (struct live_range){.begin = 0, .end = migration_bytes(migration)};
 	return 1;
 }
 
