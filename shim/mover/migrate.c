@@ -289,7 +289,7 @@ static enum migrate_answer take_away(struct engine *engine, struct move *move)
 static bool leaves_empty(struct engine *engine, uint32_t piece)
 {
 	const struct block_state *block = piece_block_state(engine, piece);
-	uint32_t block_unit = block ? (uint32_t)(block - engine->arena->marks) : 0;
+	uint32_t block_unit = block ? (uint32_t)(block - engine->arena->block_states) : 0;
 
 	if (!block || !engine->lifetimes || piece_is_discarded(engine, block_unit, piece))
 		return false;

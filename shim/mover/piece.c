@@ -76,7 +76,7 @@ struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
 
 	if (!word)
 		return NULL;
-	return &arena->marks[word & ARENA_SLAB ? piece : word - 1];
+	return &arena->block_states[word & ARENA_SLAB ? piece : word - 1];
 }
 
 static bool is_used(const struct engine *engine, const struct block_state *block)
@@ -101,7 +101,7 @@ bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 	    is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits))
 		return true;
 	return engine->inflight &&
-	       inflight_has(engine->inflight, (uint32_t)(block - engine->arena->marks), engine->progress.done);
+	       inflight_has(engine->inflight, (uint32_t)(block - engine->arena->block_states), engine->progress.done);
 }
 
 void piece_set_where(struct engine *engine, const struct migration *migration, enum block_state_where where)
@@ -111,20 +111,20 @@ void piece_set_where(struct engine *engine, const struct migration *migration, e
 
 void piece_raise(struct engine *engine, const struct migration *migration)
 {
-	atomic_fetch_add(&engine->arena->marks[migration->block_unit].unmapped, 1);
+	atomic_fetch_add(&engine->arena->block_states[migration->block_unit].unmapped, 1);
 	atomic_fetch_add(&engine->channel.everything.unmapped, 1);
 	piece_set_where(engine, migration, BLOCK_STATE_MOVING);
 }
 
 void piece_lower(struct engine *engine, const struct migration *migration)
 {
-	atomic_fetch_sub(&engine->arena->marks[migration->block_unit].unmapped, 1);
+	atomic_fetch_sub(&engine->arena->block_states[migration->block_unit].unmapped, 1);
 	atomic_fetch_sub(&engine->channel.everything.unmapped, 1);
 }
 
 bool piece_wants_host(const struct engine *engine, const struct block_state *block)
 {
-	return atomic_load(&engine->arena->states[block - engine->arena->marks].to_host);
+	return atomic_load(&engine->arena->states[block - engine->arena->block_states].to_host);
 }
 
 bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece)
@@ -133,7 +133,7 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
 	uint64_t of_all = atomic_load(&engine->channel.everything.discarded);
 
 	return of_piece && of_all && of_piece >= of_all &&
-	       of_piece == atomic_load(&engine->arena->marks[block_unit].discarded);
+	       of_piece == atomic_load(&engine->arena->block_states[block_unit].discarded);
 }
 
 /* ---- what stays on the device ---- */

@@ -220,7 +220,7 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 		    piece_block_state(engine, arena_unit(engine->arena, waiter->named[i].address));
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
-		deferred_map_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
+		deferred_map_map_of(engine, (uint32_t)(block - engine->arena->block_states), wanted);
 		unmapped |= atomic_load(&block->unmapped) != 0;
 	}
 	return unmapped;
