@@ -566,9 +566,8 @@ void device_known_budget(struct device *device)
 	lock_drop(&start_lock);
 }
 
-static void change_budget(struct device *device, void *argument)
+static void change_budget(struct device *device)
 {
-	(void)argument;
 	if (!atomic_load(&device->budget_known))
 		return;
 	uint64_t limit = sizes_device_budget(chosen_budget(), device->total, atomic_load(&device->own_limit));
@@ -584,7 +583,8 @@ void device_change_budget(struct policy_size size)
 	lock_take(&start_lock);
 	devices.budget = size;
 	devices.is_changed = true;
-	device_each(change_budget, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		change_budget(device);
 	lock_drop(&start_lock);
 }
 
@@ -683,14 +683,13 @@ struct device *device_of(CUdeviceptr address)
 	return NULL;
 }
 
-void device_each(void (*visit)(struct device *device, void *argument), void *argument)
+struct device *device_next(const struct device *device)
 {
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct device *device = atomic_load(&devices.row[i]);
+	struct device *next = NULL;
 
-		if (device)
-			visit(device, argument);
-	}
+	for (CUdevice i = device ? device->ordinal + 1 : 0; !next && i < DEVICE_MOST; i++)
+		next = atomic_load(&devices.row[i]);
+	return next;
 }
 
 /* ---- whether memory of the heaps moves beside what runs, and how large the pieces are then ---- */

@@ -133,8 +133,8 @@ bool device_reaches(CUdevice from, CUdevice to);
 /* Returns the device whose heap contains the address, or NULL. Locking: none. */
 struct device *device_of(CUdeviceptr address);
 
-/* Calls `visit` for every device that has been examined. */
-void device_each(void (*visit)(struct device *device, void *argument), void *argument);
+/* Returns the device that has been examined with the next higher ordinal (NULL: the first); NULL after the last. */
+struct device *device_next(const struct device *device);
 
 /* ---- whether memory of the heaps moves beside what runs (`fast`), of all devices at once ---- */
 

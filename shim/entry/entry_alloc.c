@@ -188,23 +188,19 @@ DRIVER_ENDS(cuMipmappedArrayDestroy, CUmipmappedArray, LEDGER_ARRAY)
  * The driver allocates and frees the memory of a captured allocation with launches of its graph, so its address has
  * no row.
  */
-static void entry_async_note(const struct async_request *request, CUdeviceptr address, bool captured)
-{
-	struct device *device = captured ? device_current(NULL) : NULL;
-
-	if (!captured)
-		account_note_claimed(LEDGER_ASYNC, address, request->question.bytes, -1, &request->claim);
-	else
-		stats_add(STAT_graph_allocations, 1);
-	if (device)
-		pool_graphs_used(device);
-}
-
 static CUresult entry_async_settle(const struct async_request *request, CUdeviceptr *address, bool captured,
 				   CUresult result)
 {
+	if (result == CUDA_SUCCESS && !captured) {
+		account_note_claimed(LEDGER_ASYNC, *address, request->question.bytes, -1, &request->claim);
+		return result;
+	}
 	if (result == CUDA_SUCCESS) {
-		entry_async_note(request, *address, captured);
+		struct device *device = device_current(NULL);
+
+		stats_add(STAT_graph_allocations, 1);
+		if (device)
+			pool_graphs_used(device);
 		return result;
 	}
 	account_claim_end(&request->claim, request->question.bytes);

@@ -150,7 +150,7 @@ static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 	before = store->chunks.made_bytes[CHUNK_HOST];
 	block_trim(store, keep);
 	if (owed)
-		quota_returned(before - store->chunks.made_bytes[CHUNK_HOST]);
+		stats_add(STAT_share_returned_bytes, before - store->chunks.made_bytes[CHUNK_HOST]);
 }
 
 void heap_trim_to_keep(struct heap *heap)

@@ -60,12 +60,13 @@ bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t 
 	const struct engine *engine = argument;
 	const struct arena *arena = engine->arena;
 	uint32_t word = unit < arena->n_units ? atomic_load_explicit(&arena->piece[unit], memory_order_acquire) : 0;
+	uint32_t past = word ? word - 1 + arena->states[word - 1].units_of_piece : 0;
 
-	if (!word)
+	if (past <= unit)
 		return false;
 	*ret_piece = word - 1;
-	*ret_past = word - 1 + arena->states[word - 1].units_of_piece;
-	return *ret_past > unit; /* otherwise the block is being made or freed at this moment */
+	*ret_past = past;
+	return true;
 }
 
 struct block_state *piece_block_state(struct engine *engine, uint32_t piece)

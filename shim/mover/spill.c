@@ -392,16 +392,10 @@ static enum sw_status ask_all(enum residence to, const struct order_watch *watch
 }
 
 /* An engine is normally started by the first spill; a device that is to be suspended before that gets one now. */
-static void start_if_running(struct device *device, void *argument)
-{
-	(void)argument;
-	if (atomic_load(&device->heap))
-		start_if_none(device, true);
-}
-
 void spill_prepare(struct device *device)
 {
-	start_if_running(device, NULL);
+	if (atomic_load(&device->heap))
+		start_if_none(device, true);
 }
 
 void spill_leaves_soon(const struct device *device, uint64_t bytes)
@@ -416,7 +410,8 @@ enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_byte
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
-	device_each(start_if_running, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		spill_prepare(device);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
 		enum sw_status status = ask_all(RESIDENCE_AWAY, watch, ret_bytes);
 
@@ -672,18 +667,9 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 
 	lock_take(&mover_state.discard.lock);
 	uint64_t number = number_of(engine, block);
-	while (unit < last) {
-		uint32_t piece = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
-
-		if (!piece--)
-			break;
-		uint32_t next = piece + arena->states[piece].units_of_piece;
-		if (next <= unit)
-			break;
-		if (piece >= unit && next <= last)
+	for (uint32_t piece, past; unit < last && piece_at_unit(engine, unit, &piece, &past); unit = past)
+		if (piece >= unit && past <= last)
 			atomic_store(&arena->states[piece].discard, number);
-		unit = next;
-	}
 	lock_drop(&mover_state.discard.lock);
 }
 

@@ -48,10 +48,18 @@ static bool give_soon(struct room *room)
 /* If other processes of the user have the host memory, they are asked for what they do not use. */
 static bool give_other_processes(struct room *room)
 {
-	uint64_t before = room->refusals, here = room->place == HEAP_HOST ? 0 : budget_left(&room->device->budget);
+	uint64_t here = room->place == HEAP_HOST ? 0 : budget_left(&room->device->budget);
 
-	room->refusals = atomic_load(&host_budget.refusals);
-	return room->refusals != before && quota_wait(room->bytes > here ? room->bytes - here : 0, &room->asked);
+	return atomic_load(&host_budget.refusals) != room->refusals &&
+	       quota_wait(room->bytes > here ? room->bytes - here : 0, &room->asked);
+}
+
+static bool give_segments(struct room *room)
+{
+	if (!segments_wait(room->device))
+		return false;
+	room->asked = 0; /* a segment may give too little: other processes are asked again then */
+	return true;
 }
 
 /* ---- live memory of the heap, for the driver ---- */
@@ -179,7 +187,7 @@ static const struct giver {
     /* What was to leave the device to others. */
     {LACK_HOST | LACK_ADDRESS, false, true, false, NULL, give_next_place},
     /* Before idle memory goes back, because that is what an unused segment becomes. */
-    {LACK_HEAP | LACK_DRIVER, true, true, false, segments_wait, NULL},
+    {LACK_HEAP | LACK_DRIVER, true, true, false, NULL, give_segments},
     {LACK_DRIVER, false, false, false, device_make_room, NULL},
     {LACK_DEVICE, false, false, true, pool_give_back, NULL},
     {LACK_DRIVER, false, true, false, NULL, give_eviction},
@@ -203,7 +211,6 @@ static enum heap_from place_of(const struct room *room)
 static void make_room_begin(struct room *room)
 {
 	room->away = is_away(room->device);
-	room->refusals = atomic_load(&host_budget.refusals);
 	room->place = place_of(room);
 }
 
@@ -383,6 +390,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	 */
 	make_room_begin(&room);
 	do {
+		room.refusals = atomic_load(&host_budget.refusals);
 		status = make(heap, bytes, kind, room.place, ret_grant);
 		room.lack = ret_grant->lack;
 		room.soon = ret_grant->soon;

@@ -92,22 +92,18 @@ static enum sw_status take_named(struct device *device, CUdeviceptr address, uin
 	return take_range(device, begin, end - begin, false);
 }
 
-struct take_all {
-	uint64_t devices; /* bits */
-	enum sw_status status;
-};
-
-static void take_all_of(struct device *device, void *argument)
+static enum sw_status take_all_of(struct device *device)
 {
-	struct take_all *all = argument;
-	struct heap *heap = all->devices >> device->ordinal & 1 ? atomic_load(&device->heap) : NULL;
+	struct heap *heap = atomic_load(&device->heap);
+	enum sw_status status = SW_OK;
 	CUdeviceptr from = 0, base;
 	uint64_t bytes;
 
-	while (heap && all->status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
-		all->status = take_range(device, base, bytes, true);
+	while (heap && status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
+		status = take_range(device, base, bytes, true);
 		from = base + bytes;
 	}
+	return status;
 }
 
 /*
@@ -139,13 +135,15 @@ CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
 
 static CUresult on_use_take_all(uint64_t devices)
 {
-	struct take_all all = {.devices = devices, .status = SW_OK};
+	enum sw_status status = SW_OK;
 	struct enter_scope scope;
 
 	if (!enter_serve(&scope))
 		return CUDA_SUCCESS;
-	device_each(take_all_of, &all);
-	return enter_leave(&scope, status_result(all.status));
+	for (struct device *device = device_next(NULL); device && status == SW_OK; device = device_next(device))
+		if (devices >> device->ordinal & 1)
+			status = take_all_of(device);
+	return enter_leave(&scope, status_result(status));
 }
 
 const struct submission_takes on_use_takes = {on_use_take, on_use_take_all};

@@ -6,7 +6,7 @@ __thread struct fake_seen seen;
 
 void fake_forget(void)
 {
-	seen.n_stream = seen.n_function = seen.n_unknown = seen.n_named_only = seen.n_launches = seen.n = 0;
+	seen.n_stream = seen.n_function = seen.n_unknown = seen.n_named_only = seen.n = 0;
 }
 
 void fake_expect(const char *what, const struct fake_name *names, unsigned n)
@@ -24,11 +24,6 @@ void submission_stream(struct submission *use, CUstream stream, bool per_thread)
 	seen.n_stream++;
 	seen.stream = stream;
 	seen.per_thread = per_thread;
-}
-
-void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
-{
-	seen.n_launches = n;
 }
 
 void submission_function(struct submission *use, uint64_t function)

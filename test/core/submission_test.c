@@ -71,7 +71,7 @@ static struct block_state *block_mark(void)
 	return &heap_arena(own_heap.heap)->block_states[0];
 }
 
-TEST(each_launch_of_several_counts_on_its_own_stream)
+TEST(launches_on_several_streams_are_done_when_all_are)
 {
 	CUstream one = stream_new(), two = stream_new();
 	unsigned *word = word_new();

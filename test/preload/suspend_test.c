@@ -105,6 +105,30 @@ static int allocates_while_suspended(void)
 	return 0;
 }
 
+/* The context was reset, and made again where the library does not see it. */
+static int made_in_a_context_of_old(void)
+{
+	__typeof__(&cuDevicePrimaryCtxRetain) retain =
+	    (__typeof__(retain))driver_native("cuDevicePrimaryCtxRetain");
+	CUdeviceptr block;
+	CUcontext context;
+
+	driver_start(0);
+	CHECK(cu.cuMemFree_v2(child_alloc(BLOCK)) == CUDA_SUCCESS);
+	MUST(cuDevicePrimaryCtxReset_v2(0));
+	MUST(retain(&context, 0));
+	MUST(cu.cuCtxSetCurrent(context));
+	MUST(cu.cuMemAllocAsync(&block, BLOCK, NULL));
+	CHECK(spillway_suspend() == 0);
+	CHECK(spillway_resume() == 0);
+	return 0;
+}
+
+TEST(memory_of_a_stream_makes_its_context_known)
+{
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,async.use=heap"), made_in_a_context_of_old), 0);
+}
+
 TEST(what_is_made_while_suspended_begins_on_the_host)
 {
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), allocates_while_suspended), 0);

@@ -404,7 +404,7 @@ TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account)
 	for (unsigned round = 0; round < 20; round++) {
 		turns_run(ranks, 2, 1);
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && account_read(&page); i++)
-			assert_true(!page.slot[i].member.pid || page.slot[i].member.may_have <= 20 * MIB);
+			assert_true(!page.slot[i].pid || page.slot[i].may_have <= 20 * MIB);
 	}
 	turns_end(ranks, 2);
 }

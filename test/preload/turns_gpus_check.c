@@ -63,7 +63,7 @@ static struct seen see(const struct known *process, const struct rank *rank, uns
 	    .counts = member->claim.kind != GPU_TURN_OFF && test_now() - member->claim.beat < GPU_TURN_SILENT &&
 		      member->claim.beat > process->after,
 	    .on = turn->on,
-	    .holds = turn->holder && page->slot[turn->holder - 1].member.pid == member->pid,
+	    .holds = turn->holder && page->slot[turn->holder - 1].pid == member->pid,
 	    .runs = member->job.state == RESIDENCE_RUNS && !member->claim.away && !member->claim.moving,
 	    .back = member->job.state == RESIDENCE_BACK,
 	    .away = member->job.state == RESIDENCE_AWAY,

@@ -86,7 +86,7 @@ static void open_account(void)
 static bool read_slot(unsigned i, struct gpu_account_member *ret_member)
 {
 	return pread(account, ret_member, sizeof(*ret_member),
-		     (off_t)(offsetof(struct account_page, slot) + i * sizeof(struct account_slot))) ==
+		     (off_t)(offsetof(struct account_page, slot) + i * sizeof(struct gpu_account_member))) ==
 		   (ssize_t)sizeof(*ret_member) &&
 	       ret_member->pid == (uint64_t)getpid();
 }

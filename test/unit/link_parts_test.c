@@ -210,7 +210,7 @@ FIXTURE(set_up)
 	engine.link.stream_out = (CUstream)&driver.streams[OUT];
 	engine.link.stream_in = (CUstream)&driver.streams[IN];
 	engine.link.go = &go;
-	pte_contention_init(&engine.contention);
+	engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true;
 	event = 0;
 }
 
