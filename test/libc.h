@@ -19,4 +19,32 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Callbacks and fakes of tests take what they have no use for. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* CLOCK_MONOTONIC, in ns. */
+static inline uint64_t test_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Begins a thread. */
+static inline pthread_t test_thread(void *(*routine)(void *argument), void *argument)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, routine, argument))
+		abort();
+	return thread;
+}
+
+/* Runs it in a thread of its own, to its end. */
+static inline void test_beside(void *(*routine)(void *argument), void *argument)
+{
+	pthread_join(test_thread(routine, argument), NULL);
+}
+
 #endif

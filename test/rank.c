@@ -79,6 +79,12 @@ void rank_end(const struct rank *rank)
 	rank_gone(rank, 0);
 }
 
+void ranks_end_all(const struct rank *const *ranks)
+{
+	for (; *ranks; ranks++)
+		rank_end(*ranks);
+}
+
 void rank_kill(const struct rank *rank)
 {
 	kill(rank->pid, SIGKILL);

@@ -33,6 +33,8 @@ uint64_t rank_ask(const struct rank *rank, char what, unsigned n);
 void rank_gone(const struct rank *rank, int expected);
 /* By the order 'e', with status 0. */
 void rank_end(const struct rank *rank);
+#define ranks_end(...) ranks_end_all((const struct rank *const[]){__VA_ARGS__, NULL}) /* several, one after the other */
+void ranks_end_all(const struct rank *const *ranks);
 void rank_kill(const struct rank *rank);
 
 #endif

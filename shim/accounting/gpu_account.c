@@ -20,11 +20,12 @@ static const struct shared_kind kind = {
     .version = GPU_ACCOUNT_VERSION,
     .slots = GPU_ACCOUNT_MOST,
     .head_bytes = sizeof(struct account_head),
-    .slot_bytes = sizeof(struct account_slot),
+    .slot_bytes = sizeof(struct gpu_account_member),
     .lock = GPU_ACCOUNT_LOCK,
     .clear = drop_turn_of_slot,
 };
-_Static_assert(sizeof(struct account_slot) <= SHARED_SLOT, "a slot has room");
+_Static_assert(sizeof(struct gpu_account_member) <= SHARED_SLOT && sizeof(struct gpu_account_member) % 64 == 0,
+	       "a slot has room, and ends with a cache line");
 
 /* ---- reading slots ---- */
 
@@ -46,7 +47,7 @@ struct walk {
 	uint64_t now;
 	enum slot_state state;
 	bool failed;
-	struct account_slot read[SLOTS_READ];
+	struct gpu_account_member read[SLOTS_READ];
 };
 
 /* Cost: a system call for each member; some ten for one that has not published anything for some 0.1 s. */
@@ -73,7 +74,7 @@ static const struct gpu_account_member *walk_on(struct walk *walk)
 		walk->failed = true;
 		return NULL;
 	}
-	const struct gpu_account_member *member = &walk->read[slot % SLOTS_READ].member;
+	const struct gpu_account_member *member = &walk->read[slot % SLOTS_READ];
 	walk->state = state_of(walk, slot, member);
 	return member;
 }
@@ -101,9 +102,9 @@ bool gpu_account_read(int fd, struct account_page *ret_page, bool ret_ended[GPU_
 		return false;
 	for (unsigned i = 0; (member = walk_on(&walk)); i++) {
 		ret_ended[i] = walk.state == SLOT_ENDED;
-		ret_page->slot[i].member = ret_ended[i] ? left_by(member) : *member;
+		ret_page->slot[i] = ret_ended[i] ? left_by(member) : *member;
 		if (walk.state == SLOT_FREE)
-			ret_page->slot[i].member.pid = 0;
+			ret_page->slot[i].pid = 0;
 	}
 	return !walk.failed;
 }
@@ -178,12 +179,11 @@ bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16],
 		      const struct gpu_account_member *member)
 {
 	const struct shared_terms terms = {.total = total, .replaces = !account->keeps_total};
-	const struct account_slot slot = {.member = *member};
 
 	if (account->file.open)
 		return true;
 	write_name(&account->file, uuid);
-	account->lasting = shared_why(shared_enter(&account->file, &terms, &slot));
+	account->lasting = shared_why(shared_enter(&account->file, &terms, member));
 	if (account->lasting)
 		log_once("device.total: no account of the GPU (%s): this process goes by its own budget",
 			 account->lasting);
@@ -191,13 +191,6 @@ bool gpu_account_join(struct gpu_account *account, const unsigned char uuid[16],
 }
 
 /* ---- in the account ---- */
-
-static bool write_member(const struct gpu_account *account, const struct gpu_account_member *member)
-{
-	const struct account_slot slot = {.member = *member};
-
-	return shared_publish(&account->file, &slot);
-}
 
 /*
  * Reads all members. Returns false if the file cannot be read, or this process is not in it. own: its slot, or
@@ -246,7 +239,7 @@ bool gpu_account_look(struct gpu_account *account, const struct gpu_account_memb
 	const struct shared_file *file = &account->file;
 
 	ret_view->n = ret_view->self = 0;
-	bool good = shared_is_whole(file) && write_member(account, member) && read_view(file->fd, file->slot, ret_view);
+	bool good = shared_is_whole(file) && shared_publish(file, member) && read_view(file->fd, file->slot, ret_view);
 	if (!good)
 		shared_abandon(&account->file);
 	return good;
@@ -272,6 +265,9 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 	struct gpu_account_member member;
 	struct account_head head;
 	uint64_t may_have = now, others;
+
+	if (wanted <= now)
+		return now;
 	bool locked = shared_is_whole(&account->file) && shared_lock(&account->file);
 
 	if (locked && shared_read_head(account->file.fd, &kind, &head) && !shared_settles(&head.file) &&
@@ -279,11 +275,11 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 		uint64_t left = head.file.total > others ? head.file.total - others : 0;
 
 		member.may_have = wanted < left ? wanted : left;
-		if (member.may_have > now && write_member(account, &member) && shared_held(&account->file)) {
+		if (member.may_have > now && shared_publish(&account->file, &member) && shared_held(&account->file)) {
 			may_have = member.may_have;
 		} else if (member.may_have > now) {
 			member.may_have = now;
-			write_member(account, &member);
+			shared_publish(&account->file, &member);
 		}
 	}
 	if (locked)

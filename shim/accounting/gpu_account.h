@@ -62,6 +62,7 @@ struct gpu_account_member {
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
 	struct gpu_turn_claim claim;
 	struct gpu_job_claim job;
+	uint64_t unused[5]; /* up to whole cache lines */
 };
 
 /* Whose turn it is (plan/gpu_turn.h). The number grows with each change, so that two processes never make the same. */
@@ -84,20 +85,10 @@ struct account_head {
 	} turn;
 } __attribute__((aligned(128)));
 
-struct account_slot {
-	struct gpu_account_member member;
-} __attribute__((aligned(64)));
-
 struct account_page {
 	struct account_head head;
-	struct account_slot slot[GPU_ACCOUNT_MOST];
+	struct gpu_account_member slot[GPU_ACCOUNT_MOST];
 };
-
-static inline bool account_head_is_ours(const struct account_head *head)
-{
-	return head->file.bytes == sizeof(struct account_page) && head->file.version == GPU_ACCOUNT_VERSION &&
-	       head->file.magic == GPU_ACCOUNT_MAGIC && head->file.total;
-}
 
 struct gpu_account {
 	struct shared_file file;

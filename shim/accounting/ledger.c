@@ -18,11 +18,6 @@
 #define MOST_IDLE            4096
 #define LEDGER_FIRST_BUCKETS 256
 
-/* They only widen. */
-struct ledger_bounds {
-	_Atomic uint64_t low, high;
-};
-
 static struct {
 	struct lock lock; /* LEDGER. Guards all that follows but the atomics. */
 	size_t n_rows;
@@ -35,13 +30,17 @@ static struct {
 	struct ledger_row **table;
 	size_t n_buckets;
 	struct ledger_row **spans; /* committed ones, by key, never overlapping */
-	struct ledger_bounds all;  /* of all that ever spanned: written under the lock, read without it first */
+	/*
+	 * Bounds of all that ever spanned; they only widen. Written under the lock, read without it first: a row whose
+	 * address somebody knows has been committed before.
+	 */
+	_Atomic uint64_t low, high;
 	atomic_uint n_sync_memops; /* written under the lock, read without it by synchronous copies */
 } ledger = {
     .lock = LOCK_INIT(LOCK_LEDGER),
     .table = ledger.first_table,
     .n_buckets = LEDGER_FIRST_BUCKETS,
-    .all = {.low = UINT64_MAX},
+    .low = UINT64_MAX,
     .next_id = (uint64_t)1 << 40,
 };
 
@@ -142,20 +141,6 @@ static size_t ledger_after(uint64_t address)
 	return low;
 }
 
-static void widen(struct ledger_bounds *bounds, const struct ledger_row *row)
-{
-	if (row->key < atomic_load(&bounds->low))
-		atomic_store(&bounds->low, row->key);
-	if (row->key + row->bytes > atomic_load(&bounds->high))
-		atomic_store(&bounds->high, row->key + row->bytes);
-}
-
-static bool is_within(const struct ledger_bounds *bounds, uint64_t address)
-{
-	return address >= atomic_load_explicit(&bounds->low, memory_order_relaxed) &&
-	       address < atomic_load_explicit(&bounds->high, memory_order_relaxed);
-}
-
 static void spans_add(struct ledger_row *row)
 {
 	size_t at = ledger_after(row->key);
@@ -163,7 +148,10 @@ static void spans_add(struct ledger_row *row)
 	memmove(&ledger.spans[at + 1], &ledger.spans[at], (ledger.n_spans - at) * sizeof(*ledger.spans));
 	ledger.spans[at] = row;
 	ledger.n_spans++;
-	widen(&ledger.all, row);
+	if (row->key < atomic_load(&ledger.low))
+		atomic_store(&ledger.low, row->key);
+	if (row->key + row->bytes > atomic_load(&ledger.high))
+		atomic_store(&ledger.high, row->key + row->bytes);
 }
 
 static void spans_remove(const struct ledger_row *row)
@@ -203,7 +191,8 @@ static struct ledger_row *ledger_containing(unsigned kinds, uint64_t address)
 
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 {
-	if (!is_within(&ledger.all, address))
+	if (address < atomic_load_explicit(&ledger.low, memory_order_relaxed) ||
+	    address >= atomic_load_explicit(&ledger.high, memory_order_relaxed))
 		return false;
 	lock_take(&ledger.lock);
 	struct ledger_row *row = ledger_containing(kinds, address);

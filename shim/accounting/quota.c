@@ -532,11 +532,6 @@ uint64_t quota_owed(void)
 	return budget_smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
 }
 
-void quota_returned(uint64_t bytes)
-{
-	stats_add(STAT_share_returned_bytes, bytes);
-}
-
 bool quota_wait(uint64_t bytes, unsigned *tries)
 {
 	struct view view;

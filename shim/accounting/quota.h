@@ -115,8 +115,6 @@ void quota_spare_sub(uint64_t bytes);
 bool quota_is_asked(void);
 /* Returns how much of the spare ought to go back because others are short. Cheap where that is 0. */
 uint64_t quota_owed(void);
-/* Counts bytes that went back for quota_owed(). */
-void quota_returned(uint64_t bytes);
 
 /*
  * An allocation that needs this many bytes of host memory in all was refused: publishes that to the others, and waits

@@ -6,5 +6,5 @@ const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm", *user_dir
 
 struct base_state base_state = {
     .log = {.once = PTHREAD_ONCE_INIT},
-    .user_dir = {.loss_is_known = ATOMIC_FLAG_INIT},
+    .user_dir_loss = ATOMIC_FLAG_INIT,
 };

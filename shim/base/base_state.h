@@ -39,16 +39,6 @@ struct log_state {
 	atomic_bool was_cut; /* the last line was written in part */
 };
 
-/* ---- libc.c ---- */
-
-struct caller_name_state {
-	/*
-	 * _dl_find_object(), since glibc 2.35: takes no lock and does not walk the symbols of the whole object, as
-	 * dladdr() does. It is looked up by name, so that an older C library can still load the library; NULL there.
-	 */
-	_Atomic(__typeof__(_dl_find_object) *) find_object;
-};
-
 /* ---- python.c ---- */
 
 typedef void *python_thread_function(void); /* PyGILState_GetThisThreadState() */
@@ -59,7 +49,7 @@ struct python_process_state {
 	uint64_t version; /* as in Py_Version; 0: older than 3.9 */
 	struct python python;
 	python_thread_function *thread;
-	atomic_uint n_calls; /* of it, that threads are in */
+	atomic_uint n_calls; /* of it, that threads are in; raised before `state` is read, read after that is written */
 };
 
 /* ---- call_site.c: autograd ---- */
@@ -82,32 +72,35 @@ struct autograd_state {
 
 struct call_site;
 struct call_site_state {
-	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS];
-	_Atomic bool always;        /* every request is named, whatever it takes */
-	_Atomic bool callers;       /* callers are named, too, if there is time */
+	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS]; /* each written once, by who is first */
+	_Atomic bool always;        /* every request is named, whatever it takes; set by who reads the policy */
+	_Atomic bool callers;       /* callers are named, too, if there is time; set by who starts the trace */
 	atomic_uint n_with_callers; /* sites that have them */
 	_Atomic uint64_t paid;      /* clock.h: for naming */
 	/* By number of a site: that of the site of its backward pass (call_site_backward()); 0: not made yet */
 	_Atomic uint16_t backward[CALL_SITE_SLOTS];
-	_Atomic(const void *) watched[WATCHED_OBJECTS]; /* objects whose closing is heard of; NULL: free */
-	/* _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s, which is held; NULL: it has none */
+	/* Objects whose closing is heard of; NULL: free. Taken by exchange; given back by who closes the object. */
+	_Atomic(const void *) watched[WATCHED_OBJECTS];
+	/*
+	 * _Unwind_Backtrace() and _Unwind_GetIP() of the program's libgcc_s, which is held; NULL: it has none. The
+	 * second is written first and read second.
+	 */
 	_Atomic uintptr_t backtrace, address_of;
-};
-
-/* ---- user_dir.c ---- */
-
-struct user_dir_state {
-	atomic_flag loss_is_known; /* user_dir_is_first_loss() has returned true */
 };
 
 struct base_state {
 	struct identity_state identity;
 	struct log_state log;
-	struct caller_name_state caller_name;
 	struct python_process_state python_process;
 	struct autograd_state autograd;
 	struct call_site_state call_site;
-	struct user_dir_state user_dir;
+	/*
+	 * _dl_find_object(), since glibc 2.35 (libc.c): takes no lock and does not walk the symbols of the whole
+	 * object, as dladdr() does. It is looked up by name, so that an older C library can still load the library;
+	 * NULL there.
+	 */
+	_Atomic(__typeof__(_dl_find_object) *) find_object;
+	atomic_flag user_dir_loss; /* user_dir_is_first_loss() has returned true */
 };
 
 /* Hidden, so that its address is not loaded from the GOT. */

@@ -29,7 +29,7 @@ void clock_sleep(uint64_t ns);
  */
 struct clock_cond {
 	pthread_cond_t cond;
-	atomic_bool ready;
+	atomic_bool ready; /* written under the mutex; read by who wakes without it */
 };
 
 /*

@@ -14,11 +14,12 @@
 
 #define NO_LIMIT (UINT64_C(1) << 60) /* version 1 writes a number near 2^63 for "no limit" */
 
-static FILE *open_file(const char *root, const char *path)
+static FILE *open_file(const char *root, const char *folder, const char *name)
 {
 	char full[512];
+	size_t n = (size_t)snprintf(full, sizeof(full), "%s%s/%s", root, folder, name);
 
-	return (size_t)snprintf(full, sizeof(full), "%s%s", root, path) < sizeof(full) ? fopen(full, "re") : NULL;
+	return n < sizeof(full) ? fopen(full, "re") : NULL;
 }
 
 /*
@@ -49,9 +50,9 @@ struct field {
 };
 
 /* Fields that the file does not have keep their value. */
-static void read_fields(const char *root, const char *path, struct field *fields, unsigned n)
+static void read_fields(const char *root, const char *folder, const char *name, struct field *fields, unsigned n)
 {
-	FILE *file = open_file(root, path);
+	FILE *file = open_file(root, folder, name);
 	char line[LINE_MOST + 2];
 
 	if (!file)
@@ -69,12 +70,10 @@ static void read_fields(const char *root, const char *path, struct field *fields
 /* Reads a file that holds one number of bytes. Returns `missing` if it holds "max" or cannot be read. */
 static uint64_t number_in(const char *root, const char *folder, const char *name, uint64_t missing)
 {
-	char path[LINE_MOST], line[LINE_MOST + 2], *end = line;
+	FILE *file = open_file(root, folder, name);
+	char line[LINE_MOST + 2], *end = line;
 	uint64_t value = missing;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, name) >= sizeof(path))
-		return missing;
-	FILE *file = open_file(root, path);
 	if (!file)
 		return missing;
 	if (next_line(file, line))
@@ -135,17 +134,12 @@ static uint64_t limit_of(const char *root, const char *folder, const struct vers
 static uint64_t hostmem_reclaimable(const char *root, const char *folder, const struct version *version, uint64_t usage)
 {
 	struct field fields[3] = {{0}};
-	char path[LINE_MOST];
 	uint64_t sum = 0;
 	unsigned n = 0;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/memory.stat", folder) >= sizeof(path))
-		return 0;
-	while (n < 3 && version->reclaimable[n]) {
+	for (; n < 3 && version->reclaimable[n]; n++)
 		fields[n].name = version->reclaimable[n];
-		n++;
-	}
-	read_fields(root, path, fields, n);
+	read_fields(root, folder, "memory.stat", fields, n);
 	/* Each addend is clamped: a sum of garbage could overflow. */
 	for (unsigned i = 0; i < n; i++)
 		sum += fields[i].value < usage - sum ? fields[i].value : usage - sum;
@@ -194,7 +188,7 @@ static bool has_word(const char *list, const char *word)
 
 static uint64_t cgroup_headroom(const char *root, uint64_t *ret_domain)
 {
-	FILE *file = open_file(root, "/proc/self/cgroup");
+	FILE *file = open_file(root, "/proc/self", "cgroup");
 	char group[256], line[LINE_MOST + 2];
 	uint64_t tightest = UINT64_MAX;
 
@@ -235,7 +229,7 @@ struct hostmem hostmem_read(const char *root)
 	struct sysinfo info;
 
 	memory.cgroup_headroom = cgroup_headroom(root, &memory.domain);
-	read_fields(root, "/proc/meminfo", fields, 2);
+	read_fields(root, "/proc", "meminfo", fields, 2);
 	memory.total = fields[0].value * 1024;
 	memory.available = fields[1].value * 1024;
 	if (!memory.total && sysinfo(&info) == 0) {

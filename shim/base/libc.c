@@ -5,15 +5,9 @@
 #include "shim/base/libc.h"
 #include "shim/base/base_state.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <link.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -248,7 +242,7 @@ void caller_name_bind(void)
 {
 	void *find_object = dlvsym ? dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35") : NULL;
 
-	atomic_store(&base_state.caller_name.find_object, find_object);
+	atomic_store(&base_state.find_object, find_object);
 }
 
 /* Of a longer name nothing is shown: the names of C++ say types, too. */
@@ -270,8 +264,7 @@ static struct found find(const void *address)
 
 	if (!address)
 		return found;
-	__typeof__(_dl_find_object) *ask =
-	    atomic_load_explicit(&base_state.caller_name.find_object, memory_order_relaxed);
+	__typeof__(_dl_find_object) *ask = atomic_load_explicit(&base_state.find_object, memory_order_relaxed);
 	if (ask) {
 		if (ask((void *)(uintptr_t)address, &object) == 0)
 			found = (struct found){object.dlfo_link_map->l_name, object.dlfo_link_map->l_addr,

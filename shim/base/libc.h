@@ -23,15 +23,10 @@ void libc_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void
 /* Calls dlvsym() with RTLD_NEXT, as the library. Returns NULL if the C library has no dlvsym(). */
 void *libc_dlvsym_next(const char *name, const char *version);
 
-/* Do what gettid() and getdents64() do, which glibc has from 2.30 on. */
+/* Does what gettid() does, which glibc has from 2.30 on. */
 static inline pid_t libc_gettid(void)
 {
 	return (pid_t)syscall(SYS_gettid);
-}
-
-static inline ssize_t libc_getdents64(int folder, void *buffer, size_t bytes)
-{
-	return syscall(SYS_getdents64, folder, buffer, bytes);
 }
 
 /* Returns the C library's function of that name from its symbol table. Returns NULL under glibc, or if it has none. */

@@ -66,7 +66,7 @@ enum lock_rank {
 struct lock {
 	pthread_mutex_t mutex;
 	enum lock_rank rank;
-	int cancel; /* the holder's previous cancel state; unused if BRIEF */
+	int cancel; /* the holder's previous cancel state; unused if BRIEF. Guarded by the lock itself */
 };
 
 #define LOCK_INIT(r)                                                                                                   \

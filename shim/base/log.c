@@ -19,16 +19,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -191,15 +187,13 @@ static void put_quietly(const char *line, size_t bytes)
 	sigpending(&pending);
 	/* The writes are cancellation points; a thread must not end here with locks of the library held. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	if (pthread_sigmask(SIG_BLOCK, &pipe_signal, &before))
-		goto out;
+	pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
 	met_epipe = false;
 	put_line(line, bytes);
 	if (met_epipe && !sigismember(&pending, SIGPIPE))
 		while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
 			;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-out:
 	pthread_setcancelstate(cancel, NULL);
 }
 

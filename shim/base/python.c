@@ -6,10 +6,7 @@
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -481,14 +478,8 @@ unsigned python_lines_find(const struct python_memory *memory, enum python_lines
 	struct reader reader = {
 	    .memory = memory, .at = table, .left = bytes < PYTHON_LINES_MOST ? bytes : PYTHON_LINES_MOST};
 
-	switch (kind) {
-	case PYTHON_LINES_LNOTAB:
-		return pairs(&reader, first, offset, false);
-	case PYTHON_LINES_LINETABLE:
-		return pairs(&reader, first, offset, true);
-	default:
-		return locations(&reader, first, offset);
-	}
+	return kind == PYTHON_LINES_LOCATIONS ? locations(&reader, first, offset)
+					      : pairs(&reader, first, offset, kind == PYTHON_LINES_LINETABLE);
 }
 
 /* ---- the interpreter of this process ---- */

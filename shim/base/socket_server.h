@@ -21,7 +21,10 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A descriptor plus 1 (0: none), and the inode of its file. */
+/*
+ * A descriptor plus 1 (0: none), and the inode of its file. Written by who starts the server, then by its thread, the
+ * inode first; read by who stops it, after it has set OVER, which the thread reads after it has written.
+ */
 struct socket_server_held {
 	_Atomic int fd_and_1;
 	_Atomic ino_t inode;
@@ -45,13 +48,14 @@ struct socket_server {
 	/* Called by it while the program has closed the socket and no other can be made, once a second. May be NULL. */
 	void (*cut_off)(void);
 
-	long ticked; /* time of the last tick, ms; only the thread uses it */
-	long looked; /* time of the last look, ms; and after how many the next one is due. Thread only */
+	/* Only the thread uses these. */
+	long ticked; /* time of the last tick, ms */
+	long looked; /* time of the last look, ms; and after how many the next one is due */
 	unsigned look_ms;
-	char path[200]; /* of the socket; empty: not known. Thread only, as device and inode */
+	char path[200]; /* of the socket; empty: not known */
 	dev_t device;   /* of the socket at `path` */
 	ino_t inode;
-	_Atomic int state;
+	_Atomic int state; /* any thread (socket_server.c) */
 	struct socket_server_held listener, caller, place;
 	/* Written during the start and constant afterwards, except for the folder, which the thread may replace. */
 	pid_t owner;

@@ -5,20 +5,17 @@
 #include "shim/base/user_dir.h"
 #include "shim/base/base_state.h"
 #include "shim/base/clock.h"
-#include "shim/base/libc.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
@@ -192,7 +189,7 @@ void user_dir_remove_own(const char *name, dev_t device, ino_t inode)
 
 bool user_dir_is_first_loss(void)
 {
-	return !atomic_flag_test_and_set(&base_state.user_dir.loss_is_known);
+	return !atomic_flag_test_and_set(&base_state.user_dir_loss);
 }
 
 void user_dir_close(struct user_dir *folder, bool remove_if_empty)
@@ -273,7 +270,7 @@ void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigne
 	ssize_t bytes;
 
 	lseek(folder->fd, 0, SEEK_SET);
-	while ((bytes = libc_getdents64(folder->fd, buffer, sizeof(buffer))) > 0) {
+	while ((bytes = syscall(SYS_getdents64, folder->fd, buffer, sizeof(buffer))) > 0) {
 		for (ssize_t at = 0; at < bytes;) {
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 

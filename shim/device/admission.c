@@ -80,25 +80,13 @@ static void tell(const struct device *device, const struct seen *seen, uint64_t 
 	    log_bytes(text, sizeof(text), host), seen->view.n, device->ordinal);
 }
 
-struct others {
-	const struct device *but;
-	bool found;
-};
-
-static void look_at_other(struct device *device, void *argument)
-{
-	struct others *others = argument;
-
-	others->found |= device != others->but && atomic_load(&device->heap) && atomic_load(&device->shared_total);
-}
-
 /* Returns whether the process shares another device already, where others may wait for it. */
 static bool has_other_device(const struct device *device)
 {
-	struct others others = {.but = device};
-
-	device_each(look_at_other, &others);
-	return others.found;
+	for (const struct device *other = device_next(NULL); other; other = device_next(other))
+		if (other != device && atomic_load(&other->heap) && atomic_load(&other->shared_total))
+			return true;
+	return false;
 }
 
 static void wait_in_line(struct device *device, struct seen *seen, uint64_t most, uint64_t host)

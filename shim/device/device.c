@@ -373,11 +373,11 @@ static uint64_t keep_of(const struct budget *budget)
 	return share < KEEP_MOST ? share : KEEP_MOST;
 }
 
-static bool device_reaches(const struct device *from, const struct device *to)
+bool device_reaches(CUdevice from, CUdevice to)
 {
 	int can = 0;
 
-	return REAL(cuDeviceCanAccessPeer)(&can, from->ordinal, to->ordinal) == CUDA_SUCCESS && can;
+	return REAL(cuDeviceCanAccessPeer)(&can, from, to) == CUDA_SUCCESS && can;
 }
 
 /* The driver does not name the link. NVLink has native atomics, PCIe has not (doctor uses the same rule). */
@@ -385,7 +385,7 @@ static enum stats_link_kind link_between(const struct device *from, const struct
 {
 	int atomics = 0;
 
-	if (!device_reaches(from, to))
+	if (!device_reaches(from->ordinal, to->ordinal))
 		return STATS_LINK_NONE;
 	if (REAL(cuDeviceGetP2PAttribute)(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from->ordinal,
 					  to->ordinal) != CUDA_SUCCESS)
@@ -403,14 +403,14 @@ static const char *why_not_lend(const struct device *device, const struct device
 		return "there is no such device";
 	if (!lender->vmm)
 		return "it has no virtual memory management";
-	if (!device_reaches(device, lender))
+	if (!device_reaches(device->ordinal, lender->ordinal))
 		return "the one does not reach the other";
 	for (int i = 0; i < DEVICE_MOST; i++) {
 		const struct device *other = i == device->ordinal || i == lender->ordinal ? lender : device_find(i);
 
 		if (!other)
 			break;
-		if (other != lender && device_reaches(other, device) && !device_reaches(other, lender))
+		if (other != lender && device_reaches(i, device->ordinal) && !device_reaches(i, lender->ordinal))
 			return "a third reaches this one and not that";
 	}
 	return NULL;
@@ -566,9 +566,8 @@ void device_known_budget(struct device *device)
 	lock_drop(&start_lock);
 }
 
-static void change_budget(struct device *device, void *argument)
+static void change_budget(struct device *device)
 {
-	(void)argument;
 	if (!atomic_load(&device->budget_known))
 		return;
 	uint64_t limit = sizes_device_budget(chosen_budget(), device->total, atomic_load(&device->own_limit));
@@ -584,7 +583,8 @@ void device_change_budget(struct policy_size size)
 	lock_take(&start_lock);
 	devices.budget = size;
 	devices.is_changed = true;
-	device_each(change_budget, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		change_budget(device);
 	lock_drop(&start_lock);
 }
 
@@ -646,7 +646,7 @@ bool device_make_room(struct device *device)
 	return heap_idle_device(heap) < before || any;
 }
 
-bool device_make_host_room(const struct device *device)
+bool device_make_host_room(struct device *device)
 {
 	bool any = false;
 
@@ -683,33 +683,28 @@ struct device *device_of(CUdeviceptr address)
 	return NULL;
 }
 
-void device_each(void (*visit)(struct device *device, void *argument), void *argument)
+struct device *device_next(const struct device *device)
 {
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct device *device = atomic_load(&devices.row[i]);
+	struct device *next = NULL;
 
-		if (device)
-			visit(device, argument);
-	}
+	for (CUdevice i = device ? device->ordinal + 1 : 0; !next && i < DEVICE_MOST; i++)
+		next = atomic_load(&devices.row[i]);
+	return next;
 }
 
 /* ---- whether memory of the heaps moves beside what runs, and how large the pieces are then ---- */
-
-static void tell(const struct device *device)
-{
-	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
-
-	if (heap)
-		heap_set_beside(heap, is_beside(), piece_most());
-}
 
 void device_set_beside(bool beside)
 {
 	lock_take(&start_lock);
 	devices.beside = beside;
 	devices.is_beside_changed = true;
-	for (unsigned i = 0; i < DEVICE_MOST; i++)
-		tell(atomic_load(&devices.row[i]));
+	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
+		struct heap *heap = device_heap_there(ordinal);
+
+		if (heap)
+			heap_set_beside(heap, is_beside(), piece_most());
+	}
 	lock_drop(&start_lock);
 }
 

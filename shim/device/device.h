@@ -122,17 +122,19 @@ void device_tick(void);
  * As device_make_room(), for idle host memory of the heaps of all other devices (NULL: of all devices), which share one
  * budget.
  */
-bool device_make_host_room(const struct device *device);
+bool device_make_host_room(struct device *device);
 /*
  * Charges `bytes` to the host budget, for memory outside the heaps; idle host memory of all heaps is released if
  * necessary. Returns false if the budget has no room. Locking: must be called without HEAP.
  */
 bool device_take_host(uint64_t bytes);
+/* Returns whether the driver lets the one access memory of the other. Locking: none. */
+bool device_reaches(CUdevice from, CUdevice to);
 /* Returns the device whose heap contains the address, or NULL. Locking: none. */
 struct device *device_of(CUdeviceptr address);
 
-/* Calls `visit` for every device that has been examined. */
-void device_each(void (*visit)(struct device *device, void *argument), void *argument);
+/* Returns the device that has been examined with the next higher ordinal (NULL: the first); NULL after the last. */
+struct device *device_next(const struct device *device);
 
 /* ---- whether memory of the heaps moves beside what runs (`fast`), of all devices at once ---- */
 

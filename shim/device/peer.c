@@ -420,13 +420,6 @@ void peer_pool_closed(uint64_t pool, CUdevice device)
 
 /* ---- copies ---- */
 
-static bool can_access(CUdevice device, CUdevice owner)
-{
-	int can = 0;
-
-	return REAL(cuDeviceCanAccessPeer)(&can, device, owner) == CUDA_SUCCESS && can;
-}
-
 static bool is_for_copies(const struct opening *opening, const struct opening *pattern)
 {
 	return !opening->context && !opening->pool && opening->device == pattern->device &&
@@ -448,8 +441,8 @@ bool peer_open_for_copies(CUdevice one, CUdevice other)
 		return true;
 	if (atomic_load(&peers.copies_refused[one]) >> other & 1)
 		return false;
-	CUresult result = can_access(one, other) && can_access(other, one) ? open_for_copies(one, other)
-									   : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	CUresult result = device_reaches(one, other) && device_reaches(other, one) ? open_for_copies(one, other)
+										   : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	if (result == CUDA_SUCCESS)
 		result = open_for_copies(other, one);
 	/* What passes is asked for again by the next copy. */
@@ -463,13 +456,6 @@ bool peer_open_for_copies(CUdevice one, CUdevice other)
 }
 
 /* ---- pointer queries ---- */
-
-static bool is_enabled(CUcontext context, CUcontext owner)
-{
-	struct opening pattern = {.context = context, .owner_context = owner};
-
-	return peer_find(is_between, &pattern);
-}
 
 CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
 {
@@ -487,5 +473,6 @@ CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
 	location.id = device;
 	if (row->heap.pool && REAL(cuMemPoolGetAccess)(&flags, row->heap.pool, &location) == CUDA_SUCCESS)
 		return flags;
-	return is_enabled(context, row->context) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	const struct opening pattern = {.context = context, .owner_context = row->context};
+	return peer_find(is_between, &pattern) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }

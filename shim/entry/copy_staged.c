@@ -127,49 +127,25 @@ static CUresult stage_mark(struct staging *stage)
 }
 
 /*
- * The first part is written from the source's stream to memory that the other stream allocated, and that may be someone
- * else's until that stream gets there: it comes behind a mark of that stream, as later parts do.
+ * On the stage's stream, behind `after`: makes the copy, sends so many bytes of its memory over to that of `other`, and
+ * marks it. copy, other: NULL for neither.
  */
-static CUresult stage_begin(struct staged *staged)
+static CUresult stage_step(struct staging *stage, CUevent after, const CUDA_MEMCPY3D *copy, const struct staging *other,
+			   size_t bytes)
 {
 	bool pushed;
-	CUresult result = context_enter(staged->to.context, &pushed);
+	CUresult result = context_enter(stage->context, &pushed);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->before, 0) ?: stage_mark(&staged->to);
-	context_leave(pushed);
-	return result;
-}
-
-/* Out of the source, and over to the other GPU as soon as that has taken the part before this one. */
-static CUresult part_out(struct staged *staged, const CUDA_MEMCPY3D *out, size_t bytes)
-{
-	struct staging *from = &staged->from, *to = &staged->to;
-	bool pushed;
-	CUresult result = context_enter(from->context, &pushed);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = REAL(cuStreamWaitEvent)(from->stream, to->reached, 0)
-		     ?: submit_cuMemcpy3DAsync_v2(out, from->stream)
-		     ?: REAL(cuMemcpyPeerAsync)(to->memory, to->context, from->memory, from->context, bytes,
-						from->stream)
-		     ?: stage_mark(from);
-	context_leave(pushed);
-	return result;
-}
-
-static CUresult part_in(struct staged *staged, const CUDA_MEMCPY3D *in)
-{
-	bool pushed;
-	CUresult result = context_enter(staged->to.context, &pushed);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = REAL(cuStreamWaitEvent)(staged->to.stream, staged->from.reached, 0)
-		     ?: submit_cuMemcpy3DAsync_v2(in, staged->to.stream)
-		     ?: stage_mark(&staged->to);
+	result = REAL(cuStreamWaitEvent)(stage->stream, after, 0);
+	if (result == CUDA_SUCCESS && copy)
+		result = submit_cuMemcpy3DAsync_v2(copy, stage->stream);
+	if (result == CUDA_SUCCESS && other)
+		result = REAL(cuMemcpyPeerAsync)(other->memory, other->context, stage->memory, stage->context, bytes,
+						 stage->stream);
+	if (result == CUDA_SUCCESS)
+		result = stage_mark(stage);
 	context_leave(pushed);
 	return result;
 }
@@ -185,7 +161,9 @@ static CUresult copy_part(struct staged *staged, const struct part *part)
 	out.WidthInBytes = in.WidthInBytes = part->width;
 	out.Height = in.Height = part->height;
 	out.Depth = in.Depth = 1;
-	return part_out(staged, &out, part->width * part->height) ?: part_in(staged, &in);
+	/* Out of the source, and over to the other GPU as soon as that has taken the part before this one. */
+	return stage_step(&staged->from, staged->to.reached, &out, &staged->to, part->width * part->height)
+		   ?: stage_step(&staged->to, staged->from.reached, &in, NULL, 0);
 }
 
 static size_t least(size_t a, size_t b)
@@ -256,9 +234,13 @@ static CUresult copy_relaxed(const struct job *job)
 	    context_record_stream(job->sync ? NULL : job->stream, job->per_thread, &staged.before, &staged.home);
 	if (result != CUDA_SUCCESS)
 		return result;
+	/*
+	 * The first part is written from the source's stream to memory that the other stream allocated, and that may be
+	 * someone else's until that stream gets there: it comes behind a mark of that stream, as later parts do.
+	 */
 	result = stage_open(job, &staged.from, box->srcContext, bytes)
 		     ?: stage_open(job, &staged.to, box->dstContext, bytes)
-		     ?: stage_begin(&staged)
+		     ?: stage_step(&staged.to, staged.before, NULL, NULL, 0)
 		     ?: go_on(&staged, copy_parts(&staged));
 	stage_close(&staged.from);
 	stage_close(&staged.to);

@@ -188,26 +188,22 @@ DRIVER_ENDS(cuMipmappedArrayDestroy, CUmipmappedArray, LEDGER_ARRAY)
  * The driver allocates and frees the memory of a captured allocation with launches of its graph, so its address has
  * no row.
  */
-static void entry_async_note(const struct async_request *request, CUdeviceptr address, bool captured)
-{
-	struct device *device = captured ? device_current(NULL) : NULL;
-
-	if (!captured)
-		account_note_claimed(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
-	else
-		stats_add(STAT_graph_allocations, 1);
-	if (device)
-		pool_graphs_used(device);
-}
-
 static CUresult entry_async_settle(const struct async_request *request, CUdeviceptr *address, bool captured,
 				   CUresult result)
 {
-	if (result == CUDA_SUCCESS) {
-		entry_async_note(request, *address, captured);
+	if (result == CUDA_SUCCESS && !captured) {
+		account_note_claimed(LEDGER_ASYNC, *address, request->question.bytes, -1, &request->claim);
 		return result;
 	}
-	account_claim_end(&request->claim, request->bytes);
+	if (result == CUDA_SUCCESS) {
+		struct device *device = device_current(NULL);
+
+		stats_add(STAT_graph_allocations, 1);
+		if (device)
+			pool_graphs_used(device);
+		return result;
+	}
+	account_claim_end(&request->claim, request->question.bytes);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		async_rescue(request, address, &result);
 	return result;
@@ -216,13 +212,12 @@ static CUresult entry_async_settle(const struct async_request *request, CUdevice
 #define ALLOC_ASYNC(name, params, args, asked, of_pool)                                                                \
 	HOOK_INLINE CUresult serve_##name params                                                                       \
 	{                                                                                                              \
-		struct async_request request = {.bytes = bytesize,                                                     \
-						.api = asked,                                                          \
-						.caller = __builtin_return_address(0),                                 \
-						.pool = of_pool,                                                       \
-						.stream = hStream,                                                     \
-						.per_thread = submit_is_per_thread(#name),                             \
-						.claim = {.rule = -1}};                                                \
+		struct async_request request = {                                                                       \
+		    .question = {.bytes = bytesize, .api = asked, .caller = __builtin_return_address(0)},              \
+		    .pool = of_pool,                                                                                   \
+		    .stream = hStream,                                                                                 \
+		    .per_thread = submit_is_per_thread(#name),                                                         \
+		    .claim = {.rule = -1}};                                                                            \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		if (async_alloc(&request, dptr, &result))                                                              \

@@ -88,13 +88,6 @@ static CUdeviceptr address_of(const void *address)
 
 /* ---- budgets ---- */
 
-static void add_idle_host(struct device *device, void *argument)
-{
-	struct heap *heap = atomic_load(&device->heap);
-
-	*(uint64_t *)argument += heap ? heap_idle_host(heap) : 0;
-}
-
 static uint64_t in_use(const struct budget *budget, uint64_t idle)
 {
 	uint64_t used = atomic_load(&budget->used);
@@ -115,7 +108,11 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 		return entry_memory_leave(&scope, -ENODEV);
 	device_known_budget(device);
 	struct heap *heap = atomic_load(&device->heap);
-	device_each(add_idle_host, &idle);
+	for (const struct device *other = device_next(NULL); other; other = device_next(other)) {
+		const struct heap *its = atomic_load(&other->heap);
+
+		idle += its ? heap_idle_host(its) : 0;
+	}
 	if (device_bytes)
 		*device_bytes = atomic_load(&device->budget.limit);
 	if (host_bytes)

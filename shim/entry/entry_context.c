@@ -28,7 +28,8 @@
 		capture_opening(); \
 		CUresult result = REAL(name) args; \
 		capture_opened(hStream, submit_is_per_thread(#name), \
-			       context_of_stream(hStream, submit_is_per_thread(#name)), result == CUDA_SUCCESS); \
+			       result == CUDA_SUCCESS ? context_of_stream(hStream, submit_is_per_thread(#name)) : NULL, \
+			       result == CUDA_SUCCESS); \
 		errno = saved; \
 		return result; \
 	}

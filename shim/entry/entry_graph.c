@@ -42,16 +42,6 @@ static CUresult entry_graph_instantiated(CUgraphExec *exec, CUgraph graph, cuuin
 	return CUDA_SUCCESS;
 }
 
-static CUresult entry_graph_updated(CUresult result, CUgraphExec exec, CUgraph graph)
-{
-	int saved = errno;
-
-	if (is_ours(result))
-		graph_updated(exec, graph);
-	errno = saved;
-	return result;
-}
-
 static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *params)
 {
 	int saved = errno;
@@ -102,7 +92,11 @@ static CUresult updated_from(CUresult result, bool names_heap, CUgraphExec exec,
 	if (names_heap && result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE &&
 	    (!reason || *reason == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED))
 		graph_refused();
-	return entry_graph_updated(result, exec, graph);
+	int saved = errno;
+	if (is_ours(result))
+		graph_updated(exec, graph);
+	errno = saved;
+	return result;
 }
 
 static CUresult serve_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,

@@ -325,28 +325,9 @@ static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr addre
 #undef ANSWER
 
 /*
- * Corrects the driver's answer for managed memory that the program asked for as device memory (backend.c says
- * why these two attributes).
+ * Corrects the driver's answers: for managed memory that the program asked for as device memory (backend.c says why
+ * these two attributes); and in an arena, which the driver takes for one reservation, while the program's is a part.
  */
-static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute attribute, void *data)
-{
-	const unsigned type = CU_MEMORYTYPE_DEVICE, synced = row->sync_memops;
-
-	if (data && attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
-		memcpy(data, &type, sizeof(type));
-	if (data && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-		memcpy(data, &synced, sizeof(synced));
-}
-
-/* The driver takes a whole arena for one reservation; the program's reservation is its part of that. */
-static void range_of_space(const struct va_range *space, CUpointer_attribute attribute, void *data)
-{
-	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
-		memcpy(data, &space->start, sizeof(space->start));
-	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
-		memcpy(data, &space->bytes, sizeof(space->bytes));
-}
-
 static CUresult driver_answers(CUresult result, unsigned n, const CUpointer_attribute *attributes, void *const *data,
 			       CUdeviceptr ptr)
 {
@@ -355,10 +336,18 @@ static CUresult driver_answers(CUresult result, unsigned n, const CUpointer_attr
 	bool in_space = result == CUDA_SUCCESS && va_ranges_find(ptr, &space);
 	bool managed = result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row);
 
-	for (unsigned i = 0; i < n && in_space; i++)
-		range_of_space(&space, attributes[i], data[i]);
-	for (unsigned i = 0; i < n && managed; i++)
-		ours_of_managed(&row, attributes[i], data[i]);
+	for (unsigned i = 0; i < n && (in_space || managed); i++) {
+		if (!data[i])
+			continue;
+		if (managed && attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+			*(unsigned *)data[i] = CU_MEMORYTYPE_DEVICE;
+		else if (managed && attributes[i] == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+			*(unsigned *)data[i] = row.sync_memops;
+		else if (in_space && attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+			*(CUdeviceptr *)data[i] = space.start;
+		else if (in_space && attributes[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+			*(size_t *)data[i] = space.bytes;
+	}
 	return result;
 }
 

@@ -31,13 +31,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns true if the heap of the handle's device has made room after the driver ran out of memory. */
-static bool has_room(struct room *room, const CUmemAllocationProp *prop, size_t size)
-{
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-	       make_room_for_driver(room, prop->location.id, size);
-}
-
 static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop,
 			const struct account_claim *claim)
 {
@@ -86,7 +79,9 @@ static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t si
 			account_claim_end(claim, size);
 		return result;
 	}
-	OOM_RETRY_CALL_BY(has_room(&room_, prop, size), result, REAL(cuMemCreate)(handle, size, prop, flags));
+	OOM_RETRY_CALL_BY(prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+			      make_room_for_driver(&room_, prop->location.id, size),
+			  result, REAL(cuMemCreate)(handle, size, prop, flags));
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		say_no_room(prop, size);
 	if (result == CUDA_SUCCESS)
@@ -361,12 +356,6 @@ static CUresult entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t b
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
-{
-	heap_pin_end(heap, address, bytes, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
-	return result;
-}
-
 #define PINNED_RANGE(name, params, args, start)                                                                        \
 	static CUresult serve_##name params                                                                            \
 	{                                                                                                              \
@@ -377,7 +366,8 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 		if (result != CUDA_SUCCESS)                                                                            \
 			return result;                                                                                 \
 		result = REAL(name) args;                                                                              \
-		return entry_pin_end(heap, start, size, result);                                                       \
+		heap_pin_end(heap, start, size, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);                          \
+		return result;                                                                                         \
 	}
 #define WRAP_cuMemGetHandleForAddressRange(...) PINNED_RANGE(__VA_ARGS__, dptr)
 #define WRAP_cuMulticastBindAddr(...)           PINNED_RANGE(__VA_ARGS__, memptr)
@@ -386,24 +376,19 @@ static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t byt
 
 /* ---- legacy IPC of memory (serve.h) ---- */
 
-static CUresult get_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
+static CUresult serve_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	struct ledger_row row;
 
-	if (!serve_is_ours(address))
-		return REAL(cuIpcGetMemHandle)(ret_handle, address);
-	struct device *device = device_of(address);
-	if (device && ret_handle && serve_find(address, &row))
-		return ipc_give(atomic_load(&device->heap), &row, ret_handle);
+	if (!serve_is_ours(dptr))
+		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
+	struct device *device = device_of(dptr);
+	if (device && pHandle && serve_find(dptr, &row))
+		return ipc_give(atomic_load(&device->heap), &row, pHandle);
 	if (!device)
 		log_once("cuIpcGetMemHandle on managed or system memory is not possible: give such allocations to the "
 			 "driver with a rule (use: driver)");
 	return CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult serve_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	return get_handle(pHandle, dptr);
 }
 
 #define OPEN(name)                                                                                                     \
@@ -423,9 +408,7 @@ static CUresult serve_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
 	CUresult result;
 
-	if (!ipc_close(dptr, &result))
-		result = REAL(cuIpcCloseMemHandle)(dptr);
-	return result;
+	return ipc_close(dptr, &result) ? result : REAL(cuIpcCloseMemHandle)(dptr);
 }
 
 #define HOOK_WRAP HOOK_AROUND

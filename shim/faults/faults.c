@@ -40,7 +40,7 @@ enum { NONE, STARTING, COUNTING, OVER };
  * The counters. Everything that is read is written before `state` becomes COUNTING, and is constant from then on,
  * except `lost`. No lock protects it.
  */
-struct faults_counters {
+static struct {
 	_Atomic int state; /* NONE, STARTING, COUNTING or OVER */
 	struct uvm uvm;
 	/* The devices that the process sees, by ordinal. */
@@ -53,9 +53,9 @@ struct faults_counters {
 	char line[STATS_LINE];
 	pid_t owner; /* the process of the pages: a child not made by fork() has them in its tables, not in memory */
 	_Atomic(const char *) lost; /* why counting has stopped */
-};
+} counters;
 
-struct faults_events {
+static struct {
 	struct lock lock; /* FAULTS: guards all but `over`; of the queue the reading end */
 	struct uvm_queue queue;
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
@@ -63,15 +63,7 @@ struct faults_events {
 	_Atomic bool over;                            /* the thread shall end */
 	void (*visit)(const struct fault_event *event, void *argument);
 	void *argument;
-};
-
-static struct faults_state {
-	struct faults_counters counters;
-	struct faults_events events;
-} faults_state = {.events = {.lock = LOCK_INIT(LOCK_FAULTS)}};
-
-static struct faults_counters *const counters = &faults_state.counters;
-static struct faults_events *const events = &faults_state.events;
+} events = {.lock = LOCK_INIT(LOCK_FAULTS)};
 
 /* ---- events ---- */
 
@@ -94,7 +86,7 @@ enum {
 /* The pages are in the memory of this process only, even if another shares its tables. */
 static bool is_open(void)
 {
-	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && counters->owner == getpid();
+	return atomic_load_explicit(&faults_queue_on, memory_order_relaxed) && counters.owner == getpid();
 }
 
 /* ---- decoding entries ---- */
@@ -113,17 +105,17 @@ static int device_of_processor(unsigned number)
 	static const unsigned char none[16];
 	if (number == 0)
 		return FAULT_HOST;
-	if (counters->n_devices == 1)
+	if (counters.n_devices == 1)
 		return 0;
 	if (number >= UVM_PROCESSORS)
 		return FAULT_SOMEWHERE;
 	/* The driver knows a GPU only from its first context on. */
-	if (!memcmp(events->processors[number], none, sizeof(none)) && events->looks < LOOKS_MOST) {
-		events->looks++;
-		uvm_processors(&counters->uvm, events->processors);
+	if (!memcmp(events.processors[number], none, sizeof(none)) && events.looks < LOOKS_MOST) {
+		events.looks++;
+		uvm_processors(&counters.uvm, events.processors);
 	}
-	for (int i = 0; i < counters->n_devices; i++)
-		if (counters->knows_uuid[i] && !memcmp(counters->uuid[i], events->processors[number], 16))
+	for (int i = 0; i < counters.n_devices; i++)
+		if (counters.knows_uuid[i] && !memcmp(counters.uuid[i], events.processors[number], 16))
 			return i;
 	return FAULT_SOMEWHERE;
 }
@@ -187,11 +179,11 @@ static void faults_queue_drain(void)
 	unsigned char entry[UVM_ENTRY];
 	struct fault_event event;
 
-	lock_take(&events->lock);
-	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events->queue, entry); i++)
-		if (read_entry(entry, &event) && events->visit)
-			events->visit(&event, events->argument);
-	lock_drop(&events->lock);
+	lock_take(&events.lock);
+	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events.queue, entry); i++)
+		if (read_entry(entry, &event) && events.visit)
+			events.visit(&event, events.argument);
+	lock_drop(&events.lock);
 }
 
 void faults_poll(void)
@@ -207,16 +199,16 @@ uint64_t faults_dropped(void)
 	if (!is_open())
 		return STATS_NA;
 	for (int i = 0; i < UVM_EVENT_TYPES; i++)
-		n += __atomic_load_n(&events->queue.dropped[i], __ATOMIC_RELAXED);
+		n += __atomic_load_n(&events.queue.dropped[i], __ATOMIC_RELAXED);
 	return n;
 }
 
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument)
 {
-	lock_take(&events->lock);
-	events->visit = visit;
-	events->argument = argument;
-	lock_drop(&events->lock);
+	lock_take(&events.lock);
+	events.visit = visit;
+	events.argument = argument;
+	lock_drop(&events.lock);
 }
 
 /* ---- the thread ---- */
@@ -227,9 +219,9 @@ static void *faults_queue_run(void *argument)
 	enter_depth = 1;
 	prctl(PR_SET_NAME, "spillway-faults");
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
-	while (!atomic_load(&events->over)) {
-		uvm_queue_wait(&counters->uvm, &events->queue, WAIT_MS);
-		if (!atomic_load(&events->over))
+	while (!atomic_load(&events.over)) {
+		uvm_queue_wait(&counters.uvm, &events.queue, WAIT_MS);
+		if (!atomic_load(&events.over))
 			faults_queue_drain();
 	}
 	return NULL;
@@ -242,7 +234,7 @@ static bool faults_queue_start(char *ret_why)
 
 	for (size_t i = 0; i < FORMS; i++)
 		types |= UINT64_C(1) << forms[i].type;
-	if (!uvm_queue_open(&counters->uvm, ENTRIES, types, &events->queue, ret_why))
+	if (!uvm_queue_open(&counters.uvm, ENTRIES, types, &events.queue, ret_why))
 		return false;
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
 	atomic_store(&faults_queue_on, true);
@@ -269,28 +261,28 @@ static const struct faults_seam *find_seam(void)
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
-	size_t length = strlen(counters->line);
+	size_t length = strlen(counters.line);
 	va_list list;
 
 	va_start(list, format);
-	vsnprintf(counters->line + length, sizeof(counters->line) - length, format, list);
+	vsnprintf(counters.line + length, sizeof(counters.line) - length, format, list);
 	va_end(list);
 }
 
 uint64_t faults_major(void)
 {
 	struct rusage usage;
-	int state = atomic_load_explicit(&counters->state, memory_order_acquire);
+	int state = atomic_load_explicit(&counters.state, memory_order_acquire);
 
 	if ((state != COUNTING && state != OVER) || getrusage(RUSAGE_SELF, &usage))
 		return STATS_NA;
-	return (uint64_t)usage.ru_majflt - counters->major;
+	return (uint64_t)usage.ru_majflt - counters.major;
 }
 
 char *faults_source(char *buffer, size_t room)
 {
-	int state = atomic_load_explicit(&counters->state, memory_order_acquire);
-	const char *lost = atomic_load(&counters->lost), *line = lost ? lost : counters->line;
+	int state = atomic_load_explicit(&counters.state, memory_order_acquire);
+	const char *lost = atomic_load(&counters.lost), *line = lost ? lost : counters.line;
 
 	if (state == NONE || state == STARTING)
 		snprintf(buffer, room, "none: nothing that the GPU could fault on has been allocated");
@@ -308,14 +300,14 @@ static void find_devices(void)
 {
 	CUuuid uuid;
 
-	if (REAL(cuDeviceGetCount)(&counters->n_devices) != CUDA_SUCCESS || counters->n_devices < 0)
-		counters->n_devices = 0;
-	if (counters->n_devices > DEVICE_MOST)
-		counters->n_devices = DEVICE_MOST;
-	for (int i = 0; i < counters->n_devices; i++) {
-		counters->knows_uuid[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
-		if (counters->knows_uuid[i])
-			memcpy(counters->uuid[i], uuid.bytes, sizeof(counters->uuid[i]));
+	if (REAL(cuDeviceGetCount)(&counters.n_devices) != CUDA_SUCCESS || counters.n_devices < 0)
+		counters.n_devices = 0;
+	if (counters.n_devices > DEVICE_MOST)
+		counters.n_devices = DEVICE_MOST;
+	for (int i = 0; i < counters.n_devices; i++) {
+		counters.knows_uuid[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
+		if (counters.knows_uuid[i])
+			memcpy(counters.uuid[i], uuid.bytes, sizeof(counters.uuid[i]));
 	}
 }
 
@@ -324,16 +316,15 @@ static void count_by_device(void)
 	char why[UVM_WHY] = "";
 	int n = 0;
 
-	if (counters->n_devices < 2)
+	if (counters.n_devices < 2)
 		return;
-	for (int i = 0; i < counters->n_devices; i++) {
-		counters->counts_device[i] =
-		    counters->knows_uuid[i] &&
-		    uvm_counter_open(&counters->uvm, counters->uuid[i], &counters->device[i], why);
-		n += counters->counts_device[i];
+	for (int i = 0; i < counters.n_devices; i++) {
+		counters.counts_device[i] = counters.knows_uuid[i] &&
+					    uvm_counter_open(&counters.uvm, counters.uuid[i], &counters.device[i], why);
+		n += counters.counts_device[i];
 	}
-	if (n < counters->n_devices)
-		say("; %d of %d devices have none of their own%s%s", counters->n_devices - n, counters->n_devices,
+	if (n < counters.n_devices)
+		say("; %d of %d devices have none of their own%s%s", counters.n_devices - n, counters.n_devices,
 		    *why ? ": " : "", why);
 }
 
@@ -342,12 +333,11 @@ static bool faults_count(enum policy_faults how)
 	char why[UVM_WHY] = "";
 
 	find_devices();
-	if (!uvm_open(find_seam(), &counters->uvm, why) ||
-	    !uvm_counter_open(&counters->uvm, NULL, &counters->all, why)) {
+	if (!uvm_open(find_seam(), &counters.uvm, why) || !uvm_counter_open(&counters.uvm, NULL, &counters.all, why)) {
 		say("none: %s", why);
 		return false;
 	}
-	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, counters->uvm.version);
+	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, counters.uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
 		if (faults_queue_start(why)) {
@@ -356,7 +346,7 @@ static bool faults_count(enum policy_faults how)
 		}
 		say("; no events: %s", why);
 	}
-	uvm_close(&counters->uvm);
+	uvm_close(&counters.uvm);
 	return true;
 }
 
@@ -366,7 +356,7 @@ static bool faults_start_source(void)
 	struct rusage usage;
 
 	if (!getrusage(RUSAGE_SELF, &usage))
-		counters->major = (uint64_t)usage.ru_majflt;
+		counters.major = (uint64_t)usage.ru_majflt;
 	if (how == POLICY_FAULTS_OFF) {
 		say("none: the policy says faults: off");
 		return false;
@@ -381,15 +371,15 @@ void faults_start(void)
 {
 	int saved = errno, none = NONE, starting = STARTING, cancel;
 
-	if (atomic_load_explicit(&counters->state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
-	    !atomic_compare_exchange_strong(&counters->state, &none, STARTING))
+	if (atomic_load_explicit(&counters.state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
+	    !atomic_compare_exchange_strong(&counters.state, &none, STARTING))
 		return;
 	/* A thread that is cancelled here would leave the state at STARTING for good. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	counters->owner = getpid();
+	counters.owner = getpid();
 	bool counts = faults_start_source();
 	pthread_setcancelstate(cancel, NULL);
-	atomic_compare_exchange_strong(&counters->state, &starting, counts ? COUNTING : OVER);
+	atomic_compare_exchange_strong(&counters.state, &starting, counts ? COUNTING : OVER);
 	errno = saved;
 }
 
@@ -397,7 +387,7 @@ void faults_start(void)
 
 static bool is_counting(void)
 {
-	return atomic_load_explicit(&counters->state, memory_order_acquire) == COUNTING && counters->owner == getpid();
+	return atomic_load_explicit(&counters.state, memory_order_acquire) == COUNTING && counters.owner == getpid();
 }
 
 /* Returns whether this tracker's numbers are still valid. If not, counting stops for all trackers. */
@@ -410,7 +400,7 @@ static bool is_sound(const struct uvm_counter *counter)
 	else if (!uvm_counter_is_sound(counter))
 		lost = "none any more: the driver's counters have been written over";
 	if (lost)
-		atomic_store(&counters->lost, lost);
+		atomic_store(&counters.lost, lost);
 	return !lost;
 }
 
@@ -423,20 +413,20 @@ static uint64_t faults_anything(const struct uvm_counter *counter)
 /* Returns whether the driver's UUIDs and CUDA's stand for the same devices. */
 static bool tells_devices(void)
 {
-	bool any = faults_anything(&counters->all);
+	bool any = faults_anything(&counters.all);
 
-	for (int i = 0; i < counters->n_devices; i++)
-		any = any && !(counters->counts_device[i] && faults_anything(&counters->device[i]));
+	for (int i = 0; i < counters.n_devices; i++)
+		any = any && !(counters.counts_device[i] && faults_anything(&counters.device[i]));
 	return !any;
 }
 
 static const struct uvm_counter *counter_of(int device)
 {
-	if (device == -1 || (device == 0 && counters->n_devices == 1))
-		return &counters->all;
-	if (device < 0 || device >= counters->n_devices || !counters->counts_device[device] || !tells_devices())
+	if (device == -1 || (device == 0 && counters.n_devices == 1))
+		return &counters.all;
+	if (device < 0 || device >= counters.n_devices || !counters.counts_device[device] || !tells_devices())
 		return NULL;
-	return &counters->device[device];
+	return &counters.device[device];
 }
 
 void faults_read(int device, uint64_t ret[FAULT_COUNT])
@@ -445,14 +435,14 @@ void faults_read(int device, uint64_t ret[FAULT_COUNT])
 
 	for (int i = 0; i < FAULT_COUNT; i++)
 		ret[i] = STATS_NA;
-	if (!is_counting() || atomic_load(&counters->lost))
+	if (!is_counting() || atomic_load(&counters.lost))
 		return;
 	const struct uvm_counter *counter = counter_of(device);
 	if (counter && is_sound(counter)) {
 		ret[FAULT_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
 		ret[FAULT_IN_BYTES] = uvm_counter_read(counter, UVM_BYTES_IN);
 		ret[FAULT_OUT_BYTES] = uvm_counter_read(counter, UVM_BYTES_OUT);
-		if (counter == &counters->all)
+		if (counter == &counters.all)
 			ret[FAULT_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
 	}
 	errno = saved;
@@ -465,7 +455,7 @@ void faults_end(void)
 	if (!is_counting())
 		return;
 	faults_poll();
-	atomic_store(&events->over, true); /* the thread ends */
+	atomic_store(&events.over, true); /* the thread ends */
 }
 
 static void child_lets_go(struct uvm_held *held)
@@ -477,24 +467,24 @@ static void child_lets_go(struct uvm_held *held)
 
 void faults_child(void)
 {
-	int saved = errno, before = atomic_exchange(&counters->state, OVER);
+	int saved = errno, before = atomic_exchange(&counters.state, OVER);
 
 	if (before == NONE) {
 		/* Nothing was used: the child starts from the beginning. */
-		atomic_store(&counters->state, NONE);
+		atomic_store(&counters.state, NONE);
 		return;
 	}
-	counters->major = 0;
-	atomic_store(&counters->lost, "none: the child of a process that used CUDA");
+	counters.major = 0;
+	atomic_store(&counters.lost, "none: the child of a process that used CUDA");
 	/* A child made during the start keeps what was open, if anything, until it ends or calls exec. */
 	if (before == COUNTING) {
-		child_lets_go(&counters->uvm.file);
-		child_lets_go(&counters->all.held);
-		for (int i = 0; i < counters->n_devices; i++)
-			if (counters->counts_device[i])
-				child_lets_go(&counters->device[i].held);
+		child_lets_go(&counters.uvm.file);
+		child_lets_go(&counters.all.held);
+		for (int i = 0; i < counters.n_devices; i++)
+			if (counters.counts_device[i])
+				child_lets_go(&counters.device[i].held);
 	}
 	if (atomic_exchange(&faults_queue_on, false))
-		child_lets_go(&events->queue.held);
+		child_lets_go(&events.queue.held);
 	errno = saved;
 }

@@ -14,48 +14,37 @@
 /* A smaller reservation is of no use. Not expected: the driver reserved 16 TiB in 4 us (docs/facts.md, Mapping). */
 #define LEAST_BYTES ((uint64_t)64 << 20)
 
-/* Tables are reserved address space; only pages that are written become memory. */
-static void *table_new(const struct arena *arena, size_t entry)
-{
-	return lazy_memory_new(arena->n_units * entry);
-}
+/*
+ * All tables lie in one range of reserved address space, of which only the pages that are written become memory. The
+ * states of blocks come first, because they are aligned.
+ */
+#define TABLES_BYTES_A_UNIT (sizeof(struct block_state) + sizeof(struct unit_state) + 4 * sizeof(uint32_t))
 
 /*
  * Parts of an allocation that is backed on use are found from here alone, and a leak checker reads no mappings unasked.
  */
-static struct unit_state *states_new(const struct arena *arena)
+static bool tables_new(struct arena *arena)
 {
-	struct unit_state *states = table_new(arena, sizeof(states[0]));
-
+	arena->block_states = lazy_memory_new(arena->n_units * TABLES_BYTES_A_UNIT);
+	if (!arena->block_states)
+		return false;
+	arena->states = (struct unit_state *)(arena->block_states + arena->n_units);
+	arena->table = (_Atomic uint32_t *)(arena->states + arena->n_units);
+	arena->piece = arena->table + arena->n_units;
+	arena->part = arena->piece + arena->n_units;
+	arena->on_use = arena->part + arena->n_units;
 #ifdef __SANITIZE_ADDRESS__
-	if (states)
-		__lsan_register_root_region(states, arena->n_units * sizeof(states[0]));
+	__lsan_register_root_region(arena->states, arena->n_units * sizeof(arena->states[0]));
 #endif
-	return states;
-}
-
-static void states_free(struct unit_state *states, uint32_t n_units)
-{
-#ifdef __SANITIZE_ADDRESS__
-	__lsan_unregister_root_region(states, n_units * sizeof(states[0]));
-#endif
-	munmap(states, n_units * sizeof(states[0]));
+	return true;
 }
 
 static void tables_free(struct arena *arena)
 {
-	if (arena->table)
-		munmap((void *)arena->table, arena->n_units * sizeof(arena->table[0]));
-	if (arena->part)
-		munmap((void *)arena->part, arena->n_units * sizeof(arena->part[0]));
-	if (arena->on_use)
-		munmap((void *)arena->on_use, arena->n_units * sizeof(arena->on_use[0]));
-	if (arena->piece)
-		munmap((void *)arena->piece, arena->n_units * sizeof(arena->piece[0]));
-	if (arena->marks)
-		munmap(arena->marks, arena->n_units * sizeof(arena->marks[0]));
-	if (arena->states)
-		states_free(arena->states, arena->n_units);
+#ifdef __SANITIZE_ADDRESS__
+	__lsan_unregister_root_region(arena->states, arena->n_units * sizeof(arena->states[0]));
+#endif
+	munmap(arena->block_states, arena->n_units * TABLES_BYTES_A_UNIT);
 }
 
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
@@ -75,22 +64,10 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->base = base;
 	arena->bytes = bytes;
 	arena->n_units = (uint32_t)(bytes / HEAP_UNIT);
-	arena->table = table_new(arena, sizeof(arena->table[0]));
-	arena->piece = table_new(arena, sizeof(arena->piece[0]));
-	arena->part = table_new(arena, sizeof(arena->part[0]));
-	arena->on_use = table_new(arena, sizeof(arena->on_use[0]));
-	arena->marks = table_new(arena, sizeof(arena->marks[0]));
-	arena->states = states_new(arena);
-	if (!arena->table || !arena->piece || !arena->part || !arena->on_use || !arena->marks || !arena->states)
-		goto free_tables;
 	/* Not the last one: where a block ends is an address of the arena. */
-	if (!range_init(&arena->free_units, arena->n_units - 1))
-		goto free_tables;
-	return SW_OK;
-
-free_tables:
-	tables_free(arena);
-	REAL(cuMemAddressFree)(base, bytes);
+	if (tables_new(arena) && range_init(&arena->free_units, arena->n_units - 1))
+		return SW_OK;
+	arena_fini(arena);
 	return SW_NO_HOST_MEMORY;
 }
 
@@ -98,7 +75,8 @@ bool arena_fini(struct arena *arena)
 {
 	if (REAL(cuMemAddressFree)(arena->base, arena->bytes) != CUDA_SUCCESS)
 		return false;
-	tables_free(arena);
+	if (arena->block_states)
+		tables_free(arena);
 	range_fini(&arena->free_units);
 	return true;
 }
@@ -138,7 +116,7 @@ void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wor
 	atomic_store_explicit(&state->site, 0, memory_order_relaxed);
 	atomic_store_explicit(&state->space, space, memory_order_relaxed);
 	atomic_store_explicit(&state->space_units, space_units, memory_order_relaxed);
-	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
+	atomic_store_explicit(&arena->block_states[unit].discarded, 0, memory_order_relaxed);
 	for (uint32_t i = 0; i < units; i++)
 		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
 }
@@ -154,7 +132,7 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 	state->units_of_piece = units;
 	atomic_store_explicit(&state->where, on_host ? BLOCK_STATE_HOST : BLOCK_STATE_DEVICE, memory_order_relaxed);
 	if (on_host)
-		atomic_fetch_add(&arena->marks[block_unit].away, 1);
+		atomic_fetch_add(&arena->block_states[block_unit].away, 1);
 	for (uint32_t i = 0; i < units; i++)
 		atomic_store_explicit(&arena->piece[unit + i], unit + 1, memory_order_release);
 }
@@ -165,9 +143,9 @@ void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, e
 
 	atomic_store(&arena->states[unit].where, where);
 	if (where == BLOCK_STATE_HOST && !was_away)
-		atomic_fetch_add(&arena->marks[block_unit].away, 1);
+		atomic_fetch_add(&arena->block_states[block_unit].away, 1);
 	else if (where != BLOCK_STATE_HOST && was_away)
-		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
+		atomic_fetch_sub(&arena->block_states[block_unit].away, 1);
 }
 
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
@@ -175,7 +153,7 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 	struct unit_state *state = &arena->states[unit];
 
 	if (atomic_load(&state->where) == BLOCK_STATE_HOST)
-		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
+		atomic_fetch_sub(&arena->block_states[block_unit].away, 1);
 	atomic_store(&state->where, BLOCK_STATE_NONE);
 	state->chunk = NULL;
 	for (uint32_t i = 0; i < state->units_of_piece; i++)

@@ -53,40 +53,40 @@ struct block_state {
 /* bits: enough for 65535 threads that launch at once; the other 48 count submissions for years */
 #define BLOCK_STATE_PINS 16
 
-static inline unsigned block_state_pins(const struct block_state *mark)
+static inline unsigned block_state_pins(const struct block_state *block)
 {
-	return (unsigned)(atomic_load(&mark->use) & ((1u << BLOCK_STATE_PINS) - 1));
+	return (unsigned)(atomic_load(&block->use) & ((1u << BLOCK_STATE_PINS) - 1));
 }
 
-static inline uint64_t block_state_last(const struct block_state *mark)
+static inline uint64_t block_state_last(const struct block_state *block)
 {
-	return atomic_load(&mark->use) >> BLOCK_STATE_PINS;
+	return atomic_load(&block->use) >> BLOCK_STATE_PINS;
 }
 
-static inline void block_state_pin(struct block_state *mark)
+static inline void block_state_pin(struct block_state *block)
 {
-	atomic_fetch_add(&mark->use, 1);
+	atomic_fetch_add(&block->use, 1);
 }
 
 /* Ends a pin when nothing was submitted. */
-static inline void block_state_unpin(struct block_state *mark)
+static inline void block_state_unpin(struct block_state *block)
 {
-	atomic_fetch_sub_explicit(&mark->use, 1, memory_order_release);
+	atomic_fetch_sub_explicit(&block->use, 1, memory_order_release);
 }
 
 /*
  * Ends a pin when submission `number` has returned from the driver. A later submission of another thread may have
  * returned before.
  */
-static inline void block_state_submitted(struct block_state *mark, uint64_t number)
+static inline void block_state_submitted(struct block_state *block, uint64_t number)
 {
-	uint64_t use = atomic_load_explicit(&mark->use, memory_order_relaxed), now;
+	uint64_t use = atomic_load_explicit(&block->use, memory_order_relaxed), now;
 
 	do {
 		now = use >> BLOCK_STATE_PINS < number
 			  ? number << BLOCK_STATE_PINS | (use & ((1u << BLOCK_STATE_PINS) - 1))
 			  : use;
-	} while (!atomic_compare_exchange_weak(&mark->use, &use, now - 1));
+	} while (!atomic_compare_exchange_weak(&block->use, &use, now - 1));
 }
 
 /*
@@ -128,7 +128,7 @@ struct arena {
 	_Atomic uint32_t *piece;  /* first unit of the piece that covers a unit, plus 1; 0: none is mapped */
 	_Atomic uint32_t *part;   /* in a divided block: first unit of the part that covers a unit, plus 1; 0: none */
 	_Atomic uint32_t *on_use; /* first unit of the allocation backed on use that covers a unit, plus 1; 0: none */
-	struct block_state *marks;
+	struct block_state *block_states;
 	struct unit_state *states;
 	/* the program has placed a block, in `fast`: a pointer may mean several blocks (arena_extent) */
 	_Atomic bool any_unreported;
@@ -146,8 +146,8 @@ struct arena {
  */
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes);
 /*
- * Returns false, with everything left in place, if the driver refuses to free the reservation because something is
- * mapped in it.
+ * Undoes arena_init(). Returns false, with everything left in place, if the driver refuses to free the reservation
+ * because something is mapped in it.
  */
 bool arena_fini(struct arena *arena);
 

@@ -293,6 +293,17 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
 	}
 }
 
+struct block *block_next(const struct arena *arena, uint32_t *unit, uint32_t end)
+{
+	struct block *block = NULL;
+
+	while (*unit < end && !block) {
+		block = arena_block_at(arena, arena_address(arena, *unit));
+		*unit = block ? block->unit + block->units : *unit + 1;
+	}
+	return block;
+}
+
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units)
 {
 	struct block *next;
@@ -679,7 +690,7 @@ void block_give(struct block_store *store, struct block *block)
 	block->given = block->n_moving != 0;
 	if (block->given)
 		atomic_fetch_add(&store->n_given, 1);
-	else if (block_is_for_once(block))
+	else if (block->left || block->on_use)
 		block_take_down(store, block);
 	else
 		block_warm_add(store, block);
@@ -740,50 +751,4 @@ void block_forget_asked(struct block_store *store, struct block *block, CUdevice
 	block_drop_pins(store, block, pin->n, PIN_OFF);
 	*at = pin->next;
 	free(pin);
-}
-
-static bool block_is_valid(const struct block *block, uint64_t *bytes)
-{
-	uint64_t sum[CHUNK_PLACES] = {0};
-
-	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		if (chunk->kind != block->kind)
-			return false;
-		sum[chunk->place] += chunk_bytes(chunk->units);
-	}
-	for (int place = 0; place < CHUNK_PLACES; place++) {
-		if (sum[place] != block->bytes[place])
-			return false;
-		bytes[place] += sum[place];
-	}
-	return sum[CHUNK_DEVICE] + sum[CHUNK_HOST] + sum[CHUNK_PEER] == (uint64_t)block->units * HEAP_UNIT &&
-	       block->units_mapped == block->units;
-}
-
-bool block_store_is_valid(const struct block_store *store)
-{
-	uint64_t bytes[CHUNK_PLACES] = {0}, chunks[CHUNK_PLACES] = {0};
-	size_t in_bins = 0, by_age = 0;
-
-	for (size_t i = 0; i < BLOCK_BINS; i++)
-		for (const struct block *block = store->bin[i]; block; block = block->bin_next)
-			in_bins++;
-	for (const struct block *block = store->newest; block; block = block->age_next, by_age++)
-		if (!block_is_valid(block, bytes))
-			return false;
-	for (int place = 0; place < CHUNK_PLACES; place++) {
-		for (unsigned i = 0; i < CHUNK_KINDS * (CHUNK_MOST + 1u); i++) {
-			unsigned kind = i / (CHUNK_MOST + 1), units = i % (CHUNK_MOST + 1);
-
-			for (const struct chunk *c = store->chunks.warm[kind][place][units]; c; c = c->next) {
-				if (c->kind != kind)
-					return false;
-				chunks[place] += chunk_bytes(units);
-			}
-		}
-		if (bytes[place] != store->warm_bytes[place] || chunks[place] != store->chunks.warm_bytes[place])
-			return false;
-	}
-	uint64_t unused;
-	return in_bins == by_age && range_is_valid(&store->arena.free_units, &unused);
 }

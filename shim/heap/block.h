@@ -63,6 +63,8 @@ bool block_take_down(struct block_store *store, struct block *block);
  * Tries again what the driver has refused: to take down the stuck blocks, and to release what chunk_drop() could not.
  */
 void block_retry_refused(struct block_store *store);
+/* Returns the next block in use from *unit on and before `end`, or NULL; moves *unit behind it. */
+struct block *block_next(const struct arena *arena, uint32_t *unit, uint32_t end);
 /* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 
@@ -106,7 +108,6 @@ void block_forget_asked(struct block_store *store, struct block *block, CUdevice
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);
 /* Returns the bytes at a place that block_retry_refused() is to give back. */
 uint64_t block_refused(const struct block_store *store, enum chunk_place place);
-bool block_store_is_valid(const struct block_store *store);
 
 /* ---- slabs (small.c) ---- */
 
@@ -136,7 +137,6 @@ bool small_reclaim(struct small *small);
 /* Must be called before and after the block of a slab changes places, because slabs are listed by place. */
 void small_before_move(struct small *small, struct block *block);
 void small_after_move(struct small *small, struct block *block);
-bool small_is_valid(const struct small *small);
 
 /* ---- spares: chunks to which pieces move (spare.c) ---- */
 

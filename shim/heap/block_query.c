@@ -64,8 +64,7 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 	heap_leave(heap);
 	if (!block)
 		return SW_INVALID;
-	for (int place = 0; place < CHUNK_PLACES; place++)
-		ret_bytes[place] = sum[place];
+	memcpy(ret_bytes, sum, sizeof(sum));
 	return SW_OK;
 }
 
@@ -107,8 +106,7 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 	heap_leave(heap);
 	if (!bytes || found != bytes)
 		return false;
-	for (int place = 0; place < CHUNK_PLACES; place++)
-		ret_bytes[place] = sum[place];
+	memcpy(ret_bytes, sum, sizeof(sum));
 	return true;
 }
 
@@ -135,7 +133,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 /* Makes the block `tail`, which was built right behind a block in use, its end. */
 static void block_query_join(struct block_store *store, struct block *block, struct block *tail)
 {
-	struct block_state *marks = store->arena.marks;
+	struct block_state *states = store->arena.block_states;
 	struct chunk **end = &block->chunks;
 
 	lock_assert_held(LOCK_HEAP);
@@ -149,7 +147,7 @@ static void block_query_join(struct block_store *store, struct block *block, str
 	for (int place = 0; place < CHUNK_PLACES; place++)
 		block->bytes[place] += tail->bytes[place];
 	/* Block state is at the start of the block. */
-	atomic_fetch_add(&marks[block->unit].away, atomic_exchange(&marks[tail->unit].away, 0));
+	atomic_fetch_add(&states[block->unit].away, atomic_exchange(&states[tail->unit].away, 0));
 	range_join(&store->arena.free_units);
 	free(tail);
 }

@@ -6,7 +6,6 @@
  * A block that is not open has one pin, from the time when it is placed until it is opened.
  */
 #include "shim/heap/block_unmapped.h"
-#include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/heap/block.h"
 #include "shim/heap/chunk.h"
@@ -125,24 +124,6 @@ bool heap_was_placed(struct heap *heap, const struct block *block)
 	return placed;
 }
 
-/* Maps the chunks one behind the other. On failure, what was mapped has been unmapped again. */
-static CUresult map_all(const struct block *block, CUdeviceptr at)
-{
-	CUdeviceptr first = at;
-
-	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		CUresult result = chunk_map(chunk, at);
-
-		if (result != CUDA_SUCCESS) {
-			if (at != first && map_remove(first, at - first) != CUDA_SUCCESS)
-				log_once("cuMemUnmap of a part of what could not be mapped: refused");
-			return result;
-		}
-		at += chunk_bytes(chunk->units);
-	}
-	return CUDA_SUCCESS;
-}
-
 /* All state is set before the block's words make it visible. */
 static void mark_placed(struct heap *heap, struct block *block, uint32_t space, uint32_t space_units)
 {
@@ -172,7 +153,7 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 	result = CUDA_ERROR_INVALID_VALUE;
 	if (!is_vacant(arena, arena_unit(arena, address), block->units))
 		goto out;
-	result = map_all(block, address);
+	result = chunk_map_all(block->chunks, address);
 	if (result != CUDA_SUCCESS)
 		goto out;
 	block->unit = arena_unit(arena, address);
@@ -290,19 +271,16 @@ static void follow_reports(struct heap *heap, struct block *block)
 void heap_follow_reports(struct heap *heap, uint32_t first, uint32_t end)
 {
 	const struct arena *arena = &heap->store.arena;
+	struct block *block;
 
 	if (!atomic_load(&arena->any_unreported))
 		return;
 	lock_take(&heap->lock);
 	if (end > arena->n_units_seen)
 		end = arena->n_units_seen;
-	for (uint32_t unit = first; unit < end;) {
-		struct block *block = arena_block_at(arena, arena_address(arena, unit));
-
-		if (block && block->loose)
+	while ((block = block_next(arena, &first, end)))
+		if (block->loose)
 			follow_reports(heap, block);
-		unit = block ? block->unit + block->units : unit + 1;
-	}
 	heap_leave(heap);
 }
 
@@ -369,7 +347,7 @@ CUresult heap_map_again(struct heap *heap, struct block *block, CUdeviceptr addr
 	if (!block_unmapped_pin(heap, block))
 		return CUDA_ERROR_NOT_READY;
 	lock_take(&heap->lock);
-	CUresult result = map_all(block, address);
+	CUresult result = chunk_map_all(block->chunks, address);
 	if (result == CUDA_SUCCESS)
 		block_unmapped_fix(heap, block);
 	heap_leave(heap);

@@ -91,12 +91,13 @@ static CUresult create_special(struct chunk_store *store, struct chunk *chunk, C
 	return result;
 }
 
-static enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk)
+enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[chunk->place]};
 	bool special =
 	    chunk->kind == CHUNK_FIXED ? store->rdma || store->exportable : store->share && store->exportable;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+	uint64_t begin = clock_now();
 
 	if (chunk->place == CHUNK_PEER)
 		prop.location =
@@ -105,6 +106,7 @@ static enum sw_status chunk_create(struct chunk_store *store, struct chunk *chun
 		result = create_special(store, chunk, prop.location);
 	if (result != CUDA_SUCCESS && (!special || result != CUDA_ERROR_OUT_OF_MEMORY))
 		result = REAL(cuMemCreate)(&chunk->handle, chunk_bytes(chunk->units), &prop, 0);
+	stats_time(HISTOGRAM_create_ns, begin);
 	if (result == CUDA_SUCCESS) {
 		stats_add(STAT_chunks_made, 1);
 		return SW_OK;
@@ -132,10 +134,7 @@ static enum sw_status chunk_make_one(struct chunk_store *store, const struct chu
 	uint64_t bytes = chunk_bytes(like->units);
 	if (like->place == CHUNK_PEER ? lender_take(store->lenders[like->lender], bytes)
 				      : budget_take(store->budget[like->place], bytes)) {
-		uint64_t begin = clock_now();
-
 		status = chunk_create(store, chunk);
-		stats_time(HISTOGRAM_create_ns, begin);
 		*ret_refused = status != SW_OK;
 		if (like->place == CHUNK_DEVICE)
 			atomic_store_explicit(&store->full, status == SW_NO_MEMORY ? clock_now() : 0,
@@ -220,22 +219,6 @@ enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, st
 	return SW_OK;
 }
 
-enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk)
-{
-	uint64_t begin = clock_now();
-	enum sw_status status = chunk_create(store, chunk);
-
-	stats_time(HISTOGRAM_create_ns, begin);
-	return status;
-}
-
-static void drop_unbacked(struct chunk_store *store, struct chunk *chunk)
-{
-	store->made_bytes[chunk->place] -= chunk_bytes(chunk->units);
-	chunk_discharge(store, chunk);
-	free(chunk);
-}
-
 /* Ends a compound chunk: does this with each part. */
 static void each_part(struct chunk_store *store, struct chunk *chunk,
 		      void (*what)(struct chunk_store *store, struct chunk *part))
@@ -253,7 +236,9 @@ void chunk_put(struct chunk_store *store, struct chunk *chunk)
 {
 	lock_assert_held(LOCK_HEAP);
 	if (chunk->unbacked) {
-		drop_unbacked(store, chunk);
+		store->made_bytes[chunk->place] -= chunk_bytes(chunk->units);
+		chunk_discharge(store, chunk);
+		free(chunk);
 		return;
 	}
 	if (chunk->parts) {
@@ -267,21 +252,26 @@ void chunk_put(struct chunk_store *store, struct chunk *chunk)
 
 /* ---- mapping ---- */
 
+CUresult chunk_map_all(const struct chunk *first, CUdeviceptr at)
+{
+	CUdeviceptr begin = at;
+
+	for (const struct chunk *chunk = first; chunk; chunk = chunk->next) {
+		CUresult result = chunk_map(chunk, at);
+
+		if (result != CUDA_SUCCESS) {
+			if (at != begin && map_remove(begin, at - begin) != CUDA_SUCCESS)
+				log_once("cuMemUnmap of a part of what could not be mapped: refused");
+			return result;
+		}
+		at += chunk_bytes(chunk->units);
+	}
+	return CUDA_SUCCESS;
+}
+
 CUresult chunk_map(const struct chunk *chunk, CUdeviceptr at)
 {
-	uint64_t mapped = 0;
-	CUresult result = CUDA_SUCCESS;
-
-	if (!chunk->parts)
-		return map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
-	for (const struct chunk *part = chunk->parts; part && result == CUDA_SUCCESS; part = part->next) {
-		result = map_chunk(at + mapped, chunk_bytes(part->units), part->handle);
-		if (result == CUDA_SUCCESS)
-			mapped += chunk_bytes(part->units);
-	}
-	if (result != CUDA_SUCCESS && mapped && map_remove(at, mapped) != CUDA_SUCCESS)
-		log_once("cuMemUnmap of a part of what could not be mapped: refused");
-	return result;
+	return chunk->parts ? chunk_map_all(chunk->parts, at) : map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
 }
 
 /* ---- aliases ---- */
@@ -379,14 +369,6 @@ static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
 	}
 	forget_alias(store, chunk);
 	return true;
-}
-
-void chunk_store_fini(struct chunk_store *store)
-{
-	if (!store->alias_base || REAL(cuMemAddressFree)(store->alias_base, store->alias_bytes) != CUDA_SUCCESS)
-		return;
-	range_fini(&store->alias_units);
-	store->alias_base = 0;
 }
 
 /* Releases a chunk that is on no list. Returns false if the driver refused; then the chunk is as it was. */

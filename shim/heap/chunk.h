@@ -45,10 +45,10 @@ void chunk_join(struct chunk_store *store, struct chunk *chunk);
 /* Returns a new unbacked movable chunk, charged to the host budget. Returns NO_MEMORY if that has no room. */
 enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, struct chunk **ret_chunk);
 /*
- * Makes the memory of an unbacked chunk, which is still unbacked for others until the caller says so. Returns an error
- * if the driver has none. Locking: none; the caller must own the chunk.
+ * Makes the memory of a chunk that is charged already. An unbacked chunk is still unbacked for others until the caller
+ * says so. Returns an error if the driver has none. Locking: none; the caller must own the chunk.
  */
-enum sw_status chunk_back(struct chunk_store *store, struct chunk *chunk);
+enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk);
 /*
  * Gives the chunk its alias, if it has none, or each of its parts. Returns NO_MEMORY or DRIVER if it stays without one.
  */
@@ -60,6 +60,8 @@ bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk)
  * to unmap the first parts of a compound chunk again, which the log says then. Locking: none.
  */
 CUresult chunk_map(const struct chunk *chunk, CUdeviceptr at);
+/* The same for a chunk and all that follow in its list, one behind the other. */
+CUresult chunk_map_all(const struct chunk *first, CUdeviceptr at);
 /* Puts an unmapped chunk back into the store, as warm; of a compound one the parts. An unbacked one is gone then. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /*
@@ -77,8 +79,6 @@ bool chunk_release_warm(struct chunk_store *store, enum chunk_kind kind, enum ch
  * or the driver refuses all of them.
  */
 bool chunk_release_one(struct chunk_store *store, enum chunk_place place, unsigned units);
-/* Frees the alias space. The store must hold no chunk any more. */
-void chunk_store_fini(struct chunk_store *store);
 
 /* ---- compound chunks ---- */
 

@@ -106,7 +106,7 @@ void heap_leave(struct heap *heap)
  */
 bool heap_has_soon(const struct heap *heap)
 {
-	return atomic_load(&heap->store.n_given) || atomic_load(&heap->taken_bytes) || atomic_load(&heap->n_stocking);
+	return atomic_load(&heap->store.n_given) || atomic_load(&heap->taken_bytes) || atomic_load(&heap->n_pinning);
 }
 
 void heap_failed(struct heap *heap, enum heap_from from, bool soon, struct heap_grant *grant)
@@ -124,16 +124,6 @@ static uint64_t kept(const struct heap *heap, enum chunk_place place)
 	return place == CHUNK_HOST && heap->ahead > heap->keep[place] ? heap->ahead : heap->keep[place];
 }
 
-static void heap_lock_init(struct heap *heap, const struct heap_config *config)
-{
-	lock_init(&heap->lock, LOCK_HEAP);
-	heap->keep[CHUNK_DEVICE] = config->keep_device;
-	heap->keep[CHUNK_HOST] = config->keep_host;
-	heap->keep[CHUNK_PEER] = config->keep_device;
-	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
-	heap->at_once[CHUNK_PEER] = true; /* its owner may need it */
-}
-
 void heap_keep_host(struct heap *heap, uint64_t bytes)
 {
 	lock_take(&heap->lock);
@@ -142,19 +132,13 @@ void heap_keep_host(struct heap *heap, uint64_t bytes)
 	heap_leave(heap);
 }
 
-/* Returns how much of the idle host memory may stay, given what is owed to other processes of the user. */
-static uint64_t not_owed(uint64_t idle)
-{
-	uint64_t owed = idle ? quota_owed() : 0;
-
-	return owed < idle ? idle - owed : 0;
-}
-
 /* Releases idle memory beyond keep[] and reports what other processes get of it. */
 static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 {
 	struct block_store *store = &heap->store;
-	uint64_t idle = block_idle(store, CHUNK_HOST), left = not_owed(idle), before;
+	uint64_t idle = block_idle(store, CHUNK_HOST), others = idle ? quota_owed() : 0, before;
+	/* What of it may stay, given what is owed to other processes of the user. */
+	uint64_t left = others < idle ? idle - others : 0;
 	bool owed = left < idle && left < keep[CHUNK_HOST], any = owed;
 
 	if (owed)
@@ -166,34 +150,18 @@ static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 	before = store->chunks.made_bytes[CHUNK_HOST];
 	block_trim(store, keep);
 	if (owed)
-		quota_returned(before - store->chunks.made_bytes[CHUNK_HOST]);
-}
-
-static bool is_ticking(const struct heap *heap)
-{
-	return heap->ticked && clock_now() - heap->ticked < TICKING_NS;
+		stats_add(STAT_share_returned_bytes, before - store->chunks.made_bytes[CHUNK_HOST]);
 }
 
 void heap_trim_to_keep(struct heap *heap)
 {
 	uint64_t keep[CHUNK_PLACES];
-	bool ticking = is_ticking(heap);
+	bool ticking = heap->ticked && clock_now() - heap->ticked < TICKING_NS;
 
 	lock_assert_held(LOCK_HEAP);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		keep[place] = ticking && !heap->at_once[place] ? UINT64_MAX : kept(heap, place);
 	heap_lock_trim(heap, keep);
-}
-
-/*
- * Returns, at the end of a span, the bytes to release of those that were idle through it. No lent memory is kept: the
- * mover of its owner does not count it as room, and other processes cannot ask for it.
- */
-static uint64_t heap_lock_unused(const struct heap *heap, enum chunk_place place)
-{
-	uint64_t least = heap->least[place], keep = place == CHUNK_PEER ? 0 : kept(heap, place);
-
-	return least > keep ? least - keep : 0;
 }
 
 void heap_tick(struct heap *heap)
@@ -204,7 +172,12 @@ void heap_tick(struct heap *heap)
 	heap->ticked = clock_now();
 	block_retry_refused(&heap->store);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
-		uint64_t goes = ++heap->ticks[place] < span[place] ? 0 : heap_lock_unused(heap, place);
+		/*
+		 * What was idle through a whole span goes. No lent memory is kept: the mover of its owner does not
+		 * count it as room, and other processes cannot ask for it.
+		 */
+		uint64_t least = heap->least[place], stays = place == CHUNK_PEER ? 0 : kept(heap, place);
+		uint64_t goes = ++heap->ticks[place] < span[place] || least <= stays ? 0 : least - stays;
 
 		keep[place] = UINT64_MAX;
 		if (goes)
@@ -256,7 +229,7 @@ void heap_reused(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 		uint32_t word = arena_look(arena, address);
 
 		if (word && !(word & ARENA_SLAB))
-			atomic_store(&arena->marks[word - 1].discarded, 0);
+			atomic_store(&arena->block_states[word - 1].discarded, 0);
 	}
 }
 
@@ -319,15 +292,6 @@ void heap_set_unused(struct heap *heap, struct block *block, bool unused)
 	heap_leave(heap);
 }
 
-/* Ends the division of a block that is being freed. Locking: the caller holds HEAP. */
-static void heap_undivide(struct heap *heap, struct block *block)
-{
-	lock_assert_held(LOCK_HEAP);
-	set_unused(heap, block, false);
-	block->divider = NULL;
-	atomic_store_explicit(&heap->store.arena.states[block->unit].divided, false, memory_order_release);
-}
-
 /* ---- making a heap, allocating and freeing ---- */
 
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
@@ -350,14 +314,6 @@ static bool granularity_is_ours(CUmemLocation location)
 	return REAL(cuMemGetAllocationGranularity)(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
 		   CUDA_SUCCESS &&
 	       granularity && HEAP_UNIT % granularity == 0;
-}
-
-static bool host_granularity_is_ours(CUmemLocation location)
-{
-	if (granularity_is_ours(location))
-		return true;
-	log_once("the driver's granularity of host memory is unknown or not 2 MiB: nothing can spill");
-	return false;
 }
 
 static void take_lenders(struct chunk_store *store, const struct heap_config *config)
@@ -389,14 +345,16 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 		free(heap);
 		return status;
 	}
+	bool host_usable = config->host_usable && granularity_is_ours(config->host_location);
+	if (config->host_usable && !host_usable)
+		log_once("the driver's granularity of host memory is unknown or not 2 MiB: nothing can spill");
 	struct arena *arena = &heap->store.arena;
 	arena->lifetimes = lifetimes_new(config->device, arena->base, arena->bytes);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
 	    .own = UINT64_C(1) << config->device,
 	    .peers = config->peers,
-	    .usable = {[CHUNK_DEVICE] = true,
-		       [CHUNK_HOST] = config->host_usable && host_granularity_is_ours(config->host_location)},
+	    .usable = {[CHUNK_DEVICE] = true, [CHUNK_HOST] = host_usable},
 	    .location = {[CHUNK_DEVICE] = device, [CHUNK_HOST] = config->host_location},
 	    .rdma = config->rdma,
 	    .exportable = config->exportable,
@@ -414,24 +372,13 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.give_up_slab = small_reclaim;
 	heap->store.small = &heap->small;
 	heap->small.store = &heap->store;
-	heap_lock_init(heap, config);
+	lock_init(&heap->lock, LOCK_HEAP);
+	heap->keep[CHUNK_DEVICE] = heap->keep[CHUNK_PEER] = config->keep_device;
+	heap->keep[CHUNK_HOST] = config->keep_host;
+	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
+	heap->at_once[CHUNK_PEER] = true; /* its owner may need it */
 	*ret_heap = heap;
 	return SW_OK;
-}
-
-void heap_destroy(struct heap *heap)
-{
-	if (!heap)
-		return;
-	heap_trim(heap, 0, 0);
-	/* Blocks that the program never freed keep the reservation; the driver frees it at the end of the process. */
-	if (!arena_fini(&heap->store.arena))
-		log_line("a heap was destroyed with blocks in use");
-	lifetimes_free(heap->store.arena.lifetimes);
-	chunk_store_fini(&heap->store.chunks);
-	free(heap->store.news.pieces);
-	pthread_mutex_destroy(&heap->lock.mutex);
-	free(heap);
 }
 
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
@@ -486,8 +433,12 @@ void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 	if (block->slab) {
 		small_give(&heap->small, block, address);
 	} else {
-		if (block->divider)
-			heap_undivide(heap, block);
+		if (block->divider) {
+			set_unused(heap, block, false);
+			block->divider = NULL;
+			atomic_store_explicit(&heap->store.arena.states[block->unit].divided, false,
+					      memory_order_release);
+		}
 		arena_unmark(&heap->store.arena, block->unit, block->units);
 		block_tell_all(&heap->store, block);
 		block_give(&heap->store, block);
@@ -624,12 +575,4 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 			   heap_beyond(block_idle(store, CHUNK_PEER), keep_device);
 	heap_leave(heap);
 	return refused;
-}
-
-bool heap_is_valid(struct heap *heap)
-{
-	lock_take(&heap->lock);
-	bool ok = block_store_is_valid(&heap->store) && small_is_valid(&heap->small);
-	lock_drop(&heap->lock);
-	return ok;
 }

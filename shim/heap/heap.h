@@ -111,12 +111,9 @@ struct heap_grant {
 
 /*
  * Returns NOT_SUPPORTED if the driver's granularity does not divide HEAP_UNIT, NO_MEMORY if no address space can be
- * reserved.
+ * reserved. A heap lasts until the process ends.
  */
 enum sw_status heap_create(const struct heap_config *config, struct heap **ret_heap);
-/* Gives all memory back to the driver. For tests only: at the end of the process the driver does that itself. */
-void heap_destroy(struct heap *heap);
-
 /*
  * Allocates at least `bytes` bytes, aligned to 512 bytes, or to 2 MiB if bytes > 1 MiB. Returns NO_MEMORY, and changes
  * nothing, if the budgets or the driver have no more.
@@ -387,8 +384,6 @@ bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *addre
  * if there is none.
  */
 bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base, uint64_t *ret_bytes);
-/* Returns the bytes of the allocation that have no memory, rounded up to whole units. Locking: none. */
-uint64_t heap_on_use_left(const struct heap *heap, CUdeviceptr base);
 /* Adds up, by place, the bytes that it has; *ret_stays: any of them are pinned. Returns INVALID if there is none. */
 enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t ret_bytes[CHUNK_PLACES],
 				 bool *ret_stays);
@@ -396,7 +391,5 @@ enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t r
 void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site);
 /* Frees the allocation that begins there, and returns how many bytes of memory it had. Cannot fail. */
 uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base);
-
-bool heap_is_valid(struct heap *heap); /* checks every invariant of this room */
 
 #endif

@@ -11,21 +11,21 @@
 #include <stdlib.h>
 
 /* Returns the address at which the mover reads or writes the chunk. */
-static CUdeviceptr migration_side(const struct migration *transit, const struct chunk *chunk, bool in_place)
+static CUdeviceptr migration_side(const struct migration *migration, const struct chunk *chunk, bool in_place)
 {
-	return in_place && chunk->place == CHUNK_DEVICE ? transit->address : chunk->alias;
+	return in_place && chunk->place == CHUNK_DEVICE ? migration->address : chunk->alias;
 }
 
 /* Must be followed by drop_spare(); if it is not, because the spare is lost, it counts as taken for good. */
-static void fill_in(struct heap *heap, struct migration *transit, struct chunk *spare, bool in_place)
+static void fill_in(struct heap *heap, struct migration *migration, struct chunk *spare, bool in_place)
 {
-	heap->taken_bytes += chunk_bytes(transit->units);
-	transit->spare = spare;
-	transit->from = transit->chunk->place;
-	transit->to = spare->place;
-	transit->alias = migration_side(transit, transit->chunk, in_place);
-	transit->handle = transit->chunk->handle;
-	transit->spare_alias = migration_side(transit, spare, in_place);
+	heap->taken_bytes += chunk_bytes(migration->units);
+	migration->spare = spare;
+	migration->from = migration->chunk->place;
+	migration->to = spare->place;
+	migration->alias = migration_side(migration, migration->chunk, in_place);
+	migration->handle = migration->chunk->handle;
+	migration->spare_alias = migration_side(migration, spare, in_place);
 }
 
 /* Returns whether a nonresident chunk on a peer must move elsewhere. */
@@ -36,29 +36,29 @@ static bool leaves_peer(const struct heap *heap, const struct chunk *chunk)
 }
 
 /* The spare is not the migration's any more. */
-static void drop_spare(struct heap *heap, struct migration *transit)
+static void drop_spare(struct heap *heap, struct migration *migration)
 {
-	heap->taken_bytes -= chunk_bytes(transit->units);
-	transit->spare = NULL;
+	heap->taken_bytes -= chunk_bytes(migration->units);
+	migration->spare = NULL;
 }
 
-void migration_leave_spare(struct heap *heap, struct migration *transit)
+void migration_leave_spare(struct heap *heap, struct migration *migration)
 {
 	lock_take(&heap->lock);
-	transit->spare->next = heap->left;
-	heap->left = transit->spare;
-	transit->spare = NULL;
+	migration->spare->next = heap->left;
+	heap->left = migration->spare;
+	migration->spare = NULL;
 	heap_leave(heap);
 }
 
 /* Puts the spare back into the store, if there is one. */
-static void put_spare(struct heap *heap, struct migration *transit)
+static void put_spare(struct heap *heap, struct migration *migration)
 {
-	struct chunk *spare = transit->spare;
+	struct chunk *spare = migration->spare;
 
 	if (!spare)
 		return;
-	drop_spare(heap, transit);
+	drop_spare(heap, migration);
 	chunk_put(&heap->store.chunks, spare);
 }
 
@@ -97,7 +97,7 @@ static struct migration migration_pin_one(const struct heap *heap, uint32_t piec
 }
 
 enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
-			       struct migration *ret_transit)
+			       struct migration *ret_migration)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	enum sw_status status = SW_INVALID;
@@ -113,15 +113,15 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
-	*ret_transit = migration_pin_one(heap, piece, chunk);
-	fill_in(heap, ret_transit, spare, in_place);
+	*ret_migration = migration_pin_one(heap, piece, chunk);
+	fill_in(heap, ret_migration, spare, in_place);
 	status = SW_OK;
 out:
 	heap_leave(heap);
 	return status;
 }
 
-enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit)
+enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_migration)
 {
 	enum sw_status status = SW_INVALID;
 	struct chunk *spare;
@@ -132,14 +132,14 @@ enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struc
 	if (chunk && chunk->place == CHUNK_DEVICE && !chunk->block->slab && !chunk->block->loose)
 		status = chunk_make_unbacked(&heap->store.chunks, chunk->units, &spare);
 	if (status == SW_OK) {
-		*ret_transit = migration_pin_one(heap, piece, chunk);
-		fill_in(heap, ret_transit, spare, true);
+		*ret_migration = migration_pin_one(heap, piece, chunk);
+		fill_in(heap, ret_migration, spare, true);
 	}
 	heap_leave(heap);
 	return status;
 }
 
-enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_transit)
+enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_migration)
 {
 	enum sw_status status = SW_INVALID;
 
@@ -148,57 +148,53 @@ enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration
 	if (chunk)
 		status = chunk_give_alias(&heap->store.chunks, chunk);
 	if (status == SW_OK)
-		*ret_transit = migration_pin_one(heap, piece, chunk);
+		*ret_migration = migration_pin_one(heap, piece, chunk);
 	heap_leave(heap);
 	return status;
 }
 
-enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *transit)
+enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *migration)
 {
-	enum chunk_place to = transit->chunk->place == CHUNK_DEVICE ? CHUNK_HOST : CHUNK_DEVICE;
+	enum chunk_place to = migration->chunk->place == CHUNK_DEVICE ? CHUNK_HOST : CHUNK_DEVICE;
 
 	lock_take(&heap->lock);
-	bool pinned = block_keeps(transit->block, transit->chunk->place);
-	struct chunk *spare = pinned ? NULL : spare_find(heap, transit->block, to, transit->units, in_place);
+	bool pinned = block_keeps(migration->block, migration->chunk->place);
+	struct chunk *spare = pinned ? NULL : spare_find(heap, migration->block, to, migration->units, in_place);
 	if (spare)
-		fill_in(heap, transit, spare, in_place);
+		fill_in(heap, migration, spare, in_place);
 	heap_leave(heap);
 	return spare ? SW_OK : pinned ? SW_INVALID : SW_NO_MEMORY;
 }
 
-void heap_give_spare(struct heap *heap, struct migration *transit)
+void heap_give_spare(struct heap *heap, struct migration *migration)
 {
 	lock_take(&heap->lock);
-	put_spare(heap, transit);
+	put_spare(heap, migration);
 	heap_leave(heap);
 }
 
-/* Copies the fields that belong to the physical memory, not to the chunk's position in a block. */
-static void take_memory(struct chunk *chunk, const struct chunk *from)
+/* The chunk gets this physical memory, of its length and kind, and keeps its position in a block. */
+static void take_memory(struct chunk *chunk, struct chunk memory)
 {
-	chunk->handle = from->handle;
-	chunk->alias = from->alias;
-	chunk->shut = from->shut;
-	chunk->place = from->place;
-	chunk->lender = from->lender;
-	chunk->exportable = from->exportable;
-	chunk->unbacked = from->unbacked;
-	chunk->parts = from->parts;
+	memory.moving = chunk->moving;
+	memory.block = chunk->block;
+	memory.next = chunk->next;
+	*chunk = memory;
 }
 
 /* The chunk stays in the block's list; its physical memory is exchanged with that of the spare. */
-static void migration_exchange_one(struct heap *heap, struct migration *transit, bool lost)
+static void migration_exchange_one(struct heap *heap, struct migration *migration, bool lost)
 {
-	struct chunk *chunk = transit->chunk, *spare = transit->spare;
+	struct chunk *chunk = migration->chunk, *spare = migration->spare;
 	struct chunk was = *chunk;
-	struct block *block = transit->block;
+	struct block *block = migration->block;
 	uint64_t bytes = chunk_bytes(chunk->units);
 
 	lock_take(&heap->lock);
 	if (block->slab)
 		small_before_move(&heap->small, block);
-	take_memory(chunk, spare);
-	take_memory(spare, &was);
+	take_memory(chunk, *spare);
+	take_memory(spare, was);
 	block->bytes[was.place] -= bytes;
 	block->bytes[chunk->place] += bytes;
 	if (block->unused) {
@@ -207,24 +203,24 @@ static void migration_exchange_one(struct heap *heap, struct migration *transit,
 	}
 	if (block->slab)
 		small_after_move(&heap->small, block);
-	drop_spare(heap, transit);
+	drop_spare(heap, migration);
 	if (!lost && chunk_is_wanted(&heap->store.chunks, spare))
 		chunk_drop(&heap->store.chunks, spare);
 	else if (!lost)
 		chunk_put(&heap->store.chunks, spare);
-	transit->handle = chunk->handle;
-	transit->alias = chunk->alias;
+	migration->handle = chunk->handle;
+	migration->alias = chunk->alias;
 	heap_leave(heap);
 }
 
-void migration_exchange(struct heap *heap, struct migration *transit)
+void migration_exchange(struct heap *heap, struct migration *migration)
 {
-	migration_exchange_one(heap, transit, false);
+	migration_exchange_one(heap, migration, false);
 }
 
-void migration_exchange_lost(struct heap *heap, struct migration *transit)
+void migration_exchange_lost(struct heap *heap, struct migration *migration)
 {
-	migration_exchange_one(heap, transit, true);
+	migration_exchange_one(heap, migration, true);
 }
 
 /* Gives an unbacked chunk warm host memory. Returns whether there was any. */
@@ -235,21 +231,21 @@ static bool take_warm(struct heap *heap, struct chunk *chunk)
 	if (warm) {
 		struct chunk was = *chunk;
 
-		take_memory(chunk, warm);
-		take_memory(warm, &was);
+		take_memory(chunk, *warm);
+		take_memory(warm, was);
 		chunk_put(&heap->store.chunks, warm);
 	}
 	heap_leave(heap);
 	return warm != NULL;
 }
 
-enum sw_status migration_back(struct heap *heap, struct migration *transit, bool may_pin)
+enum sw_status migration_back(struct heap *heap, struct migration *migration, bool may_pin)
 {
-	struct chunk *chunk = transit->chunk;
+	struct chunk *chunk = migration->chunk;
 	enum sw_status status = SW_OK;
 
 	if (chunk->unbacked && !take_warm(heap, chunk)) {
-		status = may_pin ? chunk_back(&heap->store.chunks, chunk) : SW_NO_MEMORY;
+		status = may_pin ? chunk_create(&heap->store.chunks, chunk) : SW_NO_MEMORY;
 		/* Another thread may have freed some meanwhile. */
 		if (status != SW_OK && take_warm(heap, chunk))
 			status = SW_OK;
@@ -257,31 +253,31 @@ enum sw_status migration_back(struct heap *heap, struct migration *transit, bool
 	lock_take(&heap->lock);
 	if (status == SW_OK)
 		chunk->unbacked = false;
-	transit->handle = chunk->handle;
-	transit->alias = chunk->alias;
+	migration->handle = chunk->handle;
+	migration->alias = chunk->alias;
 	heap_leave(heap);
 	return status;
 }
 
-bool migration_is_given(struct heap *heap, const struct migration *transit)
+bool migration_is_given(struct heap *heap, const struct migration *migration)
 {
 	lock_take(&heap->lock);
-	bool given = transit->block->given;
+	bool given = migration->block->given;
 	if (given)
-		transit->block->left = true;
+		migration->block->left = true;
 	heap_leave(heap);
 	return given;
 }
 
-void migration_end(struct heap *heap, struct migration *transit)
+void migration_end(struct heap *heap, struct migration *migration)
 {
-	struct block *block = transit->block;
+	struct block *block = migration->block;
 
 	lock_take(&heap->lock);
-	transit->chunk->moving = false;
-	if (block_keeps(block, transit->chunk->place))
-		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, BLOCK_STATE_PINNED);
-	put_spare(heap, transit);
+	migration->chunk->moving = false;
+	if (block_keeps(block, migration->chunk->place))
+		arena_mark_where(&heap->store.arena, migration->block_unit, migration->piece, BLOCK_STATE_PINNED);
+	put_spare(heap, migration);
 	if (--block->n_moving == 0 && block->unreported)
 		block_set_bounded(&heap->store, block, false);
 	if (block->n_moving == 0 && block->given) {
@@ -292,16 +288,16 @@ void migration_end(struct heap *heap, struct migration *transit)
 }
 
 /* Returns whether heap_reach() has not opened the piece yet. Locking: the caller holds HEAP. */
-static bool lacks_access(const struct heap *heap, const struct migration *transit)
+static bool lacks_access(const struct heap *heap, const struct migration *migration)
 {
-	return !transit->block->loose &&
-	       chunk_peers(&heap->store.chunks) & ~atomic_load(&heap->store.arena.states[transit->piece].peers);
+	return !migration->block->loose &&
+	       chunk_peers(&heap->store.chunks) & ~atomic_load(&heap->store.arena.states[migration->piece].peers);
 }
 
 /* Locking: the caller holds HEAP. */
-static bool is_awaited(const struct heap *heap, const struct migration *transit)
+static bool is_awaited(const struct heap *heap, const struct migration *migration)
 {
-	return transit->block->given || block_is_pinned(transit->block) || lacks_access(heap, transit);
+	return migration->block->given || block_is_pinned(migration->block) || lacks_access(heap, migration);
 }
 
 unsigned migration_first_awaited(struct heap *heap, const struct migration *first, size_t stride, unsigned n)
@@ -315,26 +311,26 @@ unsigned migration_first_awaited(struct heap *heap, const struct migration *firs
 	return i;
 }
 
-CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare)
+CUdevice migration_lender(const struct heap *heap, const struct migration *migration, bool spare)
 {
-	const struct chunk *chunk = spare ? transit->spare : transit->chunk;
+	const struct chunk *chunk = spare ? migration->spare : migration->chunk;
 
 	return chunk && chunk->place == CHUNK_PEER ? heap->store.chunks.lenders[chunk->lender]->device : -1;
 }
 
-CUdeviceptr migration_at(const struct migration *transit, bool spare, uint64_t at, uint64_t *ret_bytes)
+CUdeviceptr migration_at(const struct migration *migration, bool spare, uint64_t at, uint64_t *ret_bytes)
 {
-	CUdeviceptr alias = spare ? transit->spare_alias : transit->alias;
+	CUdeviceptr alias = spare ? migration->spare_alias : migration->alias;
 
 	if (!alias)
-		return compound_at(spare ? transit->spare : transit->chunk, at, ret_bytes);
-	*ret_bytes = migration_bytes(transit) - at;
+		return compound_at(spare ? migration->spare : migration->chunk, at, ret_bytes);
+	*ret_bytes = migration_bytes(migration) - at;
 	return alias + at;
 }
 
-CUresult migration_unmap(const struct migration *transit)
+CUresult migration_unmap(const struct migration *migration)
 {
-	return map_remove(transit->address, migration_bytes(transit));
+	return map_remove(migration->address, migration_bytes(migration));
 }
 
 /* Unmaps the parts of a compound chunk of which only the first are mapped. Returns whether any was. */
@@ -350,31 +346,32 @@ static bool unmap_parts(const struct chunk *chunk, CUdeviceptr at)
 }
 
 /* Removes a mapping of an earlier try that could be neither finished nor undone. Returns whether there was one. */
-static bool clear_way(const struct migration *transit)
+static bool clear_way(const struct migration *migration)
 {
-	return migration_unmap(transit) == CUDA_SUCCESS || unmap_parts(transit->chunk, transit->address) ||
-	       unmap_parts(transit->spare, transit->address);
+	return migration_unmap(migration) == CUDA_SUCCESS || unmap_parts(migration->chunk, migration->address) ||
+	       unmap_parts(migration->spare, migration->address);
 }
 
-CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare)
+CUresult migration_map(struct heap *heap, const struct migration *migration, bool spare)
 {
 	/*
 	 * For memory that the program maps itself, the program alone grants access to peers, and what peers can access
 	 * does not migrate (block_unmapped.h).
 	 */
-	uint64_t bytes = migration_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
-	const struct chunk *chunk = spare ? transit->spare : transit->chunk;
-	CUresult result = chunk_map(chunk, transit->address);
+	uint64_t bytes = migration_bytes(migration),
+		 peers = migration->block->loose ? 0 : chunk_peers(&heap->store.chunks);
+	const struct chunk *chunk = spare ? migration->spare : migration->chunk;
+	CUresult result = chunk_map(chunk, migration->address);
 
-	if (result != CUDA_SUCCESS && clear_way(transit))
-		result = chunk_map(chunk, transit->address);
+	if (result != CUDA_SUCCESS && clear_way(migration))
+		result = chunk_map(chunk, migration->address);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = map_allow(transit->address, bytes, heap->store.chunks.own | peers, true);
+	result = map_allow(migration->address, bytes, heap->store.chunks.own | peers, true);
 	if (result == CUDA_SUCCESS)
-		atomic_store(&heap->store.arena.states[transit->piece].peers, peers);
+		atomic_store(&heap->store.arena.states[migration->piece].peers, peers);
 	else
-		map_remove(transit->address, bytes);
+		map_remove(migration->address, bytes);
 	return result;
 }
 

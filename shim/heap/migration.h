@@ -33,70 +33,70 @@ struct migration {
 	struct block *block;
 };
 
-static inline uint64_t migration_bytes(const struct migration *transit)
+static inline uint64_t migration_bytes(const struct migration *migration)
 {
-	return transit->units * HEAP_UNIT;
+	return migration->units * HEAP_UNIT;
 }
 
 /*
  * Begins to fetch a piece (to: CHUNK_DEVICE) or to evict it (to: CHUNK_HOST). An evicted piece goes to a peer while one
  * lends memory, else to the host; a block that the program wants on the host (heap_to_host) the other way round. A
  * piece on a peer may be evicted, too: if the program wants it on the host, if peers no longer lend (heap_lend), or, to
- * another peer or the host, if this peer wants the memory back (budget.h). *ret_transit says where it goes.
+ * another peer or the host, if this peer wants the memory back (budget.h). *ret_migration says where it goes.
  *
  * Returns NO_MEMORY if no spare of that size exists at the other place. heap_make_spare() may make one: a chunk that
  * has never moved gets its alias here. Returns INVALID if the piece has ended, its block is free or pinned, or it is
  * already on the device, or nonresident.
  */
 enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
-			       struct migration *ret_transit);
+			       struct migration *ret_migration);
 /*
  * Takes a nonresident piece as if it had just been evicted: the caller will unmap it, and perhaps turn it or map it
  * again. Returns INVALID as migration_begin() does.
  */
-enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_transit);
+enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_migration);
 /*
  * Begins to take the memory away from a piece on the device whose contents need not be kept: as migration_begin(), with
  * an unbacked chunk (chunk.h) as the spare, which must not be mapped. After migration_exchange() the caller must keep
  * the piece moving until it has memory again, by migration_turn() or migration_back(), or its block was given up.
  * Returns INVALID for slabs and for what the program has mapped itself, and errors as migration_begin() does.
  */
-enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_transit);
+enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struct migration *ret_migration);
 /*
  * Gives an unbacked piece host memory: warm memory, or, if `may_pin`, new, which has to be pinned. The caller must map
  * it as the old memory. Returns an error if there is none. Locking: takes HEAP, but not while memory is made.
  */
-enum sw_status migration_back(struct heap *heap, struct migration *transit, bool may_pin);
+enum sw_status migration_back(struct heap *heap, struct migration *migration, bool may_pin);
 /*
  * Returns whether the block of an unbacked piece was freed meanwhile. Then the caller must end the migration; what the
  * block still has goes back to the driver. Locking: takes HEAP.
  */
-bool migration_is_given(struct heap *heap, const struct migration *transit);
+bool migration_is_given(struct heap *heap, const struct migration *migration);
 /*
  * Begins the way back of a piece that was exchanged or taken by migration_pin() and not ended. Returns errors as
  * migration_begin() does; changes nothing then.
  */
-enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *transit);
+enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *migration);
 /* The driver may still write to the spare, or have it mapped: nobody gets it any more. Locking: takes HEAP. */
-void migration_leave_spare(struct heap *heap, struct migration *transit);
+void migration_leave_spare(struct heap *heap, struct migration *migration);
 
 /*
  * Ends a turn that is not made after all: the spare goes back to the store. One that was left (migration_leave_spare)
  * is lost.
  */
-void heap_give_spare(struct heap *heap, struct migration *transit);
+void heap_give_spare(struct heap *heap, struct migration *migration);
 /*
  * Makes the spare the block's chunk, and puts the old memory into the store as warm, or releases it if its peer wants
  * it back. Locking: takes HEAP.
  */
-void migration_exchange(struct heap *heap, struct migration *transit);
+void migration_exchange(struct heap *heap, struct migration *migration);
 /* The same, but the old memory must not be reused and is lost. */
-void migration_exchange_lost(struct heap *heap, struct migration *transit);
+void migration_exchange_lost(struct heap *heap, struct migration *migration);
 /*
  * Ends a migration; a spare that was not exchanged goes back to the store. Frees the block if it was freed meanwhile
  * and no other piece of it is moving. Locking: takes HEAP.
  */
-void migration_end(struct heap *heap, struct migration *transit);
+void migration_end(struct heap *heap, struct migration *migration);
 /*
  * Returns the number of the first of n migrations, `stride` bytes apart, that somebody waits for; n if there is none.
  * The block was freed or pinned (heap_pin, heap_stay_beside), or a thread opens the heap to a device that could not
@@ -108,17 +108,17 @@ unsigned migration_first_awaited(struct heap *heap, const struct migration *firs
 /*
  * Returns the device that lends the old memory, or the spare; -1 if it is memory of the heap's device or of the host.
  */
-CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare);
+CUdevice migration_lender(const struct heap *heap, const struct migration *migration, bool spare);
 
 /*
  * Returns the address at which the mover copies this byte of the piece: from the old memory (spare false), to the new.
  * In
  * *ret_bytes it stores how many bytes follow there. Locking: none.
  */
-CUdeviceptr migration_at(const struct migration *transit, bool spare, uint64_t at, uint64_t *ret_bytes);
+CUdeviceptr migration_at(const struct migration *migration, bool spare, uint64_t at, uint64_t *ret_bytes);
 /* Unmap the program's address, and map the old memory (spare false) or the new there. */
-CUresult migration_unmap(const struct migration *transit);
-CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare);
+CUresult migration_unmap(const struct migration *migration);
+CUresult migration_map(struct heap *heap, const struct migration *migration, bool spare);
 
 /*
  * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that

@@ -78,20 +78,11 @@ static struct on_use *on_use_at(const struct arena *arena, CUdeviceptr address)
 											 : NULL;
 }
 
-/* Returns the part at a unit, or NULL; *ret_next: the unit behind it, or behind this one. */
-static struct block *part_at(const struct arena *arena, uint32_t unit, uint32_t *ret_next)
-{
-	struct block *block = arena_block_at(arena, arena_address(arena, unit));
-
-	*ret_next = block ? block->unit + block->units : unit + 1;
-	return block;
-}
-
 uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base)
 {
 	struct arena *arena = &heap->store.arena;
+	struct block *block;
 	uint64_t had = 0;
-	uint32_t next;
 
 	lock_take(&heap->lock);
 	struct on_use *on_use = on_use_at(arena, base);
@@ -107,11 +98,7 @@ uint64_t heap_on_use_free(struct heap *heap, CUdeviceptr base)
 	*on_use->link = on_use->next;
 	if (on_use->next)
 		on_use->next->link = on_use->link;
-	for (uint32_t unit = on_use->unit; unit < on_use->unit + on_use->units; unit = next) {
-		struct block *block = part_at(arena, unit, &next);
-
-		if (!block)
-			continue;
+	for (uint32_t unit = on_use->unit; (block = block_next(arena, &unit, on_use->unit + on_use->units));) {
 		had += block->units * HEAP_UNIT;
 		if (block->asked)
 			block_forget_asked(&heap->store, block, block_address(&heap->store, block));
@@ -252,32 +239,21 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
 	return status;
 }
 
-uint64_t heap_on_use_left(const struct heap *heap, CUdeviceptr base)
-{
-	const struct arena *arena = &heap->store.arena;
-	uint32_t first;
-
-	return arena_contains(arena, base) && arena_is_on_use(arena, base, &first)
-		   ? atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed) * HEAP_UNIT
-		   : 0;
-}
-
 enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t ret_bytes[CHUNK_PLACES], bool *ret_stays)
 {
 	const struct arena *arena = &heap->store.arena;
-	uint32_t next;
+	const struct block *block;
 
 	for (int place = 0; place < CHUNK_PLACES; place++)
 		ret_bytes[place] = 0;
 	*ret_stays = false;
 	lock_take(&heap->lock);
 	const struct on_use *on_use = on_use_at(arena, base);
-	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next) {
-		const struct block *block = part_at(arena, unit, &next);
-
-		for (int place = 0; block && place < CHUNK_PLACES; place++)
+	uint32_t unit = on_use ? on_use->unit : 0, end = on_use ? unit + on_use->units : 0;
+	while ((block = block_next(arena, &unit, end))) {
+		for (int place = 0; place < CHUNK_PLACES; place++)
 			ret_bytes[place] += block->bytes[place];
-		*ret_stays |= block && block_is_pinned(block);
+		*ret_stays |= block_is_pinned(block);
 	}
 	heap_leave(heap);
 	return on_use ? SW_OK : SW_INVALID;
@@ -286,16 +262,13 @@ enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t r
 void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site)
 {
 	struct arena *arena = &heap->store.arena;
-	uint32_t next;
+	const struct block *block;
 
 	lock_take(&heap->lock);
 	struct on_use *on_use = on_use_at(arena, base);
-	for (uint32_t unit = on_use ? on_use->unit : 0; on_use && unit < on_use->unit + on_use->units; unit = next) {
-		const struct block *block = part_at(arena, unit, &next);
-
-		if (!block)
-			continue;
-		atomic_store_explicit(&arena->states[unit].site, site, memory_order_release);
+	uint32_t unit = on_use ? on_use->unit : 0, end = on_use ? unit + on_use->units : 0;
+	while ((block = block_next(arena, &unit, end))) {
+		atomic_store_explicit(&arena->states[block->unit].site, site, memory_order_release);
 		stats_grown(on_use->site, -(block->units * HEAP_UNIT));
 		stats_grown(site, block->units * HEAP_UNIT);
 	}

@@ -154,30 +154,16 @@ uint64_t heap_wanted(const struct heap *heap)
 	return bytes;
 }
 
-static bool is_wanted(const struct heap *heap, uint32_t piece)
-{
-	const struct chunk *chunk = heap->store.arena.states[piece].chunk;
-
-	return chunk && chunk->kind == CHUNK_MOVABLE && chunk_is_wanted(&heap->store.chunks, chunk);
-}
-
-struct filter {
-	const struct heap *heap;
-	void (*visit)(void *argument, uint32_t piece);
-	void *argument;
-};
-
-static void visit_wanted(void *argument, uint32_t piece)
-{
-	const struct filter *filter = argument;
-
-	if (is_wanted(filter->heap, piece))
-		filter->visit(filter->argument, piece);
-}
-
 void heap_wanted_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument)
 {
-	struct filter filter = {heap, visit, argument};
+	const struct arena *arena = &heap->store.arena;
 
-	heap_pieces(heap, visit_wanted, &filter);
+	lock_take(&heap->lock);
+	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++) {
+		const struct chunk *chunk = block_has_piece(arena, unit) ? arena->states[unit].chunk : NULL;
+
+		if (chunk && chunk->kind == CHUNK_MOVABLE && chunk_is_wanted(&heap->store.chunks, chunk))
+			visit(argument, unit);
+	}
+	heap_leave(heap);
 }

@@ -17,27 +17,6 @@
 /* A piece arrives within some milliseconds. The limit keeps the pinning thread from hanging with a GPU that hangs. */
 #define PATIENCE_MS 1000
 
-/*
- * Returns the next block in use from *unit on and before `end`, or NULL; moves *unit behind it. Locking: the caller
- * holds HEAP.
- */
-static struct block *next_block(const struct arena *arena, uint32_t *unit, uint32_t end)
-{
-	while (*unit < end) {
-		uint32_t word = atomic_load_explicit(&arena->table[*unit], memory_order_relaxed);
-		uint32_t first = word & ARENA_SLAB ? *unit : word - 1;
-
-		if (!word || !arena->states[first].chunk) {
-			++*unit;
-			continue;
-		}
-		struct block *block = arena->states[first].chunk->block;
-		*unit = first + block->units;
-		return block;
-	}
-	return NULL;
-}
-
 /* Computes the units that these bytes touch; for no bytes, the unit of the address. */
 static void units_of(const struct arena *arena, CUdeviceptr address, size_t bytes, uint32_t *ret_first,
 		     uint32_t *ret_end)
@@ -53,7 +32,7 @@ static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end
 {
 	struct block *block;
 
-	while ((block = next_block(arena, &unit, end)))
+	while ((block = block_next(arena, &unit, end)))
 		if (block->n_moving)
 			return true;
 	return false;
@@ -89,7 +68,7 @@ bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 
 	units_of(arena, address, bytes, &first, &end);
 	lock_take(&heap->lock);
-	for (unit = first; (block = next_block(arena, &unit, end));)
+	for (unit = first; (block = block_next(arena, &unit, end));)
 		block_set_pins(&heap->store, block, block->n_pins + 1, PIN_OFF);
 	bool moving = is_on_its_way(arena, first, end);
 	heap_leave(heap);
@@ -107,7 +86,7 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 
 	units_of(arena, address, bytes, &unit, &last);
 	lock_take(&heap->lock);
-	while ((block = next_block(arena, &unit, last))) {
+	while ((block = block_next(arena, &unit, last))) {
 		bool was_left = block->left;
 
 		block_drop_pins(&heap->store, block, 1, end);
@@ -139,7 +118,7 @@ bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes)
 	units_of(arena, address, bytes, &first, &end);
 	lock_take(&heap->lock);
 	bool beside = heap->store.beside;
-	for (unit = first; (block = next_block(arena, &unit, end));) {
+	for (unit = first; (block = block_next(arena, &unit, end));) {
 		block->elsewhere = true;
 		block_set_pins(&heap->store, block, block->n_pins, beside ? PIN_STAYS : PIN_OFF);
 	}
@@ -177,7 +156,7 @@ void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most)
 		return;
 	}
 	bool any = heap->on_use != NULL;
-	while ((block = next_block(arena, &unit, arena->n_units_seen))) {
+	while ((block = block_next(arena, &unit, arena->n_units_seen))) {
 		any |= block->loose;
 		set_beside(heap, block, beside);
 	}
@@ -200,7 +179,7 @@ uint64_t heap_pinned_device(struct heap *heap)
 	uint32_t unit = 0;
 
 	lock_take(&heap->lock);
-	while ((block = next_block(arena, &unit, arena->n_units_seen)))
+	while ((block = block_next(arena, &unit, arena->n_units_seen)))
 		if (block_is_pinned(block))
 			bytes += block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER];
 	heap_leave(heap);

@@ -3,18 +3,8 @@
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define SLOT_LEAST 512
-#define WORDS      (HEAP_UNIT / SLOT_LEAST / 64)
-
-struct slab {
-	struct block *block;
-	struct slab *next, *prev; /* on a partial list */
-	uint16_t size_class, n_slots, n_free;
-	uint16_t first_word; /* no free slot in the words before this one */
-	uint64_t free[];     /* one bit a slot, as many words as the class needs */
-};
 
 size_t small_class_bytes(unsigned size_class)
 {
@@ -253,38 +243,4 @@ void small_after_move(struct small *small, struct block *block)
 		small->store->empty_bytes[place_of(slab)] += HEAP_UNIT;
 	else if (slab->n_free)
 		list_add(small, slab);
-}
-
-static bool slab_is_valid(const struct slab *slab)
-{
-	unsigned free_bits = 0, words = (slab->n_slots + 63u) / 64;
-
-	for (unsigned i = 0; i < words; i++) {
-		free_bits += (unsigned)__builtin_popcountll(slab->free[i]);
-		if (i < slab->first_word && slab->free[i])
-			return false;
-	}
-	return free_bits == slab->n_free && slab->block->slab == slab && slab->block->units == 1;
-}
-
-bool small_is_valid(const struct small *small)
-{
-	uint64_t empty[CHUNK_PLACES] = {0};
-
-	for (unsigned i = 0; i < CHUNK_KINDS * SMALL_CLASSES; i++) {
-		unsigned kind = i / SMALL_CLASSES, size_class = i % SMALL_CLASSES;
-		const struct slab *kept = small->empty[kind][size_class];
-
-		for (int place = 0; place < CHUNK_PLACES; place++)
-			for (const struct slab *slab = small->partial[kind][size_class][place]; slab; slab = slab->next)
-				if (!slab_is_valid(slab) || !slab->n_free || slab->size_class != size_class ||
-				    slab->block->kind != kind || slab->block->left)
-					return false;
-		if (kept) {
-			if (!slab_is_valid(kept) || kept->n_free != kept->n_slots || kept->block->left)
-				return false;
-			empty[place_of(kept)] += HEAP_UNIT;
-		}
-	}
-	return memcmp(empty, small->store->empty_bytes, sizeof(empty)) == 0;
 }

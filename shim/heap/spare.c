@@ -43,21 +43,16 @@ static struct chunk *warm_on_peer(struct chunk_store *store, unsigned units, boo
 	return first && !chunk_is_wanted(store, first) ? spare_warm(store, CHUNK_PEER, units, in_place) : NULL;
 }
 
-/* Returns whether one peer can lend `bytes` more for evictions, and heap_lend() allows it. */
-static bool heap_peer_has(const struct heap *heap, uint64_t bytes)
+/*
+ * Returns whether one peer can lend `bytes` more for evictions, and heap_lend() allows it. While that is so but nothing
+ * of the peer is warm, no spare is returned, so that the caller asks heap_make_spare(): memory of a peer is preferred
+ * to warm memory of the host.
+ */
+static bool peer_has(const struct heap *heap, uint64_t bytes)
 {
 	const struct chunk_store *store = &heap->store.chunks;
 
 	return !heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= bytes;
-}
-
-/*
- * While a peer lends more but has nothing warm, no spare is returned, so that the caller asks heap_make_spare(): memory
- * of a peer is preferred to warm memory of the host.
- */
-static bool peer_has_more(const struct heap *heap, unsigned units)
-{
-	return heap_peer_has(heap, chunk_bytes(units));
 }
 
 /* What the program wants on the host goes to a peer only if the host is full. */
@@ -83,7 +78,7 @@ struct chunk *spare_find(struct heap *heap, const struct block *block, enum chun
 		return find_host_spare(heap, units, in_place);
 	if (!heap->no_peers)
 		chunk = warm_on_peer(store, units, in_place);
-	return chunk || peer_has_more(heap, units) ? chunk : spare_warm_host(heap, units);
+	return chunk || peer_has(heap, chunk_bytes(units)) ? chunk : spare_warm_host(heap, units);
 }
 
 /* ---- making ---- */
@@ -92,38 +87,45 @@ struct chunk *spare_find(struct heap *heap, const struct block *block, enum chun
 static bool free_spare(struct heap *heap, unsigned units, bool lend)
 {
 	lock_take(&heap->lock);
-	bool freed =
-	    !(lend && peer_has_more(heap, units)) && block_free_chunk(&heap->store, CHUNK_MOVABLE, CHUNK_HOST, units);
+	bool freed = !(lend && peer_has(heap, chunk_bytes(units))) &&
+		     block_free_chunk(&heap->store, CHUNK_MOVABLE, CHUNK_HOST, units);
 	heap_leave(heap);
 	return freed;
 }
 
-/* Makes a chunk in exchange for warm memory of other sizes, which is not released if it is not enough. */
-static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, unsigned units,
-				     struct chunk **ret_chunk)
+/* Makes a warm chunk in exchange for warm memory of other sizes, which is not released if it is not enough. */
+static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, unsigned units)
 {
 	struct block_store *store = &heap->store;
+	enum sw_status status = SW_NO_MEMORY;
+	struct chunk *chunk;
 
-	if (block_idle(store, place) + chunk_left(&store->chunks, place) < chunk_bytes(units))
-		return SW_NO_MEMORY;
-	return block_get_chunk(store, CHUNK_MOVABLE, place, units, ret_chunk);
+	lock_take(&heap->lock);
+	if (block_idle(store, place) + chunk_left(&store->chunks, place) >= chunk_bytes(units))
+		status = block_get_chunk(store, CHUNK_MOVABLE, place, units, &chunk);
+	if (status == SW_OK)
+		chunk_put(&store->chunks, chunk);
+	heap_leave(heap);
+	return status;
 }
 
 /*
- * Makes a warm movable chunk of the host, with an alias if it can be had. Locking: takes HEAP, but not while it pins.
+ * Makes a warm movable chunk within the budget; of the host with an alias, if it can be had. Locking: takes HEAP, but
+ * not while memory is made, because pinning takes long.
  */
-static enum sw_status spare_pin(struct heap *heap, unsigned units)
+static enum sw_status make_new(struct heap *heap, enum chunk_place place, unsigned units)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	struct chunk *chunk;
-	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
+	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, place, units, &chunk);
 
 	if (status != SW_OK)
 		return status;
 	lock_take(&heap->lock);
 	chunk_join(store, chunk);
 	/* If this fails, the chunk gets its alias when it is taken. */
-	chunk_give_alias(store, chunk);
+	if (place == CHUNK_HOST)
+		chunk_give_alias(store, chunk);
 	chunk_put(store, chunk);
 	heap_leave(heap);
 	return SW_OK;
@@ -149,22 +151,6 @@ static unsigned to_pin(struct heap *heap, unsigned units)
 	return missing;
 }
 
-/* Where the budget is full, a part is made in exchange for warm memory of other lengths. */
-static enum sw_status make_part(struct heap *heap, unsigned units)
-{
-	enum sw_status status = spare_pin(heap, units);
-	struct chunk *chunk;
-
-	if (status != SW_NO_MEMORY)
-		return status;
-	lock_take(&heap->lock);
-	status = make_of_others(heap, CHUNK_HOST, units, &chunk);
-	if (status == SW_OK)
-		chunk_put(&heap->store.chunks, chunk);
-	heap_leave(heap);
-	return status;
-}
-
 /* A piece has no more than 7 parts, but what one is made of may be another. */
 #define PARTS_TRIED 12
 
@@ -172,48 +158,30 @@ static enum sw_status make_on_host(struct heap *heap, unsigned units)
 {
 	for (unsigned tries = 0; tries < PARTS_TRIED; tries++) {
 		unsigned missing = to_pin(heap, units);
-		enum sw_status status = missing == units ? spare_pin(heap, units)
-					: missing        ? make_part(heap, missing)
-							 : SW_OK;
+		enum sw_status status = missing ? make_new(heap, CHUNK_HOST, missing) : SW_OK;
 
-		if (status != SW_OK || !missing || missing == units)
+		if (!missing || missing == units)
+			return status;
+		/* Where the budget is full, a part is made in exchange for warm memory of other lengths. */
+		if (status == SW_NO_MEMORY)
+			status = make_of_others(heap, CHUNK_HOST, missing);
+		if (status != SW_OK)
 			return status;
 	}
 	return SW_NO_MEMORY;
 }
 
-/* lend: try a peer first. No lock is held while memory is made, because pinning takes long. */
-static enum sw_status make_away(struct heap *heap, unsigned units, bool lend)
-{
-	struct chunk *chunk;
-
-	if (!lend || !peer_has_more(heap, units) ||
-	    chunk_make(&heap->store.chunks, CHUNK_MOVABLE, CHUNK_PEER, units, &chunk) != SW_OK)
-		return make_on_host(heap, units);
-	lock_take(&heap->lock);
-	chunk_join(&heap->store.chunks, chunk);
-	chunk_put(&heap->store.chunks, chunk);
-	heap_leave(heap);
-	return SW_OK;
-}
-
 /* lend: if nonresident, try a peer first. */
 static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
 {
-	enum sw_status status = SW_NO_MEMORY;
-	struct chunk *chunk;
-
-	if (place != CHUNK_DEVICE && (free_spare(heap, units, lend) || make_away(heap, units, lend) == SW_OK))
-		return SW_OK;
-	lock_take(&heap->lock);
-	if (place != CHUNK_DEVICE && lend && !heap->no_peers)
-		status = make_of_others(heap, CHUNK_PEER, units, &chunk);
-	if (status != SW_OK)
-		status = make_of_others(heap, place, units, &chunk);
-	if (status == SW_OK)
-		chunk_put(&heap->store.chunks, chunk);
-	heap_leave(heap);
-	return status;
+	if (place != CHUNK_DEVICE) {
+		if (free_spare(heap, units, lend) ||
+		    (lend && peer_has(heap, chunk_bytes(units)) && make_new(heap, CHUNK_PEER, units) == SW_OK) ||
+		    make_on_host(heap, units) == SW_OK ||
+		    (lend && !heap->no_peers && make_of_others(heap, CHUNK_PEER, units) == SW_OK))
+			return SW_OK;
+	}
+	return make_of_others(heap, place, units);
 }
 
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
@@ -276,20 +244,11 @@ static void count_ready(struct census *census, const struct chunk *chunk)
 	}
 }
 
-/* Counts free blocks, too, because evictions take them down for their chunks. */
-static void count_free(struct census *census, const struct block_store *store)
-{
-	for (unsigned units = 1; units <= CHUNK_MOST; units++)
-		count_ready(census, store->chunks.warm[CHUNK_MOVABLE][CHUNK_HOST][units]);
-	for (const struct block *block = store->oldest; block; block = block->age_prev)
-		count_ready(census, block->chunks);
-}
-
 /*
  * Returns how many chunks of a size are to be ready, if `bytes` in all are: at least one, and no more than could be
  * evicted.
  */
-static uint64_t predict_score_of(const struct census *census, unsigned units, uint64_t bytes)
+static uint64_t share_of(const struct census *census, unsigned units, uint64_t bytes)
 {
 	uint64_t share = (uint64_t)((double)bytes * (double)census->here[units] / (double)census->here_bytes) + 1;
 
@@ -306,7 +265,7 @@ static unsigned most_missing(const struct census *census, uint64_t bytes, uint64
 	unsigned found = 0;
 
 	for (unsigned units = 1; units <= CHUNK_MOST; units++) {
-		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
+		uint64_t share = share_of(census, units, bytes);
 		uint64_t missing = share > census->ready[units] ? (share - census->ready[units]) * units : 0;
 
 		if (missing > most && ready + chunk_bytes(units) <= limit) {
@@ -329,17 +288,14 @@ static unsigned most_missing(const struct census *census, uint64_t bytes, uint64
  */
 #define ROOM_TIMES 4
 
-/* Evictions go to peers first, so no reserve is needed while one has room. */
-static bool is_wanted(const struct heap *heap, uint64_t bytes)
-{
-	return !heap_peer_has(heap, bytes) && chunk_left(&heap->store.chunks, CHUNK_HOST) / ROOM_TIMES >= bytes &&
-	       !quota_is_asked();
-}
-
 static void take_census(struct heap *heap, struct census *census)
 {
 	lock_take(&heap->lock);
-	count_free(census, &heap->store);
+	for (unsigned units = 1; units <= CHUNK_MOST; units++)
+		count_ready(census, heap->store.chunks.warm[CHUNK_MOVABLE][CHUNK_HOST][units]);
+	/* Free blocks, too, because evictions take them down for their chunks. */
+	for (const struct block *block = heap->store.oldest; block; block = block->age_prev)
+		count_ready(census, block->chunks);
 	heap_leave(heap);
 	memcpy(census->whole, census->ready, sizeof(census->whole));
 	heap_pieces(heap, count_here, census);
@@ -347,9 +303,9 @@ static void take_census(struct heap *heap, struct census *census)
 
 static enum sw_status pin_one(struct heap *heap, unsigned units)
 {
-	atomic_fetch_add(&heap->n_stocking, 1);
-	enum sw_status status = spare_pin(heap, units);
-	atomic_fetch_sub(&heap->n_stocking, 1);
+	atomic_fetch_add(&heap->n_pinning, 1);
+	enum sw_status status = make_new(heap, CHUNK_HOST, units);
+	atomic_fetch_sub(&heap->n_pinning, 1);
 	return status;
 }
 
@@ -366,12 +322,16 @@ static enum sw_status fill(struct heap *heap, uint64_t bytes, uint64_t most_read
 
 enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
 {
-	return bytes && is_wanted(heap, bytes) ? fill(heap, bytes, READY_TIMES * bytes) : SW_INVALID;
+	/* Evictions go to peers first, so no reserve is needed while one has room. */
+	bool wanted = bytes && !peer_has(heap, bytes) && !quota_is_asked() &&
+		      chunk_left(&heap->store.chunks, CHUNK_HOST) / ROOM_TIMES >= bytes;
+
+	return wanted ? fill(heap, bytes, READY_TIMES * bytes) : SW_INVALID;
 }
 
 enum sw_status heap_fill_host_ahead(struct heap *heap, uint64_t bytes)
 {
-	return bytes && !heap_peer_has(heap, bytes) && !quota_is_asked() ? fill(heap, bytes, bytes) : SW_INVALID;
+	return bytes && !peer_has(heap, bytes) && !quota_is_asked() ? fill(heap, bytes, bytes) : SW_INVALID;
 }
 
 /* ---- pinning ahead for all that may leave (the policy's host.pin_ahead) ---- */
@@ -382,7 +342,7 @@ static uint64_t count_useful(const struct census *census, uint64_t bytes)
 	uint64_t useful = 0;
 
 	for (unsigned units = 1; units <= CHUNK_MOST; units++) {
-		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
+		uint64_t share = share_of(census, units, bytes);
 		uint64_t ready = census->ready[units];
 
 		useful += (ready < share ? ready : share) * chunk_bytes(units);
@@ -401,7 +361,7 @@ static bool drop_surplus(struct heap *heap, const struct census *census, uint64_
 
 	lock_take(&heap->lock);
 	for (unsigned units = CHUNK_MOST; units && !dropped; units--) {
-		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
+		uint64_t share = share_of(census, units, bytes);
 
 		dropped = census->ready[units] > share && chunk_release_warm(store, CHUNK_MOVABLE, CHUNK_HOST, units);
 	}

@@ -14,7 +14,6 @@
 
 #include <stdatomic.h>
 
-struct slab;  /* small.c */
 struct small; /* below */
 
 /*
@@ -142,8 +141,17 @@ struct block_store {
 		uint32_t n, room;
 	} news;
 	uint64_t empty_bytes[CHUNK_PLACES]; /* of empty slabs, which small.c gives up when no warm block is left */
-	bool (*give_up_slab)(struct small *small);
+	bool (*give_up_slab)(struct small *small); /* small_reclaim(); block.c knows nothing of small.c */
 	struct small *small;
+};
+
+/* A slab (small.c): its block, and which of its slots are free. */
+struct slab {
+	struct block *block;
+	struct slab *next, *prev; /* on a partial list */
+	uint16_t size_class, n_slots, n_free;
+	uint16_t first_word; /* no free slot in the words before this one */
+	uint64_t free[];     /* one bit a slot, as many words as the class needs */
 };
 
 /* The slabs of a heap that have a free slot (small.c). */
@@ -173,7 +181,7 @@ struct heap {
 	struct small small;
 	struct on_use *on_use;        /* on_use.c */
 	_Atomic bool no_peers;        /* evictions go to the host only (heap_lend) */
-	_Atomic unsigned n_stocking;  /* threads that pin host memory for spare.c */
+	_Atomic unsigned n_pinning;   /* threads that pin host memory for spare.c */
 	_Atomic uint64_t taken_bytes; /* of spares that are not exchanged yet (migration.c) */
 	struct chunk *left;           /* spares that the driver may still write to: never reused. Under HEAP */
 	uint64_t keep[CHUNK_PLACES];
@@ -250,12 +258,6 @@ static inline bool block_keeps(const struct block *block, enum chunk_place place
 static inline uint64_t block_away(const struct block *block)
 {
 	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
-}
-
-/* Returns whether the block does not become warm when it is freed. */
-static inline bool block_is_for_once(const struct block *block)
-{
-	return block->left || block->on_use;
 }
 
 /* Returns whether an allocation with this `from` may use the block where it is. */

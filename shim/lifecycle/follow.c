@@ -222,7 +222,8 @@ static void give_up_share(struct device *device)
 	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
 }
 
-static void look_at(struct device *device, void *argument)
+/* Returns whether the device's budget follows what is free, or is shared. */
+static bool look_at(struct device *device)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 	struct live_budget_figures figures;
@@ -232,14 +233,13 @@ static void look_at(struct device *device, void *argument)
 	enum live_budget_change change = LIVE_BUDGET_KEEPS;
 
 	if (!follows && !shares)
-		return;
-	*(bool *)argument = true;
+		return false;
 	/* While the process is suspended it uses nothing, and must not take what others are to have. */
 	bool suspended = spill_residence(device) != RESIDENCE_RUNS && !turn_is_away(device);
 	if (suspended && shares)
 		give_up_share(device);
 	if (!atomic_load(&device->heap) || suspended || (follows && !get_figures(device, &figures)))
-		return;
+		return true;
 	if (follows && !state->begun)
 		begin_with(device, &figures);
 	if (follows)
@@ -248,18 +248,18 @@ static void look_at(struct device *device, void *argument)
 	uint64_t limit = device_within_limit(device, own);
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	/* After the limit: an allocation that reads false before it tries has all that the process is due. */
-	atomic_store(&device->out_of_turn, shares && turn_lacks(device));
+	atomic_store(&device->out_of_turn, shares && turn_of(device)->lacks);
 	if (change == LIVE_BUDGET_SHRINKS)
 		tell_shrink(device, &figures);
 	state->acts = true;
+	return true;
 }
 
 /* After all were looked at. */
-static void act_on(struct device *device, void *argument)
+static void act_on(struct device *device)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 
-	(void)argument;
 	if (!state->acts)
 		return;
 	state->acts = false;
@@ -275,34 +275,27 @@ unsigned follow_look(void)
 {
 	bool any = false;
 
-	device_each(look_at, &any);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		any |= look_at(device);
 	turn_move();
-	device_each(act_on, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		act_on(device);
 	unsigned ms = turn_look_ms();
 	return !any ? 0 : ms ? ms : LOOK_MS;
 }
 
-static void leave_account(struct device *device, void *argument)
-{
-	(void)argument;
-	gpu_account_leave(&device->account);
-}
-
 void follow_end(void)
 {
-	device_each(leave_account, NULL);
-}
-
-static void drop_account(struct device *device, void *argument)
-{
-	(void)argument;
-	admission_child(device);
-	gpu_account_child(&device->account);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		gpu_account_leave(&device->account);
 }
 
 void follow_child(void)
 {
-	device_each(drop_account, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
+		admission_child(device);
+		gpu_account_child(&device->account);
+	}
 }
 
 /* ---- settings that change while the process runs ---- */
@@ -315,15 +308,13 @@ void follow_child(void)
 
 #define TRIES 3 /* gaps without progress, after which what is above the budget stays */
 
-/* Moves what is above the budget off the device. */
-static void make_fit(struct device *device, void *argument)
+/* Moves what is above the budget off the device. Returns what is above it afterwards. */
+static uint64_t make_fit(struct device *device)
 {
-	uint64_t *above = argument;
-
 	follow_begin(device);
 	for (unsigned tries = 0; tries < TRIES && budget_over(&device->budget);)
 		tries = follow_make_fit(device) ? 0 : tries + 1;
-	*above += budget_over(&device->budget);
+	return budget_over(&device->budget);
 }
 
 __attribute__((format(printf, 2, 3))) static void answer(char reply[CONTROL_MOST_REPLY], const char *format, ...)
@@ -337,18 +328,14 @@ __attribute__((format(printf, 2, 3))) static void answer(char reply[CONTROL_MOST
 
 /* ---- budgets ---- */
 
-static void add_used(struct device *device, void *argument)
-{
-	*(uint64_t *)argument += atomic_load(&device->budget.used);
-}
-
 static uint64_t used_of(enum policy_limit limit)
 {
 	uint64_t sum = 0;
 
 	if (limit == POLICY_LIMIT_HOST_BUDGET)
 		return atomic_load(&host_budget.used);
-	device_each(add_used, &sum);
+	for (const struct device *device = device_next(NULL); device; device = device_next(device))
+		sum += atomic_load(&device->budget.used);
 	return sum;
 }
 
@@ -359,7 +346,8 @@ static uint64_t change_budget(enum policy_limit limit, struct policy_size size)
 
 	if (limit == POLICY_LIMIT_DEVICE_BUDGET) {
 		device_change_budget(size);
-		device_each(make_fit, &above);
+		for (struct device *device = device_next(NULL); device; device = device_next(device))
+			above += make_fit(device);
 		return above;
 	}
 	device_change_host_budget(size);
@@ -405,7 +393,7 @@ static void set_weight(const char *value, char reply[CONTROL_MOST_REPLY])
 	} else if (process_settings()->turns.mode == POLICY_TURNS_OFF) {
 		answer(reply, "error share.weight: this process takes no turns (share: off)");
 	} else {
-		turn_set_weight(weight);
+		lifecycle_state.turn_common.weight = weight;
 		answer(reply, "ok 0 0 0");
 	}
 }
@@ -460,18 +448,9 @@ static bool may_be(const char *value, enum policy_spill *ret_mode, char reply[CO
 	return true;
 }
 
-/* Others must not take a process for dead while its control thread waits for the movers. */
-static enum order_room show_life(void *unused)
-{
-	(void)unused;
-	turn_account_beat(NULL);
-	return ORDER_ROOM_IS_ALL;
-}
-
 /* Changes between `exact` and `fast`. Locking: takes DEFERRED_FREE, START, ENGINE_START, SPILL and HEAP. */
 static void set_mode(const char *value, char reply[CONTROL_MOST_REPLY])
 {
-	const struct order_watch watch = {.look = show_life};
 	uint64_t begun = clock_now(), bytes;
 	enum policy_spill mode;
 	bool mixed;
@@ -485,7 +464,7 @@ static void set_mode(const char *value, char reply[CONTROL_MOST_REPLY])
 	 */
 	if (mode == POLICY_SPILL_FAST || before == POLICY_SPILL_FAST)
 		segments_set_beside(true);
-	enum sw_status status = spill_change_mode(mode, &watch, &bytes, &mixed);
+	enum sw_status status = spill_change_mode(mode, &turn_beat_watch, &bytes, &mixed);
 	enum policy_spill now = process_spill_mode();
 	if (now == POLICY_SPILL_EXACT && !mixed)
 		segments_set_beside(false);

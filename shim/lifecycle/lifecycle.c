@@ -16,6 +16,7 @@
 #include "policy/policy.h"
 #include "shim/accounting/quota.h"
 #include "shim/accounting/shared_file.h"
+#include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
@@ -75,25 +76,16 @@ static void trace_sources_sample(const struct device *device, struct trace_sourc
 		event->bytes.budget = atomic_load(&device->budget.limit);
 }
 
-struct visit {
-	void (*visit)(const struct trace_source_device *device, void *argument);
-	void *argument;
-};
-
-static void visit_one(struct device *device, void *argument)
-{
-	const struct visit *visit = argument;
-	struct trace_source_device source = {
-	    .ordinal = device->ordinal, .total = device->total, .sample = {.kind = TRACE_bytes}};
-
-	if ((unsigned)device->ordinal < STATS_DEVICES)
-		trace_sources_sample(device, &source);
-	visit->visit(&source, visit->argument);
-}
-
 static void each_device(void (*visit)(const struct trace_source_device *device, void *argument), void *argument)
 {
-	device_each(visit_one, &(struct visit){visit, argument});
+	for (const struct device *device = device_next(NULL); device; device = device_next(device)) {
+		struct trace_source_device source = {
+		    .ordinal = device->ordinal, .total = device->total, .sample = {.kind = TRACE_bytes}};
+
+		if ((unsigned)device->ordinal < STATS_DEVICES)
+			trace_sources_sample(device, &source);
+		visit(&source, argument);
+	}
 }
 
 static const struct trace_sources sources = {
@@ -156,13 +148,6 @@ static void trace_one(const struct fault_event *event, void *argument)
 		    trace_device(event->from));
 }
 
-/* Sends single faults to the trace if the policy asks for both. Called once, before the first managed allocation. */
-static void sampler_start(const struct policy *policy)
-{
-	if (policy_settings(policy)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
-		faults_listen(trace_one, NULL);
-}
-
 /*
  * Brings the statistics page and the trace up to date; about once a second and at exit, by any thread.
  * Locking: tries SAMPLER; does nothing if another thread holds it. The caller must hold no lock.
@@ -223,20 +208,6 @@ static uint64_t wanted(void)
 	return size.kind == POLICY_SIZE_AUTO ? UINT64_MAX : size.value;
 }
 
-struct step {
-	uint64_t most;
-	enum sw_status status; /* INVALID: none has been taken yet */
-};
-
-static void pin_for(struct device *device, void *argument)
-{
-	struct heap *heap = atomic_load(&device->heap);
-	struct step *step = argument;
-
-	if (step->status == SW_INVALID && heap && heap_has_host(heap) && spill_residence(device) == RESIDENCE_RUNS)
-		step->status = heap_pin_ahead(heap, step->most);
-}
-
 /*
  * Takes one step for the first device that needs one: pins at most one chunk (heap_pin_ahead()). Returns after how many
  * ms it is to be called again at the latest, which is as long as the step took, so that half of the thread's time is
@@ -244,16 +215,22 @@ static void pin_for(struct device *device, void *argument)
  */
 static unsigned pin_ahead_look(void)
 {
-	struct step step = {.most = wanted(), .status = SW_INVALID};
-	uint64_t begin = clock_now();
+	enum sw_status status = SW_INVALID; /* no step has been taken yet */
+	uint64_t begin = clock_now(), most = wanted();
 
-	if (!step.most || begin < lifecycle_state.no_pin_before)
+	if (!most || begin < lifecycle_state.no_pin_before)
 		return 0;
-	device_each(pin_for, &step);
+	for (const struct device *device = device_next(NULL); device && status == SW_INVALID;
+	     device = device_next(device)) {
+		struct heap *heap = atomic_load(&device->heap);
+
+		if (heap && heap_has_host(heap) && spill_residence(device) == RESIDENCE_RUNS)
+			status = heap_pin_ahead(heap, most);
+	}
 	uint64_t end = clock_now();
-	if (step.status == SW_OK)
+	if (status == SW_OK)
 		return (unsigned)((end - begin) / 1000000) + 1;
-	if (step.status != SW_INVALID || quota_is_asked())
+	if (status != SW_INVALID || quota_is_asked())
 		lifecycle_state.no_pin_before = end + REFUSED_NS;
 	return 0;
 }
@@ -287,16 +264,6 @@ void exit_summary_print(void)
 	lock_drop(&lifecycle_state.summary.lock);
 }
 
-/* At exit: writes the summary if the policy asks for it and anything was allocated or refused. */
-static void exit_summary_end(void)
-{
-	if (process_settings()->report == POLICY_REPORT_NONE ||
-	    stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
-		return;
-	log_patience(SUMMARY_MS);
-	exit_summary_print();
-}
-
 /* ---- when the control thread looks ---- */
 
 #define MS_NS   1000000u
@@ -328,7 +295,7 @@ static unsigned look(void)
 static void bind_modules(void)
 {
 	real_bind();
-	alloc_decide_bind();
+	call_site_bind();
 	door_log_scan();
 }
 
@@ -347,9 +314,10 @@ static void start_modules(struct policy *read)
 	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
 		stats_know_rule(rule, policy_rule_name(read, rule));
 	control_give(control_request, sampler_tick, look, control_cut_off);
-	/* The trace before the sampler, which gives it the faults. */
+	/* The trace first, which gets single faults if the policy asks for both. */
 	trace_start(read, &sources);
-	sampler_start(read);
+	if (policy_settings(read)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
+		faults_listen(trace_one, NULL);
 	pdl_start(policy_pdl(read));
 	submission_on_take(&on_use_takes);
 }
@@ -388,7 +356,11 @@ static void end_modules(bool is_running)
 	ipc_stop();
 	if (is_running) {
 		stats_close();
-		exit_summary_end();
+		if (process_settings()->report != POLICY_REPORT_NONE &&
+		    stats_get(STAT_allocations) + stats_get(STAT_refused)) {
+			log_patience(SUMMARY_MS);
+			exit_summary_print();
+		}
 	}
 	quota_leave();
 	follow_end();
@@ -440,8 +412,7 @@ static enum stage read_policy(void)
 	if (read) {
 		say_warnings(&errors);
 		lifecycle_state.owner = getpid();
-		process_on_cloned(modules_child);
-		process_make_fork_page();
+		process_make_fork_page(modules_child);
 		start_modules(read);
 	} else {
 		stage = bad_policy(&errors);

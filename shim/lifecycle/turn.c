@@ -62,17 +62,13 @@ static void claim_job(const struct device *device, struct gpu_account_member *me
 
 /* ---- units ---- */
 
-static void count_accounts(struct device *device, void *argument)
-{
-	*(unsigned *)argument += atomic_load(&device->heap) && device->account.file.open;
-}
-
 /* Returns whether this process is in the accounts of several devices: then it is a job by itself. */
 static bool is_in_several(void)
 {
 	unsigned n = 0;
 
-	device_each(count_accounts, &n);
+	for (const struct device *device = device_next(NULL); device; device = device_next(device))
+		n += atomic_load(&device->heap) && device->account.file.open;
 	return n > 1;
 }
 
@@ -218,21 +214,17 @@ bool turn_account_publish(struct device *device, bool moving)
 	return good;
 }
 
-static void beat(struct device *device, void *argument)
-{
-	/* Before it has a heap, another thread may just be entering its account. */
-	if (device != argument && atomic_load(&device->heap) && device->account.file.open)
-		turn_account_publish(device, turn_of(device)->moves);
-}
-
-void turn_account_beat(const struct device *device)
+void turn_account_beat(const struct device *but)
 {
 	uint64_t now = clock_now();
 
 	if (now - lifecycle_state.turn_common.beat < BEAT_NS)
 		return;
 	lifecycle_state.turn_common.beat = now;
-	device_each(beat, (void *)(uintptr_t)device);
+	/* Before it has a heap, another thread may just be entering its account. */
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		if (device != but && atomic_load(&device->heap) && device->account.file.open)
+			turn_account_publish(device, turn_of(device)->moves);
 }
 
 void turn_lost(const struct device *device)
@@ -244,12 +236,6 @@ void turn_lost(const struct device *device)
 	turn->holds = false;
 	/* Tries to enter the next account are counted. */
 	turn->look_ms = 0;
-}
-
-uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted)
-{
-	return wanted > member->may_have ? gpu_account_raise(&device->account, member->may_have, wanted)
-					 : member->may_have;
 }
 
 bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t self)
@@ -301,13 +287,6 @@ static void say_turns(const struct device *device, const struct gpu_account_view
 		 log_bytes(total, sizeof(total), view->total), who);
 }
 
-static void say_clock(const struct device *device)
-{
-	log_once("share: this process takes no turns on device %d: its clock is not that of the others there, "
-		 "which are in another time namespace",
-		 device->ordinal);
-}
-
 /* ---- what this process publishes ---- */
 
 /* Returns whether there are turns on any device of the job. */
@@ -333,27 +312,21 @@ static void be_alone(const struct device *device)
 	turn->step = GPU_JOB_STAYS;
 }
 
-static void look_for_suspension(struct device *device, void *argument)
-{
-	*(bool *)argument |= spill_residence(device) != RESIDENCE_RUNS && !turn_is_away(device);
-}
-
 /* Also while its memory leaves because of that. */
 static bool is_suspended_by_user(void)
 {
-	bool is_suspended = spill_held_by(NULL) & RESIDENCE_USER;
-
-	if (!is_suspended && spill_any_held())
-		device_each(look_for_suspension, &is_suspended);
-	return is_suspended;
+	if (spill_held_by(NULL) & RESIDENCE_USER)
+		return true;
+	const struct device *device = spill_any_held() ? device_next(NULL) : NULL;
+	while (device && (spill_residence(device) == RESIDENCE_RUNS || turn_is_away(device)))
+		device = device_next(device);
+	return device != NULL;
 }
 
 bool turn_is_possible(void)
 {
-	const struct policy *policy = process_policy();
-
-	return policy_settings(policy)->turns.mode != POLICY_TURNS_OFF &&
-	       policy_settings(policy)->spill >= POLICY_SPILL_EXACT && !lifecycle_state.jobs.is_spread;
+	return process_settings()->turns.mode != POLICY_TURNS_OFF && process_settings()->spill >= POLICY_SPILL_EXACT &&
+	       !lifecycle_state.jobs.is_spread;
 }
 
 /* Who takes no turns on one device takes none on the others. */
@@ -390,11 +363,6 @@ static void measure_loss(uint64_t now)
 	}
 	state->loss_since = now;
 	state->lost = lost;
-}
-
-void turn_set_weight(int weight)
-{
-	lifecycle_state.turn_common.weight = weight;
 }
 
 void turn_claim(struct device *device, struct gpu_account_member *member)
@@ -511,8 +479,7 @@ static bool look_at_turn(struct device *device, const struct gpu_account_member 
 		/* The others come first, whatever has begun to wait here meanwhile. */
 		lifecycle_state.turn_common.members[self].claim.waits = 0;
 		turns->holder = GPU_TURN_NOBODY;
-		next = gpu_turn_next(turns);
-		next = next == GPU_TURN_NOBODY ? next : turn_account_member(next);
+		next = turn_account_member(gpu_turn_next(turns));
 		if (gpu_account_pass(&device->account, view, true, next, turns->now))
 			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
 	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
@@ -566,7 +533,7 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 
 	if (room > turn->most)
 		room = turn->most;
-	uint64_t limit = turn_account_raise(device, member, room);
+	uint64_t limit = gpu_account_raise(&device->account, member->may_have, room);
 	if (turn->given != view->turn.number) {
 		turn->given = view->turn.number;
 		turn->seen = turns->now;
@@ -701,7 +668,9 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	turn->member = *member;
 	turn->other_clock = view->other_clock;
 	if (view->other_clock && turn_is_possible())
-		say_clock(device);
+		log_once("share: this process takes no turns on device %d: its clock is not that of the others there, "
+			 "which are in another time namespace",
+			 device->ordinal);
 	if (member->claim.kind == GPU_TURN_OFF && !turn_is_away(device) && !turn->holds)
 		return false;
 	/*
@@ -745,11 +714,6 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 
 	turn_of(device)->lacks &= sets;
 	return sets;
-}
-
-bool turn_lacks(const struct device *device)
-{
-	return turn_of(device)->lacks;
 }
 
 void turn_suspended(struct device *device)

@@ -14,14 +14,14 @@
 
 /* ---- while the mover works ---- */
 
-static enum order_room look_while_moving(void *argument)
+static enum order_room beat(void *argument)
 {
 	(void)argument;
 	turn_account_beat(NULL);
 	return ORDER_ROOM_IS_ALL;
 }
 
-static const struct order_watch stop_watch = {.look = look_while_moving};
+const struct order_watch turn_beat_watch = {.look = beat};
 
 /*
  * This process is stopped, and has published that: gives the turn to the next one, if it still has it. Returns false if
@@ -38,9 +38,7 @@ static bool pass_once(struct device *device)
 	/* The others come first, whatever has begun to wait here meanwhile. */
 	lifecycle_state.turn_common.members[self].claim.waits = 0;
 	turns.holder = GPU_TURN_NOBODY;
-	uint32_t next = gpu_turn_next(&turns);
-	return gpu_account_pass(&device->account, view, true,
-				next == GPU_TURN_NOBODY ? next : turn_account_member(next), turns.now);
+	return gpu_account_pass(&device->account, view, true, turn_account_member(gpu_turn_next(&turns)), turns.now);
 }
 
 /*
@@ -95,7 +93,8 @@ static enum order_room look_while_coming(void *argument)
 	if (view->turn.holder != view->self)
 		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
 	uint32_t self = turn_account_units(device, view, &turns);
-	uint64_t limit = turn_account_raise(device, &turn_of(device)->member, turn_account_room(device, &turns, self));
+	uint64_t limit = gpu_account_raise(&device->account, turn_of(device)->member.may_have,
+					   turn_account_room(device, &turns, self));
 	if (limit > atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, limit);
 	return is_room_all(device, &turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
@@ -105,13 +104,12 @@ static enum order_room look_while_coming(void *argument)
  * The heap is not asked, because the mover may be in the driver with its lock: what the process needs is as published
  * before.
  */
-static void move_suspending(struct device *device, void *unused)
+static void move_suspending(struct device *device)
 {
 	struct turn_state *const turn = turn_of(device);
 	uint64_t used = atomic_load(&device->budget.used);
 	bool stopped = spill_residence(device) != RESIDENCE_RUNS;
 
-	(void)unused;
 	if (!atomic_load(&device->heap) || !turn->member.pid)
 		return;
 	if (stopped) {
@@ -125,8 +123,10 @@ static void move_suspending(struct device *device, void *unused)
 
 enum order_room turn_look_suspending(void *unused)
 {
-	if (turn_is_possible())
-		device_each(move_suspending, unused);
+	(void)unused;
+	for (struct device *device = turn_is_possible() ? device_next(NULL) : NULL; device;
+	     device = device_next(device))
+		move_suspending(device);
 	return ORDER_ROOM_IS_ALL;
 }
 
@@ -181,7 +181,7 @@ static void stop(struct device *device)
 	turn->out_began = clock_now();
 	if (turn->job_claim.stop_at > turn->out_began && turn->job_claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
 		clock_sleep(turn->job_claim.stop_at - turn->out_began);
-	enum sw_status status = spill_hold(device, RESIDENCE_STOPPED, 0, &stop_watch, NULL);
+	enum sw_status status = spill_hold(device, RESIDENCE_STOPPED, 0, &turn_beat_watch, NULL);
 	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS) {
 		if (!turn->many && !spill_is_ending())
 			say_not_gone(status);
@@ -256,16 +256,15 @@ struct moves {
 static struct order_watch watch_of(struct device *device, enum gpu_job_step step)
 {
 	if (turn_of(device)->many)
-		return stop_watch;
+		return turn_beat_watch;
 	if (step == GPU_JOB_LEAVES)
 		return (struct order_watch){.look = look_while_leaving, .argument = device};
 	return (struct order_watch){.look = look_while_coming, .argument = device, .begins = ORDER_ROOM_COMES};
 }
 
-static void begin_move(struct device *device, void *argument)
+static void begin_move(struct device *device, struct moves *moves)
 {
 	struct turn_state *const turn = turn_of(device);
-	struct moves *moves = argument;
 
 	if (turn->step != moves->step)
 		return;
@@ -334,7 +333,8 @@ static void move(enum gpu_job_step step)
 {
 	struct moves moves = {.step = step, .began = clock_now()};
 
-	device_each(begin_move, &moves);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		begin_move(device, &moves);
 	for (unsigned i = 0; i < moves.n; i++) {
 		struct device *device = moves.at[i].device;
 		enum sw_status status = moves.at[i].begun ? spill_finish(device, &moves.at[i].watch) : SW_NOT_SUPPORTED;
@@ -349,19 +349,13 @@ static void move(enum gpu_job_step step)
 		stats_add(STAT_turn_move_us, (clock_now() - moves.began) / 1000);
 }
 
-static void tell_phase(struct device *device, void *argument)
-{
-	struct turn_state *const turn = turn_of(device);
-
-	(void)argument;
-	if (turn->tells)
-		turn_account_publish(device, false);
-	turn->tells = false;
-}
-
 void turn_move(void)
 {
-	device_each(tell_phase, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
+		if (turn_of(device)->tells)
+			turn_account_publish(device, false);
+		turn_of(device)->tells = false;
+	}
 	move(GPU_JOB_LEAVES);
 	move(GPU_JOB_RETURNS);
 }

@@ -58,8 +58,12 @@ struct shared_state {
 struct turn_state {
 	struct gpu_account_member member; /* what this process published last */
 	struct gpu_turn_claim claim;
-	bool holds;              /* its turn has begun */
-	bool lacks;              /* turn_lacks() */
+	bool holds; /* its turn has begun */
+	/*
+	 * The process is due more than its budget of the device says now: another has the turn, or what others had is
+	 * not there yet, or the account is not known. Of what was read last.
+	 */
+	bool lacks;
 	bool enters;             /* it took no part in turns before this look */
 	bool moves;              /* its memory moves */
 	bool other_clock;        /* than most that share the device */
@@ -150,8 +154,6 @@ static inline struct turn_state *turn_of(const struct device *device)
  * some comparisons, ten times a second.
  */
 
-/* From now on this is the weight of the process's turns, and not that of its policy. */
-void turn_set_weight(int weight);
 /* Sets what this process publishes about its turns. */
 void turn_claim(struct device *device, struct gpu_account_member *member);
 /*
@@ -160,11 +162,6 @@ void turn_claim(struct device *device, struct gpu_account_member *member);
  */
 bool turn_look(struct device *device, const struct gpu_account_member *member, const struct gpu_account_view *view,
 	       uint64_t most, uint64_t *ret_limit);
-/*
- * Returns whether the process is due more than its budget of the device says now: another has the turn, or what others
- * had is not there yet, or the account is not known. Of what was read last.
- */
-bool turn_lacks(const struct device *device);
 /*
  * The file of the account was lost. For some time nothing changes then, so that all processes are in the next one
  * first.
@@ -206,8 +203,6 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 			    struct gpu_turn_view *ret_turns);
 /* Returns the number of a member that stands for the unit, for gpu_account_pass(). */
 uint32_t turn_account_member(uint32_t unit);
-/* Returns what this process may have if it may have so much more, `wanted`, as far as there is room in the account. */
-uint64_t turn_account_raise(struct device *device, const struct gpu_account_member *member, uint64_t wanted);
 /*
  * Returns whether all others that take turns have given up what they can. They are waited for so long (ns) from the
  * beginning of a turn.
@@ -222,7 +217,9 @@ bool turn_account_publish(struct device *device, bool moving);
  * While memory moves, which keeps the control thread from looking: says that the process is alive, in the accounts of
  * all devices but that one (NULL: of all). Does it at most so often that it costs nothing.
  */
-void turn_account_beat(const struct device *device);
+void turn_account_beat(const struct device *but);
+/* Does so for all devices, while the control thread waits for movers. */
+extern const struct order_watch turn_beat_watch;
 
 /* ---- turn_act.c: what was decided is done ---- */
 

@@ -2,7 +2,6 @@
  * births.c: what a birth tells beside that something is alive: how far pointers reach, and at which line of the program
  * it was born (lifetimes.h).
  */
-#include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
 #include "shim/base/python.h"

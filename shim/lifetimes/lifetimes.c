@@ -2,10 +2,8 @@
  * Who reports what: how blocks of a reporting allocator are told from others, and what is written into the ring
  * (lifetimes_ring.c).
  */
-#include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
-#include "shim/lifetimes/lifetimes.h"
 #include "shim/lifetimes/types.h"
 #include "shim/trace/trace.h"
 

@@ -26,12 +26,11 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 	if ((end + HEAP_UNIT - 1) / HEAP_UNIT < last)
 		last = (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
 	for (uint32_t unit = (uint32_t)(begin / HEAP_UNIT); unit < last; unit = past) {
-		if (!piece_at_unit(engine, unit, &piece, &past)) {
-			past = unit + 1;
-			continue;
-		}
-		plan_set_dead(engine->plan, piece,
-			      live_map_dead_share(map, piece * HEAP_UNIT, past * HEAP_UNIT, in_the_end, PLAN_DEAD));
+		past = unit + 1;
+		if (piece_at_unit(engine, unit, &piece, &past))
+			plan_set_dead(
+			    engine->plan, piece,
+			    live_map_dead_share(map, piece * HEAP_UNIT, past * HEAP_UNIT, in_the_end, PLAN_DEAD));
 	}
 }
 

@@ -14,28 +14,9 @@
 
 #include <stdio.h>
 
-/* The most blocks that are remembered and reported, and how far back the report goes (ns). */
-#define BLOCKS_KEPT 64
+/* The most blocks that are reported, and how far back the report goes (ns). */
 #define BLOCKS_MOST 8
 #define RECENT_NS   1000000000
-
-/* One block, as it was last seen in transit. */
-struct travel {
-	uint32_t block_unit;
-	uint64_t seen;             /* ns; 0: this entry is free */
-	uint64_t out, in, resting; /* bytes on their way to the host, to the device, and evicted but not mapped yet */
-};
-
-struct travels {
-	struct travel at[BLOCKS_KEPT];
-	unsigned latest; /* index of the last entry used; pieces of one block follow each other */
-	uint64_t well;   /* ns: the last pass before any sign of a death; 0: none */
-};
-
-struct travels *fault_report_new(void)
-{
-	return calloc(1, sizeof(struct travels));
-}
 
 /* ---- what is in transit ---- */
 
@@ -46,7 +27,7 @@ static struct travel *fault_report_travel(struct travels *travels, uint32_t bloc
 
 	if (travels->at[found].block_unit != block_unit || !travels->at[found].seen) {
 		found = 0;
-		for (unsigned i = 0; i < BLOCKS_KEPT; i++) {
+		for (unsigned i = 0; i < TRAVELS; i++) {
 			if (travels->at[i].seen && travels->at[i].block_unit == block_unit) {
 				found = i;
 				break;
@@ -82,12 +63,12 @@ static void note_all(struct engine *engine)
 {
 	uint64_t now = clock_now();
 
-	note_queue(engine->travels, &engine->moves.out, false, now);
-	note_queue(engine->travels, &engine->moves.in, true, now);
+	note_queue(&engine->travels, &engine->moves.out, false, now);
+	note_queue(&engine->travels, &engine->moves.in, true, now);
 	for (unsigned i = engine->deferred.n; i && i + DEFERRED_MAPS_NOTED > engine->deferred.n; i--) {
 		const struct migration *migration = &engine->deferred.at[i - 1].migration;
 
-		fault_report_travel(engine->travels, migration->block_unit, now)->resting +=
+		fault_report_travel(&engine->travels, migration->block_unit, now)->resting +=
 		    (uint64_t)migration->units * HEAP_UNIT;
 	}
 }
@@ -97,7 +78,7 @@ void fault_report_note(struct engine *engine)
 	/* From the first sign of a death on, the notes are kept as they are. */
 	if (engine->exact || engine->health.doubts)
 		return;
-	engine->travels->well = clock_now();
+	engine->travels.well = clock_now();
 	if (migrate_any(engine))
 		note_all(engine);
 }
@@ -215,11 +196,11 @@ static int fault_report_later(const void *a, const void *b)
 /* Logs the blocks in transit since `since`, the latest first. */
 static void tell_of_blocks(struct engine *engine, uint64_t since)
 {
-	struct travel *all = engine->travels->at;
+	struct travel *all = engine->travels.at;
 	unsigned n = 0;
 
-	qsort(all, BLOCKS_KEPT, sizeof(*all), fault_report_later);
-	for (; n < BLOCKS_KEPT && all[n].seen > since; n++) {
+	qsort(all, TRAVELS, sizeof(*all), fault_report_later);
+	for (; n < TRAVELS && all[n].seen > since; n++) {
 		char who[200], out[32], in[32], resting[32];
 
 		if (n >= BLOCKS_MOST)
@@ -230,18 +211,17 @@ static void tell_of_blocks(struct engine *engine, uint64_t since)
 			 log_bytes(resting, sizeof(resting), all[n].resting));
 	}
 	if (n > BLOCKS_MOST)
-		log_line("  and %u%s further blocks shortly before", n - BLOCKS_MOST,
-			 n == BLOCKS_KEPT ? " or more" : "");
+		log_line("  and %u%s further blocks shortly before", n - BLOCKS_MOST, n == TRAVELS ? " or more" : "");
 }
 
 void fault_report_tell(struct engine *engine)
 {
-	uint64_t well = engine->travels->well ? engine->travels->well : clock_now();
+	uint64_t well = engine->travels.well ? engine->travels.well : clock_now();
 	uint64_t since = well > RECENT_NS ? well - RECENT_NS : 1;
 	bool any = migrate_any(engine);
 
-	for (unsigned i = 0; i < BLOCKS_KEPT; i++)
-		any |= engine->travels->at[i].seen > since;
+	for (unsigned i = 0; i < TRAVELS; i++)
+		any |= engine->travels.at[i].seen > since;
 	if (!any)
 		return;
 	if (migrate_any(engine))

@@ -110,7 +110,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 {
 	struct arena *arena = engine->arena;
 	struct piece_list *pieces = &engine->intake.pieces;
-	uint32_t first, end, own;
+	uint32_t first, end, own, piece, past;
 
 	pieces->n = 0;
 	engine->by_piece.stamp++;
@@ -118,23 +118,14 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 		if (!range_of(engine, &named[i], note, &first, &end, NULL))
 			continue;
 		own = arena_unit(arena, named[i].address);
-		while (first < end) {
-			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
-
-			/*
-			 * What lies before the pointer may have no memory, or no handle (on_use.c, block_unmapped.h).
-			 */
-			if (!word && first < own) {
-				first++;
-				continue;
+		for (; first < end; first = past) {
+			past = first + 1;
+			if (!piece_at_unit(engine, first, &piece, &past)) {
+				/* What lies before the pointer may have no memory, or no handle (on_use.c). */
+				if (first < own)
+					continue;
+				break;
 			}
-			if (!word)
-				break;
-			uint32_t piece = word - 1, next = piece + arena->states[piece].units_of_piece;
-			/* The block is being created or freed at this moment. */
-			if (next <= first)
-				break;
-			first = next;
 			if (engine->by_piece.at[piece].stamp == engine->by_piece.stamp)
 				continue;
 			engine->by_piece.at[piece].stamp = engine->by_piece.stamp;

@@ -465,11 +465,6 @@ static void put_off(struct engine *engine, struct move *move, const struct bench
 		engine_lost(engine, result);
 }
 
-void pte_contention_init(struct pte_contention *contention)
-{
-	*contention = (struct pte_contention){.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true};
-}
-
 bool pte_contention_learn(struct engine *engine, struct move *move)
 {
 	const struct migration *migration = &move->migration;

@@ -79,9 +79,7 @@ static bool turn_to_device(struct engine *engine, bool in_place, struct migratio
  */
 static void fill_on_device(struct engine *engine, struct migration *migration)
 {
-	if (engine_is_dead(engine) || !link_open(engine))
-		return;
-	if (!turn_to_device(engine, false, migration))
+	if (engine_is_dead(engine) || !link_open(engine) || !turn_to_device(engine, false, migration))
 		return;
 	link_let_go(engine, true);
 	CUresult result = link_fill(engine, migration);
@@ -186,13 +184,6 @@ void deferred_map_give_up_early(struct engine *engine)
 		engine->deferred.at[i].comes = false;
 }
 
-/* ---- migration of one piece ---- */
-
-bool migrate_any(const struct engine *engine)
-{
-	return migrate_in_flight(engine) || engine->deferred.n;
-}
-
 /* ---- source and destination ---- */
 
 /* Makes a spare for the piece. Host memory that the heaps of other devices keep free counts as available, too. */
@@ -282,7 +273,8 @@ static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->migration);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || piece_is_busy(engine, move->migration.piece, move->migration.to == CHUNK_DEVICE) ||
+	if (!engine_hears_all(engine) ||
+	    piece_is_busy(engine, move->migration.piece, move->migration.to == CHUNK_DEVICE) ||
 	    engine_is_over(engine)) {
 		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
@@ -297,7 +289,7 @@ static enum migrate_answer take_away(struct engine *engine, struct move *move)
 static bool leaves_empty(struct engine *engine, uint32_t piece)
 {
 	const struct block_state *block = piece_block_state(engine, piece);
-	uint32_t block_unit = block ? (uint32_t)(block - engine->arena->marks) : 0;
+	uint32_t block_unit = block ? (uint32_t)(block - engine->arena->block_states) : 0;
 
 	if (!block || !engine->lifetimes || piece_is_discarded(engine, block_unit, piece))
 		return false;
@@ -620,14 +612,16 @@ void migrate_abandon(struct engine *engine)
 
 /* ---- taking ---- */
 
-/* Takes the memory of one piece away, unless something is alive in it, or the driver refuses. */
-static void take_one(struct engine *engine, uint32_t piece)
+void unbacked_take(struct engine *engine, uint32_t piece)
 {
 	struct live_range alive[ALIVE_RANGES];
 	uint64_t begun = clock_now();
 	struct migration migration;
 
-	if (migration_begin_unbacked(engine->heap, piece, &migration) != SW_OK)
+	/* What is dead is to be overwritten, which takes memory. */
+	if (engine->poisons ||
+	    !ARRAY_ROOM(engine->unbacked.at, engine->unbacked.n, engine->unbacked.room, ARRAY_MOST) ||
+	    migration_begin_unbacked(engine->heap, piece, &migration) != SW_OK)
 		return;
 	/* The second call counts what is not copied. */
 	if (!alive_is_none(engine, migration.block_unit, piece) || alive_ranges(engine, &migration, alive) != 0 ||
@@ -641,13 +635,6 @@ static void take_one(struct engine *engine, uint32_t piece)
 	piece_set_where(engine, &migration, BLOCK_STATE_HOST);
 	plan_set(engine->plan, piece, migration.units, PLAN_MOVING);
 	engine->unbacked.at[engine->unbacked.n++] = migration;
-}
-
-void unbacked_take(struct engine *engine, uint32_t piece)
-{
-	/* What is dead is to be overwritten, which takes memory. */
-	if (!engine->poisons && ARRAY_ROOM(engine->unbacked.at, engine->unbacked.n, engine->unbacked.room, ARRAY_MOST))
-		take_one(engine, piece);
 }
 
 /* ---- giving ---- */

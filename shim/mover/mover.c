@@ -553,24 +553,21 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->exact = exact;
 	engine->health.on_lost = fault_report_tell;
 	engine->by_piece.at = lazy_memory_new(engine->arena->n_units * sizeof(*engine->by_piece.at));
-	engine->travels = fault_report_new();
 	engine->plan = plan_new(mode_way(heap, exact));
 	engine->intake.extents = tensor_extents_new();
 	engine->quiesce.patience = 50000000;
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	move_governor_init(&engine->governor);
 	schedule_init(engine);
-	pte_contention_init(&engine->contention);
+	engine->contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true; /* on most machines, until it is measured */
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
 		engine->inflight = inflight_new(engine->arena, &engine->channel.log);
-	if (has_channel && (exact || engine->inflight) && engine->by_piece.at && engine->travels && engine->plan &&
-	    engine->intake.extents)
+	if (has_channel && (exact || engine->inflight) && engine->by_piece.at && engine->plan && engine->intake.extents)
 		return engine;
 	inflight_free(engine->inflight);
 	tensor_extents_free(engine->intake.extents);
 	plan_free(engine->plan);
-	free(engine->travels);
 	free(engine);
 	return NULL;
 }
@@ -589,6 +586,6 @@ void mover_keep(struct engine *engine, enum policy_contents contents, bool all_n
 
 bool mover_start(struct engine *engine)
 {
-	engine->loop.has_thread = thread_start(mover_run, engine, ENGINE_STACK, false, &engine->loop.thread) == 0;
+	engine->loop.has_thread = thread_start(mover_run, engine, ENGINE_STACK, false, NULL) == 0;
 	return engine->loop.has_thread;
 }

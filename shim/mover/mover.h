@@ -134,7 +134,7 @@ bool piece_is_awaited(const struct engine *engine, const struct block_state *blo
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
 /*
  * Finds the piece that has a unit, and the unit after its last one. argument: the engine (plan_set_pieces). Returns
- * false if there is none.
+ * false if there is none, or its block is being made or freed at this moment. Any thread may call this.
  */
 bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past);
 /*
@@ -273,8 +273,6 @@ uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
 /* Updates the copy rate that link_nap_ns() uses. To be called when a copy has ended. */
 void link_ended(struct queue *queue, const struct move *move);
 
-/* Sets what is true on most machines. */
-void pte_contention_init(struct pte_contention *contention);
 /*
  * To be called when the copy of an evicted piece has ended and nothing uses the piece, or nothing runs. Measures the
  * place that the piece went to, if it is not known yet. That takes about 25 ms, once, and changes neither of the
@@ -332,7 +330,10 @@ static inline bool migrate_in_flight(const struct engine *engine)
 	return engine->moves.out.n || engine->moves.in.n;
 }
 /* Returns whether any copies are in flight or any maps deferred. */
-bool migrate_any(const struct engine *engine);
+static inline bool migrate_any(const struct engine *engine)
+{
+	return migrate_in_flight(engine) || engine->deferred.n;
+}
 /*
  * Copies make progress unless the driver has queued them behind work of the program that is held back, because streams
  * share hardware queues. migrate_is_stuck() returns whether no copy has ended for much longer than copies take.
@@ -493,7 +494,6 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n);
 
 /* ---- fault_report.c: the report that is logged when `fast` has stopped a job ---- */
 
-struct travels *fault_report_new(void); /* NULL if there is no memory; the caller must free() it */
 /* Notes what is in transit. To be called once in each pass of the mover, before it changes anything. */
 void fault_report_note(struct engine *engine);
 /*

@@ -451,8 +451,7 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 		return SW_BUSY;
 	bool can = true;
 	while (!engine_is_over(engine) && scheduler_gap_round_for_new(&engine->scheduler, bytes, &can))
-		if (!migrate_finish(engine) && !deferred_map_map(engine))
-			quiesce_nap(engine);
+		wait_for_copies(engine, NULL);
 	quiesce_finish(engine);
 	quiesce_open(engine);
 	return SW_OK;
@@ -685,7 +684,7 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 	enum sw_status status = list.n || !listed ? SW_NO_MEMORY : SW_OK;
 	/* Before anything can move again. */
 	if (status == SW_OK &&
-	    (migrate_any(engine) || !heap_pin(engine->heap, arena_address(engine->arena, unit), n * HEAP_UNIT)))
+	    (migrate_any(engine) || engine_is_dead(engine) || !heap_pin(engine->heap, arena_address(engine->arena, unit), n * HEAP_UNIT)))
 		status = SW_BUSY;
 	set_brings(engine, 0, 0);
 	quiesce_open(engine);

@@ -60,12 +60,13 @@ bool piece_at_unit(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t 
 	const struct engine *engine = argument;
 	const struct arena *arena = engine->arena;
 	uint32_t word = unit < arena->n_units ? atomic_load_explicit(&arena->piece[unit], memory_order_acquire) : 0;
+	uint32_t past = word ? word - 1 + arena->states[word - 1].units_of_piece : 0;
 
-	if (!word)
+	if (past <= unit)
 		return false;
 	*ret_piece = word - 1;
-	*ret_past = word - 1 + arena->states[word - 1].units_of_piece;
-	return *ret_past > unit; /* otherwise the block is being made or freed at this moment */
+	*ret_past = past;
+	return true;
 }
 
 struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
@@ -75,7 +76,7 @@ struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
 
 	if (!word)
 		return NULL;
-	return &arena->marks[word & ARENA_SLAB ? piece : word - 1];
+	return &arena->block_states[word & ARENA_SLAB ? piece : word - 1];
 }
 
 static bool is_used(const struct engine *engine, const struct block_state *block)
@@ -100,7 +101,7 @@ bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 	    is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits))
 		return true;
 	return engine->inflight &&
-	       inflight_has(engine->inflight, (uint32_t)(block - engine->arena->marks), engine->progress.done);
+	       inflight_has(engine->inflight, (uint32_t)(block - engine->arena->block_states), engine->progress.done);
 }
 
 void piece_set_where(struct engine *engine, const struct migration *migration, enum block_state_where where)
@@ -110,20 +111,20 @@ void piece_set_where(struct engine *engine, const struct migration *migration, e
 
 void piece_raise(struct engine *engine, const struct migration *migration)
 {
-	atomic_fetch_add(&engine->arena->marks[migration->block_unit].unmapped, 1);
+	atomic_fetch_add(&engine->arena->block_states[migration->block_unit].unmapped, 1);
 	atomic_fetch_add(&engine->channel.everything.unmapped, 1);
 	piece_set_where(engine, migration, BLOCK_STATE_MOVING);
 }
 
 void piece_lower(struct engine *engine, const struct migration *migration)
 {
-	atomic_fetch_sub(&engine->arena->marks[migration->block_unit].unmapped, 1);
+	atomic_fetch_sub(&engine->arena->block_states[migration->block_unit].unmapped, 1);
 	atomic_fetch_sub(&engine->channel.everything.unmapped, 1);
 }
 
 bool piece_wants_host(const struct engine *engine, const struct block_state *block)
 {
-	return atomic_load(&engine->arena->states[block - engine->arena->marks].to_host);
+	return atomic_load(&engine->arena->states[block - engine->arena->block_states].to_host);
 }
 
 bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece)
@@ -132,7 +133,7 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
 	uint64_t of_all = atomic_load(&engine->channel.everything.discarded);
 
 	return of_piece && of_all && of_piece >= of_all &&
-	       of_piece == atomic_load(&engine->arena->marks[block_unit].discarded);
+	       of_piece == atomic_load(&engine->arena->block_states[block_unit].discarded);
 }
 
 /* ---- what stays on the device ---- */

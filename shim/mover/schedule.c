@@ -216,15 +216,11 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 	for (unsigned i = 0; i < waiter->n; i++) {
 		if (!arena_contains(engine->arena, waiter->named[i].address))
 			continue;
-		uint32_t unit = arena_unit(engine->arena, waiter->named[i].address);
-		struct block_state *block;
-
-		if (!atomic_load(&engine->arena->table[unit]))
-			continue;
-		block = piece_block_state(engine, unit);
+		struct block_state *block =
+		    piece_block_state(engine, arena_unit(engine->arena, waiter->named[i].address));
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
-		deferred_map_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
+		deferred_map_map_of(engine, (uint32_t)(block - engine->arena->block_states), wanted);
 		unmapped |= atomic_load(&block->unmapped) != 0;
 	}
 	return unmapped;

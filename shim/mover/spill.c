@@ -392,16 +392,10 @@ static enum sw_status ask_all(enum residence to, const struct order_watch *watch
 }
 
 /* An engine is normally started by the first spill; a device that is to be suspended before that gets one now. */
-static void start_if_running(struct device *device, void *argument)
-{
-	(void)argument;
-	if (atomic_load(&device->heap))
-		start_if_none(device, true);
-}
-
 void spill_prepare(struct device *device)
 {
-	start_if_running(device, NULL);
+	if (atomic_load(&device->heap))
+		start_if_none(device, true);
 }
 
 void spill_leaves_soon(const struct device *device, uint64_t bytes)
@@ -416,7 +410,8 @@ enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_byte
 {
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
-	device_each(start_if_running, NULL);
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
+		spill_prepare(device);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
 		enum sw_status status = ask_all(RESIDENCE_AWAY, watch, ret_bytes);
 
@@ -662,7 +657,7 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 	/* Before tracking begins, no submission would clear the discard when it uses the block again. */
 	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
-	struct block_state *block = &arena->marks[word - 1];
+	struct block_state *block = &arena->block_states[word - 1];
 	uint64_t begin = address - arena->base, room = arena->bytes - begin;
 	uint64_t end = begin + (bytes < room ? bytes : room);
 	uint32_t unit = (uint32_t)((begin + HEAP_UNIT - 1) / HEAP_UNIT), last = (uint32_t)(end / HEAP_UNIT);
@@ -672,18 +667,9 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 
 	lock_take(&mover_state.discard.lock);
 	uint64_t number = number_of(engine, block);
-	while (unit < last) {
-		uint32_t piece = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
-
-		if (!piece--)
-			break;
-		uint32_t next = piece + arena->states[piece].units_of_piece;
-		if (next <= unit)
-			break;
-		if (piece >= unit && next <= last)
+	for (uint32_t piece, past; unit < last && piece_at_unit(engine, unit, &piece, &past); unit = past)
+		if (piece >= unit && past <= last)
 			atomic_store(&arena->states[piece].discard, number);
-		unit = next;
-	}
 	lock_drop(&mover_state.discard.lock);
 }
 
@@ -740,7 +726,7 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 
 	if (!word || word & ARENA_SLAB || !are_all_pinned(oldest) || !held)
 		return;
-	struct block_state *block = &engine->arena->marks[word - 1];
+	struct block_state *block = &engine->arena->block_states[word - 1];
 	if (oldest > limit)
 		oldest = limit;
 	spill_discard(device, address, bytes);

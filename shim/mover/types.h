@@ -302,6 +302,25 @@ struct quiesce {
 	uint64_t left_bytes;      /* of the device, that were given back */
 };
 
+/* ---- fault_report.c ---- */
+
+/* One block, as it was last seen in transit. */
+struct travel {
+	uint32_t block_unit;
+	uint64_t seen;             /* ns; 0: this entry is free */
+	uint64_t out, in, resting; /* bytes on their way to the host, to the device, and evicted but not mapped yet */
+};
+
+/* The most blocks that are remembered. */
+#define TRAVELS 64
+
+/* What was in transit recently. Only the mover's thread may touch it. */
+struct travels {
+	struct travel at[TRAVELS];
+	unsigned latest; /* index of the last entry used; pieces of one block follow each other */
+	uint64_t well;   /* ns: the last pass before any sign of a death; 0: none */
+};
+
 /* ---- mover.c ---- */
 
 /* Only the mover's thread may touch it. */
@@ -315,7 +334,6 @@ struct recall {
  * but for `left`, which others read.
  */
 struct loop {
-	pthread_t thread;
 	bool has_thread, ended;
 	/* Its thread calls the driver no more. Written before channel.dead, read after it (has_ended). */
 	_Atomic bool left;
@@ -375,7 +393,7 @@ struct engine {
 	/* pins of submissions in flight; NULL if memory has not moved beside what runs yet */
 	struct inflight *inflight;
 	struct plan *plan;
-	struct travels *travels; /* what was in transit recently (fault_report.c) */
+	struct travels travels;
 	struct health health;
 	struct piece_tables by_piece;
 	struct lifetimes *lifetimes; /* births and deaths in the heap; NULL: everything is alive */

@@ -17,11 +17,12 @@ __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 static const volatile unsigned always = 1;
 const volatile unsigned *process_fork_page = &always;
 
-void process_make_fork_page(void)
+void process_make_fork_page(void (*on_cloned)(void))
 {
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	unsigned *mark = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+	process_state.on_cloned = on_cloned;
 	if (mark == MAP_FAILED)
 		return;
 	if (madvise(mark, bytes, MADV_WIPEONFORK) != 0) {
@@ -30,11 +31,6 @@ void process_make_fork_page(void)
 	}
 	*mark = 1;
 	process_fork_page = mark;
-}
-
-void process_on_cloned(void (*let_go)(void))
-{
-	process_state.on_cloned = let_go;
 }
 
 /* Locks keep the state they had in the parent: no thread takes them in a process that passes everything through. */

@@ -37,13 +37,12 @@ extern _Atomic int process_stage_now;
 extern const volatile unsigned *process_fork_page;
 /*
  * Points process_fork_page to a page that the kernel wipes in each child with a separate address space. Called once, by
- * lifecycle_start(). Without memory for the page such children are not detected. Locking: the caller must hold START.
+ * lifecycle_start(). Without memory for the page such children are not detected. on_cloned: process_cloned() calls it
+ * once, after it has changed the stage. Locking: the caller must hold START.
  */
-void process_make_fork_page(void);
+void process_make_fork_page(void (*on_cloned)(void));
 /* Treats this process as the child of a fork from now on. The caller has found *process_fork_page to be 0. */
 void process_cloned(void);
-/* Sets what process_cloned() calls, once, after it has changed the stage. Called before the stage is RUNNING. */
-void process_on_cloned(void (*let_go)(void));
 extern struct lock start_lock; /* START */
 /* What else the process keeps, for this room. Hidden, so that its address is not loaded from the GOT. */
 extern struct process_state {

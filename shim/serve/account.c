@@ -38,6 +38,9 @@ struct serve_state serve_state = {
     .vmm.lock = LOCK_INIT(LOCK_VMM),
 };
 
+static atomic_bool said_first;   /* the line about the first device memory */
+static atomic_bool said_refused; /* the lines about the first request that was refused */
+
 void account_claim_end(const struct account_claim *claim, size_t bytes)
 {
 	if (claim->cap)
@@ -108,8 +111,7 @@ static void say_first(const struct device *device, enum policy_use use)
 	bool known = device && (atomic_load(&device->heap) || atomic_load(&device->budget_known));
 	char budget[32], total[32];
 
-	if ((!known && policy_uses(policy, POLICY_USE_HEAP)) ||
-	    atomic_exchange(&serve_state.account.said_first, true) ||
+	if ((!known && policy_uses(policy, POLICY_USE_HEAP)) || atomic_exchange(&said_first, true) ||
 	    policy_settings(policy)->report == POLICY_REPORT_NONE)
 		return;
 	if (known)
@@ -129,7 +131,7 @@ void account_commit(struct ledger_row *row, enum policy_api api, const struct ca
 		enum policy_use use = use_of(row);
 		const struct device *device = device_get(row->device); /* makes the device appear on the page */
 
-		if (!atomic_load_explicit(&serve_state.account.said_first, memory_order_relaxed))
+		if (!atomic_load_explicit(&said_first, memory_order_relaxed))
 			say_first(device, use);
 		row->site = stats_site(row->device, use, row->rule, site, row->bytes);
 		if (row->kind == LEDGER_HEAP && row->heap.on_use)
@@ -331,7 +333,7 @@ void account_refused(const struct device *device, size_t bytes, int rule, const 
 
 	stats_add(STAT_refused, 1);
 	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, site, bytes));
-	if (atomic_exchange(&serve_state.account.said_refused, true))
+	if (atomic_exchange(&said_refused, true))
 		return;
 	log_line("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
 		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),

@@ -76,8 +76,8 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	    .device = device->ordinal,
 	    .fixed = row->fixed,
 	    .from = from,
-	    .bytes = request->bytes,
-	    .most = heap_rounded(request->bytes) / 8 * 9, /* an eighth more is not worth a driver call */
+	    .bytes = request->question.bytes,
+	    .most = heap_rounded(request->question.bytes) / 8 * 9, /* an eighth more is not worth a driver call */
 	    .context = context,
 	    .order = order_of(request->stream, request->per_thread),
 	};
@@ -86,7 +86,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	if (!old && deferred_free_any()) {
 		deferred_free_reap(device->ordinal);
 		pool_refresh(device);
-		if (from != HEAP_HOST && is_short(device, request->bytes) && may_wait(row->heap.pool))
+		if (from != HEAP_HOST && is_short(device, request->question.bytes) && may_wait(row->heap.pool))
 			old = deferred_free_take_after(&want, request->stream, request->per_thread);
 	}
 	if (!old)
@@ -134,24 +134,25 @@ static bool take_segment(const struct segment_want *want, struct ledger_row *row
 static enum sw_status async_take(struct device *device, const struct async_request *request,
 				 const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
 {
-	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
+	struct backend_request plain = request->question;
 	/* Not behind a green context, whose events end before its work does. */
 	bool segments = context == row->context && !row->fixed && !decision->keep &&
-			backend_heap_from(decision) == HEAP_DEVICE_FIRST && segments_are_for(device, request->bytes);
+			backend_heap_from(decision) == HEAP_DEVICE_FIRST &&
+			segments_are_for(device, request->question.bytes);
 	struct segment_want want = {
 	    .device = device,
-	    .bytes = request->bytes,
+	    .bytes = request->question.bytes,
 	    .context = context,
 	    .order = order_of(request->stream, request->per_thread),
 	    .stream = request->stream,
 	    .per_thread = request->per_thread,
 	};
 
+	plain.decision = decision;
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_heap;
 	/* The context is known already, unless the program has kept the handle of one that was reset. */
-	if (segments)
-		context_known(row->context, device->ordinal);
+	context_known(row->context, device->ordinal);
 	if (segments && segments_take(&want, SEGMENTS_OWN, row))
 		return SW_OK;
 	if (take_pending(device, request, backend_heap_from(decision), context, row))
@@ -177,14 +178,14 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	if (!row)
 		return SW_NOT_SUPPORTED;
 	row->device = device->ordinal;
-	row->bytes = request->bytes;
+	row->bytes = request->question.bytes;
 	row->context = context_of_memory();
 	row->fixed = !decision->movable;
 	row->rule = decision->rule;
 	row->heap.pool = pool;
 	row->heap.pool_id = id;
 	enum sw_status status = SW_NO_MEMORY; /* a full cap counts as out of memory */
-	if (decision->use != POLICY_USE_HEAP || alloc_decide_take(decision, request->bytes, &row->cap))
+	if (decision->use != POLICY_USE_HEAP || alloc_decide_take(decision, request->question.bytes, &row->cap))
 		status = async_take(device, request, decision, context, row);
 	if (status != SW_OK) {
 		ledger_row_free(row);
@@ -193,14 +194,8 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	*ret_address = row->key;
 	stats_add(STAT_stream_allocations, 1);
 	pool_row_grown(row, row->bytes);
-	account_commit(row, request->api, request->site);
+	account_commit(row, request->question.api, request->question.site);
 	return SW_OK;
-}
-
-static struct backend_request question_of(const struct async_request *request)
-{
-	return (struct backend_request){
-	    .api = request->api, .bytes = request->bytes, .caller = request->caller, .site = request->site};
 }
 
 /*
@@ -217,7 +212,7 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 		if (decision->uses[i] == POLICY_USE_DRIVER) {
 			if (claim)
 				claim->rule = decision->rule;
-			if (claim && (i || alloc_decide_take(decision, request->bytes, &claim->cap)))
+			if (claim && (i || alloc_decide_take(decision, request->question.bytes, &claim->cap)))
 				return SW_NOT_SUPPORTED;
 			status = SW_NO_MEMORY;
 			continue;
@@ -234,15 +229,13 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 static bool async_answer(struct device *device, const struct async_request *request,
 			 const struct policy_decision *decision, enum sw_status status, CUresult *ret_result)
 {
-	struct backend_request question = question_of(request);
-
 	if (status == SW_NOT_SUPPORTED)
 		return false;
 	if (status == SW_NO_MEMORY)
-		account_refused(device, request->bytes, decision->rule, request->site);
+		account_refused(device, request->question.bytes, decision->rule, request->question.site);
 	*ret_result = status_result(status);
 	if (status != SW_OK)
-		trace_refused(device, &question, decision->rule, *ret_result);
+		trace_refused(device, &request->question, decision->rule, *ret_result);
 	return true;
 }
 
@@ -259,7 +252,7 @@ static bool is_for_heap(const struct policy_decision *decision)
 static bool claim_pool(struct device *device, struct async_request *request, const struct policy_decision *decision,
 		       enum pool_claim how)
 {
-	if (!pool_claim(device, request->pool, request->bytes, how, &request->claim.pool))
+	if (!pool_claim(device, request->pool, request->question.bytes, how, &request->claim.pool))
 		return false;
 	request->claim.rule = decision->rule;
 	request->heap_is_next = true;
@@ -277,11 +270,9 @@ static bool async_serve(struct async_request *request, CUcontext context, CUdevi
 
 	if (!device)
 		return false;
-	request->site = call_site_find(request->caller);
-	claim->site = request->site;
-	struct backend_request question = question_of(request);
-	trace_ask(device, &question);
-	struct policy_decision decision = alloc_decide(device, &question);
+	claim->site = request->question.site = call_site_find(request->question.caller);
+	trace_ask(device, &request->question);
+	struct policy_decision decision = alloc_decide(device, &request->question);
 	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)
 		return false;
 	bool pools_first = use == POLICY_ASYNC_AUTO && is_for_heap(&decision);
@@ -296,7 +287,7 @@ static bool async_serve(struct async_request *request, CUcontext context, CUdevi
 	if (async_answer(device, request, &decision, status, ret_result))
 		return true;
 	if (use == POLICY_ASYNC_AUTO)
-		pool_claim(device, request->pool, request->bytes, POOL_OVER, &claim->pool);
+		pool_claim(device, request->pool, request->question.bytes, POOL_OVER, &claim->pool);
 	return false;
 }
 
@@ -315,7 +306,7 @@ bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresu
 	bool pushed;
 
 	/* The driver handles requests that it refuses, and allocations that become nodes of a graph. */
-	if (!ret_address || !request->bytes || async_is_capturing(request->stream, request->per_thread))
+	if (!ret_address || !request->question.bytes || async_is_capturing(request->stream, request->per_thread))
 		return false;
 	if (!enter_stream(request, &context, &pushed))
 		return false;

@@ -1,6 +1,6 @@
 /*
- * backend.c: the backends but the heap's (make_room.c), and the free that is common to them: wait until the context is
- * idle, then release; else defer the free.
+ * backend.c: the backends of managed and of system memory, and the free that is common: wait until the context is idle,
+ * then release; else defer the free.
  */
 #include "shim/serve/backend.h"
 #include "shim/context/context.h"
@@ -55,38 +55,6 @@ CUresult backend_free_idle(struct ledger_row *row)
 	return CUDA_SUCCESS;
 }
 
-/* ---- no backend: passes the request through to the driver ---- */
-
-static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				 size_t *ret_pitch)
-{
-	CUdeviceptr address = 0;
-	CUresult result;
-
-	(void)device;
-	if (request->height)
-		result = REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width, request->height,
-						  (unsigned)request->element);
-	else
-		result = REAL(cuMemAlloc_v2)(&address, request->bytes);
-	if (result != CUDA_SUCCESS)
-		return status_of(result);
-	row->kind = LEDGER_DRIVER;
-	row->key = address;
-	return SW_OK;
-}
-
-static CUresult pass_free(struct ledger_row *row)
-{
-	return REAL(cuMemFree_v2)(row->key);
-}
-
-const struct backend backend_pass = {
-    .name = "driver",
-    .alloc = pass_alloc,
-    .free = pass_free,
-};
-
 /* ---- managed memory ---- */
 
 /*
@@ -100,25 +68,22 @@ const struct backend backend_pass = {
  * accept nothing else; and SYNC_MEMOPS can be set and is kept by us, as for heap blocks, where the driver refuses it.
  */
 
-static const struct backend_managed_settings no_managed_settings = {.device = -1};
-
-static void backend_managed_advise(const struct ledger_row *row, const struct backend_managed_settings *settings)
+/* advise: as in struct policy_managed. Of several preferred locations the device has precedence. */
+static void backend_managed_advise(const struct ledger_row *row, int advise)
 {
-	CUdevice device = settings->device < 0 ? row->device : settings->device;
 	const struct {
-		unsigned bit;
+		enum policy_advise policy;
 		CUmem_advise advice;
 		CUdevice device;
 	} advice[] = {
-	    {BACKEND_READ_MOSTLY, CU_MEM_ADVISE_SET_READ_MOSTLY, device},
-	    {BACKEND_PREFER_HOST, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU},
-	    {BACKEND_PREFER_DEVICE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device},
-	    {BACKEND_ACCESSED_BY_DEVICE, CU_MEM_ADVISE_SET_ACCESSED_BY, device},
-	    {BACKEND_ACCESSED_BY_HOST, CU_MEM_ADVISE_SET_ACCESSED_BY, CU_DEVICE_CPU},
+	    {POLICY_ADVISE_READ_MOSTLY, CU_MEM_ADVISE_SET_READ_MOSTLY, row->device},
+	    {POLICY_ADVISE_PREFERRED_HOST, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU},
+	    {POLICY_ADVISE_PREFERRED_DEVICE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, row->device},
+	    {POLICY_ADVISE_ACCESSED_BY, CU_MEM_ADVISE_SET_ACCESSED_BY, row->device},
 	};
 
 	for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++) {
-		if (!(settings->advice & advice[i].bit))
+		if (!(advise & 1 << advice[i].policy))
 			continue;
 		CUresult result = REAL(cuMemAdvise)(row->key, row->bytes, advice[i].advice, advice[i].device);
 
@@ -154,7 +119,7 @@ static void backend_managed_bring(const struct device *device, CUdeviceptr addre
 static enum sw_status managed_alloc(struct device *device, const struct backend_request *request,
 				    struct ledger_row *row, size_t *ret_pitch)
 {
-	const struct backend_managed_settings *settings = request->managed ? request->managed : &no_managed_settings;
+	const struct policy_managed *settings = request->decision->managed;
 	CUdeviceptr address = 0;
 
 	if (!device->managed) {
@@ -176,8 +141,8 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	row->home = &backend_managed;
 	row->key = address;
 	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
-	backend_managed_advise(row, settings);
-	if (settings->prefetch)
+	backend_managed_advise(row, settings->advise);
+	if (settings->prefetch == POLICY_PREFETCH_ON_ALLOC)
 		backend_managed_bring(device, address, request->bytes);
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
@@ -235,7 +200,6 @@ static void managed_release(struct ledger_row *row)
 }
 
 const struct backend backend_managed = {
-    .name = "managed",
     .alloc = managed_alloc,
     .free = managed_free,
     .release = managed_release,
@@ -256,8 +220,6 @@ const struct backend backend_managed = {
 /* From linux/mempolicy.h: preferred, not bound; if the node is full, memory of another one is better than none. */
 #define PREFERRED 1
 
-static const struct backend_system_settings no_system_settings = {.numa_node = -1};
-
 /* Prefers that node. The kernel takes nodes as bits of longs. */
 static void go_to_node(void *at, size_t bytes, int node)
 {
@@ -274,19 +236,10 @@ static void go_to_node(void *at, size_t bytes, int node)
 	errno = saved;
 }
 
-/*
- * Whole pages are mapped, and pinned where they are registered: what is counted must be that. 64 KiB on many Arm
- * machines.
- */
-static size_t page_bytes(const struct backend_system_settings *settings)
-{
-	return settings->huge ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Aligned to huge pages, if the policy wants them: the kernel only makes them of aligned ranges. */
-static void *map_pages(size_t bytes, const struct backend_system_settings *settings)
+static void *map_pages(const struct device *device, size_t bytes, const struct policy_system *settings)
 {
-	size_t align = settings->huge ? HUGE_PAGE : 0, spare;
+	size_t align = settings->huge_pages ? HUGE_PAGE : 0, spare;
 	char *at = mmap(NULL, bytes + align, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (at == MAP_FAILED)
@@ -297,11 +250,11 @@ static void *map_pages(size_t bytes, const struct backend_system_settings *setti
 	at += spare;
 	if (align > spare)
 		munmap(at + bytes, align - spare);
-	if (settings->huge)
+	if (settings->huge_pages)
 		madvise(at, bytes, MADV_HUGEPAGE);
 	/* The child of a fork gets no device memory, and the device's pages are never copied on write. */
 	madvise(at, bytes, MADV_DONTFORK);
-	go_to_node(at, bytes, settings->numa_node);
+	go_to_node(at, bytes, settings->numa_node == POLICY_NODE_AUTO ? device->node : settings->numa_node);
 	return at;
 }
 
@@ -350,17 +303,13 @@ static enum sw_status register_pages(struct device *device, void *at, size_t byt
 	return SW_NOT_SUPPORTED;
 }
 
-static void unregister_pages(void *at, size_t bytes)
-{
-	REAL(cuMemHostUnregister)(at);
-	budget_give(&host_budget, bytes);
-}
-
 static enum sw_status system_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				   size_t *ret_pitch)
 {
-	const struct backend_system_settings *settings = request->system ? request->system : &no_system_settings;
-	size_t page = page_bytes(settings), bytes = (request->bytes + page - 1) & ~(page - 1);
+	const struct policy_system *settings = request->decision->system;
+	/* Whole pages are mapped, and pinned where they are registered: what is counted must be that. */
+	size_t page = settings->huge_pages ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
+	size_t bytes = (request->bytes + page - 1) & ~(page - 1);
 	enum sw_status status = SW_OK;
 
 	if (!device->pageable && !settings->register_pages) {
@@ -371,18 +320,23 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 		return SW_NOT_SUPPORTED;
 	}
 	int saved = errno;
-	void *at = bytes >= request->bytes ? map_pages(bytes, settings) : NULL;
+	void *at = bytes >= request->bytes ? map_pages(device, bytes, settings) : NULL;
 	if (!at)
 		status = SW_NO_MEMORY;
 	else if (!device->pageable)
 		status = register_pages(device, at, bytes);
+	bool registered = status == SW_OK && !device->pageable;
+	if (status == SW_OK && !ledger_span(row))
+		status = SW_NO_HOST_MEMORY;
+	if (status != SW_OK && registered) {
+		REAL(cuMemHostUnregister)(at);
+		budget_give(&host_budget, bytes);
+	}
+	if (status != SW_OK && at)
+		munmap(at, bytes);
 	errno = saved;
 	if (status != SW_OK)
-		goto unmap;
-	if (!ledger_span(row)) {
-		status = SW_NO_HOST_MEMORY;
-		goto release;
-	}
+		return status;
 	/* Registered pages are pinned and never fault. */
 	if (device->pageable)
 		faults_start();
@@ -390,20 +344,11 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 	row->home = &backend_system;
 	row->key = (uintptr_t)at;
 	row->system.mapped = bytes;
-	row->system.registered = !device->pageable;
+	row->system.registered = registered;
 	stats_live_add(row->device, PLACE_SYSTEM, row->bytes);
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;
-
-release:
-	if (!device->pageable)
-		unregister_pages(at, bytes);
-unmap:
-	if (at)
-		munmap(at, bytes);
-	errno = saved;
-	return status;
 }
 
 /*
@@ -441,7 +386,6 @@ static void system_release(struct ledger_row *row)
 }
 
 const struct backend backend_system = {
-    .name = "system",
     .alloc = system_alloc,
     .free = backend_free_idle,
     .release = system_release,

@@ -16,29 +16,6 @@
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 
-/* Advice for managed memory, bits. Of several preferred locations the device has precedence. */
-enum backend_advice {
-	BACKEND_READ_MOSTLY = 1 << 0,
-	BACKEND_PREFER_DEVICE = 1 << 1,
-	BACKEND_PREFER_HOST = 1 << 2,
-	BACKEND_ACCESSED_BY_DEVICE = 1 << 3,
-	BACKEND_ACCESSED_BY_HOST = 1 << 4,
-};
-struct backend_managed_settings {
-	unsigned advice; /* enum backend_advice */
-	int device;      /* device that the advice is for; -1: the one the program allocates on */
-	bool prefetch;   /* to the device, once it is allocated */
-};
-struct backend_system_settings {
-	/*
-	 * Register the pages if the device does not reach pageable memory; if false, such a device has no system
-	 * memory.
-	 */
-	bool register_pages;
-	bool huge;     /* ask for transparent huge pages */
-	int numa_node; /* where the pages should lie; -1: where they are first touched */
-};
-
 struct backend_request {
 	size_t bytes;                  /* bytes needed, pitch included */
 	size_t width, height, element; /* of a pitched allocation; height 0 = a plain one */
@@ -46,14 +23,11 @@ struct backend_request {
 	void *caller;                  /* caller's address in the program; NULL = not known */
 	const struct call_site *site;  /* what asked, found by serve.c, async.c; NULL = not known */
 	/* Set by serve.c for the backend. */
-	const struct policy_decision *decision;         /* NULL: placed as with auto */
-	bool on_use;                                    /* the heap may serve it by memory that is taken on use */
-	const struct backend_managed_settings *managed; /* NULL: no advice, no prefetch */
-	const struct backend_system_settings *system;   /* NULL: pageable memory or nothing, small pages, anywhere */
+	const struct policy_decision *decision; /* NULL, for the heap alone: placed as with auto */
+	bool on_use;                            /* the heap may serve it by memory that is taken on use */
 };
 
 struct backend {
-	const char *name;
 	/*
 	 * Returns NO_MEMORY if there is no memory here, NOT_SUPPORTED if this device cannot; then the next backend is
 	 * tried.
@@ -69,7 +43,7 @@ struct backend {
 	void (*release)(struct ledger_row *row);
 };
 
-extern const struct backend backend_heap;    /* the heap; kind LEDGER_HEAP */
+extern const struct backend backend_heap;    /* the heap; kind LEDGER_HEAP (this and the next: make_room.c) */
 extern const struct backend backend_pass;    /* where the driver would have put it; kind LEDGER_DRIVER */
 extern const struct backend backend_managed; /* cuMemAllocManaged; kind LEDGER_MANAGED */
 extern const struct backend backend_system;  /* pages of the process; kind LEDGER_SYSTEM */
@@ -80,7 +54,7 @@ extern const struct backend backend_system;  /* pages of the process; kind LEDGE
  */
 CUresult backend_free_idle(struct ledger_row *row);
 
-/* ---- the heap's (make_room.c) ---- */
+/* ---- the heap's ---- */
 
 /* Returns where a decision (NULL: none) lets heap memory begin. */
 enum heap_from backend_heap_from(const struct policy_decision *decision);

@@ -262,7 +262,7 @@ static bool reap_of(const struct device *device)
 	return deferred_free_reap(device->ordinal);
 }
 
-bool deferred_free_wait(const struct device *device)
+bool deferred_free_wait(struct device *device)
 {
 	return deferred_free_any() && segments_patience(reap_of, device, &serve_state.deferred_free.n_pending);
 }

@@ -45,7 +45,7 @@ unsigned deferred_free_reap(int device);
 /* About once a second: the same for what has an event, also if the program makes no calls. */
 void deferred_free_tick(void);
 /* Repeats deferred_free_reap() until a block of the device was freed or DEFERRED_FREE_PATIENCE_MS are over. */
-bool deferred_free_wait(const struct device *device);
+bool deferred_free_wait(struct device *device);
 /* The context was seen idle by a wait that began after `before` rows had been added: frees those that wait for it. */
 void deferred_free_context_idle(CUcontext context, uint64_t before);
 

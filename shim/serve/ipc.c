@@ -479,7 +479,7 @@ static void taken_release(struct ledger_row *row)
 	ledger_row_free(row);
 }
 
-static const struct backend taken_home = {.name = "taken", .release = taken_release};
+static const struct backend taken_home = {.release = taken_release};
 
 /* The row of what nobody has open any more becomes a deferred free, of no device's heap. */
 static void defer(struct ledger_row *row)

@@ -1,12 +1,16 @@
-/* make_room.c: the givers, in their order (make_room.h), and the heap's backend, whose requests ask them. */
+/*
+ * make_room.c: the givers, in their order (make_room.h), and the backends whose requests ask them: the heap's and the
+ * driver's.
+ */
 #include "shim/serve/make_room.h"
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/device/device.h"
+#include "shim/driver/real.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
-#include "shim/serve/backend.h"
+#include "shim/serve/account.h"
 #include "shim/serve/control.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/segments.h"
@@ -18,12 +22,6 @@
 #include <pthread.h>
 
 /* ---- what frees and the mover are about to give ---- */
-
-/* For a few milliseconds at most, since what they wait for may need the calling thread. */
-static bool give_deferred_frees(struct room *room)
-{
-	return deferred_free_wait(room->device);
-}
 
 /* Lets a request that was tried at one place only go on to all that it may use. */
 static bool give_next_place(struct room *room)
@@ -47,34 +45,21 @@ static bool give_soon(struct room *room)
 
 /* ---- what others do not use ---- */
 
-/* What other heaps keep for their next blocks is host memory of the same budget. */
-static bool give_other_heaps(struct room *room)
-{
-	return device_make_host_room(room->device);
-}
-
 /* If other processes of the user have the host memory, they are asked for what they do not use. */
 static bool give_other_processes(struct room *room)
 {
-	uint64_t before = room->refusals, here = room->place == HEAP_HOST ? 0 : budget_left(&room->device->budget);
+	uint64_t here = room->place == HEAP_HOST ? 0 : budget_left(&room->device->budget);
 
-	room->refusals = atomic_load(&host_budget.refusals);
-	return room->refusals != before && quota_wait(room->bytes > here ? room->bytes - here : 0, &room->asked);
+	return atomic_load(&host_budget.refusals) != room->refusals &&
+	       quota_wait(room->bytes > here ? room->bytes - here : 0, &room->asked);
 }
 
 static bool give_segments(struct room *room)
 {
-	return segments_wait(room->device);
-}
-
-static bool give_idle_to_driver(struct room *room)
-{
-	return device_make_room(room->device);
-}
-
-static bool give_pools(struct room *room)
-{
-	return pool_give_back(room->device);
+	if (!segments_wait(room->device))
+		return false;
+	room->asked = 0; /* a segment may give too little: other processes are asked again then */
+	return true;
 }
 
 /* ---- live memory of the heap, for the driver ---- */
@@ -96,7 +81,7 @@ static bool give_pools(struct room *room)
 /* Takes the turn for `ns` from now. Returns false if another request has it. */
 static bool take_turn(struct room *room, uint64_t ns)
 {
-	_Atomic uint64_t *end = &serve_state.make_room.turns[room->device->ordinal];
+	_Atomic uint64_t *end = &serve_state.turns[room->device->ordinal];
 	uint64_t now = clock_now(), until = now + ns, before = atomic_load(end);
 
 	if ((before > now && before != room->turn) || !atomic_compare_exchange_strong(end, &before, until))
@@ -187,22 +172,26 @@ static const struct giver {
 	bool to_heap;  /* what it gives is warm in the heap: who lacks the driver's memory needs those behind it, too */
 	bool renews;   /* it may take long, so those before it may have something again */
 	bool once;     /* even if it gave, it is asked again only after one behind it: others go on to use memory */
+	/* One of the two gives: it needs to know the device alone, or the request. */
+	bool (*give_of)(struct device *device);
 	bool (*give)(struct room *room);
 } givers[] = {
-    {LACK_HEAP | LACK_DRIVER, true, false, false, give_deferred_frees},
+    /* For a few milliseconds at most, since what they wait for may need the calling thread. */
+    {LACK_HEAP | LACK_DRIVER, true, false, false, deferred_free_wait, NULL},
     /* What was to stay on the device if a free came in time. */
-    {LACK_DEVICE | LACK_ADDRESS, false, false, false, give_next_place},
-    {LACK_HEAP, false, false, false, give_soon},
-    {LACK_HOST, false, false, true, give_other_heaps},
-    {LACK_HOST, false, true, false, give_other_processes},
+    {LACK_DEVICE | LACK_ADDRESS, false, false, false, NULL, give_next_place},
+    {LACK_HEAP, false, false, false, NULL, give_soon},
+    /* What other heaps keep for their next blocks is host memory of the same budget. */
+    {LACK_HOST, false, false, true, device_make_host_room, NULL},
+    {LACK_HOST, false, true, false, NULL, give_other_processes},
     /* What was to leave the device to others. */
-    {LACK_HOST | LACK_ADDRESS, false, true, false, give_next_place},
+    {LACK_HOST | LACK_ADDRESS, false, true, false, NULL, give_next_place},
     /* Before idle memory goes back, because that is what an unused segment becomes. */
-    {LACK_HEAP | LACK_DRIVER, true, true, false, give_segments},
-    {LACK_DRIVER, false, false, false, give_idle_to_driver},
-    {LACK_DEVICE, false, false, true, give_pools},
-    {LACK_DRIVER, false, true, false, give_eviction},
-    {LACK_HEAP, false, true, false, give_turn},
+    {LACK_HEAP | LACK_DRIVER, true, true, false, NULL, give_segments},
+    {LACK_DRIVER, false, false, false, device_make_room, NULL},
+    {LACK_DEVICE, false, false, true, pool_give_back, NULL},
+    {LACK_DRIVER, false, true, false, NULL, give_eviction},
+    {LACK_HEAP, false, true, false, NULL, give_turn},
 };
 
 /*
@@ -222,7 +211,6 @@ static enum heap_from place_of(const struct room *room)
 static void make_room_begin(struct room *room)
 {
 	room->away = is_away(room->device);
-	room->refusals = atomic_load(&host_budget.refusals);
 	room->place = place_of(room);
 }
 
@@ -250,7 +238,7 @@ static bool make_room(struct room *room)
 
 		if (!(giver->lack & room->lack) || room->spent & 1u << i)
 			continue;
-		bool gave = giver->give(room);
+		bool gave = giver->give ? giver->give(room) : giver->give_of(room->device);
 
 		made |= gave;
 		if (!gave || giver->once)
@@ -299,11 +287,42 @@ void make_room_end(struct room *room, CUresult result)
 	uint64_t mine = room->turn;
 
 	if (mine)
-		atomic_compare_exchange_strong(&serve_state.make_room.turns[room->device->ordinal], &mine, 0);
+		atomic_compare_exchange_strong(&serve_state.turns[room->device->ordinal], &mine, 0);
 	room->turn = 0;
 	if (room->made && result == CUDA_SUCCESS)
 		stats_add(STAT_rescues, 1);
 }
+
+/* ---- no backend: passes the request through to the driver ---- */
+
+static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				 size_t *ret_pitch)
+{
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	OOM_RETRY_CALL_INSIDE(result, device->ordinal, request->bytes,
+			      request->height ? REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width,
+									 request->height, (unsigned)request->element)
+					      : REAL(cuMemAlloc_v2)(&address, request->bytes));
+	if (result != CUDA_SUCCESS)
+		return status_of(result);
+	row->kind = LEDGER_DRIVER;
+	row->key = address;
+	stats_add(STAT_passed, 1);
+	account_drivers(row);
+	return SW_OK;
+}
+
+static CUresult pass_free(struct ledger_row *row)
+{
+	return REAL(cuMemFree_v2)(row->key);
+}
+
+const struct backend backend_pass = {
+    .alloc = pass_alloc,
+    .free = pass_free,
+};
 
 /* ---- the heap's backend ---- */
 
@@ -371,6 +390,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	 */
 	make_room_begin(&room);
 	do {
+		room.refusals = atomic_load(&host_budget.refusals);
 		status = make(heap, bytes, kind, room.place, ret_grant);
 		room.lack = ret_grant->lack;
 		room.soon = ret_grant->soon;
@@ -465,7 +485,6 @@ static void backend_heap_release(struct ledger_row *row)
 }
 
 const struct backend backend_heap = {
-    .name = "heap",
     .alloc = backend_heap_alloc,
     .free = backend_free_idle,
     .release = backend_heap_release,

@@ -92,22 +92,18 @@ static enum sw_status take_named(struct device *device, CUdeviceptr address, uin
 	return take_range(device, begin, end - begin, false);
 }
 
-struct take_all {
-	uint64_t devices; /* bits */
-	enum sw_status status;
-};
-
-static void take_all_of(struct device *device, void *argument)
+static enum sw_status take_all_of(struct device *device)
 {
-	struct take_all *all = argument;
-	struct heap *heap = all->devices >> device->ordinal & 1 ? atomic_load(&device->heap) : NULL;
+	struct heap *heap = atomic_load(&device->heap);
+	enum sw_status status = SW_OK;
 	CUdeviceptr from = 0, base;
 	uint64_t bytes;
 
-	while (heap && all->status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
-		all->status = take_range(device, base, bytes, true);
+	while (heap && status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
+		status = take_range(device, base, bytes, true);
 		from = base + bytes;
 	}
+	return status;
 }
 
 /*
@@ -139,24 +135,18 @@ CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
 
 static CUresult on_use_take_all(uint64_t devices)
 {
-	struct take_all all = {.devices = devices, .status = SW_OK};
+	enum sw_status status = SW_OK;
 	struct enter_scope scope;
 
 	if (!enter_serve(&scope))
 		return CUDA_SUCCESS;
-	device_each(take_all_of, &all);
-	return enter_leave(&scope, status_result(all.status));
+	for (struct device *device = device_next(NULL); device && status == SW_OK; device = device_next(device))
+		if (devices >> device->ordinal & 1)
+			status = take_all_of(device);
+	return enter_leave(&scope, status_result(status));
 }
 
 const struct submission_takes on_use_takes = {on_use_take, on_use_take_all};
-
-/* The same for the whole allocation that has the address, if there is one, from within a call that is served. */
-static CUresult on_use_take_whole(CUdeviceptr address)
-{
-	struct device *device = device_of(address);
-
-	return device ? status_result(take_named(device, address, 0, true)) : CUDA_SUCCESS;
-}
 
 CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes)
 {
@@ -178,12 +168,12 @@ static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
 /* Pins the heap blocks that these bytes touch: several if the program has mapped them (serve.h). */
 static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
-	const struct device *device = start && !hold->late ? device_of(start) : NULL;
+	struct device *device = start && !hold->late ? device_of(start) : NULL;
 
 	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
 		return;
 	/* A graph uses it at each launch. */
-	if (on_use_take_whole(start) != CUDA_SUCCESS)
+	if (take_named(device, start, 0, true) != SW_OK)
 		hold->late = true;
 	else if (heap_pin(atomic_load(&device->heap), start, bytes))
 		hold->at[hold->n++] = (struct graph_pinned){start, bytes};

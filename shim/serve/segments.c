@@ -681,23 +681,16 @@ bool segments_patience(bool (*look)(const struct device *device), const struct d
 		       const atomic_uint *n_waiting)
 {
 	const struct timespec step = {.tv_nsec = 50000};
-	int before;
-
-	/*
-	 * nanosleep is a cancellation point, and the program's allocation that called us must not be cancelled
-	 * half-way.
-	 */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	bool any = look(device);
+
 	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && !any && atomic_load(n_waiting); i++) {
 		nanosleep(&step, NULL);
 		any = look(device);
 	}
-	pthread_setcancelstate(before, NULL);
 	return any;
 }
 
-bool segments_wait(const struct device *device)
+bool segments_wait(struct device *device)
 {
 	return segments_patience(segments_give_up, device, &serve_state.segments.n_waiting);
 }

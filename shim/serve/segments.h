@@ -103,7 +103,7 @@ bool segments_patience(bool (*look)(const struct device *device), const struct d
  * As segments_give_up(), for a caller that finds no memory at all: waits until there are any, for
  * DEFERRED_FREE_PATIENCE_MS at most, if streams have yet to reach the frees of some.
  */
-bool segments_wait(const struct device *device);
+bool segments_wait(struct device *device);
 /* About once a second: frees what was unused for 20 ticks, or at once if others need it. */
 void segments_tick(void);
 

@@ -43,52 +43,46 @@ struct rule_count {
 	struct budget cap;
 };
 
-/* Reads the command line from the kernel, without argv[0], with blanks for the NULs between the other arguments. */
+/* Few programs have more callers than this; the others are looked up at each call. */
+#define LIBRARIES 256
+
+static struct {
+	/*
+	 * Written by alloc_decide_start(), constant afterwards. NULL if out of memory for them: then nothing is
+	 * counted, and no cap holds.
+	 */
+	struct rule_count *counts;
+	size_t n_rules;
+	unsigned needs;         /* what the rules look at. Written by alloc_decide_start(), constant afterwards. */
+	_Atomic uint64_t order; /* of the latest allocation; the first has 1 */
+	/* What is known of each library that has called, by its path: found out at its first call, and kept. */
+	_Atomic(struct policy_library *) libraries[LIBRARIES];
+} decide;
+
+/* Reads the command line without argv[0]; NULL if that fails. */
 static const char *read_arguments(char *text, size_t room)
 {
-	FILE *file = fopen("/proc/self/cmdline", "re");
-	size_t n = file ? fread(text, 1, room - 1, file) : 0;
+	size_t first = stats_read_words(text, room);
 
-	if (file)
-		fclose(file);
-	if (!n)
-		return NULL;
-	text[n] = 0;
-	size_t from = strlen(text) + 1;
-	for (size_t i = from; i + 1 < n; i++)
-		if (!text[i])
-			text[i] = ' ';
-	return from < n ? text + from : "";
-}
-
-void alloc_decide_bind(void)
-{
-	call_site_bind();
-}
-
-static void bind_process(struct policy *policy)
-{
-	char arguments[4096]; /* longer ones are cut; patterns look at the beginning */
-
-	if (policy_needs(policy) & POLICY_NEED_PROCESS)
-		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)),
-			    rank_number());
+	return *text ? text + first + (text[first] != 0) : NULL;
 }
 
 void alloc_decide_start(struct policy *policy)
 {
-	struct alloc_decide_state *const state = &serve_state.alloc_decide;
+	char arguments[4096]; /* longer ones are cut; patterns look at the beginning */
 
-	bind_process(policy);
-	state->needs = policy_needs(policy);
-	if (state->needs & POLICY_NEED_CALLER)
+	decide.needs = policy_needs(policy);
+	if (decide.needs & POLICY_NEED_PROCESS)
+		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)),
+			    rank_number());
+	if (decide.needs & POLICY_NEED_CALLER)
 		call_site_always();
-	state->n_rules = policy_n_rules(policy);
-	state->counts = calloc(state->n_rules + 1, sizeof(*state->counts));
-	if (!state->counts)
+	decide.n_rules = policy_n_rules(policy);
+	decide.counts = calloc(decide.n_rules + 1, sizeof(*decide.counts));
+	if (!decide.counts)
 		log_once("no memory to count by rule; no cap holds");
-	for (size_t i = 0; state->counts && i < state->n_rules; i++)
-		state->counts[i].cap.limit = policy_rule_cap(policy, (int)i);
+	for (size_t i = 0; decide.counts && i < decide.n_rules; i++)
+		decide.counts[i].cap.limit = policy_rule_cap(policy, (int)i);
 }
 
 static const struct policy_library *library_known(const struct policy *policy, const char *path)
@@ -99,10 +93,10 @@ static const struct policy_library *library_known(const struct policy *policy, c
 	for (const char *c = path; c && *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 16777619u;
 	for (unsigned i = 0, at = hash % LIBRARIES; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
-		there = atomic_load_explicit(&serve_state.alloc_decide.libraries[at], memory_order_acquire);
+		there = atomic_load_explicit(&decide.libraries[at], memory_order_acquire);
 		if (!there && !made && !(made = policy_library_new(policy, path)))
 			return NULL;
-		if (!there && atomic_compare_exchange_strong(&serve_state.alloc_decide.libraries[at], &there, made))
+		if (!there && atomic_compare_exchange_strong(&decide.libraries[at], &there, made))
 			return made;
 		/* It is in the table, or another thread was faster, with this path or another one. */
 		if (policy_library_is(there, path))
@@ -137,9 +131,8 @@ static uint64_t live_bytes(void)
 
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request)
 {
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	const struct policy *policy = process_policy();
-	unsigned needs = state->needs;
+	unsigned needs = decide.needs;
 	char thread[16] = ""; /* the kernel's limit for a name */
 	struct policy_request question = {
 	    .bytes = request->bytes,
@@ -149,8 +142,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	};
 
 	if (needs & POLICY_NEED_ORDER)
-		question.order =
-		    atomic_fetch_add_explicit(&serve_state.alloc_decide.order, 1, memory_order_relaxed) + 1;
+		question.order = atomic_fetch_add_explicit(&decide.order, 1, memory_order_relaxed) + 1;
 	if (needs & POLICY_NEED_LIVE)
 		question.live = live_bytes();
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
@@ -166,8 +158,8 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	struct policy_decision decision = policy_decide(policy, &question);
 
 	/* The default is counted only for requests that rules without an api decide about. */
-	if (state->counts && (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)) {
-		struct rule_count *row = state->counts + (decision.rule < 0 ? state->n_rules : (size_t)decision.rule);
+	if (decide.counts && (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)) {
+		struct rule_count *row = decide.counts + (decision.rule < 0 ? decide.n_rules : (size_t)decision.rule);
 
 		atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&row->bytes, request->bytes, memory_order_relaxed);
@@ -182,69 +174,29 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	return decision;
 }
 
-/* The policy knows nothing of the shim, so its advice has names of its own. */
-static unsigned advice_of(int advise)
-{
-	static const unsigned bits[] = {
-	    [POLICY_ADVISE_PREFERRED_DEVICE] = BACKEND_PREFER_DEVICE,
-	    [POLICY_ADVISE_PREFERRED_HOST] = BACKEND_PREFER_HOST,
-	    [POLICY_ADVISE_ACCESSED_BY] = BACKEND_ACCESSED_BY_DEVICE,
-	    [POLICY_ADVISE_READ_MOSTLY] = BACKEND_READ_MOSTLY,
-	};
-	unsigned advice = 0;
-
-	for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++)
-		advice |= advise & 1 << i ? bits[i] : 0;
-	return advice;
-}
-
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision)
-{
-	const struct policy_managed *managed = decision->managed;
-
-	return (struct backend_managed_settings){
-	    .advice = advice_of(managed->advise),
-	    .device = -1,
-	    .prefetch = managed->prefetch == POLICY_PREFETCH_ON_ALLOC,
-	};
-}
-
-struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device)
-{
-	const struct policy_system *system = decision->system;
-
-	return (struct backend_system_settings){
-	    .register_pages = system->register_pages != 0,
-	    .huge = system->huge_pages != 0,
-	    .numa_node = system->numa_node == POLICY_NODE_AUTO ? device->node : system->numa_node,
-	};
-}
-
 bool alloc_decide_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
 {
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
 	*ret_cap = NULL;
-	if (!state->counts || decision->cap == POLICY_NO_CAP)
+	if (!decide.counts || decision->cap == POLICY_NO_CAP)
 		return true;
-	if (!budget_take(&state->counts[decision->rule].cap, bytes))
+	if (!budget_take(&decide.counts[decision->rule].cap, bytes))
 		return false;
-	*ret_cap = &state->counts[decision->rule].cap;
+	*ret_cap = &decide.counts[decision->rule].cap;
 	return true;
 }
 
 uint64_t alloc_decide_count(int rule, uint64_t *ret_bytes)
 {
-	const struct alloc_decide_state *const state = &serve_state.alloc_decide;
-	const struct rule_count *row = state->counts + (rule < 0 ? state->n_rules : (size_t)rule);
+	const struct rule_count *row = decide.counts + (rule < 0 ? decide.n_rules : (size_t)rule);
 
-	*ret_bytes = state->counts ? atomic_load(&row->bytes) : 0;
-	return state->counts ? atomic_load(&row->decisions) : 0;
+	*ret_bytes = decide.counts ? atomic_load(&row->bytes) : 0;
+	return decide.counts ? atomic_load(&row->decisions) : 0;
 }
 
 void alloc_decide_print(void)
 {
-	for (int rule = 0; rule <= (int)serve_state.alloc_decide.n_rules; rule++) {
-		int index = rule < (int)serve_state.alloc_decide.n_rules ? rule : -1;
+	for (int rule = 0; rule <= (int)decide.n_rules; rule++) {
+		int index = rule < (int)decide.n_rules ? rule : -1;
 		uint64_t bytes, n = alloc_decide_count(index, &bytes);
 		char text[32];
 
@@ -266,23 +218,6 @@ static const struct backend *const places[POLICY_USE_COUNT] = {
     [POLICY_USE_DENY] = NULL,
 };
 
-static enum sw_status ask_driver(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				 size_t *ret_pitch)
-{
-	enum sw_status status;
-	struct room room = {0};
-
-	do
-		status = backend_pass.alloc(device, request, row, ret_pitch);
-	while (status == SW_NO_MEMORY && make_room_for_driver(&room, device->ordinal, request->bytes));
-	make_room_end(&room, status_result(status));
-	if (status == SW_OK) {
-		stats_add(STAT_passed, 1);
-		account_drivers(row);
-	}
-	return status;
-}
-
 /*
  * Tries the uses in their order until one serves the request. After NO_MEMORY and NOT_SUPPORTED the next one is
  * tried; if the last was not able to, the driver serves it, but if it had no memory, that is out of memory. The first
@@ -292,14 +227,10 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 				size_t *ret_pitch)
 {
 	struct policy_decision decision = alloc_decide(device, asked);
-	struct backend_managed_settings managed;
-	struct backend_system_settings system;
 	struct backend_request request = *asked;
 	enum sw_status status = SW_NO_MEMORY;
 
 	request.decision = &decision;
-	request.managed = &managed;
-	request.system = &system;
 	request.on_use = decision.place == POLICY_PLACE_ON_USE && asked->bytes >= ON_USE_LEAST;
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
@@ -308,20 +239,13 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	     i++) {
 		const struct backend *place = places[decision.uses[i]];
 
-		if (place == &backend_managed)
-			managed = alloc_decide_managed(&decision);
-		if (place == &backend_system)
-			system = alloc_decide_system(&decision, device);
-		if (place == &backend_pass)
-			status = ask_driver(device, &request, row, ret_pitch);
-		else
-			status = place ? place->alloc(device, &request, row, ret_pitch) : SW_NO_MEMORY;
+		status = place ? place->alloc(device, &request, row, ret_pitch) : SW_NO_MEMORY;
 		if (status != SW_OK && row->cap) {
 			budget_give(row->cap, asked->bytes);
 			row->cap = NULL;
 		}
 	}
-	return status == SW_NOT_SUPPORTED ? ask_driver(device, &request, row, ret_pitch) : status;
+	return status == SW_NOT_SUPPORTED ? backend_pass.alloc(device, &request, row, ret_pitch) : status;
 }
 
 CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch)
@@ -506,14 +430,6 @@ CUresult serve_refusal(void)
 
 /* ---- memory whose kind the program has chosen ---- */
 
-static struct policy_decision typed_alloc_decide(enum policy_api api, struct device *device, size_t bytes, void *caller,
-						 const struct call_site *site)
-{
-	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller, .site = site};
-
-	return alloc_decide(device, &question);
-}
-
 bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
 		       struct account_claim *ret_claim)
 {
@@ -529,7 +445,8 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 		device = device_current(NULL);
 	if (!device)
 		return true; /* the driver has an error of its own for that */
-	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller, ret_claim->site);
+	struct policy_decision decision = alloc_decide(
+	    device, &(struct backend_request){.api = api, .bytes = bytes, .caller = caller, .site = ret_claim->site});
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
 	/* Only the driver can make it (parse.c ensures that): behind a full cap only deny is left. */
@@ -541,54 +458,46 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 
 /* ---- managed memory ---- */
 
-static CUresult ask_driver_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap,
-				   const struct call_site *site)
+static CUresult ask_driver_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags,
+				   const struct account_claim *claim)
 {
 	CUresult result;
-	struct room room = {0};
 
 	/* It is not known where the memory will lie, and so how much of the device it needs. */
-	do
-		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
-	while (result == CUDA_ERROR_OUT_OF_MEMORY && make_room_for_driver(&room, -1, 0));
-	make_room_end(&room, result);
-	if (result == CUDA_SUCCESS)
-		faults_start();
-	if (result == CUDA_SUCCESS)
-		account_note_claimed(LEDGER_MANAGED, *ret_address, bytes, -1,
-				     &(struct account_claim){.rule = rule, .cap = cap, .site = site});
-	else if (cap)
-		budget_give(cap, bytes);
+	OOM_RETRY_CALL_INSIDE(result, -1, 0, REAL(cuMemAllocManaged)(ret_address, bytes, flags));
+	if (result != CUDA_SUCCESS) {
+		account_claim_end(claim, bytes);
+		return result;
+	}
+	faults_start();
+	account_note_claimed(LEDGER_MANAGED, *ret_address, bytes, -1, claim);
 	return result;
 }
 
 /* Tries pages of the system, which both sides reach at one address, as they do managed memory. */
 static enum sw_status ask_system_managed(struct device *device, size_t bytes, const struct policy_decision *decision,
-					 struct budget *cap, const struct call_site *site, CUdeviceptr *ret_address)
+					 const struct account_claim *claim, CUdeviceptr *ret_address)
 {
-	struct backend_system_settings system = alloc_decide_system(decision, device);
-	struct backend_request request = {
-	    .bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision, .system = &system};
+	struct backend_request request = {.bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision};
 	struct ledger_row *row = ledger_row_new(LEDGER_SYSTEM);
-	enum sw_status status = SW_NO_HOST_MEMORY;
 
-	if (row) {
-		row->device = device->ordinal;
-		row->bytes = bytes;
-		row->context = context_of_memory();
-		row->rule = decision->rule;
-		row->system.asked_managed = true;
-		status = backend_system.alloc(device, &request, row, NULL);
+	if (!row) {
+		account_claim_end(claim, bytes);
+		return SW_NO_HOST_MEMORY;
 	}
+	row->device = device->ordinal;
+	row->bytes = bytes;
+	row->context = context_of_memory();
+	row->rule = claim->rule;
+	row->cap = claim->cap;
+	row->system.asked_managed = true;
+	enum sw_status status = backend_system.alloc(device, &request, row, NULL);
 	if (status != SW_OK) {
-		if (cap)
-			budget_give(cap, bytes);
 		ledger_row_free(row);
 		return status;
 	}
-	row->cap = cap;
 	*ret_address = row->key;
-	account_commit(row, POLICY_API_MANAGED, site);
+	account_commit(row, POLICY_API_MANAGED, claim->site);
 	return SW_OK;
 }
 
@@ -599,21 +508,22 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
 	for (unsigned i = 0; i < decision->n_uses; i++) {
-		struct budget *cap = NULL;
+		struct account_claim claim = {.rule = decision->rule, .site = site};
 
-		if (decision->uses[i] == POLICY_USE_DENY || (i == 0 && !alloc_decide_take(decision, bytes, &cap)))
+		if (decision->uses[i] == POLICY_USE_DENY || (i == 0 && !alloc_decide_take(decision, bytes, &claim.cap)))
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else if (decision->uses[i] == POLICY_USE_SYSTEM)
-			result = status_result(ask_system_managed(device, bytes, decision, cap, site, ret_address));
+			result = status_result(ask_system_managed(device, bytes, decision, &claim, ret_address));
 		else
-			result = ask_driver_managed(ret_address, bytes, flags, decision->rule, cap, site);
+			result = ask_driver_managed(ret_address, bytes, flags, &claim);
 		if (result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_SUPPORTED)
 			return result;
 	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		account_refused(device, bytes, decision->rule, site);
 	return result == CUDA_ERROR_NOT_SUPPORTED
-		   ? ask_driver_managed(ret_address, bytes, flags, decision->rule, NULL, site)
+		   ? ask_driver_managed(ret_address, bytes, flags,
+					&(struct account_claim){.rule = decision->rule, .site = site})
 		   : result;
 }
 
@@ -635,7 +545,8 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
 		decision = alloc_decide(device, &question);
 		result = ask_in_turn(device, &decision, bytes, flags, question.site, ret_address);
 	} else {
-		result = ask_driver_managed(ret_address, bytes, flags, -1, NULL, question.site);
+		result = ask_driver_managed(ret_address, bytes, flags,
+					    &(struct account_claim){.rule = -1, .site = question.site});
 	}
 	if (device && result != CUDA_SUCCESS)
 		trace_refused(device, &question, decision.rule, result);

@@ -88,11 +88,6 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
  */
 
 /*
- * Prepares alloc_decide_start(). May be called any number of times. Locking: the caller must hold no lock, since the
- * loader's may be needed.
- */
-void alloc_decide_bind(void);
-/*
  * Describes this process to the policy, and makes the counts. Locking: called once, under START, before the policy is
  * shared.
  */
@@ -100,12 +95,6 @@ void alloc_decide_start(struct policy *policy);
 
 /* Returns which uses are to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request);
-
-/*
- * Return the decision's settings for managed and for system memory, as their backends need them; those for this device.
- */
-struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision);
-struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device);
 
 /*
  * Takes bytes under the cap of the rule that decided. Returns false if they do not fit. *ret_cap: the budget that
@@ -144,11 +133,8 @@ void alloc_decide_print(void);
  */
 
 struct async_request {
-	size_t bytes;
-	enum policy_api api;          /* ASYNC, or POOL where the program names the pool */
-	void *caller;                 /* caller's address in the program */
-	const struct call_site *site; /* what asked; found by async_alloc() */
-	CUmemoryPool pool;            /* NULL: the current one of the stream's device */
+	struct backend_request question; /* its api is ASYNC, or POOL where the program names the pool */
+	CUmemoryPool pool;               /* NULL: the current one of the stream's device */
 	CUstream stream;
 	bool per_thread; /* a _ptsz variant: stream 0 is this thread's own */
 	/*

@@ -1,50 +1,21 @@
 /*
- * types.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
+ * types.h: what this room keeps for the process, in one object. Only the files of the room use it.
  */
 #ifndef SPILLWAY_SERVE_TYPES_H
 #define SPILLWAY_SERVE_TYPES_H
 
-#include "policy/policy.h"
 #include "shim/base/array.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 
 #include <cuda.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct ledger_row;
-struct rule_count; /* serve.c */
-struct segment;    /* segments.c */
-struct taken;      /* ipc.c */
-
-/* ---- account.c ---- */
-
-struct account_state {
-	atomic_bool said_first;   /* the line about the first device memory */
-	atomic_bool said_refused; /* the lines about the first request that was refused */
-};
-
-/* ---- serve.c: the policy's decision ---- */
-
-/* Few programs have more callers than this; the others are looked up at each call. */
-#define LIBRARIES 256
-
-struct alloc_decide_state {
-	/*
-	 * Written by alloc_decide_start(), constant afterwards. NULL if out of memory for them: then nothing is
-	 * counted, and no cap holds.
-	 */
-	struct rule_count *counts;
-	size_t n_rules;
-	unsigned needs;         /* what the rules look at. Written by alloc_decide_start(), constant afterwards. */
-	_Atomic uint64_t order; /* of the latest allocation; the first has 1 */
-	/* What is known of each library that has called, by its path: found out at its first call, and kept. */
-	_Atomic(struct policy_library *) libraries[LIBRARIES];
-};
+struct segment; /* segments.c */
+struct taken;   /* ipc.c */
 
 /* ---- async.c ---- */
 
@@ -79,12 +50,6 @@ struct ipc_take_state {
 	struct taken *list; /* Guarded by IPC_OPENED. */
 };
 
-/* ---- make_room.c ---- */
-
-struct make_room_state {
-	_Atomic uint64_t turns[DEVICE_MOST]; /* end of the turn (ns), by device; 0: no request has it */
-};
-
 /* ---- segments.c ---- */
 
 struct segments_state {
@@ -107,13 +72,11 @@ struct vmm_state {
 };
 
 struct serve_state {
-	struct account_state account;
-	struct alloc_decide_state alloc_decide;
 	struct async_state async;
 	struct deferred_free_state deferred_free;
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
-	struct make_room_state make_room;
+	_Atomic uint64_t turns[DEVICE_MOST]; /* make_room.c: end of the turn (ns), by device; 0: no request has it */
 	struct segments_state segments;
 	struct vmm_state vmm;
 };

@@ -19,11 +19,6 @@
 
 #define HANDLE_OURS (UINT64_C(1) << 63)
 
-static CUmemGenericAllocationHandle new_handle(void)
-{
-	return HANDLE_OURS | (atomic_fetch_add(&serve_state.vmm.n_handles, 1) + 1);
-}
-
 static struct heap *heap_of(int device)
 {
 	return atomic_load_explicit(&device_get(device)->heap, memory_order_acquire);
@@ -100,7 +95,7 @@ static void release_handle(struct ledger_row *row)
 }
 
 /* The home of handles of ours. Only the last reference frees them (ledger_handle_unref). */
-static const struct backend handle_home = {.name = "handle", .release = release_handle};
+static const struct backend handle_home = {.release = release_handle};
 
 /* What only the driver's own memory can be is left to it. */
 static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned long long flags)
@@ -125,7 +120,7 @@ static struct device *device_for(CUdevice ordinal)
 static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocationProp *prop,
 			const struct account_claim *claim, const struct heap_grant *grant)
 {
-	row->key = new_handle();
+	row->key = HANDLE_OURS | (atomic_fetch_add(&serve_state.vmm.n_handles, 1) + 1);
 	row->device = prop->location.id;
 	row->bytes = bytes;
 	row->handle.refs = 1;

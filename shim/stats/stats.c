@@ -17,7 +17,10 @@ struct stats_file stats_file;
 #define N_UNKNOWN     8
 #define UNKNOWN_BYTES 64
 
-/* Names of entry points that are in no list. A name is complete when `ready` is set. */
+/*
+ * Names of entry points that are in no list. No lock: whoever counts a name in `n` alone writes its text, then `ready`;
+ * whoever reads `ready` first sees all of the text.
+ */
 static struct {
 	char name[N_UNKNOWN][UNKNOWN_BYTES];
 	atomic_uint n; /* names that were recorded, and those that found no room */
@@ -25,6 +28,7 @@ static struct {
 	_Atomic uint64_t calls; /* of such entry points, which have no row to be counted in */
 } unknown;
 
+/* No lock: any thread adds, with relaxed order, and no other memory depends on what is read. */
 static struct {
 	atomic_uint next_stripe; /* counts threads; modulo STATS_SHARED it is the stripe of the next one */
 	atomic_uint n_own;       /* threads that asked for a stripe of their own */
@@ -93,15 +97,6 @@ uint64_t stats_submitted(void)
 uint64_t stats_get(enum stats_counter stat)
 {
 	return stats_page_get(&stats, stat, clock_now());
-}
-
-uint64_t stats_calls(enum hook_id id)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; i < STATS_STRIPES; i++)
-		sum += atomic_load_explicit(&stats_stripes[i].calls[id], memory_order_relaxed);
-	return sum;
 }
 
 void stats_time(enum histogram histogram, uint64_t begin)

@@ -23,6 +23,7 @@ struct call_site;
 #define STATS_SHARED  16 /* stripes that threads share; each of the others has one thread */
 #define STATS_STRIPES 32
 
+/* Written by the threads that have the stripe, read by any (stats_submissions() says in which order). */
 struct stats_stripe {
 	_Atomic uint64_t calls[HOOK_COUNT];
 } __attribute__((aligned(64)));
@@ -101,7 +102,6 @@ static inline void stats_raise(_Atomic uint64_t *most, uint64_t now)
 }
 
 uint64_t stats_get(enum stats_counter stat);
-uint64_t stats_calls(enum hook_id id);
 
 /* Adds the time since `begin` (clock_now) to a histogram. */
 void stats_time(enum histogram histogram, uint64_t begin);
@@ -166,7 +166,12 @@ struct stats_about {
  * file. A failure does not affect the program. Locking: the caller must hold START.
  */
 void stats_open(const struct stats_about *about, bool visible);
-/* Writes the command line, its words separated by blanks, cut if it is long. Control characters become '?'. */
+/*
+ * Reads the command line, its words separated by blanks, cut if it is long; "" if it cannot be read. Returns the length
+ * of the first word.
+ */
+size_t stats_read_words(char *room, size_t bytes);
+/* The same; control characters become '?'. */
 void stats_read_command(char *room, size_t bytes);
 /* Writes the constant data of a device; called once for each. */
 void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total);

@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void stats_read_command(char *room, size_t bytes)
+size_t stats_read_words(char *room, size_t bytes)
 {
 	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd >= 0 ? read(fd, room, bytes - 1) : 0;
@@ -33,11 +33,19 @@ void stats_read_command(char *room, size_t bytes)
 	if (fd >= 0)
 		close(fd);
 	room[n > 0 ? n : 0] = 0;
-	for (ssize_t i = 0; i < n; i++)
+	size_t first = strlen(room);
+	for (ssize_t i = 0; i + 1 < n; i++)
 		if (!room[i])
-			room[i] = i + 1 < n ? ' ' : 0;
-		else if ((unsigned char)room[i] < 0x20)
-			room[i] = '?';
+			room[i] = ' ';
+	return first;
+}
+
+void stats_read_command(char *room, size_t bytes)
+{
+	stats_read_words(room, bytes);
+	for (; *room; room++)
+		if ((unsigned char)*room < 0x20)
+			*room = '?';
 }
 
 static void say_who(const struct stats_about *about)

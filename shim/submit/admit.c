@@ -4,21 +4,14 @@
  * end stand the bodies of the entry points for copies and hints (submit_body.h).
  */
 #include "shim/accounting/ledger.h"
-#include "shim/context/context.h"
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/process/process.h"
-#include "shim/driver/real.h"
-#include "shim/device/device.h"
-#include "shim/submit/completion.h"
 #include "shim/submit/types.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
-#include "shim/base/lock.h"
 #include "shim/submit/submit_body.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /*
@@ -320,22 +313,6 @@ static void pin_now(struct submission *submission)
 }
 
 /*
- * Enters first and reads the state second: tracking that begins later waits for submissions that are inside by then
- * (submission_is_quiet).
- */
-static struct submission_stripe *enter_as(const struct submission *submission, uint32_t *ret_state)
-{
-	struct submission_stripe *stripe = submission_enter();
-
-	if (submission) {
-		atomic_store_explicit(&stripe->id, (uint32_t)submission->id, memory_order_relaxed);
-		atomic_store_explicit(&stripe->function, submission->function, memory_order_relaxed);
-	}
-	*ret_state = atomic_load(&submission_state);
-	return stripe;
-}
-
-/*
  * Returns the devices (bits) whose heaps the submission may touch (completion.h). These are all if that is unknown,
  * and, in exact mode, for a graph, whose nodes may run on any device and follow pointers there.
  */
@@ -360,8 +337,7 @@ static uint64_t apart_of(const struct submission *submission, uint32_t state)
 {
 	int saved = errno;
 
-	if (!submission || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS || submission->n_launches > 1 ||
-	    !peer_is_any())
+	if (!submission || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS || !peer_is_any())
 		return 0;
 	CUdevice device = completion_device(submission->stream, submission->per_thread);
 	errno = saved;
@@ -388,10 +364,10 @@ CUresult submission_back_slowly(struct submission *submission)
 		return CUDA_SUCCESS;
 	if (submission->reach == REACH_ALL || submission->stores_any)
 		result = takes->all(on_use_names_devices(submission));
-	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
 		result = takes->named(submission->wanted[i].address, submission->wanted[i].bytes, whole);
-	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
 		submission_name_in_heaps(submission, submission->wanted[i].address, submission->wanted[i].bytes);
+	}
 	if (result != CUDA_SUCCESS) {
 		/* It counts in the trace, like one that the driver refuses. */
 		if (submission->state & SUBMISSION_TRACE)
@@ -419,42 +395,30 @@ void submission_faulted(void)
 
 /* ---- admission ---- */
 
-/* What holds a submission back that already counts as inside the driver. */
-enum bar {
-	BAR_NONE,
-	BAR_LATE,  /* its names may be incomplete (is_late) */
-	BAR_LOOSE, /* it must pin its blocks (is_loose) */
-	BAR_GATE,
-};
-
-/* *ret_apart: as apart_of() says. */
-static enum bar bar_of(const struct submission *submission, uint32_t state, uint64_t *ret_apart)
-{
-	bool late = submission && is_late(submission, state);
-
-	*ret_apart = apart_of(submission, state);
-	bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
-		    atomic_load(&submit_state.gate.devices) & ~*ret_apart;
-	if (late)
-		return BAR_LATE;
-	return submission && is_loose(submission, state, stop) ? BAR_LOOSE : stop ? BAR_GATE : BAR_NONE;
-}
-
 struct submission_stripe *admit(struct submission *submission)
 {
 	bool is_recorded = submission && submission->state & (SUBMISSION_TRACKING | SUBMISSION_TRACE);
-	uint64_t apart;
-	uint32_t state;
 
 	if (submission && submission->state & SUBMISSION_TRACE)
 		trace_submit_commit(submission->function, (uint32_t)submission->id, submission->device);
 	if (submission)
 		pin_named(submission);
 	for (;;) {
-		struct submission_stripe *stripe = enter_as(submission, &state);
-		enum bar bar = bar_of(submission, state, &apart);
+		struct submission_stripe *stripe = submission_enter();
 
-		if (__builtin_expect(bar == BAR_NONE, 1)) {
+		if (submission) {
+			atomic_store_explicit(&stripe->id, (uint32_t)submission->id, memory_order_relaxed);
+			atomic_store_explicit(&stripe->function, submission->function, memory_order_relaxed);
+		}
+		/* Second: tracking that begins later waits for submissions that are inside by then. */
+		uint32_t state = atomic_load(&submission_state);
+		bool late = submission && is_late(submission, state);
+		uint64_t apart = apart_of(submission, state);
+		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
+			    atomic_load(&submit_state.gate.devices) & ~apart;
+		bool loose = !late && submission && is_loose(submission, state, stop);
+
+		if (__builtin_expect(!late && !loose && !stop, 1)) {
 			if (submission)
 				submission->state = state;
 			if (apart)
@@ -464,32 +428,23 @@ struct submission_stripe *admit(struct submission *submission)
 			return stripe;
 		}
 		submission_leave(stripe);
-		switch (bar) {
-		case BAR_LATE:
+		is_recorded |= late;
+		if (late)
 			pin_late(submission);
-			is_recorded = true;
-			break;
-		case BAR_LOOSE:
+		else if (loose)
 			pin_now(submission);
-			break;
-		default:
+		else
 			gate_wait();
-		}
 	}
 }
 
-/* Returns the number of the submission; of several launches, each of which has a number, the last. */
+/* Returns the number of the submission. */
 static uint64_t count(const struct submission *submission, bool hurry)
 {
 	struct completion_what what = {submission->function, (uint32_t)submission->id};
-	uint64_t devices = owners_of(submission),
-		 number = completion_submitted(submission->stream, submission->per_thread, &what, devices, hurry);
+	uint64_t number =
+	    completion_submitted(submission->stream, submission->per_thread, &what, owners_of(submission), hurry);
 
-	for (unsigned i = 1; i < submission->n_launches; i++) {
-		what.function = (uintptr_t)submission->launches[i].function;
-		number = completion_submitted(submission->launches[i].hStream, submission->per_thread, &what, devices,
-					      hurry);
-	}
 	if (submission->reach != REACH_NAMED)
 		completion_is_wide(number);
 	return number;
@@ -623,13 +578,11 @@ void submission_set_tracking(bool on, bool beside)
 
 bool submission_ask_to_pin(void)
 {
-	uint32_t state = atomic_load(&submission_state);
+	bool already = atomic_load(&submission_state) & SUBMISSION_PINNING;
 
 	/* Not if tracking has just ended, because the bit would not be cleared again. */
-	while (state & SUBMISSION_TRACKING && !(state & SUBMISSION_PINNING))
-		if (atomic_compare_exchange_weak(&submission_state, &state, state | SUBMISSION_PINNING))
-			return true;
-	return !(state & SUBMISSION_PINNING);
+	change_if(SUBMISSION_TRACKING, 0, SUBMISSION_PINNING);
+	return !already;
 }
 
 void submission_set_trace(bool on)
@@ -642,8 +595,7 @@ void submission_set_trace(bool on)
 
 void submission_set_on_use(void)
 {
-	if (!(atomic_load(&submission_state) & SUBMISSION_ON_USE))
-		atomic_fetch_or(&submission_state, SUBMISSION_ON_USE);
+	atomic_fetch_or(&submission_state, SUBMISSION_ON_USE);
 }
 
 void gate_for(uint64_t devices)

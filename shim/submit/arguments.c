@@ -1,13 +1,10 @@
 /* arguments.c: what arguments of calls, and parameters of graph nodes, mean (arguments.h). */
 #include "shim/submit/arguments.h"
 #include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/types.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +31,7 @@
 
 #define WAYS 4 /* slots that a function may use, from its home slot on */
 
-/* In place of the number of runs: there are more than KERNEL_PARAMS_RUNS. */
+/* As the number of runs: there are more than KERNEL_PARAMS_RUNS. */
 #define IS_LONG UINT32_MAX
 
 /* A launch carries at most 32764 bytes of parameters (CUDA 12.1 on; 4 KiB before), so no function has more of them. */
@@ -67,7 +64,7 @@ uint64_t kernel_params_generation(void)
  * fences. On x86-64 these loads and stores are plain moves.
  */
 static bool copy_slot(struct kernel_params_slot *slot, uint64_t function, uint64_t now,
-		      struct kernel_params *ret_layout, uint32_t *ret_n)
+		      struct kernel_params *ret_layout)
 {
 	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 
@@ -79,14 +76,14 @@ static bool copy_slot(struct kernel_params_slot *slot, uint64_t function, uint64
 		uint64_t run = atomic_load_explicit(&slot->run[i], memory_order_acquire);
 		memcpy(&ret_layout->run[i], &run, sizeof(run));
 	}
-	*ret_n = n;
+	ret_layout->n = n;
 	return atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence;
 }
 
 static void kernel_params_fill(struct kernel_params_slot *slot, uint64_t function, uint64_t asked_in,
-			       const struct kernel_params *layout, uint32_t n, const char name[KERNEL_PARAMS_NAME])
+			       const struct kernel_params *layout, const char name[KERNEL_PARAMS_NAME])
 {
-	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_relaxed);
+	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_relaxed), n = layout->n;
 
 	atomic_store_explicit(&slot->sequence, sequence + 1, memory_order_relaxed);
 	atomic_store_explicit(&slot->function, function, memory_order_release);
@@ -110,7 +107,7 @@ static void kernel_params_fill(struct kernel_params_slot *slot, uint64_t functio
  * Stores a layout in the function's present slot if it has one, else in a slot of another generation, else in one of
  * the function's slots in turn, which displaces another function.
  */
-static void kernel_params_remember(uint64_t function, uint64_t asked_in, const struct kernel_params *layout, uint32_t n,
+static void kernel_params_remember(uint64_t function, uint64_t asked_in, const struct kernel_params *layout,
 				   const char name[KERNEL_PARAMS_NAME])
 {
 	struct kernel_params_slot *place = NULL;
@@ -128,7 +125,7 @@ static void kernel_params_remember(uint64_t function, uint64_t asked_in, const s
 			place = slot;
 	}
 	kernel_params_fill(place ? place : slot_of(function, submit_tables.kernel_params.turn++ % WAYS), function,
-			   asked_in, layout, n, name);
+			   asked_in, layout, name);
 	atomic_flag_clear_explicit(&submit_tables.kernel_params.writing, memory_order_release);
 }
 
@@ -205,8 +202,10 @@ static enum kernel_params_answer ask_all(CUfunction function, struct kernel_para
 			break;
 		if (result == CUDA_SUCCESS && kernel_params_append(ret_layout, run))
 			continue;
-		if (result == CUDA_SUCCESS)
+		if (result == CUDA_SUCCESS) {
+			ret_layout->n = IS_LONG;
 			return KERNEL_PARAMS_LONG;
+		}
 		if (result == CUDA_ERROR_NOT_FOUND)
 			log_once("this driver does not tell what kernels take (12.4 and newer do): nothing moves "
 				 "while a kernel runs");
@@ -267,22 +266,17 @@ enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_p
 {
 	uint64_t key = (uint64_t)(uintptr_t)function;
 	uint64_t now = atomic_load_explicit(&submit_state.kernel_params_generation, memory_order_acquire);
-	uint32_t n;
 
-	for (unsigned way = 0; way < WAYS; way++) {
-		if (!copy_slot(slot_of(key, way), key, now, ret_layout, &n))
-			continue;
-		ret_layout->n = n;
-		return n == IS_LONG ? KERNEL_PARAMS_LONG : KERNEL_PARAMS_KNOWN;
-	}
+	for (unsigned way = 0; way < WAYS; way++)
+		if (copy_slot(slot_of(key, way), key, now, ret_layout))
+			return ret_layout->n == IS_LONG ? KERNEL_PARAMS_LONG : KERNEL_PARAMS_KNOWN;
 	bool is_kernel;
 	enum kernel_params_answer answer = ask_all(function, ret_layout, &is_kernel);
 	if (answer != KERNEL_PARAMS_UNKNOWN) {
 		char name[KERNEL_PARAMS_NAME];
 
 		ask_name(function, is_kernel, name);
-		kernel_params_remember(key, now, ret_layout, answer == KERNEL_PARAMS_LONG ? IS_LONG : ret_layout->n,
-				       name);
+		kernel_params_remember(key, now, ret_layout, name);
 	}
 	return answer;
 }

@@ -5,14 +5,11 @@
 #include "shim/submit/channel.h"
 #include "shim/base/array.h"
 #include "shim/base/call_site.h"
-#include "shim/base/lock.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/submission.h"
 #include "shim/submit/types.h"
 
 #include <sched.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* A submission stops waiting for an answer after this time, because the mover may have ended. */
@@ -38,6 +35,15 @@ void channel_wake(struct channel *channel)
 	lock_drop(&channel->wake_lock);
 }
 
+/* Returns the first unit of the block, or slab, that has an address; false: none has, or that of another device. */
+static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *ret_unit)
+{
+	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0;
+
+	*ret_unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
+	return word != 0;
+}
+
 /* Sites whose memory a submission waits for, each once; further ones are not listed. */
 #define WAIT_SITES 16
 
@@ -58,12 +64,12 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 	unsigned found = 0;
 
 	for (unsigned i = 0; i < n && found < WAIT_SITES; i++) {
-		if (!arena_contains(arena, named[i].address))
-			continue;
-		uint32_t word = arena_look(arena, named[i].address);
-		uint32_t unit = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
-		const struct block_state *block = &arena->marks[unit];
 		unsigned site, seen = 0;
+		uint32_t unit;
+
+		if (!block_of(arena, named[i].address, &unit))
+			continue;
+		const struct block_state *block = &arena->block_states[unit];
 		bool away = named[i].bytes != NAMED_ASIDE && atomic_load(&block->away);
 
 		if (!away && !atomic_load(&block->unmapped))
@@ -341,18 +347,17 @@ struct inflight {
 	const struct submission_log *log;
 	size_t at; /* position in the log up to which records have been read */
 	struct inflight_block *blocks;
-	struct out *out; /* by place, from 1 */
+	struct out out[INFLIGHT_TICKET_PLACES + 1]; /* by place, from 1 */
 	uint32_t places[INFLIGHT_TICKET_PLACES];
 	unsigned n_places;                         /* `places` are those with a ticket that is out */
 	struct named named[INFLIGHT_TICKET_NAMES]; /* of the record that is read */
 };
 
 #define BYTES_OF_BLOCKS(inflight) ((inflight)->arena->n_units * sizeof(*(inflight)->blocks))
-#define BYTES_OF_OUT              ((INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out))
 
 struct inflight *inflight_new(const struct arena *arena, const struct submission_log *log)
 {
-	struct inflight *inflight = calloc(1, sizeof(*inflight));
+	struct inflight *inflight = lazy_memory_new(sizeof(*inflight));
 
 	if (!inflight)
 		return NULL;
@@ -360,8 +365,7 @@ struct inflight *inflight_new(const struct arena *arena, const struct submission
 	inflight->log = log;
 	inflight->at = submission_log_begin(log);
 	inflight->blocks = lazy_memory_new(BYTES_OF_BLOCKS(inflight));
-	inflight->out = lazy_memory_new(BYTES_OF_OUT);
-	if (inflight->blocks && inflight->out)
+	if (inflight->blocks)
 		return inflight;
 	inflight_free(inflight);
 	return NULL;
@@ -372,8 +376,7 @@ void inflight_free(struct inflight *inflight)
 	if (!inflight)
 		return;
 	lazy_memory_free(inflight->blocks, BYTES_OF_BLOCKS(inflight));
-	lazy_memory_free(inflight->out, BYTES_OF_OUT);
-	free(inflight);
+	lazy_memory_free(inflight, sizeof(*inflight));
 }
 
 /* ---- tickets that are given back ---- */
@@ -409,15 +412,6 @@ static void settle_all(struct inflight *inflight)
 }
 
 /* ---- records ---- */
-
-static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *ret_unit)
-{
-	if (!arena_contains(arena, address))
-		return false; /* the heap of another device */
-	uint32_t word = arena_look(arena, address);
-	*ret_unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
-	return word != 0;
-}
 
 /* The thread gave its previous ticket back before it took this one, so settling frees the place. */
 static void inflight_claim(struct inflight *inflight, struct inflight_ticket ticket, unsigned n)

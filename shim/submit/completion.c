@@ -3,14 +3,9 @@
  * the events to find out what is complete.
  */
 #include "shim/submit/completion.h"
-#include "shim/base/lock.h"
-#include "shim/context/context.h"
-#include "shim/device/device.h"
-#include "shim/driver/real.h"
 #include "shim/process/process.h"
 #include "shim/submit/types.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -98,22 +93,17 @@ static __thread struct found {
 	uint64_t thread;
 } mine __attribute__((tls_model("initial-exec")));
 
-/* At the end of a thread: closes the rows of its default streams. After a fork, locks may be held for ever. */
-static void close_own(void *its)
-{
-	if (!process_counts() || !*process_fork_page)
-		return;
-	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
-		if (row->thread == (uintptr_t)its)
-			row->open = false;
-}
-
 /* Of this thread, from 1; 0 if not assigned yet. */
 static __thread uint64_t serial __attribute__((tls_model("initial-exec")));
 
-static void make_key(void)
+/* After a fork, locks may be held for ever. */
+void completion_thread_ends(void)
 {
-	submit_state.completion.has_key = pthread_key_create(&submit_state.completion.key, close_own) == 0;
+	if (!serial || !process_counts() || !*process_fork_page)
+		return;
+	for (struct row *row = next_locked(NULL); row; row = next_locked(row))
+		if (row->thread == serial)
+			row->open = false;
 }
 
 /*
@@ -125,9 +115,8 @@ static uint64_t my_serial(void)
 {
 	if (!serial)
 		serial = atomic_fetch_add(&submit_tables.rows.n_threads, 1) + 1;
-	pthread_once(&submit_state.completion.key_once, make_key);
-	if (submit_state.completion.has_key)
-		pthread_setspecific(submit_state.completion.key, (void *)(uintptr_t)serial);
+	if (submit_state.has_thread_key)
+		pthread_setspecific(submit_state.thread_key, &serial);
 	return serial;
 }
 

@@ -31,8 +31,8 @@
 #include <stdint.h>
 
 /*
- * In place of a stream: it is not known which, nor of which context. Only events of all contexts prove such a
- * submission.
+ * In place of a stream: there are several, or it is not known which, nor of which context. Only events of all contexts
+ * prove such a submission.
  */
 #define COMPLETION_ANY_STREAM ((CUstream) ~(uintptr_t)0)
 

@@ -18,20 +18,12 @@
  */
 #include "shim/submit/graph.h"
 #include "shim/base/libc.h"
-#include "shim/base/lock.h"
-#include "shim/device/device.h"
-#include "shim/driver/real.h"
-#include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/arguments.h"
 #include "shim/submit/pointer_arrays.h"
-#include "shim/submit/submission.h"
 #include "shim/submit/types.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_DEPTH 16 /* nesting of child graphs */

@@ -15,6 +15,7 @@
 #include "shim/submit/submit_body.h"
 #include "shim/driver/real.h"
 #include "shim/submit/arguments.h"
+#include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/pointer_arrays.h"
 
@@ -92,8 +93,6 @@ static void launch_many(struct submission *submission, enum hook_id id, const CU
 			submission_function(submission, (uintptr_t)list[i].function);
 		name_kernel(submission, list[i].function, list[i].kernelParams, NULL);
 	}
-	if (list && n > 1)
-		submission_launches(submission, list, n);
 }
 
 /* ---- copies and sets ---- */
@@ -181,55 +180,41 @@ static void one(struct submission *submission, enum hook_id id, CUdeviceptr addr
 	operands_name(submission, address, bytes);
 }
 
-/* A 2D set of one row may have pitch 0; with more rows the driver refuses it. */
-static void name_set(struct submission *submission, CUdeviceptr dst, size_t pitch, size_t element, size_t width,
-		     size_t height)
-{
-	struct copy_extent_place place = {.pitch = pitch};
-	struct copy_extent extent = {.height = height, .depth = 1};
-
-	if (__builtin_mul_overflow(width, element, &extent.width))
-		operands_name(submission, dst, 1);
-	else
-		name_box(submission, dst, &place, &extent);
-}
-
 /*
+ * A 2D set of one row may have pitch 0; with more rows the driver refuses it.
+ *
  * A set that clears whole words of 32 bits tells nobody an address; with other values it may write one, half by half.
  * Libraries clear counters before their kernels, usually of 4 bytes.
  */
 static void set(struct submission *submission, enum hook_id id, CUdeviceptr dst, size_t pitch, unsigned value,
 		size_t element, size_t width, size_t height)
 {
+	struct copy_extent_place place = {.pitch = pitch};
+	struct copy_extent extent = {.height = height, .depth = 1};
+
 	set_work(submission, id, element * width * height);
 	if (!value && (dst | pitch | element * width) % 4 == 0)
 		submission_named_only(submission);
-	name_set(submission, dst, pitch, element, width, height);
+	if (__builtin_mul_overflow(width, element, &extent.width))
+		operands_name(submission, dst, 1);
+	else
+		name_box(submission, dst, &place, &extent);
 }
 
 /* ---- lists ---- */
 
-static void copy_list(struct submission *submission, enum hook_id id, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
-		      const size_t *sizes, size_t n)
-{
-	uint64_t sum = n;
-
-	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
-		operands_name(submission, dsts[i], sizes[i]);
-		operands_name(submission, srcs[i], sizes[i]);
-		pointer_arrays_copied(submission, dsts[i], srcs[i], sizes[i]);
-		sum = sum * 31 + sizes[i];
-	}
-	set_work(submission, id, sum);
-}
-
-static void list(struct submission *submission, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes,
-		 size_t n)
+/* srcs: what is copied there; NULL: nothing is. */
+static void list(struct submission *submission, enum hook_id id, const CUdeviceptr *addresses, const CUdeviceptr *srcs,
+		 const size_t *sizes, size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; addresses && sizes && i < n; i++) {
 		operands_name(submission, addresses[i], sizes[i]);
+		if (srcs) {
+			operands_name(submission, srcs[i], sizes[i]);
+			pointer_arrays_copied(submission, addresses[i], srcs[i], sizes[i]);
+		}
 		sum = sum * 31 + sizes[i];
 	}
 	set_work(submission, id, sum);
@@ -393,8 +378,8 @@ ASYNC_OWN(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *box, CUstream stream), COPY_
 ASYNC_OWN(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box, CUstream stream), COPY_3D, box)
 #define COPIES     CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n
 #define ATTRIBUTES CUmemcpyAttributes *attributes, size_t *first, size_t n_attributes
-ASYNC_OWN(cuMemcpyBatchAsync, (COPIES, ATTRIBUTES, size_t *failed, CUstream stream), copy_list, dsts, srcs, sizes, n)
-ASYNC_OWN(cuMemcpyBatchAsync_v2, (COPIES, ATTRIBUTES, CUstream stream), copy_list, dsts, srcs, sizes, n)
+ASYNC_OWN(cuMemcpyBatchAsync, (COPIES, ATTRIBUTES, size_t *failed, CUstream stream), list, dsts, srcs, sizes, n)
+ASYNC_OWN(cuMemcpyBatchAsync_v2, (COPIES, ATTRIBUTES, CUstream stream), list, dsts, srcs, sizes, n)
 ASYNC_OWN(cuMemcpyWithAttributesAsync,
 	  (CUdeviceptr dst, CUdeviceptr src, size_t n, CUmemcpyAttributes *attributes, CUstream stream),
 	  copy, dst, src, n)
@@ -429,10 +414,10 @@ ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, C
 ASYNC_OWN(cuMemPrefetchAsync_v2,
 	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream), one, address, n)
 ASYNC_OWN(cuMemPrefetchBatchAsync,
-	  (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
-ASYNC_OWN(cuMemDiscardBatchAsync, (RANGES, unsigned long long flags, CUstream stream), list, addresses, sizes, n)
+	  (RANGES, PLACES, unsigned long long flags, CUstream stream), list, addresses, NULL, sizes, n)
+ASYNC_OWN(cuMemDiscardBatchAsync, (RANGES, unsigned long long flags, CUstream stream), list, addresses, NULL, sizes, n)
 ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync, (RANGES, PLACES, unsigned long long flags, CUstream stream),
-	  list, addresses, sizes, n)
+	  list, addresses, NULL, sizes, n)
 ASYNC_OWN(cuMemBatchDecompressAsync,
 	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream),
 	  decompress, params, n)
@@ -452,6 +437,8 @@ ASYNC_OWN(cuStreamBatchMemOp_v2, OPERATIONS, memory_operations, params, n)
 /* Launches. */
 #define DIMS unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
 #define STREAM_OF(config) ((config) ? (config)->hStream : NULL)
+/* Several launches have a stream each. */
+#define STREAM_OF_ALL(launches, n) ((launches) && (n) == 1 ? (launches)->hStream : COMPLETION_ANY_STREAM)
 #define EX_PARAMS (const CUlaunchConfig *config, CUfunction function, void **params, void **extra)
 ASYNC_OWN(cuLaunchKernel, (CUfunction function, DIMS, CUstream stream, void **params, void **extra),
 	  launch, function, params, extra)
@@ -459,7 +446,7 @@ ASYNC_OWN(cuLaunchCooperativeKernel, (CUfunction function, DIMS, CUstream stream
 	  launch, function, params, NULL)
 ROW(cuLaunchKernelEx, STREAM_OF(config), false, EX_PARAMS, launch, function, params, extra)
 ROW(cuLaunchKernelEx_ptsz, STREAM_OF(config), true, EX_PARAMS, launch, function, params, extra)
-ROW(cuLaunchCooperativeKernelMultiDevice, launches && n ? launches->hStream : NULL, false,
+ROW(cuLaunchCooperativeKernelMultiDevice, STREAM_OF_ALL(launches, n), false,
     (CUDA_LAUNCH_PARAMS *launches, unsigned n, unsigned flags), launch_many, launches, n)
 SYNC(cuLaunch, (CUfunction function), launch_old, function)
 SYNC(cuLaunchGrid, (CUfunction function, int width, int height), launch_old, function)

@@ -7,12 +7,10 @@
  */
 #include "shim/submit/pointer_arrays.h"
 #include "shim/submit/types.h"
-#include "shim/base/lock.h"
 #include "shim/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>

@@ -5,19 +5,15 @@
 #include "shim/submit/submission.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/array.h"
-#include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/heap/heap.h"
 #include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
-#include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/types.h"
 #include "shim/trace/trace.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /*
@@ -137,12 +133,19 @@ void submission_stores(struct submission *submission, CUdeviceptr address)
 		submission->stores_any = true;
 }
 
-/* Returns the devices whose heaps kernels on a stream may use: its own, and those of peers. */
-static uint64_t devices_from(CUstream stream, bool per_thread)
+/*
+ * When the process ends, nothing is taken any more, and the driver is not asked for the device of a stream. Before
+ * that, kernels alone are bound to the heaps of their device and its peers. A graph may have nodes on any device, copies name
+ * memory that the stream's device has no access to, and stored pointers may be read anywhere.
+ */
+uint64_t on_use_names_devices(const struct submission *submission)
 {
-	CUdevice device = completion_device(stream, per_thread);
 	uint64_t owners = 0;
 
+	if (submission->stores_any || submission_is_graph(submission) ||
+	    submission_is_no_kernel(submission->function) || process_stage() != STAGE_RUNNING)
+		return UINT64_MAX;
+	CUdevice device = completion_device(submission->stream, submission->per_thread);
 	if (device < 0)
 		return UINT64_MAX;
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
@@ -151,28 +154,13 @@ static uint64_t devices_from(CUstream stream, bool per_thread)
 	return owners;
 }
 
-/*
- * When the process ends, nothing is taken any more, and the driver is not asked for the device of a stream. Before
- * that, kernels alone are bound to what their devices may access. A graph may have nodes on any device, copies name
- * memory that the stream's device has no access to, and stored pointers may be read anywhere.
- */
-uint64_t on_use_names_devices(const struct submission *submission)
-{
-	if (submission->stores_any || submission_is_graph(submission) ||
-	    submission_is_no_kernel(submission->function) || process_stage() != STAGE_RUNNING)
-		return UINT64_MAX;
-	uint64_t devices = devices_from(submission->stream, submission->per_thread);
-	for (unsigned i = 1; i < submission->n_launches; i++)
-		devices |= devices_from(submission->launches[i].hStream, submission->per_thread);
-	return devices;
-}
-
 /* ---- the submission of this thread ---- */
 
-static void submission_free(void *argument)
+static void thread_ends(void *unused)
 {
-	struct submission *submission = argument;
+	struct submission *submission = &mine;
 
+	(void)unused;
 	free(submission->named);
 	free(submission->held);
 	free(submission->wanted);
@@ -181,21 +169,20 @@ static void submission_free(void *argument)
 	if (!inside)
 		inflight_ticket_give_place(submission->place);
 	*submission = (struct submission){.phase = submission->phase, .place = inside ? submission->place : NULL};
+	completion_thread_ends();
 }
 
-static void make_key(void)
+__attribute__((constructor)) static void make_key(void)
 {
-	submit_state.submission.has_key = pthread_key_create(&submit_state.submission.key, submission_free) == 0;
+	submit_state.has_thread_key = pthread_key_create(&submit_state.thread_key, thread_ends) == 0;
 }
 
 /* Has the lists freed when the thread ends. */
 static void free_at_end(struct submission *submission)
 {
-	if (submission->has_key)
-		return;
-	pthread_once(&submit_state.submission.key_once, make_key);
-	submission->has_key =
-	    submit_state.submission.has_key && pthread_setspecific(submit_state.submission.key, submission) == 0;
+	if (!submission->has_key)
+		submission->has_key =
+		    submit_state.has_thread_key && pthread_setspecific(submit_state.thread_key, submission) == 0;
 }
 
 /*
@@ -251,8 +238,7 @@ struct submission *submission_open(uint64_t id)
 	if (submission->state & SUBMISSION_TRACE && !trace_submit_begin())
 		submission->state &= ~SUBMISSION_TRACE;
 	submission->id = submission->function = id;
-	submission->n_launches = submission->n_named = submission->n_held = submission->n_all = submission->n_wanted =
-	    0;
+	submission->n_named = submission->n_held = submission->n_all = submission->n_wanted = 0;
 	return submission;
 }
 
@@ -265,12 +251,6 @@ void submission_stream(struct submission *submission, CUstream stream, bool per_
 {
 	submission->stream = stream;
 	submission->per_thread = per_thread;
-}
-
-void submission_launches(struct submission *submission, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
-{
-	submission->launches = launches;
-	submission->n_launches = n;
 }
 
 void submission_function(struct submission *submission, uint64_t function)
@@ -382,7 +362,7 @@ static inline __attribute__((always_inline)) void name_block(struct submission *
 							     const struct submission_arena *in, uint32_t unit,
 							     CUdeviceptr address, size_t bytes, bool aside)
 {
-	struct block_state *block = &in->arena->marks[unit];
+	struct block_state *block = &in->arena->block_states[unit];
 
 	if (__builtin_expect(submission->n_named == submission->room, 0) && !make_room(submission)) {
 		submission->reach = REACH_ALL;
@@ -433,7 +413,7 @@ static void name_range(struct submission *submission, const struct submission_ar
 			uint32_t past =
 			    word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
 
-			if (!is_listed(submission, &arena->marks[word - 1], aside))
+			if (!is_listed(submission, &arena->block_states[word - 1], aside))
 				name_block(submission, in, word - 1, arena_address(arena, unit),
 					   aside ? NAMED_ASIDE : 1, aside);
 			if (past > next)

@@ -50,12 +50,6 @@ struct submission;
  */
 void submission_stream(struct submission *submission, CUstream stream, bool per_thread);
 
-/*
- * The submission is several launches, each on its own stream. The caller must also pass the first one's stream to
- * submission_stream(), and keep the list until submission_close().
- */
-void submission_launches(struct submission *submission, const CUDA_LAUNCH_PARAMS *launches, unsigned n);
-
 /* Sets what is run: a number that is equal for equal work (a function handle, the id of an entry point). */
 void submission_function(struct submission *submission, uint64_t function);
 /* Returns what submission_function() set, or else the id of the entry point. */

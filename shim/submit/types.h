@@ -65,8 +65,6 @@ struct submission {
 	int device;      /* device of the first heap address that it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
-	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them if it consists of several; else unused */
-	unsigned n_launches;
 	unsigned n_all;            /* the `everything` of the first n_all arenas is pinned, too */
 	unsigned n_arenas;         /* number of arenas before anything was named */
 	unsigned n_besides;        /* submit_state.submission.n_besides before anything was named */
@@ -79,6 +77,9 @@ struct submission {
 	uint32_t n_wanted, room_wanted;
 	struct named *wanted;
 };
+
+/* This thread ends: closes the rows of its default streams (completion.c). Locking: takes ROW. */
+void completion_thread_ends(void);
 
 /* Drops the names of the graph. To be called when the submission ends. */
 void submission_drop_graph(struct submission *submission);
@@ -151,9 +152,6 @@ struct completion_state {
 	_Atomic uint64_t newest_wide; /* completion_newest_wide(); raised before the submission leaves its stripe */
 	/* ROWS: protects opening rows, and the tails and the shared row below. ROW is taken under it. */
 	struct lock table_lock __attribute__((aligned(64)));
-	pthread_once_t key_once; /* makes the next two */
-	pthread_key_t key;       /* closes the rows of a thread that ends; written in key_once */
-	bool has_key;            /* the same */
 	/* The last row, which is always open, is shared by all streams without a row. */
 	struct row rows[ROWS + 1] __attribute__((aligned(64)));
 };
@@ -216,10 +214,7 @@ struct submissions_state {
 	struct submission_arena arenas[DEVICE_MOST]; /* each written once, before n_arenas counts it */
 	atomic_uint n_arenas;                        /* written by movers that start, one at a time (ENGINE_START) */
 	atomic_uint next_stripe;                     /* threads that took a stripe, ever */
-	atomic_uint n_besides;   /* how often memory began to move beside submissions; raised before TICKETS is set */
-	pthread_once_t key_once; /* makes the next two */
-	pthread_key_t key;       /* frees the lists of a thread that ends; written in key_once */
-	bool has_key;            /* the same */
+	atomic_uint n_besides; /* how often memory began to move beside submissions; raised before TICKETS is set */
 	_Atomic(const struct submission_takes *) takes; /* submission_on_take(); NULL: none yet */
 };
 
@@ -287,6 +282,12 @@ struct submit_state {
 	/* What submissions read stands first, apart from the locks that few of them take. */
 	struct completion_state completion;
 	struct submissions_state submission;
+	/*
+	 * Of threads that end: frees their lists and closes their rows. A thread that has a row or a list sets it to
+	 * something. Both written at load.
+	 */
+	pthread_key_t thread_key;
+	bool has_thread_key;
 	_Atomic uint64_t kernel_params_generation; /* from 1 on; an empty slot is of generation 0 */
 	_Atomic int pdl_setting;                   /* enum policy_pdl */
 	struct gate_state gate __attribute__((aligned(64)));

@@ -44,9 +44,7 @@ _Atomic bool trace_on;
 struct trace_state trace_state = {
     .rings.none = {.busy = true},
     .start.lock = LOCK_INIT(LOCK_TRACE_START),
-    .drainer = {.lock = LOCK_INIT(LOCK_TRACE_FILE), .file = {.fd = -1}},
 };
-struct trace_tables trace_tables;
 
 void state_stop(void)
 {
@@ -83,6 +81,27 @@ uint64_t trace_lost(void)
  */
 
 #define TRIED 64 /* slots that are searched for a name */
+
+#define TRACE_NAMES_SLOTS 4096 /* call sites, or names of ranges; numbers 1 ... TRACE_NAMES_SLOTS - 1 */
+
+struct trace_name {
+	const struct call_site *site; /* NULL: of a range */
+	char text[];
+};
+
+/* Numbers of names: read and extended without a lock. */
+struct trace_names {
+	_Atomic(struct trace_name *) slot[TRACE_NAMES_SLOTS];
+	/*
+	 * Upper bound of the slots in use; counted before a slot is taken. Another thread may find a name and use its
+	 * number before the thread that stored it continues; the drainer must see then that there is a new name.
+	 */
+	atomic_uint n;
+	bool told[TRACE_NAMES_SLOTS]; /* this and the next: drainer only */
+	unsigned n_told;
+};
+
+static struct trace_names site_names, range_names;
 
 /* Stores a name in a slot. Returns false if another thread was faster; *there is the name that it stored. */
 static bool take_slot(struct trace_names *table, uint64_t at, struct trace_name *made, struct trace_name **there)
@@ -146,19 +165,19 @@ static uint64_t number_of_name(struct trace_names *table, const struct call_site
 
 uint64_t trace_site(const struct call_site *site)
 {
-	return site && trace_is_on() ? number_of_name(&trace_tables.sites, site, NULL) : 0;
+	return site && trace_is_on() ? number_of_name(&site_names, site, NULL) : 0;
 }
 
 uint64_t trace_range(const char *name)
 {
-	return trace_is_on() ? number_of_name(&trace_tables.ranges, NULL, name) : 0;
+	return trace_is_on() ? number_of_name(&range_names, NULL, name) : 0;
 }
 
 void names_each_new(enum trace_list list,
 		    void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		    void *argument)
 {
-	struct trace_names *table = list == TRACE_SITES ? &trace_tables.sites : &trace_tables.ranges;
+	struct trace_names *table = list == TRACE_SITES ? &site_names : &range_names;
 
 	if (atomic_load_explicit(&table->n, memory_order_relaxed) == table->n_told)
 		return;
@@ -392,13 +411,46 @@ void file_head(const struct policy *policy, const struct trace_sources *sources,
 #define NUMBERS_MOST (1u << 20) /* the limit of readers; functions beyond it have number 0, which never gets a name */
 #define NAMED_FIRST  1024
 
-static struct trace_drainer_state *const drainer = &trace_state.drainer;
-static struct trace_functions_state *const functions = &trace_tables.functions;
-static struct trace_samples_state *const samples = &trace_tables.samples;
+/* The drainer and its file. Locking: from `writer` on, under `lock`, unless the field says otherwise. */
+static struct {
+	struct lock lock;       /* TRACE_FILE: protects the writer and the file */
+	_Atomic uint32_t hurry; /* a futex: 1 if a ring is half full; without the lock */
+	struct trace_writer *writer;
+	struct trace_file file;
+	_Atomic bool has_path; /* file.name is complete and does not change any more; read without the lock */
+	bool failed, closed;
+	struct trace_named *named; /* the addresses of one submission, reused */
+	size_t named_room;         /* entries that `named` has room for */
+} drainer = {.lock = LOCK_INIT(LOCK_TRACE_FILE), .file = {.fd = -1}};
+
+#define TRACE_FUNCTIONS_MOST (1u << 15) /* remembered at a time; beyond that all are forgotten */
+
+struct trace_known_function {
+	uint64_t function; /* 0: the slot is free */
+	uint64_t number;
+};
+
+/* The numbers of functions. Locking: under the drainer's lock. */
+static struct {
+	struct trace_known_function slots[2 * TRACE_FUNCTIONS_MOST];
+	unsigned n;          /* slots in use */
+	uint64_t latest;     /* the number that was given last; 0: none */
+	uint64_t generation; /* function_generation() when the slots were emptied */
+} functions;
+
+/* The samples of devices that were written last. Locking: under the drainer's lock. */
+static struct {
+	uint64_t time;                          /* of the latest samples, ns; 0: none */
+	struct trace_event last[STATS_DEVICES]; /* by ordinal */
+	bool is_told[STATS_DEVICES];            /* `last` of the device is set */
+} samples;
+
+/* The head of the file and its text, made once; too large for the drainer's frame. Under the drainer's lock. */
+static char head_room[16384], text_room[12288];
 
 const char *trace_path(void)
 {
-	return atomic_load_explicit(&drainer->has_path, memory_order_acquire) ? drainer->file.name : "";
+	return atomic_load_explicit(&drainer.has_path, memory_order_acquire) ? drainer.file.name : "";
 }
 
 /* ---- writing ---- */
@@ -407,23 +459,23 @@ static void trace_drain_fail(int error)
 {
 	char why[FILE_NAME_MOST + 160];
 
-	drainer->failed = true;
-	snprintf(why, sizeof(why), "%s: %s", drainer->file.name,
+	drainer.failed = true;
+	snprintf(why, sizeof(why), "%s: %s", drainer.file.name,
 		 error == EBADF ? "the program has closed it; what was written can be read" : strerror(error));
 	trace_fail(why);
 }
 
 static void trace_drain_add(const struct trace_event *event)
 {
-	if (!trace_frame_add(drainer->writer, event) && !drainer->failed)
+	if (!trace_frame_add(drainer.writer, event) && !drainer.failed)
 		trace_drain_fail(ENOMEM);
 }
 
 static void end_frame(void)
 {
 	size_t n;
-	const void *frame = trace_frame_end(drainer->writer, &n);
-	int error = n && !drainer->failed ? file_write(&drainer->file, frame, n) : 0;
+	const void *frame = trace_frame_end(drainer.writer, &n);
+	int error = n && !drainer.failed ? file_write(&drainer.file, frame, n) : 0;
 
 	if (error)
 		trace_drain_fail(error);
@@ -444,32 +496,30 @@ static void tell_name(void *argument, enum trace_list list, uint64_t number, con
 /* Opens the file at the first event. Returns false if there is no file. */
 static bool is_open(void)
 {
-	if (drainer->failed || drainer->closed)
+	if (drainer.failed || drainer.closed)
 		return false;
-	if (drainer->file.fd >= 0)
+	if (drainer.file.fd >= 0)
 		return true;
 	const char *pattern = secure_getenv("SPILLWAY_TRACE");
-	drainer->writer = trace_writer_new();
-	int error = drainer->writer && pattern ? file_make(&drainer->file, pattern) : ENOMEM;
+	drainer.writer = trace_writer_new();
+	int error = drainer.writer && pattern ? file_make(&drainer.file, pattern) : ENOMEM;
 	if (!error) {
-		atomic_store_explicit(&drainer->has_path, true, memory_order_release);
-		file_head(trace_state.start.policy, trace_state.start.sources, trace_tables.text,
-			  sizeof(trace_tables.text));
-		error = file_write(&drainer->file, trace_tables.head,
-				   trace_head(trace_tables.text, trace_tables.head, sizeof(trace_tables.head)));
+		atomic_store_explicit(&drainer.has_path, true, memory_order_release);
+		file_head(trace_state.start.policy, trace_state.start.sources, text_room, sizeof(text_room));
+		error = file_write(&drainer.file, head_room, trace_head(text_room, head_room, sizeof(head_room)));
 	}
 	if (error) {
 		trace_drain_fail(error);
 		return false;
 	}
-	if (strcmp(pattern, drainer->file.name) != 0 && !strchr(pattern, '%'))
-		log_line("the trace goes to %s", drainer->file.name);
-	trace_frame_begin(drainer->writer, 0, clock_now());
+	if (strcmp(pattern, drainer.file.name) != 0 && !strchr(pattern, '%'))
+		log_line("the trace goes to %s", drainer.file.name);
+	trace_frame_begin(drainer.writer, 0, clock_now());
 	for (size_t i = 0; trace_state.start.policy && i < policy_n_rules(trace_state.start.policy); i++)
 		add_name(TRACE_RULES, i + 1, policy_rule_name(trace_state.start.policy, (int)i));
 	add_name(TRACE_THREADS, 0, "spillway");
 	end_frame();
-	return !drainer->failed;
+	return !drainer.failed;
 }
 
 /* ---- functions ---- */
@@ -491,10 +541,10 @@ static struct trace_known_function *slot_of(uint64_t function)
 {
 	uint64_t at = (function ^ function >> 32) * UINT64_C(0x9fb21c651e98df25) >> 32;
 
-	while (functions->slots[at % (2 * TRACE_FUNCTIONS_MOST)].function &&
-	       functions->slots[at % (2 * TRACE_FUNCTIONS_MOST)].function != function)
+	while (functions.slots[at % (2 * TRACE_FUNCTIONS_MOST)].function &&
+	       functions.slots[at % (2 * TRACE_FUNCTIONS_MOST)].function != function)
 		at++;
-	return &functions->slots[at % (2 * TRACE_FUNCTIONS_MOST)];
+	return &functions.slots[at % (2 * TRACE_FUNCTIONS_MOST)];
 }
 
 /* Returns 0 for function 0, which means none. */
@@ -502,19 +552,19 @@ static uint64_t number_of(uint64_t function, uint32_t id)
 {
 	if (!function)
 		return 0;
-	if (functions->generation != trace_state.start.sources->function_generation() ||
-	    functions->n == TRACE_FUNCTIONS_MOST) {
-		memset(functions->slots, 0, sizeof(functions->slots));
-		functions->n = 0;
-		functions->generation = trace_state.start.sources->function_generation();
+	if (functions.generation != trace_state.start.sources->function_generation() ||
+	    functions.n == TRACE_FUNCTIONS_MOST) {
+		memset(functions.slots, 0, sizeof(functions.slots));
+		functions.n = 0;
+		functions.generation = trace_state.start.sources->function_generation();
 	}
 	struct trace_known_function *slot = slot_of(function);
 	if (slot->function)
 		return slot->number;
-	if (functions->latest + 1 == NUMBERS_MOST)
+	if (functions.latest + 1 == NUMBERS_MOST)
 		return 0;
-	*slot = (struct trace_known_function){function, ++functions->latest};
-	functions->n++;
+	*slot = (struct trace_known_function){function, ++functions.latest};
+	functions.n++;
 	tell_function(slot->number, function, id);
 	return slot->number;
 }
@@ -531,19 +581,19 @@ static bool read_named(const struct ring *ring, uint64_t at, uint64_t end, size_
 {
 	size_t n = 0;
 
-	if (end - at > drainer->named_room) {
+	if (end - at > drainer.named_room) {
 		size_t room = end - at > NAMED_FIRST ? end - at : NAMED_FIRST;
-		struct trace_named *more = realloc(drainer->named, room * sizeof(*drainer->named));
+		struct trace_named *more = realloc(drainer.named, room * sizeof(*drainer.named));
 
 		if (!more)
 			return false;
-		drainer->named = more;
-		drainer->named_room = room;
+		drainer.named = more;
+		drainer.named_room = room;
 	}
 	while (at < end) {
 		uint64_t word = word_at(ring, at++);
 
-		drainer->named[n++] =
+		drainer.named[n++] =
 		    (struct trace_named){word & ~(uint64_t)1, word & 1 && at < end ? word_at(ring, at++) : 0};
 	}
 	*ret_n = n;
@@ -568,7 +618,7 @@ static uint64_t write_record(const struct ring *ring, uint64_t at)
 		event.submit.function = number_of(word_at(ring, at), RECORD_ID(head));
 		event.submit.device = word_at(ring, at + 1);
 		event.submit.n = n;
-		event.named = drainer->named;
+		event.named = drainer.named;
 	}
 	if (event.kind == TRACE_wait)
 		event.wait.function = number_of(event.wait.function, 0);
@@ -583,7 +633,7 @@ static void drain_ring(struct ring *ring)
 
 	if (at == ring->until && !lost)
 		return;
-	trace_frame_begin(drainer->writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
+	trace_frame_begin(drainer.writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
 	if (ring->number_told != ring->number)
 		add_name(TRACE_THREADS, ring->number, ring->number ? ring->name : "threads without a ring");
 	ring->number_told = ring->number;
@@ -608,8 +658,8 @@ static void sample_one(const struct trace_source_device *device, void *argument)
 
 	if ((unsigned)device->ordinal >= STATS_DEVICES)
 		return;
-	struct trace_event *last = &samples->last[device->ordinal];
-	bool *told = &samples->is_told[device->ordinal];
+	struct trace_event *last = &samples.last[device->ordinal];
+	bool *told = &samples.is_told[device->ordinal];
 	if (!device->any && !*told)
 		return;
 	event.time = *(const uint64_t *)argument;
@@ -622,9 +672,9 @@ static void sample_one(const struct trace_source_device *device, void *argument)
 /* Samples all devices at most every SAMPLE_NS. The last sample is always taken, however short the run. */
 static void trace_drain_sample(uint64_t now, bool last)
 {
-	if (samples->time && !last && now - samples->time < SAMPLE_NS)
+	if (samples.time && !last && now - samples.time < SAMPLE_NS)
 		return;
-	samples->time = now;
+	samples.time = now;
 	trace_state.start.sources->each_device(sample_one, &now);
 }
 
@@ -642,12 +692,12 @@ static void trace_drain_turn(void)
 	if (!is_open())
 		return;
 	/* Names and figures belong to no thread of the program: they are written as events of the drainer, number 0. */
-	trace_frame_begin(drainer->writer, 0, now);
+	trace_frame_begin(drainer.writer, 0, now);
 	names_each_new(TRACE_SITES, tell_name, NULL);
 	names_each_new(TRACE_RANGES, tell_name, NULL);
 	trace_drain_sample(now, false);
 	end_frame();
-	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring && !drainer->failed; ring = ring->next) {
+	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring && !drainer.failed; ring = ring->next) {
 		if (ring->seen != RING_USED && ring->seen != RING_LEFT)
 			continue;
 		drain_ring(ring);
@@ -664,8 +714,8 @@ void drain_hurry(void)
 {
 	int saved = errno;
 
-	if (!atomic_exchange(&drainer->hurry, 1))
-		syscall(SYS_futex, &drainer->hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	if (!atomic_exchange(&drainer.hurry, 1))
+		syscall(SYS_futex, &drainer.hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 	errno = saved;
 }
 
@@ -680,12 +730,12 @@ static void *trace_drain_run(void *argument)
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameter);
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
 	while (trace_is_on()) {
-		lock_take(&drainer->lock);
-		atomic_store(&drainer->hurry, 0);
+		lock_take(&drainer.lock);
+		atomic_store(&drainer.hurry, 0);
 		if (trace_is_on())
 			trace_drain_turn();
-		lock_drop(&drainer->lock);
-		syscall(SYS_futex, &drainer->hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
+		lock_drop(&drainer.lock);
+		syscall(SYS_futex, &drainer.hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
 	}
 	return NULL;
 }
@@ -711,10 +761,10 @@ static void write_last(void)
 	sigpending(&pending);
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
 	trace_drain_turn();
-	if (!drainer->failed && drainer->file.fd >= 0) {
+	if (!drainer.failed && drainer.file.fd >= 0) {
 		uint64_t time = clock_now();
 
-		trace_frame_begin(drainer->writer, 0, time);
+		trace_frame_begin(drainer.writer, 0, time);
 		trace_drain_sample(time, true);
 		trace_drain_add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
 		end_frame();
@@ -729,13 +779,13 @@ void drain_last(void)
 	const struct timespec step = {.tv_nsec = 500000};
 	uint64_t until = clock_now() + LAST_MS * UINT64_C(1000000);
 
-	while (!lock_try(&drainer->lock)) {
+	while (!lock_try(&drainer.lock)) {
 		if (clock_now() > until)
 			return;
 		nanosleep(&step, NULL);
 	}
 	write_last();
-	drainer->closed = true;
-	file_close(&drainer->file);
-	lock_drop(&drainer->lock);
+	drainer.closed = true;
+	file_close(&drainer.file);
+	lock_drop(&drainer.lock);
 }

@@ -1,5 +1,5 @@
 /*
- * trace_internal.h: functions and types that the files of the trace share, and all that it keeps for the process:
+ * trace_internal.h: functions and types that the files of the trace share, and what both keep for the process:
  *
  *   trace_drain.c  the state of the room, numbers of names, the file, and the thread that empties the rings into it
  *   trace.c        writing into a ring, and what the rest of the library calls
@@ -133,75 +133,11 @@ struct trace_start_state {
 	_Atomic enum { DRAINER_NONE, DRAINER_STARTED, DRAINER_REFUSED } drainer_is;
 };
 
-/* The drainer and its file. Locking: from `writer` on, under `lock`, unless the field says otherwise. */
-struct trace_drainer_state {
-	struct lock lock;       /* TRACE_FILE: protects the writer and the file */
-	_Atomic uint32_t hurry; /* a futex: 1 if a ring is half full; without the lock */
-	struct trace_writer *writer;
-	struct trace_file file;
-	_Atomic bool has_path; /* file.name is complete and does not change any more; read without the lock */
-	bool failed, closed;
-	struct trace_named *named; /* the addresses of one submission, reused */
-	size_t named_room;         /* entries that `named` has room for */
-};
-
-#define TRACE_FUNCTIONS_MOST (1u << 15) /* remembered at a time; beyond that all are forgotten */
-
-struct trace_known_function {
-	uint64_t function; /* 0: the slot is free */
-	uint64_t number;
-};
-
-/* The numbers of functions. Locking: under the drainer's lock. */
-struct trace_functions_state {
-	struct trace_known_function slots[2 * TRACE_FUNCTIONS_MOST];
-	unsigned n;          /* slots in use */
-	uint64_t latest;     /* the number that was given last; 0: none */
-	uint64_t generation; /* function_generation() when the slots were emptied */
-};
-
-/* The samples of devices that were written last. Locking: under the drainer's lock. */
-struct trace_samples_state {
-	uint64_t time;                          /* of the latest samples, ns; 0: none */
-	struct trace_event last[STATS_DEVICES]; /* by ordinal */
-	bool is_told[STATS_DEVICES];            /* `last` of the device is set */
-};
-
-#define TRACE_NAMES_SLOTS 4096 /* call sites, or names of ranges; numbers 1 ... TRACE_NAMES_SLOTS - 1 */
-
-struct trace_name {
-	const struct call_site *site; /* NULL: of a range */
-	char text[];
-};
-
-/* Numbers of names: read and extended without a lock (trace_drain.c). */
-struct trace_names {
-	_Atomic(struct trace_name *) slot[TRACE_NAMES_SLOTS];
-	/*
-	 * Upper bound of the slots in use; counted before a slot is taken. Another thread may find a name and use its
-	 * number before the thread that stored it continues; the drainer must see then that there is a new name.
-	 */
-	atomic_uint n;
-	bool told[TRACE_NAMES_SLOTS]; /* this and the next: drainer only */
-	unsigned n_told;
-};
-
 struct trace_state {
 	struct trace_rings_state rings;
 	struct trace_start_state start;
-	struct trace_drainer_state drainer;
 };
 /* Hidden, so that its address is not loaded from the GOT. */
 extern struct trace_state trace_state __attribute__((visibility("hidden")));
-
-/* What begins as zeros, 1.2 MiB: apart, so that it takes no space in the library's file. */
-struct trace_tables {
-	struct trace_functions_state functions;
-	struct trace_samples_state samples;
-	struct trace_names sites, ranges;
-	/* The head of the file and its text, made once; too large for the drainer's frame. Under the drainer's lock. */
-	char head[16384], text[12288];
-};
-extern struct trace_tables trace_tables __attribute__((visibility("hidden")));
 
 #endif

@@ -69,8 +69,6 @@ static const char empty_ptx[] = ".version 6.4\n"
 
 static void empty_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 }
 
 static const size_t empty_params[] = {8, 8};
@@ -274,7 +272,6 @@ static void query_several(CUpointer_attribute unused, CUdeviceptr address)
 	uint64_t answers[4];
 	void *places[4] = {&answers[0], &answers[1], &answers[2], &answers[3]};
 
-	(void)unused;
 	CHECK(cuPointerGetAttributes(4, attributes, places, address));
 }
 

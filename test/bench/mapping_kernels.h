@@ -45,13 +45,10 @@ static const char copy_ptx[] = ".version 6.4\n"
 
 static void sweep_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 }
 
 static void copy_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	memcpy(*(void **)args[0], *(void **)args[1], (size_t) * (uint32_t *)args[2] * 16);
 }
 

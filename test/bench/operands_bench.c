@@ -43,13 +43,6 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 	sink = address;
 }
 
-void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
-{
-	(void)use;
-	(void)launches;
-	(void)n;
-}
-
 uint64_t submission_what(const struct submission *use)
 {
 	(void)use;

@@ -39,8 +39,6 @@ static const char empty_ptx[] =
 
 static void empty_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 }
 
 static const size_t empty_params[POINTERS] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};

@@ -138,18 +138,19 @@ PART_TEST(settings_reach_the_backends,
 	start();
 	struct device *device = device_get(0);
 	struct policy_decision decision = alloc_decide(device, &request);
-	struct backend_managed_settings managed = alloc_decide_managed(&decision);
-	struct backend_system_settings system = alloc_decide_system(&decision, device);
-	CHECK(managed.advice == (BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE | BACKEND_READ_MOSTLY));
-	CHECK(!managed.prefetch);
-	CHECK(managed.device == -1 && !system.register_pages && !system.huge && system.numa_node == 3);
+	const struct policy_managed *managed = decision.managed;
+	const struct policy_system *system = decision.system;
+	CHECK(managed->advise ==
+	      (1 << POLICY_ADVISE_PREFERRED_HOST | 1 << POLICY_ADVISE_ACCESSED_BY | 1 << POLICY_ADVISE_READ_MOSTLY));
+	CHECK(managed->prefetch == POLICY_PREFETCH_NONE);
+	CHECK(!system->register_pages && !system->huge_pages && system->numa_node == 3);
 	/* What the policy leaves open: the nearest node. */
 	request.bytes = 2 * MIB;
 	decision = alloc_decide(device, &request);
-	managed = alloc_decide_managed(&decision);
-	system = alloc_decide_system(&decision, device);
-	CHECK(managed.advice == BACKEND_PREFER_DEVICE && managed.prefetch);
-	CHECK(system.register_pages && system.huge && system.numa_node == device->node);
+	managed = decision.managed;
+	system = decision.system;
+	CHECK(managed->advise == 1 << POLICY_ADVISE_PREFERRED_DEVICE && managed->prefetch == POLICY_PREFETCH_ON_ALLOC);
+	CHECK(system->register_pages && system->huge_pages && system->numa_node == POLICY_NODE_AUTO);
 	return 0;
 }
 
@@ -258,7 +259,6 @@ PART_TEST(rules_see_order_live_bytes_free_memory_thread_and_api,
 
 static int is_left_alone(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr address = alloc(MIB);
 	CHECK(!is_heap(address));
@@ -268,7 +268,6 @@ static int is_left_alone(void *argument)
 
 static int is_served(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr address = alloc(MIB);
 	CHECK(is_heap(address));
@@ -287,9 +286,9 @@ const char *__wrap_call_site_path(const void *caller)
 }
 
 /* Many callers from one place: what is known of the first is of no use to the others. */
-static int calls_from_many_libraries(void *argument)
+PART_TEST(libraries_are_told_apart_however_many_call,
+	  assert_ok(with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", part)))
 {
-	(void)argument;
 	start();
 	char caller[32];
 
@@ -302,12 +301,6 @@ static int calls_from_many_libraries(void *argument)
 	}
 	library = NULL;
 	return 0;
-}
-
-TEST(libraries_are_told_apart_however_many_call)
-{
-	assert_ok(
-	    with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", calls_from_many_libraries));
 }
 
 TEST(rules_see_who_calls_and_which_process_it_is)
@@ -342,7 +335,6 @@ static char place_of(CUdeviceptr address)
 
 static int begins_on_the_host(void *argument)
 {
-	(void)argument;
 	start();
 	uint64_t spilled = stats_get(STAT_spilled_bytes);
 	CUdeviceptr large = alloc(24 * MIB), small = alloc(2000), other = alloc(1000);
@@ -394,7 +386,6 @@ TEST(place_host_begins_on_the_host)
 
 static int has_no_host(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr driver = alloc(MIB), heap = alloc(2 * MIB);
 	CHECK(!is_heap(driver) && is_heap(heap) && place_of(heap) == 'D');

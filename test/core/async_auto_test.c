@@ -275,9 +275,9 @@ TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap)
 /* What the heap keeps warm is given back before anything is put there. */
 TEST(room_is_made_at_the_driver_before_the_heap_is_asked)
 {
-	CUdeviceptr plain, address;
+	CUdeviceptr address;
+	CUdeviceptr plain = core_alloc(4 * BLOCK);
 
-	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
 	assert_ok(cuMemFree_v2(plain));
 	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	address = async_get(BLOCK, NULL);
@@ -448,11 +448,11 @@ TEST(a_pool_says_what_both_have_of_it)
 
 TEST(trimming_a_pool_trims_the_heap)
 {
-	CUdeviceptr plain, address = async_get(BLOCK, NULL);
+	CUdeviceptr address = async_get(BLOCK, NULL);
 
 	async_keep_in(async_default_pool(), ~0ull);
 	async_give(address);
-	assert_ok(cuMemAlloc_v2(&plain, BLOCK));
+	CUdeviceptr plain = core_alloc(BLOCK);
 	assert_ok(cuMemFree_v2(plain));
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	assert_true(heap_idle_device(heap) >= BLOCK);

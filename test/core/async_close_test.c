@@ -83,12 +83,10 @@ TEST_WITH(once_something_did_not_fit_the_heap_serves_and_the_pools_shrink, open_
 
 TEST_WITH(memory_of_any_kind_finds_the_room_that_pools_give_back, open_pools, async_check_pools)
 {
-	CUdeviceptr plain;
-
 	fill(FILL + 1);
 	give(0, FILL);
 	wait_for_next_trim();
-	assert_ok(cuMemAlloc_v2(&plain, 7 * BLOCK));
+	CUdeviceptr plain = core_alloc(7 * BLOCK);
 	assert_int_equal(core_pages_at(plain, 7 * BLOCK, 'D'), 7 * BLOCK / HEAP_UNIT);
 	assert_ok(cuMemFree_v2(plain));
 	give(FILL, 1);

@@ -6,9 +6,8 @@
 
 CUstream async_stream(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	return stream;
 }
 
@@ -76,7 +75,6 @@ int async_check(void **state)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	(void)state;
 	async_leave_to_pools(false);
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);

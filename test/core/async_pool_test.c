@@ -149,7 +149,7 @@ TEST(memory_of_pools_stays_over_a_reset_of_the_primary_context)
 {
 	CUdeviceptr kept[2] = {async_get(4 * MIB, NULL)}, next[4];
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
-	CUdeviceptr gone, own;
+	CUdeviceptr own;
 	CUcontext context;
 
 	async_leave_to_pools(true);
@@ -157,7 +157,7 @@ TEST(memory_of_pools_stays_over_a_reset_of_the_primary_context)
 	async_leave_to_pools(false);
 	assert_ok(cuMemAllocFromPoolAsync(&own, 4 * MIB, pool, NULL));
 	assert_true(async_in_heap(kept[0]) && !async_in_heap(kept[1]) && async_in_heap(own));
-	assert_ok(cuMemAlloc_v2(&gone, 4 * MIB));
+	CUdeviceptr gone = core_alloc(4 * MIB);
 	core_fill(kept[0], 4 * MIB, 1);
 	core_fill(kept[1], MIB, 2);
 	core_fill(own, 4 * MIB, 3);

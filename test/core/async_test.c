@@ -59,17 +59,16 @@ TEST(what_the_driver_would_refuse_it_refuses)
 
 TEST(the_device_is_that_of_the_stream_not_the_current_one)
 {
-	CUcontext other, own;
+	CUcontext other;
+	CUcontext own = core_current();
 
-	assert_ok(cuCtxGetCurrent(&own));
 	assert_ok(cuCtxCreate_v2(&other, 0, 1));
 	CUstream stream = async_stream();
 	assert_ok(cuCtxSetCurrent(own));
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_ptr_equal(device_of(address), device_get(1));
 	assert_ok(cuMemFreeAsync(address, stream));
-	CUcontext current;
-	assert_ok(cuCtxGetCurrent(&current));
+	CUcontext current = core_current();
 	assert_ptr_equal(current, own);
 	assert_ok(cuCtxDestroy_v2(other));
 	heap_trim(atomic_load(&device_get(1)->heap), 0, 0);
@@ -104,8 +103,8 @@ TEST(a_block_that_is_much_too_large_is_not_used)
 {
 	CUstream stream = async_stream();
 	struct gate gate;
-
 	CUdeviceptr large = async_get(32 * MIB, stream);
+
 	async_hold(&gate, stream);
 	assert_ok(cuMemFreeAsync(large, stream));
 	CUdeviceptr small = async_get(4 * MIB, stream);
@@ -119,8 +118,8 @@ TEST(another_stream_does_not_get_it_before_the_free_has_passed)
 {
 	CUstream one = async_stream(), two = async_stream();
 	struct gate gate;
-
 	CUdeviceptr first = async_get(8 * MIB, one);
+
 	async_hold(&gate, one);
 	assert_ok(cuMemFreeAsync(first, one));
 	CUdeviceptr second = async_get(8 * MIB, two);
@@ -141,8 +140,8 @@ TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu)
 	unsigned long waits = sim_calls("cuStreamWaitEvent");
 	unsigned char found = 0;
 	struct gate gate;
-
 	CUdeviceptr first = async_get(60 * MIB, one);
+
 	async_hold(&gate, one);
 	assert_ok(cuMemsetD8Async(first, 0x11, 60 * MIB, one));
 	assert_ok(cuMemFreeAsync(first, one));
@@ -166,8 +165,8 @@ TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
 	CUstream one = async_stream(), two = async_stream();
 	int off = 0, on = 1;
 	struct gate gate;
-
 	CUdeviceptr first = async_get(60 * MIB, one);
+
 	async_hold(&gate, one);
 	assert_ok(cuMemFreeAsync(first, one));
 	for (unsigned i = 0; i < 2; i++) {
@@ -241,13 +240,11 @@ static void *alloc_on_own_stream(void *argument)
 TEST(default_streams_of_threads_are_streams_of_their_own)
 {
 	CUdeviceptr mine = async_get(8 * MIB, CU_STREAM_PER_THREAD), others = 0, again = 0;
-	pthread_t thread;
 	struct gate gate;
 
 	async_hold(&gate, CU_STREAM_PER_THREAD);
 	assert_ok(cuMemFreeAsync(mine, CU_STREAM_PER_THREAD));
-	assert_int_equal(pthread_create(&thread, NULL, alloc_on_own_stream, &others), 0);
-	pthread_join(thread, NULL);
+	test_beside(alloc_on_own_stream, &others);
 	assert_true(others && others != mine);
 	assert_ok(cuMemAllocAsync_ptsz(&again, 8 * MIB, NULL)); /* the same stream by another name */
 	assert_int_equal(again, mine);
@@ -271,14 +268,13 @@ TEST(the_legacy_stream_has_two_names)
 /* The default stream is one for each context, though it has one handle for all. */
 TEST(the_legacy_streams_of_contexts_are_streams_of_their_own)
 {
-	CUcontext own, other;
 	struct gate gate;
-
-	assert_ok(cuCtxGetCurrent(&own));
+	CUcontext own = core_current();
 	CUdeviceptr first = async_get(8 * MIB, NULL);
+
 	async_hold(&gate, NULL);
 	assert_ok(cuMemFreeAsync(first, NULL));
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUcontext other = core_new_context();
 	CUdeviceptr second = async_get(8 * MIB, NULL);
 	assert_true(second != first);
 	assert_ok(cuMemFreeAsync(second, NULL));
@@ -292,8 +288,8 @@ TEST(memory_that_left_the_process_is_not_used_again)
 {
 	CUstream stream = async_stream();
 	struct gate gate;
-
 	CUdeviceptr first = async_get(8 * MIB, stream);
+
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	assert_true(heap_pin(heap, first, 1));
 	heap_pin_end(heap, first, 1, PIN_LEFT);
@@ -343,13 +339,13 @@ TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver)
 TEST(every_kind_of_free_takes_every_kind_of_block)
 {
 	CUstream stream = async_stream();
-	CUdeviceptr plain, drivers;
-
+	CUdeviceptr drivers;
 	CUdeviceptr ours = async_get(8 * MIB, stream);
+
 	assert_ok(cuMemsetD8Async(ours, 1, 8 * MIB, stream));
 	assert_ok(cuMemFree_v2(ours)); /* waits for the stream */
 	assert_int_equal(cuMemFreeAsync(ours, stream), CUDA_ERROR_INVALID_VALUE);
-	assert_ok(cuMemAlloc_v2(&plain, 8 * MIB));
+	CUdeviceptr plain = core_alloc(8 * MIB);
 	assert_ok(cuMemFreeAsync(plain, stream));
 	assert_int_equal(cuMemFree_v2(plain), CUDA_ERROR_INVALID_VALUE);
 	async_leave_to_pools(true);
@@ -367,7 +363,6 @@ TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver)
 	CUstream stream = async_stream(), other = async_stream();
 	CUdeviceptr ours = async_get(8 * MIB, other);
 	cuuint64_t reserved = 0;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -382,7 +377,7 @@ TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver)
 	assert_non_null(device_of(again));
 	assert_ok(cuMemFreeAsync(node, stream));
 	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = core_instance(graph);
 	assert_ok(cuGraphDestroy(graph));
 	for (unsigned i = 0; i < 3; i++)
 		assert_ok(cuGraphLaunch(exec, stream));
@@ -406,14 +401,13 @@ TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver)
 TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver)
 {
 	CUstream stream = async_stream();
-	CUgraphExec exec;
 	CUgraph graph;
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CUdeviceptr node = async_get(4 * MIB, stream);
 	assert_ok(cuMemsetD8Async(node, 3, 4 * MIB, stream));
 	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = core_instance(graph);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_ok(cuGraphLaunch(exec, stream));
 		assert_ok(i ? cuMemFree_v2(node) : cuMemFreeAsync(node, stream));

@@ -61,7 +61,6 @@ TEST(what_pools_waste_counts)
 TEST(what_others_have_taken_since_is_not_the_pools_again)
 {
 	struct seed seed = seed_start(__func__);
-	CUdeviceptr own;
 	unsigned heap;
 
 	waste(true);
@@ -72,7 +71,7 @@ TEST(what_others_have_taken_since_is_not_the_pools_again)
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
 	pool_refresh(device_get(0));
 	assert_int_equal(device_get(0)->budget.used, 0);
-	assert_ok(cuMemAlloc_v2(&own, 32 * MIB));
+	CUdeviceptr own = core_alloc(32 * MIB);
 	waste(true);
 	assert_true(come_and_go(&seed, 11, &heap) <= WITHIN);
 	waste(false);

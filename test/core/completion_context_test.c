@@ -50,9 +50,8 @@ static uint64_t rows_of(CUstream stream)
 TEST(a_stream_whose_context_is_not_told_has_no_row)
 {
 	unsigned *word = word_new();
-	CUcontext other;
+	CUcontext other = core_new_context();
 
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	context_known(other, 0);
 	CUstream held = stream_new();
 	stream_hold(held, word);
@@ -122,10 +121,9 @@ TEST(a_submission_makes_its_context_known)
 TEST(a_submission_in_a_context_that_was_not_asked_is_in_flight)
 {
 	unsigned *word = word_new();
-	CUcontext other;
-
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUcontext other = core_new_context();
 	CUstream held = stream_new();
+
 	stream_hold(held, word);
 	uint64_t number = submitted(held);
 	assert_true(context_ending(other));
@@ -145,10 +143,9 @@ TEST(a_submission_in_a_context_that_was_not_asked_is_in_flight)
 TEST(a_context_that_becomes_known_leaves_an_older_question_open)
 {
 	struct context_idle idle;
-	CUcontext other;
 
 	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUcontext other = core_new_context();
 	context_known(other, 0);
 	assert_int_equal(context_idle_look(&idle), CONTEXT_UNKNOWN);
 	assert_int_equal(idle.n, 0);

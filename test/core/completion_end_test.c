@@ -108,9 +108,9 @@ static void *destroy_context(void *context)
 /* Made current nowhere. */
 static CUcontext other_context(CUstream *ret_stream)
 {
-	CUcontext context, popped;
+	CUcontext popped;
+	CUcontext context = core_new_context();
 
-	CHECK(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
 	*ret_stream = stream_new();
 	CHECK(cuCtxPopCurrent_v2(&popped) == CUDA_SUCCESS);
 	return context;
@@ -120,12 +120,11 @@ TEST(a_context_ends_when_its_recorder_is_through)
 {
 	struct recorder recorder;
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
-	pthread_t thread;
 	void *result;
 
 	recorder.context = other_context(&recorder.stream);
 	begin_to_record(&recorder);
-	assert_int_equal(pthread_create(&thread, NULL, destroy_context, recorder.context), 0);
+	pthread_t thread = test_thread(destroy_context, recorder.context);
 	usleep(MOMENT_US);
 	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before);
 	end_recording(&recorder);
@@ -140,7 +139,6 @@ TEST(a_context_ends_when_its_recorder_is_through)
 TEST(a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone)
 {
 	struct recorder recorder;
-	pthread_t thread;
 	void *result;
 
 	recorder.context = other_context(&recorder.stream);
@@ -148,7 +146,7 @@ TEST(a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone)
 	assert_ok(cuCtxPushCurrent_v2(recorder.context));
 	assert_ok(cuStreamDestroy_v2(recorder.stream));
 	assert_ok(cuCtxPopCurrent_v2(&(CUcontext){NULL}));
-	assert_int_equal(pthread_create(&thread, NULL, destroy_context, recorder.context), 0);
+	pthread_t thread = test_thread(destroy_context, recorder.context);
 	usleep(MOMENT_US);
 	end_recording(&recorder);
 	pthread_join(thread, &result);
@@ -197,17 +195,16 @@ static void *ask_whether_idle(void *ret_answer)
 TEST(a_context_ends_when_those_who_ask_it_are_through)
 {
 	unsigned long before = sim_calls("cuCtxDestroy_v2");
-	pthread_t asking, ending;
 	CUstream stream;
 	void *result;
 	bool answer;
-
 	CUcontext context = other_context(&stream);
+
 	sim_stall_at("cuCtxRecordEvent", 2);
-	assert_int_equal(pthread_create(&asking, NULL, ask_whether_idle, &answer), 0);
+	pthread_t asking = test_thread(ask_whether_idle, &answer);
 	while (!sim_stalled())
 		sched_yield();
-	assert_int_equal(pthread_create(&ending, NULL, destroy_context, context), 0);
+	pthread_t ending = test_thread(destroy_context, context);
 	/* More than the second for which it once waited. */
 	usleep(1500000);
 	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before);
@@ -312,8 +309,7 @@ FIXTURE(set_up)
 	core_start((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL});
 	primary = core_context();
 	/* Brought to life: contexts end as in a program that has memory. */
-	CUdeviceptr block;
-	assert_ok(cuMemAlloc_v2(&block, 4096));
+	core_alloc(4096);
 }
 
 GROUP(set_up, NULL)

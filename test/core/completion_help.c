@@ -6,9 +6,8 @@ enum { DEADLINE_S = 20 };
 
 CUstream stream_new(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	return stream;
 }
 

@@ -190,14 +190,11 @@ static void *prove_own_work(void *argument)
 TEST(a_thread_proves_nothing_for_one_that_had_its_id_before)
 {
 	struct thread_work work = {.word = word_new()};
-	pthread_t thread;
 
 	one_thread_id = true;
-	assert_int_equal(pthread_create(&thread, NULL, leave_work, &work), 0);
-	pthread_join(thread, NULL);
+	test_beside(leave_work, &work);
 	done_ask();
-	assert_int_equal(pthread_create(&thread, NULL, prove_own_work, &work), 0);
-	pthread_join(thread, NULL);
+	test_beside(prove_own_work, &work);
 	one_thread_id = false;
 	assert_true(work.done < work.held);
 	word_release(work.word);
@@ -220,11 +217,9 @@ TEST(rows_of_ended_threads_are_used_again)
 {
 	unsigned *word = word_new();
 	unsigned before = atomic_load(&submit_tables.rows.n);
-	pthread_t thread;
 
 	for (unsigned i = 0; i < 2 * COMPLETION_STREAMS; i++) {
-		assert_int_equal(pthread_create(&thread, NULL, work_and_end, word), 0);
-		pthread_join(thread, NULL);
+		test_beside(work_and_end, word);
 		assert_true(becomes(all_is_done));
 	}
 	assert_in_range(atomic_load(&submit_tables.rows.n), before, before + 1);
@@ -245,7 +240,6 @@ static void *open_a_capture(void *argument)
 {
 	CUgraph graph;
 
-	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	while (!atomic_load(&capture.go))
 		sched_yield();
@@ -274,13 +268,12 @@ static CUresult CUDAAPI record_while_a_capture_opens(CUevent event, CUstream str
 TEST(a_capture_waits_for_an_event_that_is_being_recorded)
 {
 	unsigned *word = word_new();
-	pthread_t thread;
 
 	memset(&capture, 0, sizeof(capture));
 	capture.stream = stream_new();
 	stream_work(capture.stream, word);
 	submitted(capture.stream, true);
-	assert_int_equal(pthread_create(&thread, NULL, open_a_capture, NULL), 0);
+	pthread_t thread = test_thread(open_a_capture, NULL);
 	own_record = real.cuEventRecord;
 	real.cuEventRecord = record_while_a_capture_opens;
 	stream_work(capture.stream, word);

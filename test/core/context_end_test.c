@@ -23,9 +23,8 @@ static CUdeviceptr alloc(size_t bytes)
 
 static CUstream stream_new(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	return stream;
 }
 
@@ -53,9 +52,8 @@ EACH_TEST(NULL, check_after)
 TEST(what_is_allocated_after_the_end_is_the_next_contexts)
 {
 	CUdeviceptr before = alloc(4 * MIB), small = alloc(100), after, later;
-	CUcontext context;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	struct serve_ending ending = serve_context_ending(context);
 	after = alloc(4 * MIB);
 	core_fill(after, 4 * MIB, 1);
@@ -76,9 +74,8 @@ TEST(what_is_freed_after_the_end_waits_for_the_next_contexts_streams)
 {
 	CUdeviceptr before = alloc(4 * MIB), after = alloc(6 * MIB);
 	CUstream stream = stream_new();
-	CUcontext context;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	sim_hold();
 	assert_ok(cuMemsetD8Async(before, 1, 4 * MIB, stream));
 	assert_ok(cuMemFreeAsync(before, stream));
@@ -97,9 +94,8 @@ TEST(of_a_context_that_did_not_end_everything_stays)
 {
 	CUdeviceptr live = alloc(4 * MIB), gone = alloc(6 * MIB);
 	CUstream stream = stream_new();
-	CUcontext context;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	sim_hold();
 	assert_ok(cuMemsetD8Async(gone, 1, 6 * MIB, stream));
 	assert_ok(cuMemFreeAsync(gone, stream));
@@ -118,10 +114,10 @@ TEST(of_a_context_that_did_not_end_everything_stays)
 /* The driver does not promise that the work of a green context is over when that has ended. */
 TEST(what_a_green_context_has_freed_waits_for_its_work)
 {
-	CUcontext context, part;
+	CUcontext part;
 	CUgreenCtx green;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
@@ -145,10 +141,10 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 /* Nobody promises that it outlives the primary one: its events are not asked any more, and its work is over. */
 TEST(a_green_context_ends_when_its_primary_one_is_reset)
 {
-	CUcontext context, part;
+	CUcontext part;
 	CUgreenCtx green;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
@@ -172,11 +168,11 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 {
 	static char registered[3][4096] __attribute__((aligned(4096)));
-	CUcontext first, second;
+	CUcontext second;
 	CUdeviceptr address;
 	void *pinned, *kept;
 
-	assert_ok(cuCtxGetCurrent(&first));
+	CUcontext first = core_current();
 	assert_ok(cuMemHostAlloc(&kept, 8192, 0));
 	uint64_t pinned_before = stats_live(PLACE_PINNED), used_before = device_get(0)->budget.used;
 	for (unsigned i = 0; i < 3; i++) {

@@ -42,6 +42,46 @@ CUcontext core_context(void)
 	return context;
 }
 
+CUcontext core_current(void)
+{
+	CUcontext context;
+
+	CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+	return context;
+}
+
+CUcontext core_new_context(void)
+{
+	CUcontext context;
+
+	CHECK(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+	return context;
+}
+
+CUdeviceptr core_alloc(size_t bytes)
+{
+	CUdeviceptr at;
+
+	CHECK(cuMemAlloc_v2(&at, bytes) == CUDA_SUCCESS);
+	return at;
+}
+
+CUstream core_stream(void)
+{
+	CUstream stream;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	return stream;
+}
+
+CUgraphExec core_instance(CUgraph graph)
+{
+	CUgraphExec instance;
+
+	CHECK(cuGraphInstantiateWithFlags(&instance, graph, 0) == CUDA_SUCCESS);
+	return instance;
+}
+
 void core_settings(const char *const *settings)
 {
 	for (; *settings; settings++) {

@@ -30,6 +30,12 @@ void core_fail(const char *file, int line, const char *what) __attribute__((nore
 void core_driver(void);
 /* Tells the library of the current context, which must be of device 0, and returns it. */
 CUcontext core_context(void);
+/* What the driver gives, by whatever serves the call in this program. Streams are non-blocking. */
+CUcontext core_current(void);
+CUcontext core_new_context(void); /* of device 0, made current */
+CUdeviceptr core_alloc(size_t bytes);
+CUstream core_stream(void);
+CUgraphExec core_instance(CUgraph graph);
 /* Settings, "NAME=value" each, NULL at the end; core_start() then starts the driver and the library. Once a process. */
 void core_start(const char *const *settings);
 void core_settings(const char *const *settings);
@@ -67,6 +73,9 @@ void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t 
 			 unsigned n_peers, uint64_t lent);
 /* The same without, and what moves is exportable, as the device and the host can. */
 void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep);
+/* Checks every invariant of the heap's room; ends a heap, and gives all its memory back to the driver (heap_check.c). */
+bool heap_is_valid(struct heap *heap);
+void heap_destroy(struct heap *heap);
 /* Everything must have been freed: the budgets are empty, and the model holds what it held before. */
 void core_heap_close(struct core_heap *own);
 

@@ -93,10 +93,9 @@ TEST(arrays_are_counted_with_the_drivers_memory_and_charged)
 TEST(an_array_takes_room_from_the_heap_and_the_heap_gives_it_room)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = {4096, 4096, CU_AD_FORMAT_FLOAT, 1}; /* 64 MiB */
-	CUdeviceptr address;
 	CUarray array;
 
-	assert_ok(cuMemAlloc_v2(&address, 60 * MIB));
+	CUdeviceptr address = core_alloc(60 * MIB);
 	assert_ok(cuMemFree_v2(address)); /* warm now */
 	sim_switch("MEMORY", 64 * MIB);
 	assert_ok(cuArrayCreate_v2(&array, &plane));
@@ -110,10 +109,9 @@ TEST(an_array_takes_room_from_the_heap_and_the_heap_gives_it_room)
 TEST(an_array_ends_with_its_context)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = {1024, 1024, CU_AD_FORMAT_FLOAT, 1};
-	CUcontext context;
 	CUarray array;
+	CUcontext context = core_new_context();
 
-	assert_ok(cuCtxCreate_v2(&context, 0, 0));
 	assert_ok(cuArrayCreate_v2(&array, &plane));
 	assert_int_equal(charged(), 4 * MIB);
 	assert_ok(cuCtxDestroy_v2(context));
@@ -131,7 +129,7 @@ TEST(allocation_nodes_are_counted_and_their_memory_charged)
 	CUgraphNodeParams two = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
 	CUgraphNodeParams empty = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
 	CUgraphNode node, first;
-	CUdeviceptr told = 0, other;
+	CUdeviceptr told = 0;
 	cuuint64_t bytes, zero = 0;
 	CUgraph graph;
 
@@ -147,7 +145,7 @@ TEST(allocation_nodes_are_counted_and_their_memory_charged)
 	assert_ok(cuGraphMemFreeNodeGetParams(node, &told));
 	assert_int_equal(told, one.dptr);
 	assert_int_equal(cuGraphAddMemFreeNode(&node, graph, NULL, 0, one.dptr + 512), CUDA_ERROR_INVALID_VALUE);
-	assert_ok(cuMemAlloc_v2(&other, 4 * MIB));
+	CUdeviceptr other = core_alloc(4 * MIB);
 	assert_int_equal(device_get(0)->pools_charged, 32 * MIB);
 	assert_ok(cuMemFree_v2(other));
 	assert_ok(cuGraphDestroy(graph));

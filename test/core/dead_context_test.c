@@ -11,14 +11,11 @@
 
 static void assert_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 	sim_assert_fails();
 }
 
 static void stray_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	**(volatile char **)args[0] = 1;
 }
 
@@ -85,12 +82,11 @@ TEST(in_a_context_that_died_of_an_illegal_address_every_allocation_fails_with_it
 PART_TEST(a_free_during_a_capture_tells_that_the_context_is_dead,
 	  assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB"), part, NULL)))
 {
-	CUstream stream;
 	CUgraph graph;
 
 	start();
 	CUdeviceptr first = alloc(4 * MIB), second = alloc(4 * MIB);
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	CUstream stream = core_stream();
 	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
 	CHECK(cuMemFree_v2(first) == CUDA_SUCCESS);
 	/* Asked during a capture the question leaves it whole. */
@@ -99,8 +95,7 @@ PART_TEST(a_free_during_a_capture_tells_that_the_context_is_dead,
 	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
 	CUmodule module;
 	CUfunction function;
-	CUstream beside;
-	CHECK(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	CUstream beside = core_stream();
 	CHECK(cuModuleLoadData(&module, &image) == CUDA_SUCCESS);
 	CHECK(cuModuleGetFunction(&function, module, "asserts") == CUDA_SUCCESS);
 	CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, beside, NULL, NULL) == CUDA_SUCCESS);
@@ -115,11 +110,10 @@ PART_TEST(a_free_during_a_capture_tells_that_the_context_is_dead,
 PART_TEST(the_error_is_of_one_context_alone,
 	  assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=64MiB"), part, NULL)))
 {
-	CUcontext first, beside, other;
+	CUcontext other;
 
 	start();
-	CHECK(cuCtxGetCurrent(&first) == CUDA_SUCCESS);
-	CHECK(cuCtxCreate_v2(&beside, 0, 0) == CUDA_SUCCESS);
+	CUcontext first = core_current(), beside = core_new_context();
 	CUdeviceptr there = alloc(4 * MIB);
 	CHECK(cuDevicePrimaryCtxRetain(&other, 1) == CUDA_SUCCESS);
 	CHECK(cuCtxSetCurrent(first) == CUDA_SUCCESS);

@@ -92,24 +92,23 @@ void __wrap_lock_take(struct lock *lock)
 TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 {
 	struct heap_grant grant;
-	struct migration transit;
+	struct migration migration;
 
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
 	assert_ok(
-	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &transit));
+	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &migration));
 	heap_free(own.heap, grant.block, grant.address);
 	assert_true(heap_has_given(own.heap));
 	n_entered = 0;
 	assert_false(deferred_map_serve(engine));
 	assert_int_equal(n_entered, 1);
 	assert_int_equal(engine->deferred.n, BLOCKS);
-	migration_end(own.heap, &transit);
+	migration_end(own.heap, &migration);
 }
 
 static void *pin(void *unused)
 {
-	(void)unused;
 	CHECK(heap_pin(own.heap, grants[1].address, BYTES));
 	heap_pin_end(own.heap, grants[1].address, BYTES, PIN_OFF);
 	return NULL;
@@ -117,9 +116,8 @@ static void *pin(void *unused)
 
 TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 {
-	pthread_t thread;
+	pthread_t thread = test_thread(pin, NULL);
 
-	assert_ok(pthread_create(&thread, NULL, pin, NULL));
 	while (!deferred_map_serve(engine))
 		sched_yield();
 	assert_ok(pthread_join(thread, NULL));
@@ -129,7 +127,6 @@ TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 
 static void *keep_elsewhere(void *unused)
 {
-	(void)unused;
 	CHECK(heap_stay_beside(own.heap, grants[1].address, BYTES));
 	return NULL;
 }
@@ -137,10 +134,8 @@ static void *keep_elsewhere(void *unused)
 /* A texture is made of it, which is a pin for good. */
 TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 {
-	pthread_t thread;
-
 	heap_set_beside(own.heap, true, 0);
-	assert_ok(pthread_create(&thread, NULL, keep_elsewhere, NULL));
+	pthread_t thread = test_thread(keep_elsewhere, NULL);
 	while (!heap_is_awaited(own.heap))
 		sched_yield();
 	assert_true(deferred_map_serve(engine));
@@ -151,7 +146,6 @@ TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 
 static void *reach(void *unused)
 {
-	(void)unused;
 	CHECK(heap_reach(own.heap) == CUDA_SUCCESS);
 	return NULL;
 }
@@ -159,10 +153,8 @@ static void *reach(void *unused)
 /* Such a thread waits for the pieces of all blocks, and pins none of them. */
 TEST(those_that_a_new_peer_cannot_access_are_mapped)
 {
-	pthread_t thread;
-
 	atomic_store(&peers, 2);
-	assert_ok(pthread_create(&thread, NULL, reach, NULL));
+	pthread_t thread = test_thread(reach, NULL);
 	while (!heap_is_awaited(own.heap))
 		sched_yield();
 	assert_true(deferred_map_serve(engine));

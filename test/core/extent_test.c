@@ -36,7 +36,6 @@ static void open_heap(void **state)
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	struct heap_grant grant;
 
-	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	heap_set_beside(own.heap, true, 0);
 	arena = heap_arena(own.heap);
@@ -109,7 +108,7 @@ static unsigned held(uint64_t id, uint64_t at, size_t bytes)
 	submission_name(use, space + at, bytes);
 	struct submission_stripe *stripe = admit(use);
 	for (unsigned i = 0; i < BLOCKS; i++)
-		if (block_state_pins(&arena->marks[unit_of(i)]))
+		if (block_state_pins(&arena->block_states[unit_of(i)]))
 			found |= 1u << i;
 	if (block_state_pins(&engine->channel.everything))
 		found |= ALL;
@@ -169,12 +168,12 @@ TEST(what_is_close_to_a_pointer_is_held)
 	assert_int_equal(held_by_kernel(16 * MIB + 512), 0);
 	/* As if a piece lay on the host: only what is meant is worth waiting for. */
 	uint64_t waits = stats_get(STAT_waits);
-	atomic_store(&arena->marks[unit_of(0)].away, 1);
+	atomic_store(&arena->block_states[unit_of(0)].away, 1);
 	assert_int_equal(held_by_kernel(9 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
 	assert_int_equal(stats_get(STAT_waits), waits);
 	assert_int_equal(held_by_kernel(8 * MIB), 1 << 0 | 1 << 1 | 1 << 2);
 	assert_true(stats_get(STAT_waits) > waits);
-	atomic_store(&arena->marks[unit_of(0)].away, 0);
+	atomic_store(&arena->block_states[unit_of(0)].away, 0);
 }
 
 TEST(copy_means_its_bytes)
@@ -241,17 +240,17 @@ TEST(graph_reaches_over_all_of_the_space)
 
 TEST(what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived)
 {
-	struct migration transit;
+	struct migration migration;
 
 	open_heap(state);
 	report_all();
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, (unsigned)(BLOCK / HEAP_UNIT)));
-	assert_ok(migration_begin(own.heap, unit_of(1), CHUNK_HOST, true, &transit));
+	assert_ok(migration_begin(own.heap, unit_of(1), CHUNK_HOST, true, &migration));
 	assert_true(held_by_graph(0) & ALL);
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
 	assert_int_equal(n_bounded(), 1);
 	assert_true(held_by_graph(0) & ALL);
-	migration_end(own.heap, &transit);
+	migration_end(own.heap, &migration);
 	assert_int_equal(n_bounded(), 0);
 	assert_true(is_pinned(1));
 	assert_int_equal(held_by_graph(0), 1 << 0);

@@ -153,14 +153,13 @@ static void place_order(const struct order *order, unsigned n)
 static int run_one(void *argument)
 {
 	const struct order *order = argument;
-	CUcontext first, other;
-	CUstream stream;
+	CUcontext other;
 
 	core_driver();
 	CHECK(lifecycle_start() == STAGE_RUNNING);
-	CHECK(cuCtxGetCurrent(&first) == CUDA_SUCCESS);
+	CUcontext first = core_current();
 	CHECK(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS && cuCtxSetCurrent(first) == CUDA_SUCCESS);
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	CUstream stream = core_stream();
 	struct sim_live before = sim_live();
 	place_order(order, order->n);
 	scenario(other, stream);

@@ -71,7 +71,6 @@ static const struct fault_event *first_of(enum fault_kind kind, CUdeviceptr at, 
 
 static int tells_each(void *argument)
 {
-	(void)argument;
 	start_and_listen();
 	CUdeviceptr at = faults_help_managed(8 * PAGE), other = faults_help_managed(16 * PAGE);
 
@@ -240,7 +239,6 @@ static atomic_bool held;
 
 static void hold(const struct fault_event *event, void *argument)
 {
-	(void)argument;
 	add_up(event);
 	if (!atomic_exchange(&held, true))
 		while (sem_wait(&let_go))
@@ -268,8 +266,7 @@ PART_TEST(what_the_queue_has_no_room_for_is_counted, IN_CHILD(part))
 	uint64_t moves = (model.bytes_in + model.bytes_out) / PAGE;
 	CHECK(n + faults_dropped() == model.gpu_faults + model.evictions + model.thrashing + moves);
 	/* The counters lose nothing. */
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- a driver that has gone mad ---- */
@@ -301,8 +298,7 @@ static int survives(void *argument)
 	faults_help_write(at, PAGE);
 	faults_poll();
 	CHECK(sum.count[FAULT_OF_GPU] == before + 1);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 TEST(garbage_in_the_queue_does_no_harm)
@@ -325,6 +321,5 @@ PART_TEST(a_thread_of_ours_empties_the_queue, IN_CHILD(part))
 		sched_yield();
 	faults_end();
 	faults_end();
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }

@@ -27,7 +27,7 @@ void faults_help_advise(CUdeviceptr at, size_t bytes, CUmem_advise advice, CUdev
 void faults_help_mix(CUdeviceptr at, size_t bytes, unsigned steps, struct seed *seed);
 
 /* What is read of the process is what the model has counted; so is that of device 0, if that is the only one. */
-void faults_help_check_equal(void);
+int faults_help_check_equal(void); /* 0, as a part returns it */
 /* Nothing is measured: of no device, and not of the process. */
 void faults_help_check_none(void);
 bool faults_help_source_has(const char *part);

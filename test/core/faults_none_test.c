@@ -10,13 +10,11 @@
 
 static int counts_all_the_same(void *argument)
 {
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
 	CHECK(sim_managed().gpu_faults == 16);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- a reason instead of a number ---- */
@@ -87,13 +85,10 @@ TEST(a_read_only_device_or_a_hidden_version_is_no_obstacle)
 
 static int opens_nothing(void *argument)
 {
-	CUdeviceptr at;
-
-	(void)argument;
 	faults_help_start();
 	CHECK(faults_help_source_has("none: nothing that the GPU could fault on has been allocated"));
 	CHECK(faults_major() == STATS_NA);
-	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
+	CUdeviceptr at = core_alloc(4 * PAGE);
 	faults_help_write(at, 4 * PAGE);
 	CHECK(cuMemFree_v2(at) == CUDA_SUCCESS);
 	/* The driver refuses: no memory, no counting. */
@@ -126,15 +121,13 @@ PART_TEST(cupti_gives_way_to_the_counters_and_says_so, IN_CHILD(part, "SPILLWAY_
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	CHECK(faults_help_source_has("the driver's counters"));
 	CHECK(faults_help_source_has("; CUPTI is not available in this version"));
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- what was good and is not any more ---- */
 
 static int is_written_over(void *argument)
 {
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
 	faults_help_check_equal();

@@ -87,25 +87,19 @@ TEST(a_random_mix_is_counted)
 PART_TEST(memory_that_the_policy_makes_managed_is_counted,
 	  IN_CHILD(part, "SPILLWAY_SET=default=managed,report.summary=no"))
 {
-	CUdeviceptr at;
-
 	faults_help_start();
 	CHECK(sim_uvm_opened() == 0);
-	CHECK(cuMemAlloc_v2(&at, 32 * PAGE) == CUDA_SUCCESS);
+	CUdeviceptr at = core_alloc(32 * PAGE);
 	CHECK(sim_uvm_trackers() == 1);
 	faults_help_write(at, 32 * PAGE);
 	CHECK(sim_managed().gpu_faults > 0);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 static int starts_with_pages(void *argument)
 {
-	CUdeviceptr at;
-
-	(void)argument;
 	faults_help_start();
-	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
+	core_alloc(4 * PAGE);
 	CHECK(sim_uvm_trackers() == (sim_uvm_opened() ? 1 : 0));
 	return sim_uvm_opened() ? 0 : 3;
 }
@@ -184,8 +178,7 @@ PART_TEST(the_only_device_needs_no_uuid, IN_CHILD(part, "SIM_UVM=strange-uuids")
 	CUdeviceptr at = faults_help_managed(16 * PAGE);
 	faults_help_write(at, 16 * PAGE);
 	CHECK(sim_managed().gpu_faults == 16);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- processes and threads ---- */
@@ -194,7 +187,6 @@ static int is_the_parents(void *argument)
 {
 	int status;
 
-	(void)argument;
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(8 * PAGE);
 	faults_help_write(at, 4 * PAGE);
@@ -213,8 +205,7 @@ static int is_the_parents(void *argument)
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
 	faults_help_write(at, 8 * PAGE);
 	CHECK(sim_managed().gpu_faults == 8);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 TEST(the_child_of_a_fork_lets_go_and_the_parent_goes_on)
@@ -228,7 +219,6 @@ static int is_cloned(void *argument)
 {
 	int status;
 
-	(void)argument;
 	faults_help_start();
 	faults_help_write(faults_help_managed(8 * PAGE), 4 * PAGE);
 	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);
@@ -241,8 +231,7 @@ static int is_cloned(void *argument)
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 TEST(a_cloned_child_does_not_touch_pages_it_has_not)
@@ -263,18 +252,16 @@ static void *starts_too(void *argument)
 PART_TEST(many_threads_start_it_once, IN_CHILD(part))
 {
 	pthread_t threads[16];
-	CUcontext context;
 
 	faults_help_start();
-	CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+	CUcontext context = core_current();
 	for (int i = 0; i < 16; i++)
 		CHECK(!pthread_create(&threads[i], NULL, starts_too, context));
 	for (int i = 0; i < 16; i++)
 		pthread_join(threads[i], NULL);
 	CHECK(sim_uvm_trackers() == 1);
 	faults_help_write(faults_help_managed(8 * PAGE), 8 * PAGE);
-	faults_help_check_equal();
-	return 0;
+	return faults_help_check_equal();
 }
 
 /* ---- the version ---- */

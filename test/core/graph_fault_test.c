@@ -213,7 +213,6 @@ static atomic_bool stop;
 /* It is launched all the time while another thread changes it: a program should not, we must not fall over it. */
 static void *launch_shared(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&stop)) {
 		const struct submission *use = names_of(shared);
 

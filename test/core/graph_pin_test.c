@@ -17,7 +17,6 @@ void __wrap_heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, e
 
 bool __wrap_heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
-	(void)heap;
 	pinned = address;
 	pinned_bytes = bytes;
 	return ++n_pins != lasting;
@@ -36,12 +35,11 @@ static unsigned held_of_sets(unsigned in_vain)
 	CUdeviceptr block[N];
 	struct graph_pin hold;
 	CUgraphNode node;
-	CUcontext context;
 	CUgraph graph;
 	unsigned held = 0;
 
 	n_pins = n_ends = 0;
-	assert_ok(cuCtxGetCurrent(&context));
+	CUcontext context = core_current();
 	assert_ok(cuGraphCreate(&graph, 0));
 	for (unsigned i = 0; i < N; i++) {
 		assert_ok(cuMemAlloc_v2(&block[i], 2 * MIB));
@@ -89,10 +87,9 @@ TEST(of_a_copy_that_begins_further_on_all_is_held)
 			      .Height = 2,
 			      .Depth = 2};
 	struct graph_pin hold;
-	CUdeviceptr block;
 
 	lasting = 0;
-	assert_ok(cuMemAlloc_v2(&block, 2 * MIB));
+	CUdeviceptr block = core_alloc(2 * MIB);
 	copy.srcDevice = block;
 	assert_true(graph_pin_copy(&hold, CUDA_ERROR_INVALID_VALUE, &copy));
 	graph_pin_end(&hold);

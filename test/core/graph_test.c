@@ -12,19 +12,18 @@
 
 /* ---- node types ---- */
 
-static void a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address(void **state)
+TEST(a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address)
 {
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
 	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
 	end(exec, graph);
 }
 
-static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
+TEST(a_kernel_node_with_a_buffer_of_parameters_is_read_too)
 {
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
@@ -34,7 +33,6 @@ static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
 	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, NULL);
 	CUgraphNode node;
 
-	(void)state;
 	p.extra = extra;
 	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
 	CUgraphExec exec = instantiate(graph);
@@ -49,7 +47,7 @@ static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
 	end(exec, graph);
 }
 
-static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **state)
+TEST(a_kernel_of_a_library_and_one_without_parameters_are_read)
 {
 	CUDA_KERNEL_NODE_PARAMS p = kernel_params(NULL, NULL);
 	struct mix_arguments a = mix_of(1);
@@ -57,7 +55,6 @@ static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **sta
 	void *params[4];
 	CUgraphNode node;
 
-	(void)state;
 	mix_params(&a, params);
 	p.kern = mix_kernel;
 	p.kernelParams = params;
@@ -69,12 +66,11 @@ static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **sta
 	end(exec, graph);
 }
 
-static void copies_name_both_sides_from_the_first_to_the_last_byte(void **state)
+TEST(copies_name_both_sides_from_the_first_to_the_last_byte)
 {
 	CUgraph graph = graph_new();
 	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 1000);
 
-	(void)state;
 	add_copy(graph, &copy);
 	copy = (CUDA_MEMCPY3D){
 	    .srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -101,11 +97,10 @@ static void copies_name_both_sides_from_the_first_to_the_last_byte(void **state)
 	end(exec, graph);
 }
 
-static void sets_name_their_rows(void **state)
+TEST(sets_name_their_rows)
 {
 	CUgraph graph = graph_new();
 
-	(void)state;
 	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){.dst = memory, .elementSize = 4, .width = 100, .height = 1});
 	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){
 			   .dst = memory + MIB, .elementSize = 2, .width = 10, .height = 6, .pitch = 512});
@@ -114,7 +109,7 @@ static void sets_name_their_rows(void **state)
 	end(exec, graph);
 }
 
-static void waits_for_values_and_writes_of_them_name_them(void **state)
+TEST(waits_for_values_and_writes_of_them_name_them)
 {
 	CUstreamBatchMemOpParams ops[4] = {
 	    {.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, memory, .flags = CU_STREAM_WAIT_VALUE_GEQ}},
@@ -126,7 +121,6 @@ static void waits_for_values_and_writes_of_them_name_them(void **state)
 	CUgraph graph = graph_new();
 	CUgraphNode node;
 
-	(void)state;
 	assert_ok(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &p));
 	CUgraphExec exec = instantiate(graph);
 	EXPECT(exec, {memory, 4}, {memory + 64, 8});
@@ -136,14 +130,13 @@ static void waits_for_values_and_writes_of_them_name_them(void **state)
 	end(exec, graph);
 }
 
-static void nodes_that_touch_no_memory_of_ours_name_nothing(void **state)
+TEST(nodes_that_touch_no_memory_of_ours_name_nothing)
 {
 	CUDA_HOST_NODE_PARAMS host = {.fn = do_nothing, .userData = (void *)(uintptr_t)memory};
 	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 4096};
 	CUgraph graph = graph_new(), empty = graph_new();
 	CUgraphNode node;
 
-	(void)state;
 	assert_ok(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
 	assert_ok(cuGraphAddEmptyNode(&node, graph, NULL, 0));
 	assert_ok(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &alloc));
@@ -155,12 +148,11 @@ static void nodes_that_touch_no_memory_of_ours_name_nothing(void **state)
 	end(exec, graph);
 }
 
-static void an_address_is_named_once_with_its_farthest_reach(void **state)
+TEST(an_address_is_named_once_with_its_farthest_reach)
 {
 	CUgraph graph = graph_new();
 	struct mix_arguments a = {.first = memory, .second = memory};
 
-	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		CUDA_MEMCPY3D copy = copy_of(memory + MIB, memory, 1000 + 100 * (i == 1));
 
@@ -175,14 +167,13 @@ static void an_address_is_named_once_with_its_farthest_reach(void **state)
 
 /* ---- graphs in graphs ---- */
 
-static void nodes_that_use_a_name_are_counted(void **state)
+TEST(nodes_that_use_a_name_are_counted)
 {
 	CUgraph graph = graph_new(), child = graph_new();
 	struct mix_arguments a = mix_of(1), b = mix_of(2);
 	CUDA_MEMCPY3D copy = copy_of(a.first, b.first, 64);
 	CUgraphNode node;
 
-	(void)state;
 	/* However often a node names it, it is one. */
 	b.inner.third = b.second = b.first;
 	for (int i = 0; i < 3; i++)
@@ -216,13 +207,12 @@ static void nodes_that_use_a_name_are_counted(void **state)
 	end(exec, graph);
 }
 
-static void child_graphs_are_read_with_their_parents(void **state)
+TEST(child_graphs_are_read_with_their_parents)
 {
 	CUgraph inner = graph_new(), middle = graph_new(), outer = graph_new();
 	struct mix_arguments a = mix_of(1);
 	CUgraphNode node;
 
-	(void)state;
 	add_mix(inner, &a);
 	assert_ok(cuGraphAddChildGraphNode(&node, middle, NULL, 0, inner));
 	assert_ok(cuGraphAddChildGraphNode(&node, outer, NULL, 0, middle));
@@ -242,11 +232,10 @@ static void child_graphs_are_read_with_their_parents(void **state)
 	assert_ok(cuGraphDestroy(other));
 }
 
-static void graphs_nested_without_end_are_unknown(void **state)
+TEST(graphs_nested_without_end_are_unknown)
 {
 	CUgraph graph = graph_new();
 
-	(void)state;
 	for (int i = 0; i < 17; i++) {
 		CUgraph around = graph_new();
 		CUgraphExec exec = instantiate(graph);
@@ -265,13 +254,12 @@ static void graphs_nested_without_end_are_unknown(void **state)
 
 /* ---- what cannot be known ---- */
 
-static void a_conditional_node_makes_its_graph_unknown(void **state)
+TEST(a_conditional_node_makes_its_graph_unknown)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
 	CUgraph graph = graph_new();
 	CUgraphNode node;
 
-	(void)state;
 	assert_ok(cuGraphConditionalHandleCreate(&p.conditional.handle, graph, context, 1, 1));
 	p.conditional.type = CU_GRAPH_COND_TYPE_IF;
 	p.conditional.size = 1;
@@ -288,14 +276,13 @@ static void a_conditional_node_makes_its_graph_unknown(void **state)
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
-static void a_kernel_that_the_device_may_update_makes_its_graph_unknown(void **state)
+TEST(a_kernel_that_the_device_may_update_makes_its_graph_unknown)
 {
 	CUkernelNodeAttrValue value = {.deviceUpdatableKernelNode.deviceUpdatable = 1};
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 	CUgraphNode node = add_mix(graph, &a);
 
-	(void)state;
 	assert_ok(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value));
 	CUgraphExec exec = instantiate(graph);
 	expect_unknown(exec);
@@ -311,12 +298,11 @@ static CUgraphExec instantiate_for_device(CUgraph graph)
 	return exec;
 }
 
-static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
+TEST(an_instance_for_launches_from_the_device_stays_unknown)
 {
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate_for_device(graph);
 	expect_unknown(exec);
@@ -328,12 +314,11 @@ static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
 }
 
 /* It may be what launches the other one. */
-static void while_the_device_may_launch_one_no_other_is_known(void **state)
+TEST(while_the_device_may_launch_one_no_other_is_known)
 {
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 
-	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
 	assert_false(names_of(exec)->unknown);
@@ -345,14 +330,13 @@ static void while_the_device_may_launch_one_no_other_is_known(void **state)
 	end(exec, graph);
 }
 
-static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
+TEST(an_instance_that_was_made_behind_our_back_is_unknown)
 {
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 	CUgraphNode node = add_mix(graph, &a);
 	CUgraphExec exec;
 
-	(void)state;
 	assert_ok(REAL(cuGraphInstantiateWithFlags)(&exec, graph, 0));
 	expect_unknown(exec);
 	assert_int_equal(graph_n_unknown(), 0);
@@ -366,17 +350,14 @@ static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
 
 /* ---- captures ---- */
 
-static void a_captured_graph_is_read_and_another_capture_is_not_disturbed(void **state)
+TEST(a_captured_graph_is_read_and_another_capture_is_not_disturbed)
 {
 	struct mix_arguments a = mix_of(1);
-	CUstream stream, busy;
 	void *params[4];
 	CUgraph graph, captured;
 
-	(void)state;
 	mix_params(&a, params);
-	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	assert_ok(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+	CUstream stream = core_stream(), busy = core_stream();
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	assert_ok(cuLaunchKernel(mix_function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 	assert_ok(cuMemcpyDtoDAsync_v2(memory + MIB, memory, 1000, stream));
@@ -402,14 +383,13 @@ static void a_captured_graph_is_read_and_another_capture_is_not_disturbed(void *
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void every_spelling_of_instantiate_is_seen(void **state)
+TEST(every_spelling_of_instantiate_is_seen)
 {
 	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = 0};
 	struct mix_arguments a = {.first = memory};
 	CUgraph graph = graph_new();
 	CUgraphExec exec[5], none;
 
-	(void)state;
 	add_mix(graph, &a);
 	assert_ok(cuGraphInstantiate(&exec[0], graph, NULL, NULL, 0));
 	assert_ok(cuGraphInstantiate_v2(&exec[1], graph, NULL, NULL, 0));
@@ -444,13 +424,12 @@ static void copy_array(uint64_t function, CUdeviceptr dst, const CUdeviceptr *wo
 }
 
 /* Kernels that were launched with it before take nothing away from the graph. */
-static void what_an_array_points_to_is_named(void **state)
+TEST(what_an_array_points_to_is_named)
 {
 	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, memory + 6 * MIB};
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
 
-	(void)state;
 	a.second = array;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
@@ -468,14 +447,13 @@ static void what_an_array_points_to_is_named(void **state)
 }
 
 /* The copy is a node, and the host writes other pointers between launches. Kernels may come before it in the list. */
-static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
+TEST(an_array_that_the_graph_copies_is_read_at_each_launch)
 {
 	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, 0};
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
 	CUDA_MEMCPY3D copy = copy_of(array, 0, sizeof(words));
 
-	(void)state;
 	copy.srcMemoryType = CU_MEMORYTYPE_HOST;
 	copy.srcHost = words;
 	a.second = array;
@@ -498,7 +476,6 @@ static void an_array_that_the_graph_copies_is_read_at_each_launch(void **state)
 
 static int run_switched_off(void *argument)
 {
-	(void)argument;
 	graph_test_start();
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
@@ -512,46 +489,20 @@ static int run_switched_off(void *argument)
 	return 0;
 }
 
-static void switched_off_nothing_is_asked(void **state)
-{
-	static const char *const settings[] = {"SPILLWAY=0", NULL};
+static int switched_off;
 
-	(void)state;
-	assert_int_equal(core_in_child(settings, run_switched_off, NULL), 0);
+TEST(switched_off_nothing_is_asked)
+{
+	assert_int_equal(switched_off, 0);
 }
 
 FIXTURE(start)
 {
+	static const char *const settings[] = {"SPILLWAY=0", NULL};
+
+	/* First, as its child must not find a driver in use. */
+	switched_off = core_in_child(settings, run_switched_off, NULL);
 	graph_test_start();
 }
 
-int main(void)
-{
-	/* First, as its child must not find a driver in use. */
-	const struct CMUnitTest alone[] = {cmocka_unit_test(switched_off_nothing_is_asked)};
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address),
-	    cmocka_unit_test(a_kernel_node_with_a_buffer_of_parameters_is_read_too),
-	    cmocka_unit_test(a_kernel_of_a_library_and_one_without_parameters_are_read),
-	    cmocka_unit_test(copies_name_both_sides_from_the_first_to_the_last_byte),
-	    cmocka_unit_test(sets_name_their_rows),
-	    cmocka_unit_test(waits_for_values_and_writes_of_them_name_them),
-	    cmocka_unit_test(nodes_that_touch_no_memory_of_ours_name_nothing),
-	    cmocka_unit_test(an_address_is_named_once_with_its_farthest_reach),
-	    cmocka_unit_test(nodes_that_use_a_name_are_counted),
-	    cmocka_unit_test(what_an_array_points_to_is_named),
-	    cmocka_unit_test(an_array_that_the_graph_copies_is_read_at_each_launch),
-	    cmocka_unit_test(child_graphs_are_read_with_their_parents),
-	    cmocka_unit_test(graphs_nested_without_end_are_unknown),
-	    cmocka_unit_test(a_conditional_node_makes_its_graph_unknown),
-	    cmocka_unit_test(a_kernel_that_the_device_may_update_makes_its_graph_unknown),
-	    cmocka_unit_test(an_instance_for_launches_from_the_device_stays_unknown),
-	    cmocka_unit_test(while_the_device_may_launch_one_no_other_is_known),
-	    cmocka_unit_test(an_instance_that_was_made_behind_our_back_is_unknown),
-	    cmocka_unit_test(a_captured_graph_is_read_and_another_capture_is_not_disturbed),
-	    cmocka_unit_test(every_spelling_of_instantiate_is_seen),
-	};
-	int failed = cmocka_run_group_tests(alone, NULL, NULL);
-
-	return failed + cmocka_run_group_tests(tests, start, graph_test_stop);
-}
+GROUP(start, graph_test_stop)

@@ -32,6 +32,14 @@ static enum sw_status take(uint64_t at, uint64_t bytes, enum heap_from from, str
 	return heap_on_use_take(own.heap, bytes, CHUNK_MOVABLE, from, grant);
 }
 
+/* Returns the bytes of the allocation that have no memory. */
+static uint64_t left(void)
+{
+	const struct arena *arena = heap_arena(own.heap);
+
+	return atomic_load(&arena->states[arena_unit(arena, base)].on_use_left) * UNIT;
+}
+
 TEST(reserved_memory_costs_nothing)
 {
 	uint64_t bytes[CHUNK_PLACES];
@@ -40,14 +48,14 @@ TEST(reserved_memory_costs_nothing)
 
 	open_heap(32 * MIB, 64 * MIB);
 	assert_int_equal(heap_made_device(own.heap), 0);
-	assert_int_equal(heap_on_use_left(own.heap, base), BYTES);
+	assert_int_equal(left(), BYTES);
 	assert_true(heap_base_of(own.heap, base + BYTES - 1, &found) && found == base);
 	assert_ok(heap_on_use_where(own.heap, base, bytes, &stays));
 	assert_int_equal(bytes[CHUNK_DEVICE] + bytes[CHUNK_HOST], 0);
 	assert_int_equal(heap_on_use_reserve(own.heap, UINT64_MAX, false, &found), SW_NO_MEMORY);
 	assert_int_equal(heap_on_use_reserve(own.heap, 0, false, &found), SW_NO_MEMORY);
 	heap_on_use_free(own.heap, base);
-	assert_int_equal(heap_on_use_left(own.heap, base), 0);
+	assert_int_equal(left(), 0);
 	assert_false(heap_base_of(own.heap, base, &found));
 	close_heap();
 }
@@ -62,14 +70,14 @@ TEST(memory_is_taken_for_what_is_asked_for)
 	open_heap(128 * MIB, 64 * MIB);
 	assert_ok(take(3 * UNIT + 5, UNIT, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(grant.bytes_on_device, 2 * UNIT);
-	assert_int_equal(heap_on_use_left(own.heap, base), BYTES - 2 * UNIT);
+	assert_int_equal(left(), BYTES - 2 * UNIT);
 	core_fill(base + 3 * UNIT, 2 * UNIT, 7);
 	/* Again: nothing is left to take. */
 	assert_ok(take(4 * UNIT, 1, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(grant.bytes_on_device, 2 * UNIT);
 	assert_ok(take(0, UINT64_MAX, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(grant.bytes_on_device, BYTES);
-	assert_int_equal(heap_on_use_left(own.heap, base), 0);
+	assert_int_equal(left(), 0);
 	assert_true(core_is_filled(base + 3 * UNIT, 2 * UNIT, 7));
 	core_fill(base, BYTES, 9);
 	assert_true(core_is_filled(base, BYTES, 9));
@@ -97,11 +105,11 @@ TEST(what_the_device_has_no_room_for_is_on_the_host)
 	struct heap_grant other = {0};
 	assert_ok(heap_alloc(own.heap, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST, &other));
 	assert_int_equal(take(0, 48 * MIB, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
-	assert_int_equal(heap_on_use_left(own.heap, base), 8 * MIB);
+	assert_int_equal(left(), 8 * MIB);
 	assert_true(heap_is_valid(own.heap));
 	heap_free(own.heap, other.block, other.address);
 	assert_ok(take(0, 48 * MIB, HEAP_DEVICE_FIRST, &grant));
-	assert_int_equal(heap_on_use_left(own.heap, base), 0);
+	assert_int_equal(left(), 0);
 	core_fill(base, 48 * MIB, 1);
 	assert_true(core_is_filled(base, 48 * MIB, 1));
 	heap_on_use_free(own.heap, base);
@@ -112,7 +120,7 @@ TEST(what_the_device_has_no_room_for_is_on_the_host)
 TEST(a_free_while_a_piece_moves)
 {
 	struct heap_grant grant = {0};
-	struct migration transit;
+	struct migration migration;
 	CUdeviceptr again;
 
 	open_heap(64 * MIB, 64 * MIB);
@@ -120,12 +128,12 @@ TEST(a_free_while_a_piece_moves)
 	assert_ok(take(8 * MIB, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	core_fill(base, 2 * MIB, 3);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
-	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &transit));
+	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &migration));
 	heap_on_use_free(own.heap, base);
 	assert_true(heap_has_given(own.heap));
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_not_equal(again, base);
-	migration_end(own.heap, &transit);
+	migration_end(own.heap, &migration);
 	heap_on_use_free(own.heap, again);
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_equal(again, base);

@@ -174,7 +174,7 @@ TEST(a_block_that_cannot_grow_is_as_it_was)
 	uint32_t away = 0;
 	for (const char *at = pieces(&grant); *at; at++)
 		away += *at == 'H';
-	assert_int_equal(heap_arena(own.heap)->marks[grant.block->unit].away, away);
+	assert_int_equal(heap_arena(own.heap)->block_states[grant.block->unit].away, away);
 	close_heap(&grant, 1);
 }
 

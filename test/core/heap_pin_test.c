@@ -28,7 +28,7 @@ static enum block_state_where where(uint32_t piece)
 
 static uint32_t away(uint32_t piece)
 {
-	return atomic_load(&heap_arena(own.heap)->marks[piece].away);
+	return atomic_load(&heap_arena(own.heap)->block_states[piece].away);
 }
 
 static enum sw_status begin(uint32_t piece, enum chunk_place to, struct migration *transit)

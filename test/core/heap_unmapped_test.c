@@ -144,8 +144,6 @@ static void *arrive_late(void *unused)
 /* Longer than a pin is waited for. */
 TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 {
-	pthread_t thread;
-
 	open_heap();
 	struct block *block = make(2 * MIB);
 
@@ -153,7 +151,7 @@ TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 	open_it(block, space);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
 	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), space), CHUNK_HOST, true, &slow));
-	assert_int_equal(pthread_create(&thread, NULL, arrive_late, NULL), 0);
+	pthread_t thread = test_thread(arrive_late, NULL);
 	assert_ok(unplace(block));
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	heap_end_unmapped(own.heap, block);

@@ -10,7 +10,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	uint32_t *at = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		at[i] = value;
 }
@@ -42,16 +41,14 @@ void home_start(void)
 
 static void trim(void)
 {
-	CUdeviceptr block;
+	CUdeviceptr block = core_alloc(1);
 
-	assert_ok(cuMemAlloc_v2(&block, 1));
 	assert_ok(cuMemFree_v2(block));
 	heap_trim(device_heap(device_get(0)), 0, 0);
 }
 
 int home_set_up(void **state)
 {
-	(void)state;
 	/* The heap comes with its first block and stays. */
 	trim();
 	before = sim_live();
@@ -62,7 +59,6 @@ int home_set_up(void **state)
 
 int home_tear_down(void **state)
 {
-	(void)state;
 	core_drain();
 	assert_false(capture_is_open());
 	assert_int_equal(ledger_n_rows(), rows_before);
@@ -115,9 +111,8 @@ unsigned home_ask(CUpointer_attribute attribute, CUdeviceptr address)
 
 CUstream home_stream(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
 

@@ -8,12 +8,12 @@ CUdeviceptr ticket_block, ticket_other;
 
 struct block_state *ticket_mark(CUdeviceptr address)
 {
-	return &ticket_arena->marks[(arena_look(ticket_arena, address) & ~ARENA_SLAB) - 1];
+	return &ticket_arena->block_states[(arena_look(ticket_arena, address) & ~ARENA_SLAB) - 1];
 }
 
 uint32_t ticket_unit(CUdeviceptr address)
 {
-	return (uint32_t)(ticket_mark(address) - ticket_arena->marks);
+	return (uint32_t)(ticket_mark(address) - ticket_arena->block_states);
 }
 
 bool ticket_is_out_for(CUdeviceptr address, uint64_t done)
@@ -61,7 +61,6 @@ static CUdeviceptr allocate(struct heap_grant *grant)
 
 int ticket_set_up(void **state)
 {
-	(void)state;
 	core_driver();
 	ticket_context = core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
@@ -77,7 +76,6 @@ int ticket_set_up(void **state)
 
 int ticket_tear_down(void **state)
 {
-	(void)state;
 	submission_set_tracking(false, false);
 	for (unsigned i = 0; i < 2; i++)
 		heap_free(own_heap.heap, grants[i].block, grants[i].address);

@@ -10,7 +10,6 @@ static atomic_bool admitted;
 
 static void *submit_and_say(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
@@ -45,11 +44,9 @@ static void answer(void)
 /* Between its look and the driver; and while it waits what it waits for may come in. */
 TEST(who_finds_that_something_was_unmapped_since_it_looked_waits)
 {
-	pthread_t thread;
-
 	atomic_store(&admitted, false);
 	log_then = raise_unmapped;
-	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
+	pthread_t thread = test_thread(submit_and_say, NULL);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
 	assert_true(submission_is_quiet(CONTEXT_ALL_DEVICES));
@@ -64,11 +61,9 @@ TEST(who_finds_that_something_was_unmapped_since_it_looked_waits)
 /* It has seen it in time, and takes no ticket. */
 TEST(who_waits_has_no_ticket)
 {
-	pthread_t thread;
-
 	atomic_store(&admitted, false);
 	atomic_store(&ticket_mark(ticket_block)->unmapped, 1);
-	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
+	pthread_t thread = test_thread(submit_and_say, NULL);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
 	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
@@ -84,12 +79,10 @@ static bool block_is_claimed(void)
 
 TEST(at_the_gate_a_ticket_stays_out)
 {
-	pthread_t thread;
-
 	atomic_store(&admitted, false);
 	gate_drain();
 	assert_true(gate_close());
-	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
+	pthread_t thread = test_thread(submit_and_say, NULL);
 	assert_true(becomes(block_is_claimed));
 	assert_false(atomic_load(&admitted));
 	gate_open();
@@ -135,7 +128,6 @@ static atomic_bool is_taken;
 /* Inside the driver nothing that it names is taken from it. */
 static void *submit_again_and_again(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		struct submission *use = ticket_open(ticket_block);
@@ -154,7 +146,6 @@ static void *submit_again_and_again(void *argument)
 /* As take_away() does, where the GPU is done as soon as the driver is. */
 static void *take_again_and_again(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&is_over)) {
 		atomic_fetch_add(&ticket_mark(ticket_block)->unmapped, 1);
 		if (engine_hears_all(ticket_engine) && !block_state_pins(ticket_mark(ticket_block)) &&

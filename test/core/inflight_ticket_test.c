@@ -46,15 +46,11 @@ static void assert_it_has_a_ticket(struct submission *use)
 
 static void in_a_thread(void *(*run)(void *argument))
 {
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
-	pthread_join(thread, NULL);
+	test_beside(run, NULL);
 }
 
 static void *submit_once(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	ticket_submit(ticket_block);
 	return NULL;
@@ -244,7 +240,6 @@ TEST(what_may_touch_anything_holds_everything)
 
 static void *submit_holding(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	assert_it_holds(ticket_open(ticket_block));
 	return NULL;
@@ -252,7 +247,6 @@ static void *submit_holding(void *argument)
 
 static void *submit_with_ticket(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	assert_it_has_a_ticket(ticket_open(ticket_block));
 	return NULL;

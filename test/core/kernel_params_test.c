@@ -16,8 +16,6 @@
 
 static void nothing(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 }
 
 /*
@@ -370,10 +368,6 @@ static CUresult answer = CUDA_ERROR_NOT_FOUND;
 
 static CUresult CUDAAPI refuse(CUfunction of, size_t index, size_t *ret_offset, size_t *ret_bytes)
 {
-	(void)of;
-	(void)index;
-	(void)ret_offset;
-	(void)ret_bytes;
 	return answer;
 }
 
@@ -453,11 +447,6 @@ static void *launch_all(void *argument)
 static CUresult CUDAAPI no_symbols(const char *symbol, void **ret_address, int version, cuuint64_t flags,
 				   CUdriverProcAddressQueryResult *ret_status)
 {
-	(void)symbol;
-	(void)ret_address;
-	(void)version;
-	(void)flags;
-	(void)ret_status;
 	return CUDA_ERROR_NOT_FOUND;
 }
 

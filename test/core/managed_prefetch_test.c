@@ -8,9 +8,10 @@
 
 static CUdeviceptr managed(size_t bytes, bool prefetch)
 {
-	struct backend_managed_settings settings = {.device = -1, .prefetch = prefetch};
+	const struct policy_managed settings = {.prefetch = prefetch ? POLICY_PREFETCH_ON_ALLOC : POLICY_PREFETCH_NONE};
+	const struct policy_decision decision = {.managed = &settings};
 
-	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = &settings});
+	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .decision = &decision});
 }
 
 TEST(without_prefetch_it_comes_where_it_is_touched)
@@ -69,7 +70,6 @@ TEST(in_a_capture_nothing_is_brought)
 	CUdeviceptr at = managed(MIB, false), more;
 	CUstream stream = home_stream();
 	unsigned long prefetches = PREFETCHES;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -77,7 +77,7 @@ TEST(in_a_capture_nothing_is_brought)
 	more = managed(MIB, true);
 	assert_int_equal(PREFETCHES, prefetches);
 	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = core_instance(graph);
 	assert_ok(cuGraphLaunch(exec, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	assert_true(home_holds(at, 2, 10));

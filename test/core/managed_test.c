@@ -4,9 +4,13 @@
  */
 #include "test/core/home.h"
 
-static CUdeviceptr managed(size_t bytes, const struct backend_managed_settings *settings)
+static const struct policy_managed plain;
+
+static CUdeviceptr managed(size_t bytes, const struct policy_managed *settings)
 {
-	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = settings});
+	const struct policy_decision decision = {.managed = settings ? settings : &plain};
+
+	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .decision = &decision});
 }
 
 TEST(more_than_the_device_has_serves_both_sides)
@@ -28,7 +32,9 @@ TEST(more_than_the_device_has_serves_both_sides)
 
 TEST(a_pitched_block_has_the_pitch_of_a_heap_block)
 {
-	struct backend_request request = {.bytes = 20 * 512, .width = 300, .height = 20, .element = 4};
+	const struct policy_decision decision = {.managed = &plain};
+	struct backend_request request = {
+	    .bytes = 20 * 512, .width = 300, .height = 20, .element = 4, .decision = &decision};
 	CUdeviceptr at;
 	size_t pitch = 0;
 
@@ -86,27 +92,29 @@ static int range_attribute(CUdeviceptr at, CUmem_range_attribute attribute)
 
 TEST(advice_of_the_policy_is_given)
 {
-	struct backend_managed_settings settings = {
-	    .advice = BACKEND_READ_MOSTLY | BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE, .device = -1};
+	struct policy_managed settings = {.advise = 1 << POLICY_ADVISE_READ_MOSTLY | 1 << POLICY_ADVISE_PREFERRED_HOST |
+						    1 << POLICY_ADVISE_ACCESSED_BY};
 	CUdeviceptr at = managed(MIB, &settings);
 
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1);
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_CPU);
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY), 0);
 	assert_ok(cuMemFree_v2(at));
-	settings.advice = BACKEND_PREFER_DEVICE | BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_HOST;
+	settings.advise = 1 << POLICY_ADVISE_PREFERRED_DEVICE | 1 << POLICY_ADVISE_PREFERRED_HOST;
 	at = managed(MIB, &settings);
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0);
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), 0);
-	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY), CU_DEVICE_CPU);
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY), CU_DEVICE_INVALID);
 	assert_ok(cuMemFree_v2(at));
 }
 
 TEST(advice_that_fails_leaves_good_memory)
 {
-	struct backend_managed_settings settings = {.advice = BACKEND_PREFER_DEVICE, .device = 5};
+	struct policy_managed settings = {.advise = 1 << POLICY_ADVISE_PREFERRED_DEVICE};
 
-	CUdeviceptr at = managed(MIB, &settings); /* there is no device 5 */
+	sim_fail("cuMemAdvise", 1, CUDA_ERROR_INVALID_DEVICE);
+	CUdeviceptr at = managed(MIB, &settings);
+
 	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID);
 	assert_ok(home_fill(at, 1, 100, NULL));
 	assert_ok(cuMemFree_v2(at));
@@ -114,7 +122,7 @@ TEST(advice_that_fails_leaves_good_memory)
 
 TEST(a_driver_without_memory_says_so)
 {
-	struct backend_request request = {.bytes = MIB};
+	struct backend_request request = {.bytes = MIB, .decision = &(struct policy_decision){.managed = &plain}};
 	CUdeviceptr at = 4711;
 	size_t pitch;
 
@@ -176,10 +184,8 @@ TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 /* The driver has freed it then: a second time it would be somebody else's. */
 TEST(with_its_context_it_is_gone)
 {
-	CUcontext first, second;
+	CUcontext first = core_current(), second = core_new_context();
 
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
 	managed(MIB, NULL);
 	CUdeviceptr other = managed(2 * MIB, NULL);
 	CUstream stream = home_stream();
@@ -195,11 +201,9 @@ TEST(with_its_context_it_is_gone)
 TEST(the_end_of_another_context_frees_it_as_ever)
 {
 	CUdeviceptr at = managed(MIB, NULL);
-	CUcontext first, second;
-
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = core_current(), second = core_new_context();
 	CUstream stream = home_stream();
+
 	/* When the stream is done at once it is freed at once. */
 	unsigned long frees = sim_calls("cuMemFree_v2");
 	assert_ok(cuMemFreeAsync(at, stream));

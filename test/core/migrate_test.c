@@ -52,7 +52,6 @@ static void stand_still(unsigned us)
 {
 	unsigned n = ++n_pauses;
 
-	(void)us;
 	while (n > n_passed)
 		sched_yield();
 }
@@ -114,10 +113,9 @@ static void *let_copies_go(void *argument)
 TEST_WITH(what_is_written_after_a_move_in_a_gap_was_given_up_is_there, begin, end)
 {
 	unsigned long before = sim_calls("cuStreamSynchronize");
-	pthread_t thread;
 
 	leave(true);
-	assert_ok(pthread_create(&thread, NULL, let_copies_go, &before));
+	pthread_t thread = test_thread(let_copies_go, &before);
 	migrate_abandon(engine);
 	must_have_what_is_written_now();
 	opened = true;
@@ -129,7 +127,6 @@ TEST_WITH(what_is_written_after_a_move_in_a_gap_was_given_up_is_there, begin, en
 void __wrap_clock_sleep(uint64_t ns);
 void __wrap_clock_sleep(uint64_t ns)
 {
-	(void)ns;
 	sched_yield();
 }
 

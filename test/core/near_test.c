@@ -30,7 +30,7 @@ static CUdeviceptr end_of(unsigned i)
 
 static struct block_state *mark_of(unsigned i)
 {
-	return &arena->marks[arena_unit(arena, begin_of(i))];
+	return &arena->block_states[arena_unit(arena, begin_of(i))];
 }
 
 FIXTURE(set_up)

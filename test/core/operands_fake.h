@@ -19,7 +19,7 @@ struct fake_name {
 struct fake_seen {
 	CUstream stream;
 	bool per_thread;
-	unsigned n_stream, n_function, n_unknown, n_named_only, n_launches, n;
+	unsigned n_stream, n_function, n_unknown, n_named_only, n;
 	uint64_t function;
 	struct fake_name name[FAKE_NAMES];
 };

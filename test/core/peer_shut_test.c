@@ -25,10 +25,9 @@ static bool is_open_within(unsigned ms)
 TEST(who_opens_waits_for_one_gap_though_the_next_follows_at_once)
 {
 	const uint64_t owner = UINT64_C(1) << OWNER, both = owner | UINT64_C(1) << OTHER;
-	pthread_t thread;
 
 	assert_true(peer_shut(OWNER, owner));
-	assert_int_equal(pthread_create(&thread, NULL, open_to_other, NULL), 0);
+	pthread_t thread = test_thread(open_to_other, NULL);
 	while (peer_may_reach(OWNER) == owner)
 		sched_yield();
 	assert_false(is_open_within(STILL_MS));

@@ -74,7 +74,6 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	CUstream stream = async_stream(), other = async_stream();
 	struct free_of its = {.stream = stream};
 	struct gate gate;
-	pthread_t thread;
 
 	make_it_move();
 	assert_ok(cuCtxGetCurrent(&its.context));
@@ -87,7 +86,7 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	record = REAL(cuEventRecord);
 	sem_init(&recorded, 0, 0);
 	sem_init(&go_on, 0, 0);
-	assert_int_equal(pthread_create(&thread, NULL, free_slowly, &its), 0);
+	pthread_t thread = test_thread(free_slowly, &its);
 	sem_wait(&recorded);
 	async_hold(&gate, stream);
 	assert_ok(cuMemFreeAsync(late, stream));
@@ -146,7 +145,7 @@ static bool is_discarded(CUdeviceptr address)
 
 	uint64_t number = atomic_load(&arena->states[arena_unit(arena, address)].discard);
 
-	return number && number == atomic_load(&arena->marks[arena_look(arena, address) - 1].discarded);
+	return number && number == atomic_load(&arena->block_states[arena_look(arena, address) - 1].discarded);
 }
 
 /* Also one up to the end, which takes the rest of the last piece where that belongs to nobody. */
@@ -301,11 +300,11 @@ TEST(the_driver_gets_unused_segments_before_anything_is_moved)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	CUstream stream = async_stream();
-	CUdeviceptr block, part;
+	CUdeviceptr part;
 	struct room retry = {0};
 
 	segments_tick(); /* ticks run: unused segments stay for a while */
-	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
+	CUdeviceptr block = core_alloc(8 * MIB);
 	part = async_get(PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(part, stream));
 	assert_ok(cuStreamSynchronize(stream));
@@ -416,12 +415,12 @@ TEST(a_smaller_budget_takes_unused_segments_first)
 {
 	struct device *device = device_get(0);
 	CUstream stream = async_stream();
-	CUdeviceptr block, part;
+	CUdeviceptr part;
 	uint64_t limit = atomic_load(&device->budget.limit);
 
 	segments_tick();
 	heap_trim(atomic_load(&device->heap), 0, 0);
-	assert_ok(cuMemAlloc_v2(&block, 8 * MIB));
+	CUdeviceptr block = core_alloc(8 * MIB);
 	part = async_get(4 * PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(part, stream));
 	assert_ok(cuStreamSynchronize(stream));

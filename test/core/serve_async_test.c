@@ -22,9 +22,8 @@ static CUdeviceptr alloc(size_t bytes)
 
 static CUstream stream_new(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
 	return stream;
 }
 
@@ -245,10 +244,9 @@ TEST(an_async_free_returns_at_once_and_happens_behind_its_stream)
 /* Until the next one has to be made. */
 static void use_up_events(void)
 {
-	CUcontext context;
 	CUevent event;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	for (unsigned i = 0; i < 300; i++) {
 		assert_ok(context_event_take(context, &event));
 		assert_ok(cuEventDestroy_v2(event));
@@ -335,11 +333,10 @@ TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 	CUstream one = stream_new(), two = stream_new(), captured = stream_new();
 	unsigned long waits = sim_calls("cuCtxSynchronize");
 	struct gate early, late;
-	pthread_t thread;
 	CUgraph graph;
 
 	gate_submit(&early, one);
-	assert_int_equal(pthread_create(&thread, NULL, free_first, &first), 0);
+	pthread_t thread = test_thread(free_first, &first);
 	while (sim_calls("cuCtxSynchronize") == waits)
 		sched_yield();
 	/* The wait has begun. This work comes after it. */

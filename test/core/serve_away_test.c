@@ -28,7 +28,6 @@ static void come_back(void)
 enum residence __wrap_spill_residence(const struct device *device);
 enum residence __wrap_spill_residence(const struct device *device)
 {
-	(void)device;
 	if (++story.looks == story.comes_at)
 		come_back();
 	return story.away ? RESIDENCE_AWAY : RESIDENCE_RUNS;
@@ -43,7 +42,6 @@ bool __wrap_spill_is_ending(void)
 bool __wrap_gate_wait_while(_Atomic bool *held, unsigned ms);
 bool __wrap_gate_wait_while(_Atomic bool *held, unsigned ms)
 {
-	(void)ms;
 	story.waits++;
 	if (story.ends || (atomic_load(held) && !story.waits_long))
 		come_back();
@@ -63,32 +61,20 @@ static void leave(void)
 }
 
 /* A look comes before the first try, which fails, and one after it. */
-static int comes_back_in_between(void *unused)
+PART_TEST(who_comes_back_as_it_is_refused_tries_again, assert_ok(core_in_child(SETTINGS, part, NULL)))
 {
-	(void)unused;
 	leave();
 	story.comes_at = 2;
 	CHECK(cuMemFree_v2(alloc(48 * MIB)) == CUDA_SUCCESS);
 	return 0;
 }
 
-TEST(who_comes_back_as_it_is_refused_tries_again)
-{
-	assert_ok(core_in_child(SETTINGS, comes_back_in_between, NULL));
-}
-
 /* Each of its turns is over before the try is. */
-static int never_comes_back(void *unused)
+PART_TEST(who_has_too_short_turns_is_refused_at_last, assert_ok(core_in_child(SETTINGS, part, NULL)))
 {
-	(void)unused;
 	leave();
 	CHECK(is_refused(48 * MIB) && story.waits);
 	return 0;
-}
-
-TEST(who_has_too_short_turns_is_refused_at_last)
-{
-	assert_ok(core_in_child(SETTINGS, never_comes_back, NULL));
 }
 
 /* The gate is open, and what it may have is not what it is due. */
@@ -112,30 +98,18 @@ TEST(who_waits_too_long_for_its_turn_is_refused_at_last)
 	assert_ok(core_in_child(SETTINGS, is_not_away_yet, ""));
 }
 
-static int asks_for_too_much(void *unused)
+PART_TEST(what_can_never_be_had_is_refused_at_once, assert_ok(core_in_child(SETTINGS, part, NULL)))
 {
-	(void)unused;
 	leave();
 	CHECK(is_refused(65 * MIB) && !story.waits);
 	return 0;
 }
 
-TEST(what_can_never_be_had_is_refused_at_once)
+/* The driver may have shut down. */
+PART_TEST(who_waits_when_the_process_ends_asks_for_nothing_more, assert_ok(core_in_child(SETTINGS, part, NULL)))
 {
-	assert_ok(core_in_child(SETTINGS, asks_for_too_much, NULL));
-}
-
-static int ends_at_the_gate(void *unused)
-{
-	(void)unused;
 	leave();
 	story.ends = true;
 	CHECK(is_refused(48 * MIB) && story.waits == 1);
 	return 0;
-}
-
-/* The driver may have shut down. */
-TEST(who_waits_when_the_process_ends_asks_for_nothing_more)
-{
-	assert_ok(core_in_child(SETTINGS, ends_at_the_gate, NULL));
 }

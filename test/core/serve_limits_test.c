@@ -17,7 +17,6 @@ static int passes_through(void *argument)
 	size_t pitch = 0;
 	CUdeviceptr plain, pitched;
 
-	(void)argument;
 	start();
 	plain = alloc(10 * MIB);
 	CHECK(cuMemAllocPitch_v2(&pitched, &pitch, 1000, 100, 4) == CUDA_SUCCESS && pitch >= 1000);
@@ -48,7 +47,6 @@ TEST(by_policy_everything_passes_through)
 /* Up to the budget and not beyond. */
 static int stays_within_the_budget(void *argument)
 {
-	(void)argument;
 	start();
 	CUdeviceptr first = alloc(20 * MIB), second = alloc(12 * MIB);
 

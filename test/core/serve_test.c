@@ -25,17 +25,15 @@ static CUdeviceptr alloc(size_t bytes)
 
 static CUstream stream_new(void)
 {
-	CUstream stream;
+	CUstream stream = core_stream();
 
-	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
 
 static CUcontext context_now(void)
 {
-	CUcontext context;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	return context;
 }
 
@@ -165,10 +163,10 @@ TEST(arguments_the_driver_would_refuse_are_refused)
 TEST(errno_and_the_current_context_are_left_alone)
 {
 	CUcontext context = context_now();
-	CUdeviceptr address, unused;
+	CUdeviceptr unused;
 
 	errno = EXDEV;
-	assert_ok(cuMemAlloc_v2(&address, 9 * MIB));
+	CUdeviceptr address = core_alloc(9 * MIB);
 	assert_int_equal(cuMemAlloc_v2(&unused, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_ok(cuMemFree_v2(address));
 	assert_int_equal(errno, EXDEV);
@@ -273,11 +271,11 @@ TEST(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever)
 
 TEST(a_contexts_blocks_are_free_when_it_is_destroyed)
 {
-	CUcontext first = context_now(), other;
+	CUcontext first = context_now();
 	CUdeviceptr mine = alloc(3 * MIB), address[3];
 	uint64_t frees = stats_get(STAT_frees);
+	CUcontext other = core_new_context();
 
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
 	address[0] = alloc(10 * MIB);
 	address[1] = alloc(100);
 	address[2] = alloc(4 * MIB);
@@ -315,11 +313,10 @@ static void free_waits(CUdeviceptr address, size_t bytes, CUstream stream, CUcon
 {
 	struct freeing freeing = {.address = address, .current = current};
 	unsigned long waits = sim_calls("cuCtxSynchronize");
-	pthread_t thread;
 
 	sim_hold();
 	assert_ok(cuMemsetD8Async(address, 7, bytes, stream));
-	assert_int_equal(pthread_create(&thread, NULL, free_it, &freeing), 0);
+	pthread_t thread = test_thread(free_it, &freeing);
 	/* It must come to a wait for the context; if it never does, the test's time limit tells. */
 	while (sim_calls("cuCtxSynchronize") == waits)
 		sched_yield();
@@ -341,10 +338,9 @@ TEST(a_free_waits_for_work_submitted_before)
 
 TEST(a_free_waits_for_the_blocks_own_context_not_the_current_one)
 {
-	CUcontext first = context_now(), other;
-
-	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUcontext first = context_now(), other = core_new_context();
 	CUstream stream = stream_new();
+
 	free_waits(alloc(8 * MIB), 8 * MIB, stream, first);
 	assert_ok(cuCtxDestroy_v2(other));
 	assert_ok(cuCtxSetCurrent(first));

@@ -101,9 +101,8 @@ static void run_workers(const char *name)
 	static struct worker workers[THREADS];
 	struct seed seed = seed_start(name);
 	unsigned served = 0;
-	CUcontext context;
+	CUcontext context = core_current();
 
-	assert_ok(cuCtxGetCurrent(&context));
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){.seed = {.state = seed_next(&seed)}, .context = context};
 		assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -144,9 +143,8 @@ static void *trim_often(void *argument)
 TEST(trimming_beside_them_harms_nobody)
 {
 	atomic_bool stop = false;
-	pthread_t trimmer;
+	pthread_t trimmer = test_thread(trim_often, &stop);
 
-	assert_int_equal(pthread_create(&trimmer, NULL, trim_often, &stop), 0);
 	threads_never_see_each_others_blocks(state);
 	atomic_store(&stop, true);
 	pthread_join(trimmer, NULL);
@@ -163,15 +161,13 @@ static void *count_for_another(void *block)
 TEST(with_the_number_of_a_site_comes_what_it_says)
 {
 	unsigned before, site;
-	CUdeviceptr block;
-	pthread_t thread;
+	CUdeviceptr block = core_alloc(4 * MIB);
 
-	assert_ok(cuMemAlloc_v2(&block, 4 * MIB));
 	const struct arena *arena = &atomic_load(&device_get(0)->heap)->store.arena;
 	uint32_t unit = arena_unit(arena, block);
 
 	before = arena_site(arena, unit, unit);
-	assert_int_equal(pthread_create(&thread, NULL, count_for_another, &block), 0);
+	pthread_t thread = test_thread(count_for_another, &block);
 	while ((site = arena_site(arena, unit, unit)) == before)
 		sched_yield();
 	stats_moved(site, true, MIB, false, NULL, 0);

@@ -55,13 +55,11 @@ static int begin_as(bool exact)
 
 static int begin_exact(void **state)
 {
-	(void)state;
 	return begin_as(true);
 }
 
 static int begin_fast(void **state)
 {
-	(void)state;
 	return begin_as(false);
 }
 
@@ -75,7 +73,6 @@ FIXTURE(end)
 
 static void *make_room(void *unused)
 {
-	(void)unused;
 	__real_engine_ask(engine, ORDER_ROOM, NULL, BYTES, 60000, NULL);
 	return NULL;
 }
@@ -88,13 +85,11 @@ static bool is_closed(void)
 /* Else threads that go on would write to what is being copied. */
 TEST_WITH(the_gate_stays_closed_until_an_open_gap_has_ended, begin_exact, end)
 {
-	pthread_t thread;
-
 	has_mover = true;
 	at_third = sim_release;
 	assert_true(mover_start(engine));
 	sim_hold_at("cuMemcpyDtoDAsync_v2", 1);
-	assert_ok(pthread_create(&thread, NULL, make_room, NULL));
+	pthread_t thread = test_thread(make_room, NULL);
 	while (!sim_is_held() || !is_closed())
 		sched_yield();
 	spill_end();
@@ -123,7 +118,6 @@ static atomic_bool is_in_its_place;
 
 static void *put_in_place(void *unused)
 {
-	(void)unused;
 	usleep(100000);
 	atomic_store(&is_in_its_place, true);
 	gate_open();
@@ -133,13 +127,11 @@ static void *put_in_place(void *unused)
 
 TEST_WITH(the_gate_stays_closed_while_a_dead_engine_puts_things_in_their_place, begin_exact, end)
 {
-	pthread_t thread;
-
 	atomic_store(&engine->channel.dead, true);
 	engine->loop.has_thread = true;
 	gate_drain();
 	assert_true(gate_close());
-	assert_ok(pthread_create(&thread, NULL, put_in_place, NULL));
+	pthread_t thread = test_thread(put_in_place, NULL);
 	spill_end();
 	bool is = atomic_load(&is_in_its_place);
 	assert_ok(pthread_join(thread, NULL));

@@ -68,10 +68,10 @@ static void with_an_engine(void)
 
 static struct block_state *block_mark(void)
 {
-	return &heap_arena(own_heap.heap)->marks[0];
+	return &heap_arena(own_heap.heap)->block_states[0];
 }
 
-TEST(each_launch_of_several_counts_on_its_own_stream)
+TEST(launches_on_several_streams_are_done_when_all_are)
 {
 	CUstream one = stream_new(), two = stream_new();
 	unsigned *word = word_new();
@@ -127,10 +127,9 @@ static bool somebody_waits(void)
 TEST(a_submission_without_memory_waits_until_nothing_is_unmapped)
 {
 	CUstream stream = stream_new();
-	pthread_t thread;
 
 	atomic_store(&engine->channel.everything.unmapped, 1);
-	assert_int_equal(pthread_create(&thread, NULL, submit_without_memory, stream), 0);
+	pthread_t thread = test_thread(submit_without_memory, stream);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
 	assert_int_equal(atomic_load(&engine->channel.everything.waits), 1);
@@ -287,7 +286,6 @@ enum { MANY_NAMES = 70000 };
 
 static void *submit_at_the_gate(void *argument)
 {
-	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	CHECK(use);
@@ -307,13 +305,11 @@ static bool block_is_held(void)
 /* A gap takes nothing from who waits for it to end. */
 TEST(who_waits_at_the_gate_holds_what_it_names)
 {
-	pthread_t thread;
-
 	hold_no_more();
 	atomic_store(&admitted, false);
 	gate_drain();
 	assert_true(gate_close());
-	assert_int_equal(pthread_create(&thread, NULL, submit_at_the_gate, NULL), 0);
+	pthread_t thread = test_thread(submit_at_the_gate, NULL);
 	assert_true(becomes(block_is_held));
 	assert_int_equal(block_state_pins(block_mark()), 1);
 	assert_false(atomic_load(&admitted));
@@ -336,7 +332,7 @@ static bool is_discarded_in(CUstream stream, CUdeviceptr address)
 	submission_name(use, address, 0);
 	struct submission_stripe *stripe = admit(use);
 	spill_discard_behind(&device, address, 2 * MIB, stream, false, submission_pins(use));
-	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
+	bool is_so = atomic_load(&arena->block_states[arena_unit(arena, address)].discarded) != 0;
 	submission_close(use, stripe);
 	return is_so;
 }

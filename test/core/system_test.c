@@ -4,7 +4,9 @@
  */
 #include "test/core/home.h"
 
+#include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 static void pageable(bool on)
 {
@@ -18,12 +20,15 @@ static int tear_down(void **state)
 	return home_tear_down(state);
 }
 
-static CUdeviceptr system_memory(size_t bytes, const struct backend_system_settings *settings)
-{
-	return home_get(&backend_system, &(struct backend_request){.bytes = bytes, .system = settings});
-}
+static const struct policy_system plain = {.numa_node = POLICY_NODE_AUTO};
+static const struct policy_system registering = {.register_pages = true, .numa_node = POLICY_NODE_AUTO};
 
-static const struct backend_system_settings registering = {.register_pages = true, .numa_node = -1};
+static CUdeviceptr system_memory(size_t bytes, const struct policy_system *settings)
+{
+	const struct policy_decision decision = {.system = settings ? settings : &plain};
+
+	return home_get(&backend_system, &(struct backend_request){.bytes = bytes, .decision = &decision});
+}
 
 /* Linked in place of sysconf(): what the system under test is told of its pages. 0: the truth. */
 static long told_page;
@@ -32,6 +37,26 @@ long __wrap_sysconf(int name);
 long __wrap_sysconf(int name)
 {
 	return name == _SC_PAGESIZE && told_page ? told_page : __real_sysconf(name);
+}
+
+/* Linked in place of syscall(): remembers the node that was asked for last, -1: none. */
+static int asked_node = -1;
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+long __wrap_syscall(long number, ...)
+{
+	long with[6];
+	va_list list;
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		with[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_mbind)
+		for (int node = 0; node < 1024; node++)
+			if (((const unsigned long *)with[3])[node / 64] >> node % 64 & 1)
+				asked_node = node;
+	return __real_syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]);
 }
 
 static bool is_mapped(CUdeviceptr address)
@@ -44,7 +69,7 @@ static bool is_mapped(CUdeviceptr address)
 
 TEST(there_is_none_where_the_device_does_not_reach_it)
 {
-	struct backend_request request = {.bytes = MIB};
+	struct backend_request request = {.bytes = MIB, .decision = &(struct policy_decision){.system = &plain}};
 	CUdeviceptr at = 4711;
 	size_t pitch;
 
@@ -55,7 +80,6 @@ TEST(there_is_none_where_the_device_does_not_reach_it)
 static void use_it(CUdeviceptr at)
 {
 	uint32_t word = 5;
-	CUdeviceptr other;
 
 	assert_int_equal(stats_live(PLACE_SYSTEM), MIB);
 	assert_ok(home_fill(at, 7, MIB / 4, NULL));
@@ -63,7 +87,7 @@ static void use_it(CUdeviceptr at)
 	assert_true(home_holds(at, 7, MIB / 4));
 	assert_ok(cuMemcpyHtoD_v2(at + 4, &word, 4));
 	assert_ok(cuMemsetD32_v2(at + 8, 9, 10));
-	assert_ok(cuMemAlloc_v2(&other, MIB));
+	CUdeviceptr other = core_alloc(MIB);
 	assert_ok(cuMemcpyDtoD_v2(other, at, MIB));
 	assert_ok(cuMemsetD8_v2(at, 0, MIB));
 	assert_ok(cuMemcpyDtoD_v2(at, other, MIB));
@@ -111,7 +135,7 @@ TEST(whole_pages_are_registered_and_charged)
 
 TEST(what_cannot_be_registered_leaves_nothing_behind)
 {
-	struct backend_request request = {.bytes = MIB, .system = &registering};
+	struct backend_request request = {.bytes = MIB, .decision = &(struct policy_decision){.system = &registering}};
 	CUdeviceptr at = 4711;
 	size_t pitch;
 
@@ -131,7 +155,8 @@ TEST(what_cannot_be_registered_leaves_nothing_behind)
 
 TEST(huge_pages_and_a_node_are_asked_for)
 {
-	struct backend_system_settings settings = {.huge = true, .numa_node = 0};
+	struct policy_system settings = {.huge_pages = true, .numa_node = 0};
+	int nearest = device_get(0)->node;
 
 	pageable(true);
 	CUdeviceptr at = system_memory(3 * MIB, &settings);
@@ -140,9 +165,18 @@ TEST(huge_pages_and_a_node_are_asked_for)
 	memset((void *)(uintptr_t)at, 1, 3 * MIB);
 	assert_ok(cuMemFree_v2(at));
 	assert_false(is_mapped(at) || is_mapped(at + 2 * MIB));
+	assert_int_equal(asked_node, 0);
 	settings.numa_node = 1000; /* a hint, like the other */
 	at = system_memory(3 * MIB, &settings);
 	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(asked_node, 1000);
+	/* What the policy leaves open: the nearest node. */
+	settings.numa_node = POLICY_NODE_AUTO;
+	device_get(0)->node = 7;
+	at = system_memory(3 * MIB, &settings);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(asked_node, 7);
+	device_get(0)->node = nearest;
 }
 
 /* ---- answers ---- */
@@ -251,10 +285,7 @@ TEST(a_free_in_a_capture_is_put_off_and_harms_it_not)
 
 TEST(with_its_context_it_is_gone)
 {
-	CUcontext first, second;
-
-	assert_ok(cuCtxGetCurrent(&first));
-	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = core_current(), second = core_new_context();
 	CUdeviceptr at = system_memory(MIB, &registering);
 	unsigned long calls = sim_calls("cuMemHostUnregister");
 	assert_ok(cuCtxDestroy_v2(second));

@@ -175,11 +175,9 @@ static void *open_it(void *ret_result)
 TEST(calls_on_what_is_moving_wait_until_it_has_arrived)
 {
 	CUresult result = CUDA_ERROR_UNKNOWN;
-	pthread_t mover, opener;
 
 	begin_move();
-	assert_int_equal(pthread_create(&mover, NULL, arrive_late, NULL), 0);
-	assert_int_equal(pthread_create(&opener, NULL, open_it, &result), 0);
+	pthread_t mover = test_thread(arrive_late, NULL), opener = test_thread(open_it, &result);
 	assert_ok(map(space + 2 * PIECE, mapped)); /* a second mapping */
 	assert_int_equal(pthread_join(opener, NULL), 0);
 	assert_ok(result);
@@ -207,11 +205,8 @@ CUresult __wrap_heap_unplace(struct heap *of, CUdeviceptr address, uint64_t byte
 /* No row says any more what is mapped, and it still is. */
 CUresult __wrap_heap_unplace(struct heap *of, CUdeviceptr address, uint64_t bytes)
 {
-	pthread_t thread;
-
 	if (asks) {
-		CHECK(pthread_create(&thread, NULL, retain, NULL) == 0);
-		CHECK(pthread_join(thread, NULL) == 0);
+		test_beside(retain, NULL);
 	}
 	return __real_heap_unplace(of, address, bytes);
 }
@@ -256,10 +251,9 @@ bool __wrap_segments_give_up(const struct device *device)
 TEST(no_lock_is_held_while_room_is_made_for_what_is_exported)
 {
 	handle_id handle = handle_new(), drivers;
-	CUdeviceptr warm;
 	int file;
+	CUdeviceptr warm = core_alloc(PIECE);
 
-	assert_ok(cuMemAlloc_v2(&warm, PIECE));
 	assert_ok(cuMemFree_v2(warm));
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	made_room = false;

@@ -28,9 +28,6 @@ uint64_t __wrap_clock_now(void)
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
 {
-	(void)cond;
-	(void)mutex;
-	(void)until;
 	now_ns += steps++ == stop_at_step ? stop_ns : WAITING_LOOK_NS;
 	return ETIMEDOUT;
 }
@@ -156,7 +153,7 @@ FIXTURE(set_up)
 	arena_mark(arena, 0, 4, 1, 0, 0);
 	site = stats_site(0, 0, -1, NULL, 8 * MIB);
 	atomic_store(&arena->states[0].site, site);
-	atomic_store(&arena->marks[0].away, 1);
+	atomic_store(&arena->block_states[0].away, 1);
 	block.address = arena_address(arena, 0);
 	submission_set_tracking(true, false);
 }

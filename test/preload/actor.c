@@ -34,17 +34,13 @@ static int ends_from_main(void)
 
 static void *exit_here(void *argument)
 {
-	(void)argument;
 	exit(7);
 }
 
 static int ends_from_a_thread(void)
 {
-	pthread_t thread;
-
 	live();
-	pthread_create(&thread, NULL, exit_here, NULL);
-	pthread_join(thread, NULL);
+	test_beside(exit_here, NULL);
 	return 1;
 }
 

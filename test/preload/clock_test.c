@@ -36,8 +36,7 @@ CHILD_TEST(a_job_goes_on_when_the_time_of_day_is_set_back, SCENE_SETTINGS())
 	struct timespec seen, kernels;
 
 	alarm(LAST_SECONDS);
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	atomic_store(&was_set_back, true);
 	/* That the step is seen at all. */
 	clock_gettime(CLOCK_REALTIME, &seen);

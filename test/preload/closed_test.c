@@ -52,7 +52,22 @@ static bool is_loaded(const char *library)
 	return dlopen(library, RTLD_NOW | RTLD_NOLOAD) != NULL;
 }
 
-static int close_fake(void)
+/* In every mode the library finds out who asks. */
+static void run_in_all_modes(int (*part)(void))
+{
+	static const char *const modes[] = {"exact", "fast", "static", "off"};
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		char mode[128];
+
+		snprintf(mode, sizeof(mode), "SPILLWAY_SET=device.budget=64MiB,report.summary=no,spill.mode=%s",
+			 modes[i]);
+		const char *const settings[] = {"SIM_MEMORY=128MiB", mode, NULL};
+		assert_int_equal(child_run(settings, part), 0);
+	}
+}
+
+PART_TEST(an_interpreter_is_closed_and_asked_no_more, run_in_all_modes(part))
 {
 	void *fake = open_fake(count_asked);
 
@@ -72,7 +87,6 @@ static int close_fake(void)
 
 static void *ask(void *unused)
 {
-	(void)unused;
 	driver_start(0);
 	child_alloc(3 * MIB);
 	return NULL;
@@ -80,15 +94,14 @@ static void *ask(void *unused)
 
 static pthread_t thread_inside(void)
 {
-	pthread_t thread;
+	pthread_t thread = test_thread(ask, NULL);
 
-	CHECK(pthread_create(&thread, NULL, ask, NULL) == 0);
 	while (!atomic_load(&is_inside))
 		usleep(100);
 	return thread;
 }
 
-static int close_beside(void)
+PART_TEST(it_is_closed_once_no_thread_is_asking_it, run_in_all_modes(part))
 {
 	void *fake = open_fake(stay);
 
@@ -102,7 +115,7 @@ static int close_beside(void)
 }
 
 /* The thread that is inside is not in the child. */
-static int fork_beside(void)
+CHILD_TEST(a_fork_while_a_thread_asks_leaves_a_child_that_can_end, ((const char *const[]){CHILD_BUDGETS, NULL}))
 {
 	int status;
 
@@ -119,7 +132,7 @@ static int fork_beside(void)
 }
 
 /* While it is open, an allocation by way of the runtime asks it which code is behind that. */
-static int close_unwinder(void)
+PART_TEST(the_unwinder_may_be_closed, run_in_all_modes(part))
 {
 	if (is_loaded("libgcc_s.so.1"))
 		return 0; /* by a sanitizer: it is never unloaded */
@@ -133,7 +146,7 @@ static int close_unwinder(void)
 	return 0;
 }
 
-static int close_autograd(void)
+PART_TEST(autograd_may_be_closed, run_in_all_modes(part))
 {
 	const struct fake_torch_functions *torch = fake_torch_open();
 	void *autograd = dlopen(FAKE_TORCH_CPU, RTLD_NOW | RTLD_LOCAL);
@@ -169,7 +182,8 @@ static int is_of_driver(const char *plugin, const void **ret_address)
 }
 
 /* More often than there is room for sites of an address: those that are the same are one. */
-static int open_in_turn(void)
+CHILD_TEST(a_plugin_that_is_opened_where_another_was_has_its_own_rule,
+	   ((const char *const[]){CHILD_BUDGETS, "SPILLWAY_POLICY=" PLUG_POLICY, NULL}))
 {
 	const void *one, *other;
 
@@ -203,53 +217,6 @@ static int close_real(void)
 }
 
 /* ---- promises ---- */
-
-/* In every mode the library finds out who asks. */
-static void run_in_all_modes(int (*part)(void))
-{
-	static const char *const modes[] = {"exact", "fast", "static", "off"};
-
-	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-		char mode[128];
-
-		snprintf(mode, sizeof(mode), "SPILLWAY_SET=device.budget=64MiB,report.summary=no,spill.mode=%s",
-			 modes[i]);
-		const char *const settings[] = {"SIM_MEMORY=128MiB", mode, NULL};
-		assert_int_equal(child_run(settings, part), 0);
-	}
-}
-
-TEST(an_interpreter_is_closed_and_asked_no_more)
-{
-	run_in_all_modes(close_fake);
-}
-
-TEST(it_is_closed_once_no_thread_is_asking_it)
-{
-	run_in_all_modes(close_beside);
-}
-
-TEST(a_fork_while_a_thread_asks_leaves_a_child_that_can_end)
-{
-	const char *const settings[] = {CHILD_BUDGETS, NULL};
-	assert_int_equal(child_run(settings, fork_beside), 0);
-}
-
-TEST(the_unwinder_may_be_closed)
-{
-	run_in_all_modes(close_unwinder);
-}
-
-TEST(autograd_may_be_closed)
-{
-	run_in_all_modes(close_autograd);
-}
-
-TEST(a_plugin_that_is_opened_where_another_was_has_its_own_rule)
-{
-	const char *const settings[] = {CHILD_BUDGETS, "SPILLWAY_POLICY=" PLUG_POLICY, NULL};
-	assert_int_equal(child_run(settings, open_in_turn), 0);
-}
 
 /* ---- libpythons of this machine ---- */
 

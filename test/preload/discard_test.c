@@ -76,8 +76,7 @@ static bool is_spared_once(CUstream stream, CUdeviceptr block)
 static int discarding(void)
 {
 	scene_load(&own_scene, 0);
-	CUdeviceptr block = child_alloc(LARGE);
-	CUdeviceptr kept = child_alloc(LARGE);
+	CUdeviceptr block = child_alloc(LARGE), kept = child_alloc(LARGE);
 	MUST(driver_fill(NULL, block, 0x5555, LARGE / 4));
 	MUST(driver_fill(NULL, kept, 0x6666, LARGE / 4));
 	scene_allocate(&own_scene);
@@ -192,8 +191,6 @@ static void *release_soon(void *word)
  */
 static int discarding_what_is_still_written(void)
 {
-	pthread_t thread;
-
 	scene_load(&own_scene, 0);
 	CUstream stream = child_stream();
 	CUdeviceptr block = child_alloc(LARGE);
@@ -208,7 +205,7 @@ static int discarding_what_is_still_written(void)
 	MUST(cu.cuStreamSynchronize(NULL));
 	usleep(100000); /* tracking begins */
 	CHECK(spillway_discard(own_pointer(block), LARGE) == 0);
-	CHECK(pthread_create(&thread, NULL, release_soon, word) == 0);
+	pthread_t thread = test_thread(release_soon, word);
 	own_empty_device();
 	CHECK(pthread_join(thread, NULL) == 0);
 	MUST(cu.cuCtxSynchronize());

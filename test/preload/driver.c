@@ -159,7 +159,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		at[i] = value;
 }
@@ -170,7 +169,6 @@ static void copy_body(const struct sim_launch *launch, void **args)
 	const unsigned *from = *(const unsigned **)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		to[i] = from[i];
 }
@@ -199,15 +197,43 @@ static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
 			  "add.u64 %rd6, %rd1, %rd5; st.global.u32 [%rd6], %r1;"
 			  "add.u64 %rd3, %rd3, %rd4; bra next; done: ret; }\n";
 
-CUfunction driver_kernel(const char *name)
+CUfunction driver_function(const void *code, const char *name)
 {
-	const void *code = driver_native("sim_calls") ? (const void *)&image : ptx;
 	CUfunction function;
 	CUmodule module;
 
 	MUST(cu.cuModuleLoadData(&module, code));
 	MUST(cu.cuModuleGetFunction(&function, module, name));
 	return function;
+}
+
+CUfunction driver_kernel(const char *name)
+{
+	return driver_function(driver_native("sim_calls") ? (const void *)&image : ptx, name);
+}
+
+CUgraphExec driver_instance(CUgraph graph)
+{
+	CUgraphExec instance;
+
+	MUST(cu.cuGraphInstantiateWithFlags(&instance, graph, 0));
+	return instance;
+}
+
+CUcontext driver_current(void)
+{
+	CUcontext context;
+
+	MUST(cu.cuCtxGetCurrent(&context));
+	return context;
+}
+
+CUdeviceptr driver_managed(size_t bytes)
+{
+	CUdeviceptr at;
+
+	MUST(cu.cuMemAllocManaged(&at, bytes, CU_MEM_ATTACH_GLOBAL));
+	return at;
 }
 
 CUresult driver_fill(CUstream stream, CUdeviceptr address, unsigned value, size_t n)

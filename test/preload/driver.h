@@ -58,8 +58,13 @@ void driver_base_name(const char *name, char *ret_base, size_t room);
 /* Is this address mapped by cuMemMap (a heap block), rather than the driver's own cuMemAlloc? */
 bool driver_is_heap(CUdeviceptr address);
 
+/* A kernel of a module, which is loaded into the current context. */
+CUfunction driver_function(const void *code, const char *name);
 /* A kernel of the shared module, loaded into the current context: "fill" or "copy". */
 CUfunction driver_kernel(const char *name);
+CUgraphExec driver_instance(CUgraph graph);
+CUcontext driver_current(void);
+CUdeviceptr driver_managed(size_t bytes);
 /* n words of value at address; n words from one place to another. Asynchronous in the stream. */
 CUresult driver_fill(CUstream stream, CUdeviceptr address, unsigned value, size_t n);
 CUresult driver_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t n);

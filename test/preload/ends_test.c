@@ -31,8 +31,7 @@ static int frees_at_once(void)
 		MUST(cu.cuMemFree_v2(block));
 		CHECK(sim_calls("cuCtxSynchronize") > waits);
 	}
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 static int destroys_a_capturing_context(void)
@@ -98,7 +97,7 @@ static int releases_a_capturing_context(void)
 	return frees_at_once();
 }
 
-static int destroys_a_capturing_stream(void)
+PART_TEST(a_capture_ends_with_its_stream, PASSES(part))
 {
 	driver_start(0);
 	CUstream stream = child_stream();
@@ -113,11 +112,6 @@ TEST(a_capture_ends_with_its_context)
 	PASSES(resets_a_capturing_context);
 	PASSES(resets_beside_green_contexts);
 	PASSES(releases_a_capturing_context);
-}
-
-TEST(a_capture_ends_with_its_stream)
-{
-	PASSES(destroys_a_capturing_stream);
 }
 
 struct capturer {
@@ -164,13 +158,12 @@ PART_TEST(what_ends_elsewhere_ends_no_capture_of_a_living_thread, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context(), third = child_context();
 	struct capturer capturer = {.context = third};
-	pthread_t thread;
 	CUgraph graph;
 
 	MUST(cu.cuCtxSetCurrent(first));
 	CUdeviceptr block = child_alloc(4 * MIB);
 	begin_capture(CU_STREAM_PER_THREAD);
-	CHECK(!pthread_create(&thread, NULL, capture_and_end, &capturer));
+	pthread_t thread = test_thread(capture_and_end, &capturer);
 	pthread_join(thread, NULL);
 	MUST(cu.cuCtxDestroy_v2(second));
 	MUST(cu.cuMemFree_v2(block));
@@ -191,7 +184,6 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 {
 	CUcontext first = driver_start(0);
 	CUdeviceptr block[3];
-	pthread_t thread;
 
 	for (int i = 0; i < 3; i++)
 		block[i] = child_alloc(10 * MIB);
@@ -203,7 +195,7 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 	MUST(cu.cuMemFreeAsync(child_alloc(MIB), stream));
 	MUST(cu.cuCtxSetCurrent(first));
 	unsigned long ends = sim_calls("cuCtxDestroy_v2");
-	CHECK(!pthread_create(&thread, NULL, destroy_it, &second));
+	pthread_t thread = test_thread(destroy_it, &second);
 	while (sim_calls("cuCtxDestroy_v2") == ends)
 		sched_yield();
 	/* The driver waits for the context's work now. */
@@ -214,12 +206,11 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 	MUST(cu.cuMemFree_v2(block[2]));
 	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
 	CHECK(sim_calls("cuEventQuery") == queries && sim_calls("cuEventDestroy_v2") == destroyed);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* Behind a stream of a context that goes on: the block's own context may go, the stream still writes to it. */
-static int destroys_the_context_of_a_block_in_use(void)
+PART_TEST(a_free_behind_a_stream_outlives_the_context_of_the_block, PASSES(part))
 {
 	CUcontext first = driver_start(0);
 	CUstream stream = child_stream();
@@ -243,7 +234,7 @@ static int destroys_the_context_of_a_block_in_use(void)
 	return 0;
 }
 
-static int fails_to_destroy_a_context(void)
+PART_TEST(a_context_that_does_not_end_keeps_its_blocks_and_its_frees, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context();
 	CUdeviceptr block = child_alloc(10 * MIB), kept = child_alloc(10 * MIB);
@@ -266,16 +257,6 @@ static int fails_to_destroy_a_context(void)
 	MUST(cu.cuCtxDestroy_v2(second));
 	MUST(cu.cuCtxSetCurrent(first));
 	return 0;
-}
-
-TEST(a_free_behind_a_stream_outlives_the_context_of_the_block)
-{
-	PASSES(destroys_the_context_of_a_block_in_use);
-}
-
-TEST(a_context_that_does_not_end_keeps_its_blocks_and_its_frees)
-{
-	PASSES(fails_to_destroy_a_context);
 }
 
 /* ---- access between GPUs ---- */
@@ -302,8 +283,7 @@ CHILD_TEST(access_that_ended_before_the_first_allocation_is_none,
 		driver_start(1 - device);
 		CHECK(cu.cuMemsetD32_v2(block, 1, 1) == CUDA_ERROR_INVALID_VALUE);
 	}
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- memory ---- */

@@ -30,8 +30,6 @@ void run_rounds(CUstream one, CUstream two, int n)
 
 void finish_job(CUstream one, CUstream two)
 {
-	CUdeviceptr device, host;
-
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
@@ -42,8 +40,7 @@ void finish_job(CUstream one, CUstream two)
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
 	sim_switch("LARGE", 0); /* nobody touches these */
-	MUST(cu.cuMemAlloc_v2(&device, SCENE_BUDGET - 4 * MIB));
-	MUST(cu.cuMemAlloc_v2(&host, SCENE_HOST - 8 * MIB));
+	CUdeviceptr device = child_alloc(SCENE_BUDGET - 4 * MIB), host = child_alloc(SCENE_HOST - 8 * MIB);
 	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST + OWN);
 	MUST(cu.cuMemFree_v2(device));
 	MUST(cu.cuMemFree_v2(host));

@@ -79,9 +79,7 @@ CHILD_TEST(placed_once_nothing_moves, SETTINGS(",spill.mode=static"))
 	CHECK(sum_of(page, FIGURE_spilled_bytes) == page->counter[STAT_spilled_bytes]);
 	CHECK(page->counter[STAT_rescues] >= page->counter[STAT_spilled_allocations]);
 	check_sums(page);
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	uint64_t clock = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	uint64_t clock = test_now();
 	uint64_t over = stats_page_get(page, STAT_over_us, clock);
 	CHECK(over > 0 && over <= (clock - page->start_clock) / 1000);
 	for (unsigned i = 0; i < N_BLOCKS; i++)
@@ -156,7 +154,6 @@ static CUcontext shared_context;
 
 static CUgraphExec capture_a_step(CUstream stream)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 	CUdeviceptr whole[EACH];
 
@@ -166,7 +163,7 @@ static CUgraphExec capture_a_step(CUstream stream)
 	for (unsigned i = 0; i < EACH; i++)
 		MUST(driver_fill(stream, whole[i], i, WHOLE / 4));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	return exec;
 }
 
@@ -186,7 +183,6 @@ static void *run_steps(void *argument)
 static int runs_two_that_do_not_fit(void)
 {
 	CUgraphExec exec[2];
-	pthread_t other;
 
 	driver_start(0);
 	MUST(cu.cuCtxGetCurrent(&shared_context));
@@ -197,7 +193,7 @@ static int runs_two_that_do_not_fit(void)
 		MUST(cu.cuMemFree_v2(blocks[i]));
 	for (unsigned i = 0; i < 2; i++)
 		exec[i] = capture_a_step(child_stream());
-	CHECK(pthread_create(&other, NULL, run_steps, exec[1]) == 0);
+	pthread_t other = test_thread(run_steps, exec[1]);
 	run_steps(exec[0]);
 	CHECK(pthread_join(other, NULL) == 0);
 	/* A busy machine may hold one up; half of them did. */

@@ -57,7 +57,7 @@ PART_TEST(nothing_moves_before_anything_is_known, own_run(part))
 	return 0;
 }
 
-static int touched_in_turn(void)
+PART_TEST(what_repeats_itself_moves, own_run(part))
 {
 	CUdeviceptr blocks[BLOCKS];
 	bool before[BLOCKS], after[BLOCKS], moved = false;
@@ -75,9 +75,4 @@ static int touched_in_turn(void)
 	}
 	CHECK(moved == scene_moves());
 	return 0;
-}
-
-TEST(what_repeats_itself_moves)
-{
-	own_run(touched_in_turn);
 }

@@ -59,11 +59,11 @@ static int follows_what_is_free(void)
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
 	neighbour_takes(108 * MIB);
 	CHECK(comes_to_hold(1, 20 * MIB - RESERVE));
-	job_check(0x2000 + rounds);
-	return 0;
+	return job_check(0x2000 + rounds);
 }
 
-static int comes_back(void)
+CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
+	   ((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}))
 {
 	driver_start(0);
 	size_t without = held();
@@ -75,8 +75,7 @@ static int comes_back(void)
 	CHECK(comes_to_hold(28 * MIB, 72 * MIB - RESERVE));
 	neighbour_takes(0);
 	CHECK(comes_to_hold(JOB, JOB + 8 * MIB + without));
-	job_check(0x2000 + rounds);
-	return 0;
+	return job_check(0x2000 + rounds);
 }
 
 TEST(the_budget_follows_what_the_driver_has_free)
@@ -88,12 +87,6 @@ TEST(the_budget_follows_what_the_driver_has_free)
 	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto,spill.mode=fast"), NULL}),
 		      follows_what_is_free),
 	    0);
-}
-
-TEST(memory_comes_back_when_a_neighbour_has_left)
-{
-	assert_int_equal(
-	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=auto"), NULL}), comes_back), 0);
 }
 
 /* The tool makes a budget follow that did not. */
@@ -110,8 +103,7 @@ CHILD_TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to,
 	CHECK(held() >= JOB);
 	CHECK(system(command) == 0);
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
-	job_check(0x2000 + rounds);
-	return 0;
+	return job_check(0x2000 + rounds);
 }
 
 int main(void)

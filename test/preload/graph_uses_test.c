@@ -35,7 +35,6 @@ static void open_pairs(void)
 
 static CUgraphExec capture(const CUdeviceptr *from, const CUdeviceptr *to)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -45,7 +44,7 @@ static CUgraphExec capture(const CUdeviceptr *from, const CUdeviceptr *to)
 		MUST(cuMemcpyDtoDAsync_v2(to[i], from[i], EACH_BYTES, stream));
 	}
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }
@@ -105,8 +104,7 @@ static int what_most_nodes_use_comes(void)
 			CHECK(before[0][at] == 'H' || after[0][at] == 'D');
 	}
 	CHECK(all_hold(seldom) && all_hold(often));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* Each is used often by one of them: for the other it is in the way. */
@@ -122,8 +120,7 @@ static int graphs_that_take_turns_are_right(void)
 		run(back);
 	}
 	CHECK(all_hold(seldom) && all_hold(often));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* Copies what the graph seldom uses, in a stream of its own: what is to leave is in use, and others wait, too. */
@@ -147,20 +144,17 @@ static void *copy_all_the_time(void *argument)
 
 static int what_others_use_is_right(void)
 {
-	pthread_t thread;
-
 	open_pairs();
 	for (unsigned i = 0; i < PAIRS; i++)
 		copies[i] = child_alloc(EACH_BYTES);
 	CUgraphExec there = capture(seldom, often);
-	CHECK(pthread_create(&thread, NULL, copy_all_the_time, NULL) == 0);
+	pthread_t thread = test_thread(copy_all_the_time, NULL);
 	for (unsigned i = 0; i < 20; i++)
 		run(there);
 	atomic_store(&over, true);
 	CHECK(pthread_join(thread, NULL) == 0);
 	CHECK(all_hold(seldom) && all_hold(often) && all_hold(copies));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /*
@@ -176,7 +170,6 @@ static int one_block_is_told_apart(void)
 	CUdeviceptr block, others, parts[PARTS];
 	time_t until = time(NULL) + IN_TIME_S;
 	unsigned there = 0, launches = 0;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	driver_start(0);
@@ -203,7 +196,7 @@ static int one_block_is_told_apart(void)
 	for (unsigned i = 0; i < NAMES; i++)
 		MUST(driver_fill(stream, others + (NAMES + i) * 1024, i, 1));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	/* What the capture has shown is forgotten (tensors.h). */
 	for (unsigned i = 0; i < 3 * 2048; i++)
 		MUST(driver_fill(stream, others, i, 1));
@@ -218,8 +211,7 @@ static int one_block_is_told_apart(void)
 		print_message("%u MiB are there\n", there);
 	CHECK(there == PARTS / 2 * PART_BYTES / MIB);
 	CHECK(driver_holds(block, 1000, PARTS * PART_BYTES / 4));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 static void part(int (*program)(void), size_t budget)

@@ -87,10 +87,9 @@ TEST(a_range_has_no_advice)
 
 TEST(the_programs_own_managed_memory_is_the_drivers)
 {
-	CUdeviceptr managed;
 	int value = 0;
+	CUdeviceptr managed = driver_managed(BYTES);
 
-	ok(cu.cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
 	ok(cuMemAdvise(managed, BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
 	ok(cuMemPrefetchAsync_v2(managed, BYTES, GPU_0, 0, NULL));
 	ok(cu.cuCtxSynchronize());
@@ -161,15 +160,14 @@ TEST(a_wrong_batch_is_refused_whole)
 
 TEST(a_mixed_batch_gives_the_driver_its_own_part)
 {
-	CUdeviceptr managed, other, at[4];
+	CUdeviceptr at[4];
 	CUmemLocation to[] = {HOST, GPU_0}, wrong[] = {HOST, GPU_9};
 	size_t sizes[] = {MIB, MIB, MIB, MIB}, first[] = {0, 3};
 	unsigned long calls = batches();
 	CUstream stream;
 
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
-	ok(cu.cuMemAllocManaged(&other, BYTES, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr managed = driver_managed(BYTES), other = driver_managed(BYTES);
 	at[0] = heap;
 	at[1] = managed;
 	at[2] = heap + MIB;

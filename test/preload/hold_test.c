@@ -20,8 +20,7 @@ static int end(CUstream one, CUstream two)
 	MUST(cu.cuStreamDestroy_v2(one));
 	MUST(cu.cuStreamDestroy_v2(two));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 static void rounds(CUstream stream, unsigned lane, int n)
@@ -37,10 +36,8 @@ static void rounds(CUstream stream, unsigned lane, int n)
 
 static int value_written_by_the_thread_after_more_launches(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	scene_open_warm(&scene);
+	CUstream held = child_stream(), other = child_stream();
 	unsigned *word = child_hold(held);
 	rounds(held, ON_HELD, 1);
 	rounds(other, ON_OTHER, ROUNDS);
@@ -58,8 +55,7 @@ static int value_in_a_block_written_by_another_stream(void)
 	CUdeviceptr word = child_alloc(3 * MIB);
 	MUST(cu.cuMemsetD32_v2(word, 0, 16));
 	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	CUstream held = child_stream(), other = child_stream();
 	MUST(cuStreamWaitValue32_v2(held, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	rounds(held, ON_HELD, 1);
 	rounds(other, ON_OTHER, ROUNDS);
@@ -75,7 +71,6 @@ static pthread_mutex_t interpreter = PTHREAD_MUTEX_INITIALIZER;
 
 static void CUDA_CB needs_the_interpreter(void *argument)
 {
-	(void)argument;
 	pthread_mutex_lock(&interpreter);
 	pthread_mutex_unlock(&interpreter);
 }
@@ -84,10 +79,8 @@ static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
 {
 	CUdeviceptr block, small;
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	scene_open_warm(&scene);
+	CUstream held = child_stream(), other = child_stream();
 	for (int i = 0; i < 3; i++) {
 		pthread_mutex_lock(&interpreter);
 		rounds(held, ON_HELD, 1);
@@ -138,29 +131,25 @@ static int spin(enum release release)
 
 static int spin_released_by_a_kernel(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_KERNEL);
 }
 
 static int spin_released_by_a_copy(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_COPY);
 }
 
 static int spin_released_by_a_set(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_SET);
 }
 
 static int spin_on_a_word_in_a_block(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	return spin(BY_KERNEL_IN_BLOCK);
 }
 
@@ -171,8 +160,7 @@ static int spin_released_by_a_kernel_of_another_device(void)
 	scene_open(&second, 1);
 	CHECK(scene_warm_up(&second));
 	CUstream there = child_stream();
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream here = child_stream();
 	unsigned *word = scene_word();
 	MUST(scene_spin(&scene, here, (CUdeviceptr)word, 1, 3, ON_HELD));
@@ -196,7 +184,6 @@ static atomic_uint turns;
 
 static void *synchronize_again_and_again(void *argument)
 {
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	while (!atomic_load(&stop)) {
 		atomic_fetch_add(&turns, 1);
@@ -208,13 +195,9 @@ static void *synchronize_again_and_again(void *argument)
 /* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
 static int one_thread_synchronizes_while_another_submits(void)
 {
-	pthread_t thread;
-
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
-	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
+	scene_open_warm(&scene);
+	CUstream held = child_stream(), other = child_stream();
+	pthread_t thread = test_thread(synchronize_again_and_again, NULL);
 	for (int i = 0; i < 4; i++) {
 		unsigned *word = child_hold(held);
 
@@ -233,7 +216,6 @@ static int one_thread_synchronizes_while_another_submits(void)
 
 static void *allocate_and_launch(void *argument)
 {
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	CUstream stream = child_stream();
 	for (int i = 0; i < 6; i++) {
@@ -254,8 +236,7 @@ static int capture_open_while_another_thread_allocates_and_launches(void)
 	CUgraph graph;
 	CUgraphExec exec;
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream stream = child_stream();
 	for (int i = 0; i < 3; i++) {
 		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -305,8 +286,7 @@ static int exits_in_the_middle(void)
 {
 	pthread_t threads[2];
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	CUstream held = child_stream();
 	start_launching(threads, 2);
 	child_hold(held);
@@ -317,14 +297,10 @@ static int exits_in_the_middle(void)
 
 static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 {
-	pthread_t thread;
-
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
-	CUstream held = child_stream();
-	CUstream other = child_stream();
+	scene_open_warm(&scene);
+	CUstream held = child_stream(), other = child_stream();
 	MUST(scene_spin(&scene, held, (CUdeviceptr)scene_word(), 1, 0, ON_HELD));
-	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
+	test_thread(synchronize_again_and_again, NULL);
 	rounds(other, ON_OTHER, ROUNDS);
 	exit(0);
 }
@@ -335,10 +311,8 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
  */
 static int copies_that_lie_behind_held_work(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
-	CUstream one = child_stream();
-	CUstream two = child_stream();
+	scene_open_warm(&scene);
+	CUstream one = child_stream(), two = child_stream();
 	for (int i = 0; i < 30; i++) {
 		rounds(one, ON_MAIN, 1 + i % 3);
 		sim_hold();
@@ -374,8 +348,7 @@ static int copies_that_measure_behind_held_work(void)
 	bool beside = !strcmp(scene_mode(), "fast");
 
 	scene_open(&scene, 0);
-	CUstream one = child_stream();
-	CUstream two = child_stream();
+	CUstream one = child_stream(), two = child_stream();
 	if (beside)
 		sim_hold_at(getenv("HOLD_AT"), (unsigned)atoi(getenv("HOLD_CALL")));
 	for (int i = 0; beside && i < 20000 && !sim_is_held(); i++) {
@@ -428,10 +401,8 @@ static int forks_in_the_middle(void)
 {
 	pthread_t threads[2];
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
-	CUstream one = child_stream();
-	CUstream two = child_stream();
+	scene_open_warm(&scene);
+	CUstream one = child_stream(), two = child_stream();
 	start_launching(threads, 2);
 	for (int i = 0; i < 16; i++) {
 		int status;

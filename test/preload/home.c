@@ -120,10 +120,10 @@ void home_answers(CUdeviceptr block, size_t bytes, bool is_managed)
 	unsigned on = 1;
 	CUipcMemHandle handle;
 	CUdeviceptr base;
-	CUcontext context, current;
+	CUcontext context;
 	size_t size;
+	CUcontext current = driver_current();
 
-	MUST(cu.cuCtxGetCurrent(&current));
 	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
 		CUdeviceptr at = block + offsets[i];
 
@@ -210,11 +210,9 @@ static void is_freed_in_a_capture(size_t bytes, bool (*is_home)(CUdeviceptr bloc
 
 static void is_gone_with_its_context(size_t bytes, bool (*is_home)(CUdeviceptr block))
 {
-	CUcontext first, second;
-
-	MUST(cu.cuCtxGetCurrent(&first));
-	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
+	CUcontext first = driver_current(), second = child_context();
 	CUdeviceptr block = new_block(bytes, is_home);
+
 	MUST(cu.cuCtxDestroy_v2(second));
 	MUST(cu.cuCtxSetCurrent(first));
 	CHECK(!child_is_alive(block));

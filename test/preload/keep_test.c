@@ -34,7 +34,6 @@ static void look_body(const struct sim_launch *launch, void **args)
 	uint32_t *block = sim_pointer(*(CUdeviceptr *)args[0]);
 	CUdeviceptr *hidden = args[1];
 
-	(void)launch;
 	for (unsigned i = 0; i < N_LOOKED && hidden[i]; i++)
 		block[0] += *(uint32_t *)sim_pointer(~hidden[i]);
 }
@@ -53,11 +52,8 @@ static CUdeviceptr alloc_set(size_t bytes, unsigned value)
 
 static void load(void)
 {
-	CUmodule module;
-
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&look, module, "look"));
+	look = driver_function(&image, "look");
 }
 
 /* Twice the budget, from which each kernel names one block, and looks into what is hidden, whose values are `sum`. */
@@ -103,7 +99,7 @@ PART_TEST(tables, assert_int_equal(scene_run(BUDGET, part), 0))
 }
 
 /* Small blocks of the program have all of their share before; the shipped policy knows the library by its name. */
-static int tables_of_libraries_stay(void)
+PART_TEST(tables_of_a_library, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	CUresult (*table)(CUresult(*)(CUdeviceptr *, size_t), size_t, CUdeviceptr *);
 	CUdeviceptr hidden[N_LOOKED] = {0};
@@ -126,9 +122,4 @@ static int tables_of_libraries_stay(void)
 	}
 	work(hidden, sum);
 	return 0;
-}
-
-TEST(tables_of_a_library)
-{
-	assert_int_equal(scene_run(BUDGET, tables_of_libraries_stay), 0);
 }

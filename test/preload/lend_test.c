@@ -48,8 +48,7 @@ CHILD_TEST(blocks_lie_on_devices_that_lend, ((const char *const[]){DEVICES, BUDG
 	CHECK(driver_holds(plain, 1, 6 * MIB));
 	MUST(cu.cuMemFree_v2(striped));
 	MUST(cu.cuMemFree_v2(plain));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* Device 3 has no heap and nobody has asked for one; what lends to it is what would. */
@@ -82,7 +81,10 @@ static size_t on_own_device(CUdeviceptr block)
 	return own_place(block).bytes_on_device / MIB;
 }
 
-static int has_its_own_budget(void)
+CHILD_TEST(what_a_device_lends_does_not_come_off_its_own_budget,
+	   ((const char *const[]){
+	       "SIM_MEMORY=256MiB", "SIM_DEVICES=3",
+	       EACH("spill.peers=0 .. 2,device.budget=32MiB,spill.mode=static,spill.peer_budget=40MiB"), NULL}))
 {
 	driver_start(1);
 	CUdeviceptr first = child_alloc(72 * MIB);
@@ -94,15 +96,6 @@ static int has_its_own_budget(void)
 	CUdeviceptr own = child_alloc(32 * MIB);
 	CHECK(on_own_device(own) == 32);
 	return 0;
-}
-
-TEST(what_a_device_lends_does_not_come_off_its_own_budget)
-{
-	const char *const settings[] = {
-	    "SIM_MEMORY=256MiB", "SIM_DEVICES=3",
-	    EACH("spill.peers=0 .. 2,device.budget=32MiB,spill.mode=static,spill.peer_budget=40MiB"), NULL};
-
-	assert_int_equal(child_run(settings, has_its_own_budget), 0);
 }
 
 /* Its budget is all that heaps may take of it. */
@@ -127,15 +120,14 @@ static int has_used_most_of_it(void)
 /* The same for what comes in: nothing has to leave for it. */
 static int brings_its_own_in(void)
 {
-	CUcontext other, here;
 	CUdeviceptr own[4];
 
 	driver_start(1);
 	CUdeviceptr borrowed = child_alloc(64 * MIB), lent = child_alloc(16 * MIB);
 	CHECK(on_own_device(borrowed) == 64 && on_own_device(lent) == 0);
-	MUST(cu.cuCtxGetCurrent(&other));
+	CUcontext other = driver_current();
 	driver_start(0);
-	MUST(cu.cuCtxGetCurrent(&here));
+	CUcontext here = driver_current();
 	for (unsigned i = 0; i < 4; i++) {
 		own[i] = child_alloc(16 * MIB);
 		CHECK(on_own_device(own[i]) == (i < 3 ? 16 : 0));
@@ -257,8 +249,7 @@ static int takes_its_own_back(void)
 	}
 	CHECK(all_on_own_device(own, OWN) == 64);
 	CHECK(are_right(borrowed, BORROWED, 0));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 TEST(what_a_device_needs_itself_comes_back)
@@ -292,8 +283,7 @@ static int makes_room_for_others(void)
 	driver_start(1);
 	CHECK(are_right(borrowed, BORROWED, 100));
 	CHECK(sim_live().host_bytes >= 32 * MIB);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 TEST(what_a_device_has_lent_makes_room_for_anybody_there)

@@ -231,7 +231,7 @@ TEST(more_events_than_a_ring_holds_lose_nothing)
  * The allocator's sum grows by the 2 MiB that it takes from somebody else's slab; the same thread has just made that
  * slab, of 6 MiB, and has just freed 4 MiB that were not the allocator's.
  */
-static int making_a_slab_of_what_was_freed(void)
+PART_TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed, torch_run(part))
 {
 	torch_begin(true);
 	CUdeviceptr old = child_alloc(4 * MIB);
@@ -263,7 +263,7 @@ static int making_a_slab_of_what_was_freed(void)
 /* ---- memory that changes hands ---- */
 
 /* A pool whose segments are one slab, made for it alone; then the pool is gone, and somebody else has the slab. */
-static int giving_a_slab_on(void)
+PART_TEST(a_slab_that_is_given_on_is_kept, torch_run(part))
 {
 	torch_begin(true);
 	struct tensor tensor = tensor_new(MIB, NULL);
@@ -290,17 +290,11 @@ static int giving_a_slab_on(void)
 	return own_end();
 }
 
-TEST(a_slab_that_is_given_on_is_kept)
-{
-	torch_run(giving_a_slab_on);
-}
-
 static CUcontext context;
 static struct tensor of_another;
 
 static void *submit_and_evict(void *unused)
 {
-	(void)unused;
 	MUST(cu.cuCtxSetCurrent(context));
 	tensor_fill(&of_another, NULL);
 	MUST(cu.cuCtxSynchronize());
@@ -311,10 +305,7 @@ static void *submit_and_evict(void *unused)
 
 static void let_another_thread_submit(void)
 {
-	pthread_t thread;
-
-	CHECK(pthread_create(&thread, NULL, submit_and_evict, NULL) == 0);
-	CHECK(pthread_join(thread, NULL) == 0);
+	test_beside(submit_and_evict, NULL);
 }
 
 PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch_run(part))
@@ -351,11 +342,6 @@ PART_TEST(what_was_written_before_anything_spilled_is_kept, torch_run(part))
 	torch_evict();
 	CHECK(words_same(fresh, 77, n) == n);
 	return own_end();
-}
-
-TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed)
-{
-	torch_run(making_a_slab_of_what_was_freed);
 }
 
 int main(void)

@@ -37,8 +37,7 @@ CHILD_TEST(large_blocks_have_one_address_for_both_sides, HOME_SETTINGS("managed"
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cu.cuMemFree_v2(small));
 	MUST(cu.cuMemFree_v2(odd));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 CHILD_TEST(more_than_the_device_has_works, HOME_SETTINGS("managed", HOME_BUDGETS))
@@ -144,8 +143,7 @@ static int allocates_in_stream_order(void)
 	MUST(cu.cuMemFreeAsync(pooled[2], stream));
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemFree_v2(managed(MIB)));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 TEST(memory_in_stream_order_is_not_mixed_up_with_it)
@@ -201,7 +199,7 @@ TEST(advice_is_what_the_policy_says)
 	assert_int_equal(child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS), is_advised_as_set), 0);
 }
 
-static int comes_when_allocated(void)
+CHILD_TEST(it_is_prefetched_when_the_policy_says, HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"))
 {
 	driver_start(0);
 	CUdeviceptr block = managed(8 * MIB), large;
@@ -217,24 +215,18 @@ static int comes_when_allocated(void)
 	return 0;
 }
 
-TEST(it_is_prefetched_when_the_policy_says)
-{
-	assert_int_equal(
-	    child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"), comes_when_allocated), 0);
-}
-
 /* ---- where there is none ---- */
 
 static int is_in_the_heap(void)
 {
 	driver_start(0);
-	CUdeviceptr block = child_alloc(3 * MIB), own;
+	CUdeviceptr block = child_alloc(3 * MIB);
 
 	CHECK(driver_is_heap(block) && sim_calls("cuMemAllocManaged") == 0);
 	MUST(driver_fill(NULL, block, 4, 3 * MIB / 4));
 	CHECK(driver_holds(block, 4, 3 * MIB / 4));
 	/* What the program asks for by name it gets, such as it is. */
-	MUST(cu.cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr own = driver_managed(MIB);
 	MUST(cu.cuMemFree_v2(own));
 	MUST(cu.cuMemFree_v2(block));
 	return 0;

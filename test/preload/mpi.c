@@ -228,8 +228,6 @@ static bool step(struct mpi_request *request)
 
 static void *run(void *unused)
 {
-	CUcontext context;
-
 	while (!ending) {
 		bool busy = false;
 
@@ -246,7 +244,7 @@ static void *run(void *unused)
 		pthread_mutex_unlock(&one);
 		usleep(busy ? LOOK_US : WAIT_US);
 	}
-	MUST(cuCtxGetCurrent(&context));
+	CUcontext context = driver_current();
 	CHECK(!context);
 	return unused;
 }
@@ -371,7 +369,6 @@ static void add_body(const struct sim_launch *launch, void **args)
 	const unsigned *from = *(const unsigned **)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		to[i] += from[i];
 }

@@ -76,7 +76,6 @@ static void ramp_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t k = 0; k < n; k++)
 		at[k] = word_of(value, k);
 }
@@ -160,11 +159,8 @@ static void allocate_ballast(void)
 
 static void begin(void)
 {
-	CUmodule module;
-
 	driver_start(rank);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&ramp_kernel, module, "ramp"));
+	ramp_kernel = driver_function(&image, "ramp");
 	mpi_start(rank);
 	if (getenv("SPILLWAY_POLICY"))
 		allocate_ballast();
@@ -275,6 +271,7 @@ static void replace_one(unsigned round)
 {
 	struct mail *m = &mail[round % 6];
 	CUdeviceptr before = (CUdeviceptr)(uintptr_t)m->send;
+
 	unsigned long long id, next;
 
 	MUST(cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, before));
@@ -375,7 +372,8 @@ static int both_exchange_by_ipc(void)
 	return both(goes_in_one_copy);
 }
 
-static int both_go_either_way(void)
+/* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
+PART_TEST(what_never_moves_goes_in_one_without_it, if (!is_native()) run_both(part, "", "SPILLWAY_POLICY=" MPI_POLICY))
 {
 	return both(goes_either_way);
 }
@@ -395,13 +393,6 @@ TEST(with_ipc_in_one)
 {
 	run_both(both_exchange_by_ipc, ",ipc=yes", "NOTHING=");
 	run_both(both_exchange_by_ipc, ",ipc=yes", "REPLACES=1");
-}
-
-/* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
-TEST(what_never_moves_goes_in_one_without_it)
-{
-	if (!is_native())
-		run_both(both_go_either_way, "", "SPILLWAY_POLICY=" MPI_POLICY);
 }
 
 TEST(where_gpus_do_not_reach_each_other_it_arrives_too)

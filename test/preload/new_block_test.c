@@ -102,8 +102,7 @@ static int run(unsigned (*one_step)(unsigned n))
 	CHECK(in_a_row >= IN_A_ROW && moving >= MOVING);
 	for (unsigned i = 0; i < KEPT; i++)
 		CHECK(holds(kept[i], n - 1 + i));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 static int makes_blocks_in_each_step(void)

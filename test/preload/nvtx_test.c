@@ -109,21 +109,18 @@ static void expect_ranges(const char *own, const char *others)
 
 static void *marks_its_own(void *argument)
 {
-	(void)argument;
 	CHECK(user_push("copy") == 0 && user_push("step") == 1 && user_pop() == 1 && user_pop() == 0);
 	return NULL;
 }
 
 CHILD_TEST(ranges_are_in_a_trace_by_thread, SETTINGS(US, TRACE))
 {
-	pthread_t thread;
-
 	/* What begins before the first allocation is not in it, and neither is its end. */
 	CHECK(user_push("early") == 0);
 	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(MIB)));
 	CHECK(user_push("step") == 1 && user_push_wide(L"loss\x20ac") == 2 && user_pop() == 2);
-	CHECK(!pthread_create(&thread, NULL, marks_its_own, NULL) && !pthread_join(thread, NULL));
+	test_beside(marks_its_own, NULL);
 	CHECK(user_push("step") == 2 && user_pop() == 2 && user_pop() == 1 && user_pop() == 0);
 	void *domain = user_domain("one");
 	CHECK(user_push_in(domain, "registered", 1) == 0 && user_push_in(NULL, "other", 0) == 0);

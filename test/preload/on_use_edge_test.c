@@ -70,10 +70,13 @@ PART_TEST(a_refused_launch_counts_once,
 }
 
 /*
- * The driver fails where memory is made or mapped: the call gets an error, or the memory from elsewhere; later it
- * works.
+ * Nothing is kept that would do without the driver. The driver fails where memory is made or mapped: the call gets an
+ * error, or the memory from elsewhere; later it works.
  */
-static int driver_fails(void)
+PART_TEST(where_the_driver_fails_a_later_use_succeeds,
+	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0",
+					 part),
+			   0))
 {
 	static const char *const names[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
 	static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY};
@@ -97,14 +100,6 @@ static int driver_fails(void)
 	return on_use_end();
 }
 
-TEST(where_the_driver_fails_a_later_use_succeeds)
-{
-	/* Nothing is kept that would do without the driver. */
-	assert_int_equal(
-	    on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0", driver_fails),
-	    0);
-}
-
 /* ---- graphs ---- */
 
 /* What a graph names is taken as a whole, whatever is known: it is used at each launch. */
@@ -112,7 +107,6 @@ static int graphs(void)
 {
 	CUDA_MEMSET_NODE_PARAMS node = {.value = 8, .elementSize = 4, .width = MIB / 4, .height = 1};
 	CUgraphNode added;
-	CUgraphExec exec;
 	CUgraph graph;
 
 	driver_start(0);
@@ -127,7 +121,7 @@ static int graphs(void)
 	MUST(driver_fill(stream, block, 6, MIB / 4));
 	CHECK(on_use_counted(STAT_on_use_whole) == 1);
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	/* The part has another user, and the graph the same memory. */
 	on_use_discard(block, MIB);
 	on_use_born(block, 512);
@@ -162,7 +156,6 @@ static void through_body(const struct sim_launch *launch, void **args)
 	CUdeviceptr **table = args[0];
 	uint32_t *value = args[1];
 
-	(void)launch;
 	for (unsigned i = 0; (*table)[i]; i++)
 		*(uint32_t *)sim_pointer((*table)[i]) = *value;
 }
@@ -174,13 +167,10 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 /* A kernel finds pointers in a table, which the host has copied there before the table had its place. */
 PART_TEST(pointers_that_are_copied_count_as_named, assert_int_equal(on_use_run(part), 0))
 {
-	CUfunction function;
-	CUmodule module;
 	uint32_t value = 77;
 
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUfunction function = driver_function(&image, "through");
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(32 * MIB), far = child_alloc(32 * MIB);
 	CUdeviceptr words[] = {block + 40 * MIB, other + 12, block + 4, 0}, small = child_alloc(MIB);
 	CUdeviceptr table = child_alloc(MIB);
@@ -204,16 +194,12 @@ PART_TEST(pointers_that_are_copied_count_as_named, assert_int_equal(on_use_run(p
 /* A stream writes pointers into a table, as values: by a call each, in a batch, and by a graph. */
 PART_TEST(pointers_that_a_stream_writes_count_as_named, assert_int_equal(on_use_run(part), 0))
 {
-	CUfunction function;
-	CUgraphExec exec;
 	CUgraphNode node;
 	CUgraph graph;
-	CUmodule module;
 	uint32_t value = 77;
 
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUfunction function = driver_function(&image, "through");
 	CUstream stream = child_stream();
 	CUdeviceptr block[3], table = child_alloc(MIB);
 
@@ -233,7 +219,7 @@ PART_TEST(pointers_that_a_stream_writes_count_as_named, assert_int_equal(on_use_
 	CUDA_BATCH_MEM_OP_NODE_PARAMS ops = {.ctx = child_context(), .count = 2, .paramArray = op};
 	MUST(cuGraphCreate(&graph, 0));
 	MUST(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &ops));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphLaunch(exec, stream));
 	CHECK(on_use_counted(STAT_on_use_whole) == 3);
 	void *args[] = {&table, &value};
@@ -254,13 +240,10 @@ PART_TEST(pointers_that_a_stream_writes_count_as_named, assert_int_equal(on_use_
  */
 PART_TEST(an_address_that_was_never_named_is_told, assert_int_equal(on_use_run(part), 0))
 {
-	CUfunction function;
-	CUmodule module;
 	uint32_t value = 77;
 
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUfunction function = driver_function(&image, "through");
 	CUdeviceptr block = child_alloc(64 * MIB), table = child_alloc(MIB);
 
 	MUST(driver_fill(NULL, table, (unsigned)(block + 40 * MIB), 1));
@@ -334,13 +317,10 @@ static CUresult (*way)(void);
 /* The kernel runs when its launch has returned, and the first call that hears of it submits nothing. */
 static int is_waited_for(void)
 {
-	CUfunction function;
-	CUmodule module;
 	uint32_t value = 77;
 
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "through"));
+	CUfunction function = driver_function(&image, "through");
 	CUdeviceptr block = child_alloc(64 * MIB), table = child_alloc(MIB);
 	CUdeviceptr words[] = {block + 40 * MIB, 0};
 
@@ -443,7 +423,6 @@ static CUdeviceptr waited_for;
 
 static void *use_it(void *argument)
 {
-	(void)argument;
 	driver_start(0);
 	on_use_set(waited_for + 40 * MIB, 9, 8 * MIB);
 	return NULL;
@@ -453,14 +432,12 @@ static void *use_it(void *argument)
 PART_TEST(a_suspended_process_takes_nothing_of_the_device,
 	  if (strcmp(on_use_mode(), "static") != 0) assert_int_equal(on_use_run(part), 0))
 {
-	pthread_t thread;
-
 	driver_start(0);
 	waited_for = child_alloc(64 * MIB);
 	on_use_set(waited_for, 4, 20 * MIB);
 	CHECK(spillway_suspend() == 0);
 	CHECK(sim_live().device_bytes < 4 * MIB && on_use_live(PLACE_UNUSED) >= 36 * MIB);
-	CHECK(!pthread_create(&thread, NULL, use_it, NULL));
+	pthread_t thread = test_thread(use_it, NULL);
 	for (unsigned ms = 0; ms < 20000 && on_use_live(PLACE_UNUSED) > 36 * MIB; ms++)
 		usleep(1000);
 	CHECK(on_use_live(PLACE_UNUSED) <= 36 * MIB && sim_live().device_bytes < 4 * MIB);

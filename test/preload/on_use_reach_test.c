@@ -61,7 +61,7 @@ static int call_unknown(int a, int b)
 	return body(a, b);
 }
 
-static int calls_unknown(void)
+PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, assert_int_equal(on_use_run(part), 0))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(BYTES);
@@ -77,11 +77,6 @@ static int calls_unknown(void)
 	CHECK(call_unknown(9, 4) == 5);
 	MUST(cu.cuMemFree_v2(block));
 	return on_use_end();
-}
-
-TEST(a_function_that_no_row_knows_finds_memory_everywhere)
-{
-	assert_int_equal(on_use_run(calls_unknown), 0);
 }
 
 /*

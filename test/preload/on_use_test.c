@@ -20,8 +20,9 @@ static uint64_t device_peak(void)
 
 /* ---- copies and sets ---- */
 
-/* Pieces all over the allocation, a third of it in all. */
-static int uses_a_third(void)
+/* The host could not hold the rest. Pieces all over the allocation, a third of it in all. */
+PART_TEST(what_is_not_used_takes_no_memory,
+	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=16MiB", part), 0))
 {
 	driver_start(0);
 	size_t before = free_bytes();
@@ -56,12 +57,6 @@ static int uses_a_third(void)
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &bytes, block) != CUDA_SUCCESS);
 	CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
 	return on_use_end();
-}
-
-TEST(what_is_not_used_takes_no_memory)
-{
-	/* The host could not hold the rest. */
-	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=16MiB", uses_a_third), 0);
 }
 
 /* A block that is copied into, out of, and within, across parts that have memory and parts that have none. */

@@ -23,11 +23,11 @@ static void free_in_a_capture(CUdeviceptr block, CUstream stream)
 
 PART_TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it, PASSES(part))
 {
-	CUcontext first = driver_start(0), second;
+	CUcontext first = driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), next;
-
-	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
+	CUcontext second = child_context();
 	CUstream stream = child_stream();
+
 	unsigned *word = child_hold(stream);
 	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, stream));
 	MUST(cu.cuCtxSetCurrent(first));
@@ -72,13 +72,13 @@ PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
  */
 static int frees_what_an_unreachable_context_uses(bool in_a_capture)
 {
-	CUcontext first = driver_start(0), second;
+	CUcontext first = driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 	CUstream stream = child_stream(), captured;
 	unsigned *word = child_hold(stream);
 
 	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, stream));
-	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
+	child_context();
 	captured = child_stream();
 	sim_fail_then("cuCtxPushCurrent_v2", 1, CUDA_ERROR_UNKNOWN, "cuCtxPushCurrent_v2", 3);
 	if (in_a_capture)

@@ -40,14 +40,13 @@ static unsigned last_of_two(void)
 
 static CUgraphExec capture(void)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	MUST(store(1, false));
 	MUST(store(2, true));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }
@@ -86,13 +85,23 @@ static void be(unsigned before, unsigned after)
 	CHECK(sim_broken_rules() == 0);
 }
 
+static int run(const char *more, int (*program)(void))
+{
+	char set[240];
+
+	snprintf(set, sizeof(set), "%s%s", scene_set(), more);
+	return child_run(
+	    (const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime, set, NULL},
+	    program);
+}
+
 static int by_default(void)
 {
 	be(OVERLAPPED, IN_ORDER);
 	return 0;
 }
 
-static int kept(void)
+PART_TEST(they_overlap_as_ever_where_the_policy_keeps_it, assert_int_equal(run(",submit.pdl=keep", part), 0))
 {
 	be(OVERLAPPED, OVERLAPPED);
 	return 0;
@@ -104,16 +113,6 @@ static int off(void)
 	return 0;
 }
 
-static int run(const char *more, int (*program)(void))
-{
-	char set[240];
-
-	snprintf(set, sizeof(set), "%s%s", scene_set(), more);
-	return child_run(
-	    (const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime, set, NULL},
-	    program);
-}
-
 TEST(kernels_overlap_until_something_has_spilled)
 {
 	assert_int_equal(run("", by_default), 0);
@@ -122,11 +121,6 @@ TEST(kernels_overlap_until_something_has_spilled)
 TEST(that_is_what_auto_says)
 {
 	assert_int_equal(run(",submit.pdl=auto", by_default), 0);
-}
-
-TEST(they_overlap_as_ever_where_the_policy_keeps_it)
-{
-	assert_int_equal(run(",submit.pdl=keep", kept), 0);
 }
 
 TEST(they_never_overlap_where_it_is_off)

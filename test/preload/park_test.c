@@ -44,11 +44,11 @@ static void *go_round(void *argument)
 /* The first that the library hears of: the mover takes that one. Made current nowhere. */
 static CUcontext context_for_the_mover(void)
 {
-	CUcontext context, popped;
+	CUcontext popped;
 
 	driver_open();
 	MUST(cu.cuInit(0));
-	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	CUcontext context = child_context();
 	MUST(cu.cuCtxPopCurrent_v2(&popped));
 	return context;
 }
@@ -79,20 +79,18 @@ static bool moves_go_on(struct scene *scene)
 CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 {
 	CUcontext context = context_for_the_mover();
-	pthread_t rounds, end;
 	struct scene scene;
 	void *result;
 
 	alarm(LAST_SECONDS);
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	if (!scene_moves())
 		return 0;
 	sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
-	CHECK(!pthread_create(&rounds, NULL, go_round, &scene));
+	pthread_t rounds = test_thread(go_round, &scene);
 	while (!sim_stalled())
 		sched_yield();
-	CHECK(!pthread_create(&end, NULL, end_context_late, context));
+	pthread_t end = test_thread(end_context_late, context);
 	/*
 	 * If the copy stalls while the mover serves a waiter, the end of the context waits for the lock that the mover
 	 * holds over the copy, and reads no clock. Then it has not ended either, for as long as is looked.
@@ -108,8 +106,7 @@ CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 	CHECK(sim_broken_rules() == 0);
 	CHECK(moves_go_on(&scene) && scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- stopped and continued, again and again ---- */
@@ -142,8 +139,7 @@ CHILD_TEST(a_job_that_is_stopped_in_the_midst_of_moves_goes_on, SCENE_SETTINGS("
 	for (unsigned i = 0; i < CONTEXTS; i++) {
 		CUcontext context = context_for_the_mover();
 
-		scene_open(&scene, 0);
-		CHECK(scene_warm_up(&scene));
+		scene_open_warm(&scene);
 		for (unsigned round = 0; round < ROUNDS; round++)
 			MUST(scene_round(&scene, NULL, 0));
 		MUST(cu.cuCtxDestroy_v2(context));
@@ -155,6 +151,5 @@ CHILD_TEST(a_job_that_is_stopped_in_the_midst_of_moves_goes_on, SCENE_SETTINGS("
 		MUST(cu.cuDevicePrimaryCtxReset_v2(0));
 	}
 	CHECK(waitpid(stopper, &status, 0) == stopper);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }

@@ -14,15 +14,13 @@ static struct scene scene;
 
 static int job(void)
 {
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	for (int i = 0; i < 20; i++)
 		MUST(scene_round(&scene, NULL, 1));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- before the first allocation, when no books are kept yet ---- */
@@ -74,9 +72,8 @@ static atomic_uint n_contexts;
 static void use_the_current_one(bool free)
 {
 	CUstream stream = child_stream();
-	CUdeviceptr block;
+	CUdeviceptr block = child_alloc(4096);
 
-	MUST(cu.cuMemAlloc_v2(&block, 4096));
 	MUST(cu.cuMemsetD8Async(block, 1, 4096, stream));
 	if (free)
 		MUST(cu.cuMemFree_v2(block));
@@ -85,7 +82,6 @@ static void use_the_current_one(bool free)
 /* Contexts that come and go: the mover asks in each whether it is idle. */
 static void *come_and_go(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&stop)) {
 		CUcontext context = child_context();
 
@@ -98,7 +94,6 @@ static void *come_and_go(void *argument)
 /* Memory of green contexts is the primary one's: it would stay. */
 static void *come_and_go_green(void *argument)
 {
-	(void)argument;
 	while (!atomic_load(&stop)) {
 		CUcontext context;
 		CUgreenCtx green;
@@ -134,10 +129,8 @@ static bool memory_moves(void)
 
 static int ends_beside(void *(*come)(void *))
 {
-	pthread_t thread;
-
 	scene_open(&scene, 0);
-	CHECK(!pthread_create(&thread, NULL, come, NULL));
+	pthread_t thread = test_thread(come, NULL);
 	for (int i = 0; i < 60 || atomic_load(&n_contexts) < 100; i++) {
 		MUST(scene_round(&scene, NULL, 0));
 		MUST(cu.cuStreamSynchronize(NULL));
@@ -147,8 +140,7 @@ static int ends_beside(void *(*come)(void *))
 	CHECK(memory_moves());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* A release that ends nothing, while another thread is in the context for as long as this one says. */
@@ -159,7 +151,6 @@ static void *free_from_outside(void *argument)
 {
 	CUcontext context = child_context();
 
-	(void)argument;
 	atomic_store(&frees, true);
 	MUST(cu.cuMemFree_v2(held_block));
 	MUST(cu.cuCtxDestroy_v2(context));
@@ -196,8 +187,7 @@ CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_D
 	CUcontext context, popped;
 	CUgreenCtx green;
 
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	for (int i = 0; i < 2; i++) {
 		MUST(cuGreenCtxCreate(&green, NULL, 1, CU_GREEN_CTX_DEFAULT_STREAM));
 		MUST(cuCtxFromGreenCtx(&context, green));
@@ -216,20 +206,18 @@ CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_D
 	CHECK(scene_warm_up(&scene));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* It hung for two minutes. */
 CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 {
-	pthread_t thread;
 	CUcontext context;
 
 	driver_start(0);
 	held_block = child_alloc(MIB);
 	unsigned *word = child_hold(child_stream());
-	CHECK(!pthread_create(&thread, NULL, free_from_outside, NULL));
+	pthread_t thread = test_thread(free_from_outside, NULL);
 	while (!atomic_load(&frees))
 		sched_yield();
 	usleep(50000);
@@ -239,8 +227,7 @@ CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 	}
 	child_release(word);
 	pthread_join(thread, NULL);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 START(scene_size = SCENE_SMALL)

@@ -22,8 +22,6 @@ static atomic_uint n_chases;
 
 static void chase_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 	while (!atomic_load(&starts))
 		;
 	while (!atomic_load(&stops)) {
@@ -40,13 +38,10 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
 static void chase(void)
 {
-	CUfunction function;
-	CUmodule module;
 	CUdeviceptr nothing = 0;
 	void *args[] = {&nothing};
+	CUfunction function = driver_function(&image, "chase");
 
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "chase"));
 	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 }
 
@@ -61,14 +56,6 @@ static void chase_end(void)
 
 /* ---- both GPUs ---- */
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static unsigned long moves(void)
 {
 	return sim_calls("cuMemcpyDtoDAsync_v2");
@@ -81,8 +68,7 @@ static void open_both(void)
 	far.block[0] = child_alloc(SCENE_BYTES);
 	MUST(cu.cuMemsetD32_v2(far.block[0], 0, SCENE_BYTES / 4));
 	stream = child_stream();
-	scene_open(&scene, 0);
-	CHECK(scene_warm_up(&scene));
+	scene_open_warm(&scene);
 	MUST(cu.cuCtxSetCurrent(far.context));
 }
 
@@ -97,9 +83,9 @@ static void one_round(void)
 static bool goes_on_moving(void)
 {
 	unsigned long before = moves();
-	uint64_t until = now_ms() + DEADLINE_MS;
+	uint64_t until = test_now() / 1000000 + DEADLINE_MS;
 
-	while (scene_moves() && moves() - before < MOVES && now_ms() < until)
+	while (scene_moves() && moves() - before < MOVES && test_now() / 1000000 < until)
 		one_round();
 	return !scene_moves() || moves() - before >= MOVES;
 }
@@ -107,9 +93,9 @@ static bool goes_on_moving(void)
 static bool stands_still(void)
 {
 	unsigned long before = moves();
-	uint64_t until = now_ms() + STILL_MS;
+	uint64_t until = test_now() / 1000000 + STILL_MS;
 
-	while (now_ms() < until)
+	while (test_now() / 1000000 < until)
 		one_round();
 	return moves() == before;
 }
@@ -122,8 +108,7 @@ static int close_both(void)
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- what cannot touch it ---- */
@@ -157,13 +142,11 @@ static void *a_copy(void *word)
 
 CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
-	pthread_t thread;
-
 	open_both();
 	unsigned *word = scene_word();
 	MUST(scene_spin(&far, NULL, (CUdeviceptr)word, 1, 0, MAIN));
 	unsigned long before = sim_calls("cuMemcpyDtoH_v2");
-	pthread_create(&thread, NULL, a_copy, NULL);
+	pthread_t thread = test_thread(a_copy, NULL);
 	while (sim_calls("cuMemcpyDtoH_v2") == before)
 		sched_yield();
 	CHECK(goes_on_moving());
@@ -221,14 +204,13 @@ CHILD_TEST(a_copy_that_names_it_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2", "
 CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
 	CUgraph graph;
-	CUgraphExec exec;
 
 	open_both();
 	unsigned *word = scene_word();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	CHECK(goes_on_moving());
 	MUST(cu.cuGraphLaunch(exec, stream));
 	if (is_exact())
@@ -240,7 +222,9 @@ CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2")
 	return close_both();
 }
 
-static int a_kernel_of_a_gpu_with_access(void)
+/* In `fast` such a kernel may stop the job (spillway-limits(7)). */
+PART_TEST(what_a_gpu_with_access_runs_is_waited_for,
+	  if (is_exact()) assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), part), 0))
 {
 	open_both();
 	MUST(cuCtxEnablePeerAccess(scene.context, 0));
@@ -251,13 +235,6 @@ static int a_kernel_of_a_gpu_with_access(void)
 	chase_end();
 	CHECK(goes_on_moving());
 	return close_both();
-}
-
-/* In `fast` such a kernel may stop the job (spillway-limits(7)). */
-TEST(what_a_gpu_with_access_runs_is_waited_for)
-{
-	if (is_exact())
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_of_a_gpu_with_access), 0);
 }
 
 /* ---- what can from now on ---- */
@@ -277,11 +254,9 @@ static void *rounds(void *unused)
 /* What runs already on the other GPU writes as soon as it may. */
 static int access_that_is_opened(void)
 {
-	pthread_t thread;
-
 	open_both();
 	chase();
-	pthread_create(&thread, NULL, rounds, NULL);
+	pthread_t thread = test_thread(rounds, NULL);
 	for (unsigned long before = moves(); moves() - before < MOVES;)
 		sched_yield();
 	MUST(cuCtxEnablePeerAccess(scene.context, 0));

@@ -57,14 +57,12 @@ TEST(default_streams_wait_for_copies_with_the_host)
 /* The driver may refuse to give the context back for a moment. */
 TEST(the_program_goes_on_in_its_own_context)
 {
-	CUcontext current;
-
 	fill(1, 300);
 	gpus_be(0);
 	sim_fail("cuCtxPopCurrent_v2", 1, CUDA_ERROR_UNKNOWN);
 	ok(cu.cuMemcpyDtoHAsync_v2(pinned, gpus.block[1], BYTES, gpus.stream[0]));
 	assert_false(sim_fail_pending());
-	ok(cu.cuCtxGetCurrent(&current));
+	CUcontext current = driver_current();
 	assert_ptr_equal(current, gpus.context[0]);
 	ok(cu.cuStreamSynchronize(gpus.stream[0]));
 	for (size_t word = 0; word < WORDS; word++)

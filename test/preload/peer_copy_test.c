@@ -352,14 +352,13 @@ TEST(copies_keep_the_order_of_their_stream)
 
 TEST(copies_are_captured_and_replayed)
 {
-	CUgraphExec instance;
 	CUgraph graph;
 
 	gpus_be(0);
 	ok(cu.cuStreamBeginCapture_v2(gpus.stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]));
 	ok(cu.cuStreamEndCapture(gpus.stream[0], &graph));
-	ok(cu.cuGraphInstantiateWithFlags(&instance, graph, 0));
+	CUgraphExec instance = driver_instance(graph);
 	for (unsigned salt = 9000; salt < 9003; salt++) {
 		gpus_fill(1, salt);
 		gpus_be(0);

@@ -9,20 +9,17 @@ void kernel_mix(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt)
 
 static void mix_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	kernel_mix(*(uint32_t **)args[0], *(uint32_t **)args[1], *(size_t *)args[2], *(uint32_t *)args[3]);
 }
 
 /* The block's address lies in device memory: no argument names it. */
 static void chase_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	kernel_mix(sim_pointer(**(CUdeviceptr **)args[0]), NULL, *(size_t *)args[1], *(uint32_t *)args[2]);
 }
 
 static void rest_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	usleep(*(uint32_t *)args[0]);
 }
 

@@ -18,7 +18,6 @@ static void slow_body(const struct sim_launch *launch, void **args)
 {
 	unsigned *at = *(unsigned **)args[0];
 
-	(void)launch;
 	atomic_store(&started, true);
 	while (!atomic_load(&gate))
 		usleep(100);

@@ -75,8 +75,7 @@ static int pins_so_much(void)
 	wait_for(without + most);
 	usleep(MOMENT_MS * 1000);
 	CHECK(sim_live().host_bytes == without + most);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 TEST(no_more_is_pinned_than_wanted_allowed_or_of_use)
@@ -140,8 +139,7 @@ static int meets_a_full_host(void)
 	CHECK(tool_lists("running"));
 	sim_switch("HOST_MEMORY", 512 * MIB);
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 /* What has left the device for good is not kept ready for. */

@@ -11,10 +11,9 @@ CHILD_TEST(while_nothing_moves_few_events_are_recorded, SCENE_SETTINGS())
 {
 	struct scene scene;
 	uint32_t n = 1, lane = 0;
-	CUstream stream;
 
 	scene_open(&scene, 0);
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = child_stream();
 	void *args[] = {&scene.block[0], &n, &lane};
 	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, NULL, 0};
 	unsigned long fewest = LAUNCHES;

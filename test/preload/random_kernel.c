@@ -36,7 +36,6 @@ static void mix_slowly(uint32_t *to, const uint32_t *from, uint32_t words, uint3
 
 static void mix_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	mix_slowly(*(uint32_t **)args[0], *(const uint32_t **)args[1], *(uint32_t *)args[2], *(uint32_t *)args[3],
 		   *(uint32_t *)args[4]);
 }
@@ -45,7 +44,6 @@ static void struct_body(const struct sim_launch *launch, void **args)
 {
 	const struct kernel_struct *all = args[1];
 
-	(void)launch;
 	mix_slowly(all->to, all->from, all->words, all->stride, all->salt);
 }
 
@@ -74,7 +72,6 @@ static void odd_body(const struct sim_launch *launch, void **args)
 {
 	uintptr_t from = *(uintptr_t *)args[2];
 
-	(void)launch;
 	mix_slowly(of_odd(*(uintptr_t *)args[0], *(int32_t *)args[1]), from ? of_odd(from, *(int32_t *)args[3]) : NULL,
 		   *(uint32_t *)args[4], *(uint32_t *)args[5], *(uint32_t *)args[6]);
 }
@@ -85,7 +82,6 @@ static void table_body(const struct sim_launch *launch, void **args)
 	const CUdeviceptr *table = *(const CUdeviceptr **)args[0];
 	uint32_t n = *(uint32_t *)args[1], words = *(uint32_t *)args[2], salt = *(uint32_t *)args[3];
 
-	(void)launch;
 	for (uint32_t i = 0; i < n; i++)
 		mix_slowly(of_odd(table[i], (int64_t)table[TARGETS_MAX + i]), NULL, words, 1, salt + i);
 }
@@ -95,7 +91,6 @@ static void list_body(const struct sim_launch *launch, void **args)
 	struct kernel_node *node = *(struct kernel_node **)args[0];
 	uint32_t words = *(uint32_t *)args[1], salt = *(uint32_t *)args[2];
 
-	(void)launch;
 	for (uint32_t i = 0; node; i++) {
 		mix_slowly(node->data, NULL, words, 1, salt + i);
 		node = node->next ? sim_pointer(node->next) : NULL;

@@ -471,7 +471,6 @@ void op_apply(struct worker *worker, const struct op *op)
 {
 	size_t bytes = 4 * (size_t)op->words;
 
-	(void)worker;
 	if (op->hidden) {
 		hidden_apply(op->hidden, op->salt);
 		return;

@@ -16,7 +16,6 @@ static void texture_body(const struct sim_launch *launch, void **args)
 	uint32_t *to = *(uint32_t **)args[0], *texture = sim_pointer(kept[*(uint32_t *)args[1]]);
 	uint32_t words = *(uint32_t *)args[2], salt = *(uint32_t *)args[3];
 
-	(void)launch;
 	if (to)
 		kernel_mix(to, texture, words, 1, salt);
 	else

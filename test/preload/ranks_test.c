@@ -136,8 +136,7 @@ TEST(a_budget_for_each_process_means_what_it_meant)
 		assert_true(rank_ask(&a, 'a', 48) && rank_ask(&b, 'a', 48));
 		assert_false(rank_ask(&a, 'a', 2));
 		assert_int_equal(folder_files(QUOTA_TAIL, NULL), 0);
-		rank_end(&a);
-		rank_end(&b);
+		ranks_end(&a, &b);
 	}
 }
 
@@ -150,8 +149,7 @@ TEST(both_bounds_hold_where_both_are_given)
 	assert_true(rank_ask(&a, 'a', 48));
 	assert_false(rank_ask(&b, 'a', 18));
 	assert_true(rank_ask(&b, 'a', 16));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 TEST(one_is_killed_and_the_other_gets_its_room)
@@ -183,8 +181,7 @@ TEST(a_fork_takes_no_share_with_it)
 	assert_true(rank_ask(&b, 'a', 30));
 	assert_int_equal(rank_ask(&b, 'n', 0), 2);
 	assert_true(rank_ask(&a, 'f', 0) && rank_ask(&a, 'a', 32) && rank_ask(&a, 'a', 2));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* a keeps a quarter of the total for its next use; b is short of it and below its half. */
@@ -205,8 +202,7 @@ TEST(what_one_does_not_use_goes_to_the_other)
 		usleep(1000);
 	assert_in_range(rank_ask(&a, 'r', 0), 2, 16);
 	assert_true(rank_ask(&a, 'c', 0) && rank_ask(&b, 'c', 0));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 #define MANY 8
@@ -251,8 +247,7 @@ TEST(without_any_setting_the_first_says_how_much_there_is)
 	assert_int_equal(rank_ask(&a, 'h', 0), rank_ask(&b, 'h', 0));
 	assert_int_equal(rank_ask(&b, 'n', 0), 2);
 	assert_int_equal(folder_files(QUOTA_TAIL, NULL), 1);
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -36,7 +36,6 @@ static void look_body(const struct sim_launch *launch, void **args)
 {
 	CUdeviceptr block = ~*(CUdeviceptr *)args[2], end = block + *(uint64_t *)args[1];
 
-	(void)launch;
 	for (; block < end; block += 2 * MIB) {
 		bool remote = sim_where(block) != 'D';
 
@@ -65,13 +64,10 @@ static CUdeviceptr large[2], small;
 
 static void start(void)
 {
-	CUmodule module;
-
 	driver_start(0);
 	slow_clock_begin();
 	sim_pauses(slow_clock_pass);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&look, module, "look"));
+	look = driver_function(&image, "look");
 	small = child_alloc(4 * MIB);
 	for (int i = 0; i < 2; i++)
 		large[i] = child_alloc(LARGE);
@@ -95,17 +91,16 @@ static int take_turns(void)
 	 */
 	printf("%u of %u looks at memory of the host\n", least, n_looks);
 	CHECK(!scene_moves() || least < n_looks / 8);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
-static int all_of_it_is_brought(void)
+PART_TEST(a_tensor_as_large_as_the_budget, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	start();
 	return take_turns();
 }
 
-static int old_starts_are_forgotten(void)
+PART_TEST(a_block_that_was_cut_once, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	start();
 	for (int i = 0; i < 2; i++)
@@ -118,14 +113,4 @@ static int old_starts_are_forgotten(void)
 			MUST(cu.cuCtxSynchronize());
 	}
 	return take_turns();
-}
-
-TEST(a_tensor_as_large_as_the_budget)
-{
-	assert_int_equal(scene_run(BUDGET, all_of_it_is_brought), 0);
-}
-
-TEST(a_block_that_was_cut_once)
-{
-	assert_int_equal(scene_run(BUDGET, old_starts_are_forgotten), 0);
 }

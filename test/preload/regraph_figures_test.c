@@ -21,10 +21,9 @@ static CUgraph copy_graph(int to, int from, bool memory)
 							  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
 					    .bytesize = 4096};
 	CUgraphNode node, made;
-	CUcontext context;
 	CUgraph graph;
 
-	MUST(cu.cuCtxGetCurrent(&context));
+	CUcontext context = driver_current();
 	MUST(cuGraphCreate(&graph, 0));
 	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, context));
 	if (memory) {
@@ -36,9 +35,8 @@ static CUgraph copy_graph(int to, int from, bool memory)
 
 static CUgraphExec instance_of(CUgraph graph)
 {
-	CUgraphExec exec;
+	CUgraphExec exec = driver_instance(graph);
 
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }

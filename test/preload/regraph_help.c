@@ -76,9 +76,8 @@ CUgraphNode first_node(CUgraph graph)
 
 CUgraphExec instantiate(CUgraph graph)
 {
-	CUgraphExec exec;
+	CUgraphExec exec = driver_instance(graph);
 
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
 	return exec;
 }
 

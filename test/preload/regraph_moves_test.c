@@ -10,7 +10,7 @@
 
 enum { STEPS = 120 };
 
-static int beside_moves(void)
+PART_TEST(changes_are_right_beside_memory_that_moves, graph_part(part))
 {
 	unsigned seed = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
 	struct copy copy = {0, 1};
@@ -55,7 +55,7 @@ static CUgraph by_hand(CUgraph *ret_inner, const struct copy *copy, unsigned val
 	return outer;
 }
 
-static int made_beside_moves(void)
+PART_TEST(graphs_are_made_beside_memory_that_moves, graph_part(part))
 {
 	unsigned seed = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
 	CUgraph inner;
@@ -174,7 +174,7 @@ static void round_of_changes(int round)
 	MUST(cu.cuGraphDestroy(other));
 }
 
-static int changed_with_room(void)
+PART_TEST(no_change_is_refused_where_there_is_room_for_what_it_names, assert_int_equal(scene_run(8 * LARGE, part), 0))
 {
 	scene_load(&scene, 0);
 	stream = child_stream();
@@ -210,7 +210,8 @@ static void *change_to_shared(void *argument)
 }
 
 /* What one of them pins on the host meanwhile does not come for the other: it must look again. */
-static int shared_by_two(void)
+PART_TEST(two_threads_that_change_copies_of_the_same_memory_are_not_refused,
+	  assert_int_equal(scene_run(8 * LARGE, part), 0))
 {
 	CUgraph graph[2];
 	pthread_t thread[2];
@@ -244,7 +245,7 @@ static int shared_by_two(void)
 }
 
 /* The first copy of the graph has no room on the device, which says nothing about the second one. */
-static int changed_beside_too_large(void)
+PART_TEST(a_copy_without_room_does_not_keep_others_from_being_changed, assert_int_equal(scene_run(8 * LARGE, part), 0))
 {
 	const size_t bytes = 5 * LARGE;
 	CUgraphNode node[2];
@@ -257,8 +258,7 @@ static int changed_beside_too_large(void)
 		large[i] = child_alloc(LARGE);
 		set_large(i, (unsigned char)(i + 1));
 	}
-	CUdeviceptr to = child_alloc(bytes);
-	CUdeviceptr from = child_alloc(bytes);
+	CUdeviceptr to = child_alloc(bytes), from = child_alloc(bytes);
 	MUST(cuMemsetD8Async(from, 1, bytes, stream));
 	MUST(cuMemsetD8Async(to, 2, bytes, stream));
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -276,28 +276,3 @@ static int changed_beside_too_large(void)
 }
 
 /* ---- */
-
-TEST(a_copy_without_room_does_not_keep_others_from_being_changed)
-{
-	assert_int_equal(scene_run(8 * LARGE, changed_beside_too_large), 0);
-}
-
-TEST(two_threads_that_change_copies_of_the_same_memory_are_not_refused)
-{
-	assert_int_equal(scene_run(8 * LARGE, shared_by_two), 0);
-}
-
-TEST(no_change_is_refused_where_there_is_room_for_what_it_names)
-{
-	assert_int_equal(scene_run(8 * LARGE, changed_with_room), 0);
-}
-
-TEST(changes_are_right_beside_memory_that_moves)
-{
-	graph_part(beside_moves);
-}
-
-TEST(graphs_are_made_beside_memory_that_moves)
-{
-	graph_part(made_beside_moves);
-}

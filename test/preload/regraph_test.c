@@ -56,7 +56,7 @@ static void is_refused(struct copy was, struct copy will, enum way way, CUdevice
 	MUST(cu.cuGraphDestroy(graph));
 }
 
-static int every_kind(void)
+PART_TEST(a_copy_of_an_instance_is_given_memory_of_every_kind, graph_part(part))
 {
 	static const struct copy copy[] = {{DEVICE, DEVICE_TOO}, {DEVICE, HOST}, {HOST, DEVICE},  {HOST, HOST_TOO},
 					   {MIXED, DEVICE},      {MIXED, HOST},  {DEVICE, MIXED}, {HOST, MIXED}};
@@ -77,7 +77,7 @@ static int every_kind(void)
 }
 
 /* The device is full of what must stay, or the block must: the program's own pins. */
-static int no_way_there(void)
+PART_TEST(what_must_stay_on_the_host_is_refused_and_changes_nothing, graph_part(part))
 {
 	open_blocks();
 	CUdeviceptr word = child_alloc(4096);
@@ -232,7 +232,7 @@ static int with_mapped_memory(void)
 
 /* ---- while the thread captures ---- */
 
-static int in_a_capture(void)
+PART_TEST(a_change_disturbs_no_capture_of_its_thread, graph_part(part))
 {
 	CUgraph graph, other, captured;
 	CUDA_MEMCPY3D copy = copy_of((struct copy){HOST, HOST_TOO});
@@ -293,7 +293,7 @@ static bool one_failure(enum way way, unsigned n, CUdeviceptr word)
 
 enum { FAILURES = 10 };
 
-static int each_failure(void)
+PART_TEST(a_failure_leaves_the_instance_as_it_was, graph_part(part))
 {
 	unsigned happened = 0;
 
@@ -307,16 +307,6 @@ static int each_failure(void)
 }
 
 /* ---- */
-
-TEST(a_copy_of_an_instance_is_given_memory_of_every_kind)
-{
-	graph_part(every_kind);
-}
-
-TEST(what_must_stay_on_the_host_is_refused_and_changes_nothing)
-{
-	graph_part(no_way_there);
-}
 
 TEST(an_update_gives_all_copies_other_memory_also_in_child_graphs)
 {
@@ -337,14 +327,4 @@ TEST(copies_to_several_mappings_of_the_program_are_changed_too)
 	if (is_static())
 		skip();
 	graph_part(with_mapped_memory);
-}
-
-TEST(a_change_disturbs_no_capture_of_its_thread)
-{
-	graph_part(in_a_capture);
-}
-
-TEST(a_failure_leaves_the_instance_as_it_was)
-{
-	graph_part(each_failure);
 }

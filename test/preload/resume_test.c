@@ -31,7 +31,6 @@ static void use_body(const struct sim_launch *launch, void **args)
 {
 	unsigned turn = *(unsigned *)args[1];
 
-	(void)launch;
 	++**(unsigned **)args[0];
 	seen = 0;
 	for (unsigned i = 0; i < BLOCKS; i++)
@@ -44,11 +43,8 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
 static void open_job(void)
 {
-	CUmodule module;
-
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&use, module, "use"));
+	use = driver_function(&image, "use");
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		blocks[i] = child_alloc(BLOCK);
 		MUST(cu.cuMemsetD32_v2(blocks[i], 0, BLOCK / 4));

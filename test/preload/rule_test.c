@@ -119,7 +119,11 @@ static int cannot_be_told(void)
 
 /* ---- what the heap keeps ---- */
 
-static int takes_memory_of_its_own(void)
+PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
+	  assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
+				 "spill.mode: static\n",
+				 part),
+			   0))
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -148,8 +152,7 @@ static int uses_what_begins_on_the_host(void)
 	int rounds = 0;
 
 	driver_start(0);
-	CUdeviceptr stays = child_alloc(2 * MIB);
-	CUdeviceptr moves = child_alloc(BLOCK);
+	CUdeviceptr stays = child_alloc(2 * MIB), moves = child_alloc(BLOCK);
 	CHECK(sim_where(moves) == 'H' && sim_where(stays) == 'H');
 	CHECK(sim_where(child_alloc(MIB)) == 'D');
 	/* Used over and over it comes in, for there is room; the other is as good where it is. */
@@ -212,14 +215,6 @@ TEST(the_default_pool_keeps_what_the_policy_says_until_the_program_does)
 	assert_int_equal(under("async.release_threshold: 16MiB\nobserve: yes\n", keeps_nothing), 0);
 }
 
-TEST(what_is_kept_is_not_free_where_others_have_taken_as_much)
-{
-	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
-			       "spill.mode: static\n",
-			       takes_memory_of_its_own),
-			 0);
-}
-
 /* ---- memory of the program's own kind ---- */
 
 static unsigned word_of(CUdeviceptr address, CUpointer_attribute attribute)
@@ -237,11 +232,11 @@ PART_TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory,
 				 part),
 			   0))
 {
-	CUdeviceptr pages, managed, refused;
+	CUdeviceptr managed, refused;
 
 	driver_start(0);
 	unsigned long before = sim_calls("cuMemAllocManaged");
-	MUST(cu.cuMemAllocManaged(&pages, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr pages = driver_managed(2 * MIB);
 	CHECK(sim_calls("cuMemAllocManaged") == before);
 	/* Both sides use it at one address, and it answers as managed memory does. */
 	MUST(driver_fill(NULL, pages, 5, 2 * MIB / 4));
@@ -271,10 +266,8 @@ PART_TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory,
 
 static int gets_managed_memory(void)
 {
-	CUdeviceptr managed;
-
 	driver_start(0);
-	MUST(cu.cuMemAllocManaged(&managed, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr managed = driver_managed(2 * MIB);
 	CHECK(sim_calls("cuMemAllocManaged") == 1);
 	MUST(cu.cuMemFree_v2(managed));
 	return 0;
@@ -341,8 +334,6 @@ static void *grows_it_too(void *block)
 PART_TEST(a_block_grows_within_the_cap_of_its_rule,
 	  assert_int_equal(under("rules:\n- {match: {api: malloc}, use: heap, cap: 16MiB}\n", part), 0))
 {
-	pthread_t other;
-
 	driver_start(0);
 	CUdeviceptr block = child_alloc(4 * MIB);
 	CHECK(grow(block, 17 * MIB) == -ENOMEM && has_room(12 * MIB));
@@ -355,7 +346,7 @@ PART_TEST(a_block_grows_within_the_cap_of_its_rule,
 	CHECK(has_room(16 * MIB) && !has_room(17 * MIB));
 	/* Two threads grow one block: its length counts once. */
 	block = child_alloc(4 * MIB);
-	CHECK(pthread_create(&other, NULL, grows_it_too, (void *)(uintptr_t)block) == 0);
+	pthread_t other = test_thread(grows_it_too, (void *)(uintptr_t)block);
 	grows_it_too((void *)(uintptr_t)block);
 	CHECK(pthread_join(other, NULL) == 0);
 	CHECK(has_room(4 * MIB) && !has_room(5 * MIB));

@@ -12,7 +12,6 @@ static void touch(uint32_t *at, uint32_t n, uint32_t lane)
 
 static void touch_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	touch(*(uint32_t **)args[0], *(uint32_t *)args[1], *(uint32_t *)args[2]);
 }
 
@@ -20,7 +19,6 @@ static void spin_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *word = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 
-	(void)launch;
 	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
 		usleep(20);
 	touch(*(uint32_t **)args[2], *(uint32_t *)args[3], *(uint32_t *)args[4]);
@@ -28,7 +26,6 @@ static void spin_body(const struct sim_launch *launch, void **args)
 
 static void store_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	__atomic_store_n(*(uint32_t **)args[0], *(uint32_t *)args[1], __ATOMIC_RELEASE);
 }
 
@@ -159,6 +156,12 @@ bool scene_moves_within(struct scene *scene, unsigned n_rounds)
 bool scene_warm_up(struct scene *scene)
 {
 	return scene_moves_within(scene, scene_moves() ? 20000 : 25);
+}
+
+void scene_open_warm(struct scene *scene)
+{
+	scene_open(scene, 0);
+	CHECK(scene_warm_up(scene));
 }
 
 CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane)

@@ -53,6 +53,8 @@ void scene_open(struct scene *scene, int device);
 bool scene_warm_up(struct scene *scene);
 /* The same for so many rounds at most. */
 bool scene_moves_within(struct scene *scene, unsigned n_rounds);
+/* Both, on device 0. */
+void scene_open_warm(struct scene *scene);
 CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane);
 /* After all work is done: do all words hold what they must? Says which does not. */
 bool scene_holds(struct scene *scene);

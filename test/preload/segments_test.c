@@ -133,7 +133,26 @@ static uint64_t count(const struct stats_page *page, enum stats_counter which)
 	return stats_page_get(page, which, 0);
 }
 
-static int repeats_its_steps(void)
+static const char *set_for_mode(void)
+{
+	static char set[160];
+
+	snprintf(set, sizeof(set),
+		 "SPILLWAY_SET=spill.mode=%s,async.use=heap,heap.chunk=8MiB,device.budget=%zuMiB,host.budget=512MiB,"
+		 "report.summary=no",
+		 scene_mode(), BUDGET_BYTES / MIB);
+	return set;
+}
+
+static int run_part(int (*part)(void))
+{
+	const char *const settings[] = {
+	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_REUSE=1", runtime, set_for_mode(), NULL};
+
+	return child_run(settings, part);
+}
+
+PART_TEST(parts_stay_where_they_were, assert_int_equal(run_part(part), 0))
 {
 	size_t left, left_later, total;
 	unsigned same = 0;
@@ -179,8 +198,7 @@ static int repeats_its_steps(void)
 		usleep(1000); /* a piece is still on its way */
 	}
 	CHECK(left_later == left);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- orders ---- */
@@ -222,13 +240,12 @@ static bool overlaps(CUdeviceptr one, CUdeviceptr other)
  * those of a stream that has the handle of the first, which was destroyed. In `static` each part has a block of its
  * own.
  */
-static int keeps_what_a_stream_has_not_reached(void)
+PART_TEST(what_a_stream_has_not_reached_is_kept, assert_int_equal(run_part(part), 0))
 {
 	CUdeviceptr part, again, others[3];
 
 	begin_to_move();
-	CUstream first = child_stream();
-	CUstream second = child_stream();
+	CUstream first = child_stream(), second = child_stream();
 	part = take_on(first);
 	fill_on(first, part, 77, PART_BYTES);
 	unsigned *word = child_hold(first);
@@ -262,12 +279,11 @@ static int keeps_what_a_stream_has_not_reached(void)
 	MUST(cu.cuMemFreeAsync(others[2], second));
 	CHECK(cu.cuMemFreeAsync(others[2], second) == CUDA_ERROR_INVALID_VALUE);
 	MUST(cu.cuCtxSynchronize());
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* Any address in a part leads to its beginning; one in what is free there leads nowhere. */
-static int answers_for_each_part(void)
+PART_TEST(each_part_is_an_allocation, assert_int_equal(run_part(part), 0))
 {
 	CUdeviceptr part[3], base;
 	size_t bytes;
@@ -281,8 +297,7 @@ static int answers_for_each_part(void)
 	}
 	MUST(cu.cuMemFreeAsync(part[1], stream));
 	CHECK(!child_is_alive(part[1]) && child_is_alive(part[0]) && child_is_alive(part[2]));
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- what is lost ---- */
@@ -308,7 +323,7 @@ static unsigned take_all(CUdeviceptr block[BLOCKS])
 }
 
 /* Of many streams with one part each, which is longer than a piece, the rest of the second piece is lost to all. */
-static int many_streams_lose_little(void)
+PART_TEST(rounding_loses_little, assert_int_equal(run_part(part), 0))
 {
 	CUdeviceptr block[BLOCKS];
 	unsigned before, after;
@@ -326,49 +341,9 @@ static int many_streams_lose_little(void)
 	fprintf(stderr, "%s: %u blocks of 8 MiB beside nothing, %u beside %u parts of 10 MiB\n", scene_mode(), before,
 		after, OWNERS);
 	CHECK((before - after) * LEFT_BYTES <= OWNERS * (LEFT_BYTES + 2 * MIB) + BUDGET_BYTES / 32 + LEFT_BYTES);
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 /* ---- */
-
-static const char *set_for_mode(void)
-{
-	static char set[160];
-
-	snprintf(set, sizeof(set),
-		 "SPILLWAY_SET=spill.mode=%s,async.use=heap,heap.chunk=8MiB,device.budget=%zuMiB,host.budget=512MiB,"
-		 "report.summary=no",
-		 scene_mode(), BUDGET_BYTES / MIB);
-	return set;
-}
-
-static int run_part(int (*part)(void))
-{
-	const char *const settings[] = {
-	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_REUSE=1", runtime, set_for_mode(), NULL};
-
-	return child_run(settings, part);
-}
-
-TEST(parts_stay_where_they_were)
-{
-	assert_int_equal(run_part(repeats_its_steps), 0);
-}
-
-TEST(what_a_stream_has_not_reached_is_kept)
-{
-	assert_int_equal(run_part(keeps_what_a_stream_has_not_reached), 0);
-}
-
-TEST(each_part_is_an_allocation)
-{
-	assert_int_equal(run_part(answers_for_each_part), 0);
-}
-
-TEST(rounding_loses_little)
-{
-	assert_int_equal(run_part(many_streams_lose_little), 0);
-}
 
 EACH_TEST(folder_make, folder_remove)

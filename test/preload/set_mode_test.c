@@ -203,8 +203,7 @@ CHILD_TEST(what_a_texture_has_the_address_of_stays, SETTINGS(",spill.mode=exact"
 		go_round(0x1000 + round);
 		CHECK(sim_where(job_blocks[0]) == where);
 	}
-	job_check(0x1000 + 49);
-	return 0;
+	return job_check(0x1000 + 49);
 }
 
 /* ---- stream-ordered memory: small parts of segments ---- */
@@ -297,8 +296,7 @@ static int refuses_during_a_capture(void)
 	MUST(driver_fill(stream, job_blocks[0], 0x1000, N_WORDS));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	CHECK(set_says("spill.mode=fast", 0, ": spill.mode=fast"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 /* A kernel that waits for what this thread does next. */
@@ -323,8 +321,7 @@ static int refuses_other_values(void)
 	CHECK(set_says("spill.mode=static", 1, "it can be made exact or fast, not static"));
 	CHECK(set_says("spill.mode=", 1, "it can be made exact or fast, not"));
 	CHECK(shows_mode("exact"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 static int refuses_what_stays(void)
@@ -332,8 +329,7 @@ static int refuses_what_stays(void)
 	job_start();
 	CHECK(set_says("spill.mode=fast", 1, "this process began in static"));
 	CHECK(shows_mode("static"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 TEST(what_cannot_be_is_said_and_changes_nothing)

@@ -86,8 +86,7 @@ static int sets_before_anything_has_spilled(void)
 	CHECK(blocks_on_device() == N_BLOCKS);
 	CHECK(set_says("device.budget=20MiB", 0, "device.budget=20MiB, 28.0 MiB left in"));
 	CHECK(sim_live().device_bytes - without <= 20 * MIB);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 TEST(a_process_that_has_not_spilled_can_be_made_smaller)
@@ -104,8 +103,7 @@ CHILD_TEST(what_cannot_move_stays_but_nothing_more_is_taken, SETTINGS(",spill.mo
 	CHECK(blocks_on_device() == before);
 	CUdeviceptr more = child_alloc(BLOCK);
 	CHECK(sim_where(more) == 'H');
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 CHILD_TEST(the_host_budget_can_be_changed, SETTINGS(",spill.mode=static"))
@@ -119,8 +117,7 @@ CHILD_TEST(the_host_budget_can_be_changed, SETTINGS(",spill.mode=static"))
 	CHECK(set_says("host.budget=8MiB", 1, "8.0 MiB are above it still"));
 	CHECK(set_says("host.budget=64MiB", 0, "0 B left in"));
 	more = child_alloc(8 * MIB);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 CHILD_TEST(what_is_wrong_is_refused_and_nothing_changes, SETTINGS(""))
@@ -131,8 +128,7 @@ CHILD_TEST(what_is_wrong_is_refused_and_nothing_changes, SETTINGS(""))
 	CHECK(set_says("spill.peers=1", 1, "device.budget, host.budget, spill.mode and share.weight can be"));
 	CHECK(set_says("report.summary=no", 1, "device.budget, host.budget, spill.mode and share.weight can be"));
 	CHECK(set_says("share.weight=3", 1, "this process takes no turns"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 int main(void)

@@ -166,11 +166,9 @@ static int creates_much(void)
 /* The model has managed memory on the host, and the array is small: the driver's out of memory is made. */
 static int allocates_managed_in_need(void)
 {
-	CUdeviceptr block;
-
 	keep_warm();
 	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	MUST(cu.cuMemAllocManaged(&block, MUCH, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr block = driver_managed(MUCH);
 	CHECK(sim_live().device_bytes == 0);
 	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(cu.cuMemAllocManaged(&block, MUCH, CU_MEM_ATTACH_GLOBAL) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -193,12 +191,11 @@ static int makes_an_array_in_need(void)
 }
 
 /* By share.yaml requests from 100 MiB on are the driver's. */
-static int allocates_much_by_rule(void)
+CHILD_TEST(warm_memory_is_given_back_for_what_a_rule_gives_the_driver,
+	   SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" WARM_SET))
 {
-	CUdeviceptr block;
-
 	keep_warm();
-	MUST(cu.cuMemAlloc_v2(&block, MUCH));
+	CUdeviceptr block = child_alloc(MUCH);
 	CHECK(!driver_is_heap(block));
 	MUST(cu.cuMemFree_v2(block));
 	keep_warm();
@@ -218,12 +215,6 @@ TEST(warm_memory_is_given_back_when_the_driver_has_none)
 	assert_int_equal(child_run(settings, creates_much), 0);
 	assert_int_equal(child_run(settings, allocates_managed_in_need), 0);
 	assert_int_equal(child_run(settings, makes_an_array_in_need), 0);
-}
-
-TEST(warm_memory_is_given_back_for_what_a_rule_gives_the_driver)
-{
-	assert_int_equal(
-	    child_run(SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" WARM_SET), allocates_much_by_rule), 0);
 }
 
 /* ---- pools of the program ---- */

@@ -120,8 +120,7 @@ static int job_with_captures(void)
 	CUgraph graph;
 
 	scene_load(&scene, 0);
-	CUstream one = own_stream();
-	CUstream two = own_stream();
+	CUstream one = own_stream(), two = own_stream();
 	sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN, "cuThreadExchangeStreamCaptureMode",
 		      fault.nth);
 	scene_allocate(&scene);
@@ -213,11 +212,10 @@ PART_TEST(events_that_often_cannot_be_asked_are_no_dead_context,
 	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), part), FINE))
 {
 	CUstream one, two;
-	pthread_t thread;
 
 	begin_job(&one, &two);
 	CHECK(scene_warm_up(&scene));
-	CHECK(!pthread_create(&thread, NULL, fail_queries, NULL));
+	pthread_t thread = test_thread(fail_queries, NULL);
 	run_rounds(one, two, MOST_ROUNDS);
 	MUST(cu.cuCtxSynchronize());
 	atomic_store(&over, true);
@@ -257,7 +255,8 @@ PART_TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
 	return job_short_of("HOST_MEMORY");
 }
 
-static int job_short_of_device_memory(void)
+PART_TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
 {
 	return job_short_of("MEMORY");
 }
@@ -274,11 +273,6 @@ static int job_with_a_tight_host_budget(void)
 	CHECK(sim_live().host_bytes <= 24 * MIB + OWN);
 	scene_close(&scene);
 	return FINE;
-}
-
-TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_device_memory), FINE);
 }
 
 TEST(a_tight_host_budget_costs_nothing_but_speed)

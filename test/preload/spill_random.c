@@ -92,7 +92,6 @@ static void free_and_allocate(struct worker *worker)
 
 static void synchronize(struct worker *worker)
 {
-	(void)worker;
 	pthread_rwlock_wrlock(&random_captures);
 	GO(cuCtxSynchronize());
 	pthread_rwlock_unlock(&random_captures);

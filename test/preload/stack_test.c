@@ -22,7 +22,6 @@ static CUdeviceptr block[SCENE_BLOCKS_MOST];
 
 static void add_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	++*(uint32_t *)sim_pointer(*(CUdeviceptr *)args[0]);
 }
 
@@ -37,12 +36,9 @@ static void *nothing(void *argument)
 
 static void *start(void *argument)
 {
-	CUmodule module;
-
 	driver_start(0);
 	MUST(cu.cuCtxGetCurrent(&context));
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&touch, module, "add"));
+	touch = driver_function(&image, "add");
 	return argument;
 }
 

@@ -29,12 +29,10 @@ void *hangs_for_ever(void *argument)
 
 int hangs_with_a_thread(void)
 {
-	pthread_t thread;
-
 	CHECK(dup2(written_to, 2) == 2);
 	driver_start(0);
 	child_alloc(MIB);
-	CHECK(!pthread_create(&thread, NULL, hangs_for_ever, NULL));
+	test_thread(hangs_for_ever, NULL);
 	while (!atomic_load(&is_there))
 		usleep(1000);
 	raise(SIGALRM); /* as the alarm does, a minute later */

@@ -15,7 +15,6 @@ __attribute__((no_sanitize("thread"))) static void read_hidden(const struct sim_
 {
 	const CUdeviceptr *table = *(const CUdeviceptr **)args[0];
 
-	(void)launch;
 	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
 		const volatile uint32_t *words = sim_pointer(table[i]);
 
@@ -47,15 +46,12 @@ int main(int argc, char **argv)
 	long every = argc > 3 ? strtol(argv[2], NULL, 0) : 0, rest_ms = argc > 3 ? strtol(argv[3], NULL, 0) : 0;
 	CUresult result = CUDA_SUCCESS;
 	struct scene scene;
-	CUmodule module;
-	CUfunction hidden;
 
 	scene_open(&scene, 0);
 	CUstream job = child_stream();
 	CUcontext other = open_beside(&scene);
 	MUST(cu.cuCtxSetCurrent(other));
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&hidden, module, "reads_what_nobody_named"));
+	CUfunction hidden = driver_function(&image, "reads_what_nobody_named");
 	CUstream beside = child_stream();
 	CUdeviceptr *table = (CUdeviceptr *)scene_word();
 	memcpy(table, scene.block, sizeof(scene.block));

@@ -64,13 +64,12 @@ TEST(a_free_waits_for_the_kernel_that_reads_the_block)
 	CUdeviceptr from = alloc(10 * MIB), to = alloc(10 * MIB);
 	struct freer freer = {.block = from, .result = CUDA_ERROR_UNKNOWN};
 	unsigned long waits = sim_calls("cuCtxSynchronize");
-	pthread_t thread;
 
 	assert_int_equal(driver_fill(stream, from, 1234, 10 * MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
 	sim_hold();
 	assert_int_equal(launch_copy(to, from, 10 * MIB / 4), CUDA_SUCCESS);
-	assert_int_equal(pthread_create(&thread, NULL, free_it, &freer), 0);
+	pthread_t thread = test_thread(free_it, &freer);
 	while (sim_calls("cuCtxSynchronize") == waits && !atomic_load(&freer.returned))
 		sched_yield();
 	assert_false(atomic_load(&freer.returned));
@@ -182,14 +181,12 @@ TEST(frees_of_another_thread_leave_a_capture_alone)
 	for (size_t i = 0; i < 3; i++) {
 		struct freer freer = {.block = alloc(30 * MIB), .result = CUDA_ERROR_UNKNOWN};
 		CUdeviceptr from = alloc(MIB), to = alloc(MIB);
-		pthread_t thread;
 
 		assert_int_equal(driver_fill(stream, from, 8, MIB / 4), CUDA_SUCCESS);
 		assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
 		assert_int_equal(cu.cuStreamBeginCapture_v2(stream, modes[i]), CUDA_SUCCESS);
 		assert_int_equal(launch_copy(to, from, MIB / 4), CUDA_SUCCESS);
-		assert_int_equal(pthread_create(&thread, NULL, free_and_allocate, &freer), 0);
-		pthread_join(thread, NULL);
+		test_beside(free_and_allocate, &freer);
 		assert_int_equal(freer.result, CUDA_SUCCESS);
 		must_be_capturing();
 		assert_int_equal(end_and_run(), CUDA_SUCCESS);

@@ -62,8 +62,7 @@ static int forks_while_suspended(void)
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	CHECK(tool_says("resume", 0, "resumed"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 /* As a program does that becomes a daemon. */
@@ -81,8 +80,7 @@ static int closes_its_descriptors_while_suspended(void)
 	CHECK(strstr(text, "resumed"));
 	job_check(0x1000);
 	CHECK(tool_says("suspend", 0, "suspended") && tool_says("resume", 0, "resumed"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 static int exits(void)

@@ -46,7 +46,6 @@ static void *serve(void *argument)
 {
 	unsigned *words = malloc(WORDS * sizeof(*words));
 
-	(void)argument;
 	MUST(cu.cuCtxSetCurrent(server.context));
 	CUstream stream = child_stream();
 	CUdeviceptr slot = child_alloc(BLOCK);
@@ -83,7 +82,6 @@ static void add_thread(void)
 /* Clients that ask as fast as they are answered. */
 static void *ask(void *argument)
 {
-	(void)argument;
 	pthread_mutex_lock(&server.lock);
 	while (!server.ended) {
 		while (server.asked - server.taken < FULL && server.asked < REQUESTS - WAITING)
@@ -171,8 +169,7 @@ static int serves(void)
 		CHECK(pthread_join(server.threads[i], NULL) == 0);
 	CHECK(server.served == server.asked && server.asked > N_ROUNDS * 2 * WAITING);
 	CHECK(all_are_right(0, server.asked));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 #define ROOMY(more)                                                                                                    \

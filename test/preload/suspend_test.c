@@ -87,8 +87,7 @@ static int allocates_while_suspended(void)
 
 	job_start();
 	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0);
-	CUdeviceptr more = child_alloc(16 * MIB);
-	CUdeviceptr small = child_alloc(1000);
+	CUdeviceptr more = child_alloc(16 * MIB), small = child_alloc(1000);
 	CHECK(sim_where(more) == 'H' && sim_where(small) == 'H' && sim_live().device_bytes == 0);
 	MUST(cu.cuMemFree_v2(more));
 	more = child_alloc(16 * MIB);
@@ -104,6 +103,30 @@ static int allocates_while_suspended(void)
 	more = child_alloc(4 * MIB);
 	CHECK(sim_where(more) == 'D');
 	return 0;
+}
+
+/* The context was reset, and made again where the library does not see it. */
+static int made_in_a_context_of_old(void)
+{
+	__typeof__(&cuDevicePrimaryCtxRetain) retain =
+	    (__typeof__(retain))driver_native("cuDevicePrimaryCtxRetain");
+	CUdeviceptr block;
+	CUcontext context;
+
+	driver_start(0);
+	CHECK(cu.cuMemFree_v2(child_alloc(BLOCK)) == CUDA_SUCCESS);
+	MUST(cuDevicePrimaryCtxReset_v2(0));
+	MUST(retain(&context, 0));
+	MUST(cu.cuCtxSetCurrent(context));
+	MUST(cu.cuMemAllocAsync(&block, BLOCK, NULL));
+	CHECK(spillway_suspend() == 0);
+	CHECK(spillway_resume() == 0);
+	return 0;
+}
+
+TEST(memory_of_a_stream_makes_its_context_known)
+{
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,async.use=heap"), made_in_a_context_of_old), 0);
 }
 
 TEST(what_is_made_while_suspended_begins_on_the_host)
@@ -124,17 +147,15 @@ static int cannot_be_suspended(void)
 	CHECK(tool_lists("running"));
 	worker_begin(&worker, 0x5000);
 	worker_end(&worker);
-	job_check(0x5000);
-	return 0;
+	return job_check(0x5000);
 }
 
 static int is_in_a_capture(void)
 {
-	CUstream stream;
 	CUgraph graph;
 
 	job_start();
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = child_stream();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	CHECK(tool_says("suspend", 1, "no safe point"));
 	MUST(driver_fill(stream, job_blocks[0], 1, 1));
@@ -142,8 +163,7 @@ static int is_in_a_capture(void)
 	MUST(cu.cuGraphDestroy(graph));
 	job_check(0x1000);
 	CHECK(tool_says("suspend", 0, "suspended") && tool_says("resume", 0, "resumed"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 static int has_a_driver_that_does_not_copy(void)
@@ -154,8 +174,7 @@ static int has_a_driver_that_does_not_copy(void)
 	CHECK(!sim_fail_pending() && tool_lists("running"));
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 static int has_a_system_that_pins_no_more(void)
@@ -167,8 +186,7 @@ static int has_a_system_that_pins_no_more(void)
 	sim_switch("HOST_MEMORY", 512 * MIB);
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 /* All calls of that entry point from now on, so many times; 0: no more of them. */
@@ -197,8 +215,7 @@ static int has_a_driver_that_lets_nothing_go(const char *call)
 	CHECK(tool_lists("running"));
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0 && spillway_resume() == 0);
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 /* The copy is made, but the address goes on leading to the device. */
@@ -263,8 +280,7 @@ static int lies_on_a_peer(void)
 	CHECK(tool_says("resume", 0, "resumed"));
 	worker_begin(&worker, 0x5000);
 	worker_end(&worker);
-	job_check(0x5000);
-	return 0;
+	return job_check(0x5000);
 }
 
 /* What the program makes for itself has all of the device's budget: nothing comes in, on the way to the host either. */
@@ -280,8 +296,7 @@ static int lies_on_a_peer_alone(void)
 	job_start();
 	CHECK(tool_says("suspend", 0, "suspended") && sim_live().device_bytes == 32 * MIB);
 	CHECK(tool_says("resume", 0, "resumed"));
-	job_check(0x1000);
-	return 0;
+	return job_check(0x1000);
 }
 
 /* What is striped stays: that is what its rule says. */

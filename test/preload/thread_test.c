@@ -120,10 +120,10 @@ static void *ask(void *argument)
 TEST(figures_stay_sane_while_threads_allocate)
 {
 	struct worker asker = {0}, worker[2] = {{.seed = 5}, {.seed = 6000}};
-	pthread_t asking, thread[2];
+	pthread_t thread[2];
 
 	atomic_store(&stop, false);
-	assert_int_equal(pthread_create(&asking, NULL, ask, &asker), 0);
+	pthread_t asking = test_thread(ask, &asker);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
 	for (int i = 0; i < 2; i++)

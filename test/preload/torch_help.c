@@ -19,7 +19,6 @@ static void fill(uint32_t *at, uint32_t salt, size_t n)
 
 static void words_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	fill(*(uint32_t **)args[0], *(uint32_t *)args[1], *(size_t *)args[2]);
 }
 
@@ -28,7 +27,6 @@ static void hidden_body(const struct sim_launch *launch, void **args)
 {
 	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
-	(void)launch;
 	while (!(*table >> 32))
 		usleep(100);
 	fill(sim_pointer(*table), *(uint32_t *)args[1], *(size_t *)args[2]);
@@ -40,7 +38,6 @@ static void late_body(const struct sim_launch *launch, void **args)
 	const uint32_t *from = *(const uint32_t **)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	usleep(*(unsigned *)args[3]);
 	for (size_t i = 0; i < n; i++)
 		to[i] = from[i];
@@ -158,12 +155,11 @@ void torch_capture(CUstream stream, unsigned pool)
 
 CUgraphExec torch_end_capture(CUstream stream)
 {
-	CUgraphExec exec;
 	CUgraph graph;
 
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	torch->use_pool(torch_cache, 0, false);
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	MUST(cu.cuGraphDestroy(graph));
 	return exec;
 }

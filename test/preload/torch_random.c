@@ -76,7 +76,6 @@ void suspend_for_a_while(void)
 
 static void *resume_soon(void *unused)
 {
-	(void)unused;
 	usleep(2000);
 	resume();
 	return NULL;

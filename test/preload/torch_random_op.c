@@ -55,7 +55,6 @@ static void mix_body(const struct sim_launch *launch, void **args)
 	const uint32_t *from = *(const uint32_t **)args[1];
 	size_t n = *(size_t *)args[2], back = how & FROM_ENDS ? n : 0;
 
-	(void)launch;
 	if (us)
 		usleep(us);
 	kernel_apply(to - back, from ? from - back : NULL, n, *(uint32_t *)args[3], how & KEEP);
@@ -66,7 +65,6 @@ static void table_body(const struct sim_launch *launch, void **args)
 {
 	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
-	(void)launch;
 	while (!(*table >> 40))
 		usleep(100);
 	kernel_apply(sim_pointer(table[0]), table[1] ? sim_pointer(table[1]) : NULL, *(size_t *)args[1],

@@ -231,9 +231,7 @@ TEST(who_takes_turns_shares_what_the_device_has)
 	third = start_large("SPILLWAY_SET=host.budget=256MiB,report.summary=no");
 	assert_true(rank_ask(&third, 'a', 1));
 	assert_int_equal(rank_ask(&third, 'i', 0), all);
-	rank_end(&third);
-	rank_end(&one);
-	rank_end(&other);
+	ranks_end(&third, &one, &other);
 	/* The next one is the first again. */
 	third = start_large(AUTO);
 	assert_true(rank_ask(&third, 'a', 1));
@@ -273,8 +271,7 @@ TEST(beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_h
 	const struct rank ranks[] = {one, other};
 	assert_true(come_to_hold(ranks, 2, 20, 32));
 	shows_the_account(&one, &other);
-	rank_end(&one);
-	rank_end(&other);
+	ranks_end(&one, &other);
 }
 
 /* Without device.total nothing changes. */
@@ -288,8 +285,7 @@ TEST(who_does_not_share_has_what_it_had)
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(rank_ask(&ranks[i], 'h', 0), 56);
 	assert_int_equal(rank_ask(&ranks[0], 'i', 0), 256);
-	rank_end(&ranks[0]);
-	rank_end(&ranks[1]);
+	ranks_end(&ranks[0], &ranks[1]);
 }
 
 /* Others had most of the device when it started, and leave it to it then. */

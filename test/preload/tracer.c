@@ -63,10 +63,8 @@ static int suspended(unsigned n)
 /* It goes on when the file is there: there was hardly anything to tell when it was made. */
 static int late(unsigned n)
 {
-	CUdeviceptr block;
-
 	driver_start(0);
-	MUST(cu.cuMemAllocManaged(&block, MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr block = driver_managed(MIB);
 	MUST(cu.cuMemFree_v2(block));
 	for (unsigned i = 0; i < 6000 && access(getenv("SPILLWAY_TRACE"), F_OK); i++)
 		usleep(1000);
@@ -181,10 +179,8 @@ enum { THREADS = 8, SETS = 500 };
 
 static void *set_often(void *argument)
 {
-	CUdeviceptr block;
-
 	MUST(cu.cuCtxSetCurrent(argument));
-	MUST(cu.cuMemAlloc_v2(&block, MIB));
+	CUdeviceptr block = child_alloc(MIB);
 	for (unsigned i = 0; i < SETS; i++)
 		MUST(cu.cuMemsetD32_v2(block, i, MIB / 4));
 	MUST(cu.cuMemFree_v2(block));
@@ -215,10 +211,9 @@ static int frees(unsigned n)
 {
 	__typeof__(&spillway_torch_alloc) alloc = (__typeof__(alloc))dlsym(RTLD_DEFAULT, "spillway_torch_alloc");
 	__typeof__(&spillway_torch_free) give = (__typeof__(give))dlsym(RTLD_DEFAULT, "spillway_torch_free");
-	CUdeviceptr managed;
 
 	driver_start(0);
-	MUST(cu.cuMemAllocManaged(&managed, n * MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr managed = driver_managed(n * MIB);
 	if (cu.cuMemFree_v2(managed) != CUDA_ERROR_UNKNOWN)
 		return 1;
 	void *block = alloc((ssize_t)(n * MIB), 0, NULL);
@@ -258,12 +253,11 @@ static int asks(unsigned n)
 /* Of two devices one has them. */
 static int faults(unsigned n)
 {
-	CUdeviceptr managed;
 	void *pinned;
 
 	driver_start(0);
 	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
-	MUST(cu.cuMemAllocManaged(&managed, n * MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr managed = driver_managed(n * MIB);
 	MUST(driver_fill(NULL, managed, 7, n * MIB / 4));
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemcpyHtoD_v2((CUdeviceptr)pinned, (void *)managed, MIB));

@@ -264,7 +264,6 @@ EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	if (may_not()) {
 		printf("skipped: this system lets us make no time namespaces\n");
 		return 77;

@@ -153,7 +153,6 @@ static void check_end(void)
 
 static void *go_on_later(void *unused)
 {
-	(void)unused;
 	/* Longer than the end of a process waits for a mover that has nothing to do. */
 	usleep(1200000);
 	sim_go_on();
@@ -162,11 +161,9 @@ static void *go_on_later(void *unused)
 
 static _Noreturn void end_while_moving(void)
 {
-	pthread_t thread;
-
 	while (!sim_stalled())
 		usleep(1000);
-	CHECK(pthread_create(&thread, NULL, go_on_later, NULL) == 0);
+	pthread_t thread = test_thread(go_on_later, NULL);
 	CHECK(pthread_detach(thread) == 0);
 	exit(0);
 }
@@ -407,7 +404,7 @@ TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account)
 	for (unsigned round = 0; round < 20; round++) {
 		turns_run(ranks, 2, 1);
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && account_read(&page); i++)
-			assert_true(!page.slot[i].member.pid || page.slot[i].member.may_have <= 20 * MIB);
+			assert_true(!page.slot[i].pid || page.slot[i].may_have <= 20 * MIB);
 	}
 	turns_end(ranks, 2);
 }
@@ -428,6 +425,5 @@ EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	return turns_main(argv, test_run);
 }

@@ -32,14 +32,6 @@ void turns_gpus_read(void)
 	account_read_of("2d3100" GPU_ACCOUNT_TAIL, &turns_gpus_pages[1]);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Returns what is known of it. One that is not known yet takes the place of one that was known long ago. */
 static struct known *known_of(const struct rank *rank)
 {
@@ -55,7 +47,7 @@ static struct known *known_of(const struct rank *rank)
 
 void turns_gpus_resumed(const struct rank *rank)
 {
-	*known_of(rank) = (struct known){.pid = rank->pid, .after = now_ns()};
+	*known_of(rank) = (struct known){.pid = rank->pid, .after = test_now()};
 }
 
 /* Who has been silent for long takes no part, and is not waited for: on a loaded machine it may run beside others. */
@@ -68,10 +60,10 @@ static struct seen see(const struct known *process, const struct rank *rank, uns
 	if (!member)
 		return (struct seen){0};
 	struct seen seen = {
-	    .counts = member->claim.kind != GPU_TURN_OFF && now_ns() - member->claim.beat < GPU_TURN_SILENT &&
+	    .counts = member->claim.kind != GPU_TURN_OFF && test_now() - member->claim.beat < GPU_TURN_SILENT &&
 		      member->claim.beat > process->after,
 	    .on = turn->on,
-	    .holds = turn->holder && page->slot[turn->holder - 1].member.pid == member->pid,
+	    .holds = turn->holder && page->slot[turn->holder - 1].pid == member->pid,
 	    .runs = member->job.state == RESIDENCE_RUNS && !member->claim.away && !member->claim.moving,
 	    .back = member->job.state == RESIDENCE_BACK,
 	    .away = member->job.state == RESIDENCE_AWAY,
@@ -91,7 +83,7 @@ static struct seen see(const struct known *process, const struct rank *rank, uns
 static bool is_steady(const struct seen *before, const struct seen *now)
 {
 	return before->counts && now->counts && before->on == now->on && now->number - before->number <= 1 &&
-	       now_ns() - before->beat < GPU_TURN_SILENT;
+	       test_now() - before->beat < GPU_TURN_SILENT;
 }
 
 static bool is_divided(const struct seen *seen)

@@ -30,8 +30,8 @@ uint64_t account_sum(const struct account_page *page)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		if (page->slot[i].member.pid)
-			sum += page->slot[i].member.may_have;
+		if (page->slot[i].pid)
+			sum += page->slot[i].may_have;
 	return sum;
 }
 
@@ -48,8 +48,8 @@ void account_check(void)
 const struct gpu_account_member *account_member(const struct account_page *page, const struct rank *rank)
 {
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		if (page->slot[i].member.pid == (uint64_t)rank->pid)
-			return &page->slot[i].member;
+		if (page->slot[i].pid == (uint64_t)rank->pid)
+			return &page->slot[i];
 	return NULL;
 }
 
@@ -67,7 +67,7 @@ unsigned account_holder(const struct rank *ranks, unsigned n)
 
 	if (!account_read(&page) || !page.head.turn.on || !page.head.turn.holder)
 		return n;
-	const struct gpu_account_member *member = &page.slot[page.head.turn.holder - 1].member;
+	const struct gpu_account_member *member = &page.slot[page.head.turn.holder - 1];
 	for (unsigned i = 0; i < n; i++)
 		if (member->pid == (uint64_t)ranks[i].pid && !member->claim.moving && !member->claim.away)
 			return i;

@@ -390,6 +390,5 @@ EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	return turns_main(argv, run);
 }

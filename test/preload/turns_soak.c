@@ -108,11 +108,13 @@ static bool read_account(struct account_page *ret_page)
 	char path[512];
 	int fd = open_account(path);
 	bool good = fd >= 0 && pread(fd, ret_page, sizeof(*ret_page), 0) == (ssize_t)sizeof(*ret_page) &&
-		    account_head_is_ours(&ret_page->head);
+		    ret_page->head.file.bytes == sizeof(*ret_page) &&
+		    ret_page->head.file.version == GPU_ACCOUNT_VERSION &&
+		    ret_page->head.file.magic == GPU_ACCOUNT_MAGIC && ret_page->head.file.total;
 
 	for (unsigned i = 0; good && i < GPU_ACCOUNT_MOST; i++)
-		if (ret_page->slot[i].member.pid && !is_alive(fd, i))
-			ret_page->slot[i].member.pid = 0;
+		if (ret_page->slot[i].pid && !is_alive(fd, i))
+			ret_page->slot[i].pid = 0;
 	if (fd >= 0)
 		close(fd);
 	return good;
@@ -131,7 +133,7 @@ static void print_account(void)
 	       (unsigned long long)page.head.turn.number, (unsigned long long)page.head.turn.on,
 	       (long long)page.head.turn.holder - 1);
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		const struct gpu_account_member *member = &page.slot[i].member;
+		const struct gpu_account_member *member = &page.slot[i];
 		const struct gpu_turn_claim *claim = &member->claim;
 
 		if (member->pid)
@@ -254,8 +256,8 @@ static void check_progress(unsigned i, uint64_t now)
 static const struct gpu_account_member *member_of(const struct account_page *page, unsigned i)
 {
 	for (unsigned j = 0; j < GPU_ACCOUNT_MOST; j++)
-		if (page->slot[j].member.pid == (uint64_t)jobs[i].pid)
-			return &page->slot[j].member;
+		if (page->slot[j].pid == (uint64_t)jobs[i].pid)
+			return &page->slot[j];
 	return NULL;
 }
 
@@ -263,8 +265,8 @@ static void check_beside(const struct account_page *page, unsigned i, uint64_t n
 {
 	const struct gpu_account_member *member = member_of(page, i);
 	uint64_t holder = page->head.turn.holder; /* slot, and 1 */
-	bool others = holder && holder <= GPU_ACCOUNT_MOST && page->slot[holder - 1].member.pid &&
-		      member != &page->slot[holder - 1].member;
+	bool others =
+	    holder && holder <= GPU_ACCOUNT_MOST && page->slot[holder - 1].pid && member != &page->slot[holder - 1];
 
 	if (!member || !page->head.turn.on || !others || member->claim.away || member->claim.moving ||
 	    member->claim.kind == GPU_TURN_OFF || now - member->claim.beat > GPU_TURN_SILENT / 2 ||
@@ -294,7 +296,7 @@ static void check_account(uint64_t now)
 		if (!read_account(&page))
 			return;
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-			sum += page.slot[i].member.pid ? page.slot[i].member.may_have : 0;
+			sum += page.slot[i].pid ? page.slot[i].may_have : 0;
 		if (sum <= page.head.file.total)
 			break;
 		if (tries == 4 && holds)
@@ -379,7 +381,7 @@ static void damage(void)
 	else
 		counts.over +=
 		    pwrite(fd, &words[below(4)], sizeof(*words),
-			   (off_t)(offsetof(struct account_page, slot) + below(4) * sizeof(struct account_slot) +
+			   (off_t)(offsetof(struct account_page, slot) + below(4) * sizeof(struct gpu_account_member) +
 				   8 * below(sizeof(struct gpu_account_member) / 8))) > 0;
 	close(fd);
 	atomic_store(&soak->damaged, soak_now());

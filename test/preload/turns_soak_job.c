@@ -86,7 +86,7 @@ static void open_account(void)
 static bool read_slot(unsigned i, struct gpu_account_member *ret_member)
 {
 	return pread(account, ret_member, sizeof(*ret_member),
-		     (off_t)(offsetof(struct account_page, slot) + i * sizeof(struct account_slot))) ==
+		     (off_t)(offsetof(struct account_page, slot) + i * sizeof(struct gpu_account_member))) ==
 		   (ssize_t)sizeof(*ret_member) &&
 	       ret_member->pid == (uint64_t)getpid();
 }
@@ -153,7 +153,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	size_t n = *(size_t *)args[2];
 	bool away;
 
-	(void)launch;
 	begin_kernel(&away);
 	for (size_t i = 0; i < n; i++)
 		at[i] = word;
@@ -164,7 +163,6 @@ static void copy_body(const struct sim_launch *launch, void **args)
 {
 	bool away;
 
-	(void)launch;
 	begin_kernel(&away);
 	memmove(*(void **)args[0], *(void **)args[1], *(size_t *)args[2] * sizeof(uint32_t));
 	end_kernel(away);

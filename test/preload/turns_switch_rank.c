@@ -29,7 +29,6 @@ static void *go_on_when_told(void *unused)
 	sigset_t set;
 	int signal;
 
-	(void)unused;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigwait(&set, &signal);
@@ -40,10 +39,8 @@ static void *go_on_when_told(void *unused)
 
 static void listen_for_signal(void)
 {
-	pthread_t thread;
-
 	atomic_store(&told, false);
-	CHECK(pthread_create(&thread, NULL, go_on_when_told, NULL) == 0 && pthread_detach(thread) == 0);
+	pthread_detach(test_thread(go_on_when_told, NULL));
 }
 
 static uint64_t stall(const char *name, unsigned n)
@@ -84,17 +81,9 @@ static void set_alive(bool alive, unsigned end)
 	}
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static void work_for(uint64_t ms, unsigned n)
 {
-	for (uint64_t end = now_ms() + ms; now_ms() < end;) {
+	for (uint64_t end = test_now() / 1000000 + ms; test_now() / 1000000 < end;) {
 		fills++;
 		for (unsigned i = 0; i < n; i++)
 			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));

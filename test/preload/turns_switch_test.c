@@ -34,7 +34,7 @@ static bool published(const struct rank *rank, struct gpu_account_member *ret, b
 	*ret = *member;
 	*ret_holder = false;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		*ret_holder |= &page.slot[i].member == member && page.head.turn.holder == i + 1;
+		*ret_holder |= &page.slot[i] == member && page.head.turn.holder == i + 1;
 	return true;
 }
 
@@ -399,6 +399,5 @@ EACH_TEST(begin_log, folder_remove)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	return turns_main(argv, test_run);
 }

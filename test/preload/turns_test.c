@@ -122,14 +122,12 @@ static void take_turns(unsigned n, const char *settings)
 
 static void two_that_do_not_fit_take_turns(void **state)
 {
-	(void)state;
 	take_turns(2, SET("exact"));
 	take_turns(2, SET("fast"));
 }
 
 static void four_take_turns(void **state)
 {
-	(void)state;
 	take_turns(4, SET("fast"));
 }
 
@@ -151,7 +149,6 @@ static void the_others_go_on_when_one_is_killed(void **state)
 	struct rank ranks[4];
 	unsigned n = 4;
 
-	(void)state;
 	start_all(ranks, n, SET("fast"));
 	turns_run(ranks, n, 1);
 	for (unsigned killed = 0; killed < 2; killed++) {
@@ -181,7 +178,6 @@ static void the_others_go_on_when_one_is_killed(void **state)
  */
 static void what_a_child_keeps_of_a_dead_process_counts(void **state)
 {
-	(void)state;
 	for (unsigned how = 0; how < 2; how++) {
 		const struct gpu_account_member *dead, *other = NULL;
 		struct account_page page;
@@ -220,7 +216,6 @@ static void the_others_go_on_when_the_holder_is_stopped(void **state)
 {
 	struct rank ranks[3];
 
-	(void)state;
 	start_all(ranks, 3, SET("fast"));
 	turns_run(ranks, 3, 1);
 	for (unsigned i = 0; i < 3; i++)
@@ -247,7 +242,6 @@ static void a_damaged_account_is_made_again(void **state)
 	struct account_page page;
 	char path[256];
 
-	(void)state;
 	start_all(ranks, 2, SET("fast"));
 	turns_run(ranks, 2, 1);
 	for (unsigned how = 0; how < 3; how++) {
@@ -298,7 +292,6 @@ static void one_that_is_suspended_leaves_its_turns_to_the_others(void **state)
 	struct rank ranks[2];
 	char suspend[32], resume[32];
 
-	(void)state;
 	start_all(ranks, 2, SET("fast"));
 	turns_run(ranks, 2, 1);
 	assert_true(tool_says("list", "  TURN  "));
@@ -338,7 +331,6 @@ static void the_weight_of_a_running_process_can_be_changed(void **state)
 	struct rank ranks[2];
 	char set[64];
 
-	(void)state;
 	start_all(ranks, 2, SET("exact"));
 	turns_run(ranks, 2, 1);
 	assert_int_equal(account_weight(&ranks[0]), 1);
@@ -360,7 +352,6 @@ static void who_finds_an_account_of_another_version_goes_on_alone(void **state)
 	struct rank ranks[2];
 	char path[256];
 
-	(void)state;
 	start_all(ranks, 2, SET("fast"));
 	turns_run(ranks, 2, 1);
 	assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, path), 1);
@@ -383,7 +374,6 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	start_all(ranks, 2, SET("fast"));
 	turns_run(ranks, 2, 1);
 	assert_true(rank_ask(&ranks[0], 'k', 0));
@@ -410,7 +400,6 @@ static void who_waits_keeps_what_the_other_does_not_need(void **state)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	ranks[0] = start(SET("fast"));
 	assert_true(rank_ask(&ranks[0], 'a', NEEDS));
 	ranks[1] = start(SET("fast"));
@@ -439,7 +428,6 @@ static void auto_takes_turns_where_spilling_costs_much(void **state)
 	    "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=auto,share.quantum=20ms";
 	struct rank ranks[2];
 
-	(void)state;
 	start_all(ranks, 2, settings);
 	assert_int_equal(account_turns(&ranks[0]) + account_turns(&ranks[1]), 0);
 	turns_run(ranks, 2, 2);
@@ -451,7 +439,6 @@ static void there_are_no_turns_where_all_fits(void **state)
 {
 	struct rank ranks[2];
 
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		ranks[i] = start(SET("fast"));
 		assert_true(rank_ask(&ranks[i], 'a', 3));
@@ -491,6 +478,5 @@ static int run(void)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
 	return turns_main(argv, run);
 }

@@ -37,7 +37,7 @@ static int places(void)
 	struct spillway_place place;
 	int here = 0;
 	void *pinned;
-	CUdeviceptr managed, pool;
+	CUdeviceptr pool;
 
 	driver_start(0);
 	MUST(cu.cuMemAllocAsync(&pool, MIB, NULL)); /* while the budget has room: then it is the driver's */
@@ -49,7 +49,7 @@ static int places(void)
 	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == 1000 && place.bytes_on_device == 1000);
 	place = own_place(large);
 	CHECK(place.bytes_on_device + place.bytes_on_host == SCENE_BUDGET && place.bytes_on_host >= 6 * MIB);
-	MUST(cu.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
+	CUdeviceptr managed = driver_managed(MIB);
 	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
 	place = own_place(managed + 10);
 	CHECK(place.backend == SPILLWAY_MANAGED && place.bytes == MIB && !place.bytes_on_device && !place.movable);
@@ -80,7 +80,7 @@ static int switched_off(void)
 }
 
 /* A kernel that is given an address within a block brings all of it in `fast`, also what lies before. */
-static int comes_whole(void)
+PART_TEST(a_block_comes_whole_for_a_kernel_that_names_its_end, own_run(part))
 {
 	scene_open(&own_scene, 0);
 	CUdeviceptr block = own_scene.block[2], at = block + 4 * MIB;
@@ -158,7 +158,7 @@ static int pins_of_small_blocks(void)
 
 /* ---- on the host ---- */
 
-static int to_the_host(void)
+PART_TEST(a_block_that_should_be_on_the_host_goes_there_and_stays, own_run(part))
 {
 	scene_open(&own_scene, 0);
 	CUdeviceptr small = child_alloc(1000);
@@ -274,8 +274,7 @@ static int growing(void)
 	MUST(cu.cuMemFree_v2(small));
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(nothing_is_used());
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 static int growing_among_moves(void)
@@ -299,7 +298,7 @@ static int growing_among_moves(void)
 
 /* ---- allocators for frameworks ---- */
 
-static int plugs(void)
+PART_TEST(the_allocators_of_frameworks_go_to_the_heap, own_run(part))
 {
 	void *(*torch_alloc)(ssize_t, int, void *) =
 	    (void *(*)(ssize_t, int, void *))dlsym(RTLD_DEFAULT, "spillway_torch_alloc");
@@ -337,8 +336,7 @@ static int plugs(void)
 		CHECK(cupy);
 		spillway_cupy_free(NULL, cupy, 0);
 	}
-	CHECK(sim_broken_rules() == 0);
-	return 0;
+	return child_end();
 }
 
 TEST(budgets_are_what_the_policy_says_and_what_is_in_use)
@@ -352,20 +350,10 @@ TEST(every_block_is_where_it_is_said_to_be)
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), switched_off), 0);
 }
 
-TEST(a_block_comes_whole_for_a_kernel_that_names_its_end)
-{
-	own_run(comes_whole);
-}
-
 TEST(a_pinned_block_stays_until_it_is_unpinned)
 {
 	own_run(pins);
 	own_run(pins_of_small_blocks);
-}
-
-TEST(a_block_that_should_be_on_the_host_goes_there_and_stays)
-{
-	own_run(to_the_host);
 }
 
 TEST(a_block_that_should_be_on_the_host_goes_past_gpus_that_lend)
@@ -381,9 +369,4 @@ TEST(a_block_grows_where_it_is)
 {
 	own_run(growing);
 	own_run(growing_among_moves);
-}
-
-TEST(the_allocators_of_frameworks_go_to_the_heap)
-{
-	own_run(plugs);
 }

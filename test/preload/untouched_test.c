@@ -85,10 +85,7 @@ struct interruption {
 	atomic_bool over;
 };
 
-static void do_nothing(int number)
-{
-	(void)number;
-}
+static void do_nothing(int number) {}
 
 static void *interrupt(void *argument)
 {
@@ -123,16 +120,15 @@ PART_TEST(errno_is_left_alone_by_a_capture_that_has_to_wait, PASSES(part))
 	struct freer freer = {.context = driver_start(0), .block = child_alloc(4 * MIB)};
 	CUstream stream = child_stream(), captured = child_stream();
 	unsigned long before = sim_calls("cuCtxSynchronize");
-	pthread_t freeing, interrupting;
 	CUgraph graph;
 
 	sigaction(SIGUSR1, &action, NULL);
 	sim_hold();
 	MUST(cu.cuMemsetD8Async(freer.block, 1, 4 * MIB, stream));
-	CHECK(!pthread_create(&freeing, NULL, free_it, &freer));
+	pthread_t freeing = test_thread(free_it, &freer);
 	while (sim_calls("cuCtxSynchronize") == before)
 		sched_yield();
-	CHECK(!pthread_create(&interrupting, NULL, interrupt, &interruption));
+	pthread_t interrupting = test_thread(interrupt, &interruption);
 	KEEPS_ERRNO(cu.cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
 	atomic_store(&interruption.over, true);
 	pthread_join(interrupting, NULL);

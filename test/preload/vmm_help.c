@@ -152,7 +152,6 @@ static void count_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		at[i] = value + (unsigned)i;
 }
@@ -165,14 +164,11 @@ CUfunction vmm_kernel(void)
 {
 	static __thread CUfunction function;
 	static __thread CUcontext of;
-	CUcontext context;
-	CUmodule module;
 
-	MUST(cu.cuCtxGetCurrent(&context));
+	CUcontext context = driver_current();
 	if (function && of == context)
 		return function;
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&function, module, "count"));
+	function = driver_function(&image, "count");
 	of = context;
 	return function;
 }

@@ -20,7 +20,6 @@ static void mix(uint32_t *to, const uint32_t *from, size_t n, uint32_t salt)
 
 static void mix_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	mix(*(uint32_t **)args[0], *(const uint32_t **)args[1], *(size_t *)args[2], *(uint32_t *)args[3]);
 }
 

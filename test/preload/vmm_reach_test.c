@@ -359,7 +359,7 @@ static int imported_there(void)
 	return vmm_end();
 }
 
-static int forks(void)
+PART_TEST(fork_leaves_memory_as_it_is, vmm_run(part))
 {
 	int status;
 
@@ -385,9 +385,4 @@ TEST(exported_memory_is_the_same_wherever_it_is_imported)
 {
 	vmm_run(imported_here);
 	vmm_run(imported_there);
-}
-
-TEST(fork_leaves_memory_as_it_is)
-{
-	vmm_run(forks);
 }

@@ -182,7 +182,6 @@ TEST(aliases_see_the_same_memory)
 static int graphs(void)
 {
 	const size_t half = VMM_MIB / 2 * MIB;
-	CUgraphExec exec;
 	CUgraph graph;
 	void *host;
 
@@ -201,7 +200,7 @@ static int graphs(void)
 	MUST(cu.cuMemcpyDtoHAsync_v2(host, at + half, half, stream));
 	MUST(cu.cuMemUnmap(at + VMM_MIB * MIB, GRANULE));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CUgraphExec exec = driver_instance(graph);
 	for (unsigned round = 0; round < 6; round++) {
 		if (round % 2) {
 			/* Other memory at the same addresses; the graph is none the wiser. */
@@ -345,7 +344,7 @@ PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 }
 
 /* A job that is put to sleep and woken: addresses stay, memory goes and comes. */
-static int sleeps_and_wakes(void)
+PART_TEST(memory_that_is_released_can_be_had_again, vmm_run(part))
 {
 	enum { ROUNDS = 10, N = 6 };
 	const size_t bytes = 10 * MIB, words = bytes / 4;
@@ -366,9 +365,4 @@ static int sleeps_and_wakes(void)
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	return vmm_end();
-}
-
-TEST(memory_that_is_released_can_be_had_again)
-{
-	vmm_run(sleeps_and_wakes);
 }

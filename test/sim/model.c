@@ -9,7 +9,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	uint32_t *at = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 	size_t n = *(size_t *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < n; i++)
 		__atomic_store_n(&at[i], value + (uint32_t)i, __ATOMIC_RELAXED);
 }
@@ -19,7 +18,6 @@ static void chase_body(const struct sim_launch *launch, void **args)
 {
 	CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
-	(void)launch;
 	*(uint32_t *)sim_pointer(table[0]) = 77;
 }
 
@@ -27,7 +25,6 @@ static void pair_body(const struct sim_launch *launch, void **args)
 {
 	struct model_pair *pair = args[1];
 
-	(void)launch;
 	for (uint32_t i = 0; i < pair->n; i++)
 		pair->b[i] = pair->a[i] + *(unsigned char *)args[0];
 }
@@ -36,8 +33,6 @@ atomic_bool model_gate;
 
 static void gate_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 	while (!atomic_load(&model_gate))
 		usleep(100);
 }
@@ -56,7 +51,6 @@ int model_set_up(void **state)
 {
 	CUmodule module;
 
-	(void)state;
 	ok(cuInit(0));
 	ok(cuCtxCreate(&model_context, NULL, 0, 0));
 	ok(cuModuleLoadData(&module, &image));
@@ -72,7 +66,6 @@ int model_tear_down(void **state)
 {
 	struct sim_live live;
 
-	(void)state;
 	atomic_store(&model_gate, true);
 	sim_release();
 	ok(cuCtxDestroy(model_context));

@@ -12,7 +12,6 @@
 /* Both touch memory until the gate opens: where their parameter points, and where the address at it does. */
 static void touch_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
 	for (uint32_t i = 0; !atomic_load(&model_gate); i++)
 		__atomic_store_n(*(uint32_t **)args[0], i, __ATOMIC_RELAXED);
 }
@@ -21,15 +20,12 @@ static void touch_hidden_body(const struct sim_launch *launch, void **args)
 {
 	CUdeviceptr at = **(CUdeviceptr **)args[0];
 
-	(void)launch;
 	for (uint32_t i = 0; !atomic_load(&model_gate); i++)
 		__atomic_store_n((uint32_t *)sim_pointer(at), i, __ATOMIC_RELAXED);
 }
 
 static void assert_body(const struct sim_launch *launch, void **args)
 {
-	(void)launch;
-	(void)args;
 	sim_assert_fails();
 }
 

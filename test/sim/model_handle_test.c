@@ -150,12 +150,11 @@ TEST(a_call_stands_still_until_it_is_told_to_go_on)
 {
 	CUevent event = new_event();
 	void *both[] = {event, new_stream()}, *result;
-	pthread_t thread;
 
 	assert_int_equal(sim_stalled(), 0);
 	sim_stall_at("cuEventRecord", 2);
 	ok(cuEventRecord(event, both[1]));
-	assert_int_equal(pthread_create(&thread, NULL, record_it, both), 0);
+	pthread_t thread = test_thread(record_it, both);
 	while (!sim_stalled())
 		sched_yield();
 	/* Others go on meanwhile, and what they change is seen: it has done nothing yet. */

@@ -19,7 +19,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 	uint32_t *at = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 	bool reads = *(bool *)args[2];
 
-	(void)launch;
 	for (size_t i = 0; i < BYTES / 4; i++)
 		if (reads)
 			((volatile uint32_t *)at)[i];

@@ -112,14 +112,13 @@ static void *open_gate_later(void *argument)
 TEST(free_waits_for_submitted_work)
 {
 	atomic_bool opened = false;
-	pthread_t thread;
 	CUstream stream;
 	CUdeviceptr at;
 
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemAlloc(&at, 4096));
 	ok(model_launch_gate(stream));
-	pthread_create(&thread, NULL, open_gate_later, &opened);
+	pthread_t thread = test_thread(open_gate_later, &opened);
 	ok(cuMemFree(at));
 	assert_true(atomic_load(&opened));
 	pthread_join(thread, NULL);
@@ -271,13 +270,11 @@ static CUresult capture_while(struct other *other)
 	CUstream stream;
 	CUgraph graph;
 	CUresult result;
-	pthread_t thread;
 
 	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuEventCreate(&other->event, 0));
 	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	pthread_create(&thread, NULL, ask_on_another_thread, other);
-	pthread_join(thread, NULL);
+	test_beside(ask_on_another_thread, other);
 	if (other->result)
 		is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, model_launch_gate(stream));
 	result = cuStreamEndCapture(stream, &graph);

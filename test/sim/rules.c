@@ -79,6 +79,46 @@ CUmemGenericAllocationHandle rules_new_handle(size_t bytes, CUmemLocationType ty
 	return handle;
 }
 
+CUdeviceptr rules_alloc(size_t bytes)
+{
+	CUdeviceptr at;
+
+	ok(cu.cuMemAlloc(&at, bytes));
+	return at;
+}
+
+CUstream rules_stream(void)
+{
+	CUstream stream;
+
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+CUevent rules_event(unsigned flags)
+{
+	CUevent event;
+
+	ok(cu.cuEventCreate(&event, flags));
+	return event;
+}
+
+CUgraph rules_graph(void)
+{
+	CUgraph graph;
+
+	ok(cu.cuGraphCreate(&graph, 0));
+	return graph;
+}
+
+CUgraphExec rules_instance(CUgraph graph)
+{
+	CUgraphExec instance;
+
+	ok(cu.cuGraphInstantiate(&instance, graph, 0));
+	return instance;
+}
+
 CUdeviceptr rules_reserve(size_t bytes)
 {
 	CUdeviceptr at;
@@ -108,4 +148,16 @@ void rules_unmap_and_free(CUdeviceptr at, size_t bytes)
 {
 	ok(cu.cuMemUnmap(at, bytes));
 	ok(cu.cuMemAddressFree(at, bytes));
+}
+
+/* Of a program that has no other. */
+__attribute__((weak)) int main(void)
+{
+	int failed = rules_init();
+
+	if (failed)
+		return failed;
+	failed = test_run();
+	rules_fini();
+	return failed;
 }

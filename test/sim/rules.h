@@ -145,6 +145,13 @@ void rules_found(const char *rule, const char *found, const char *assumed);
 int rules_init(void);
 void rules_fini(void);
 
+/* Each is made, or the test fails. Streams are non-blocking. */
+CUdeviceptr rules_alloc(size_t bytes);
+CUstream rules_stream(void);
+CUevent rules_event(unsigned flags);
+CUgraph rules_graph(void);
+CUgraphExec rules_instance(CUgraph graph);
+
 CUmemAllocationProp rules_at_location(CUmemLocationType type);
 CUmemGenericAllocationHandle rules_new_handle(size_t bytes, CUmemLocationType type);
 CUdeviceptr rules_reserve(size_t bytes);

@@ -88,20 +88,17 @@ static void *on_another_thread(void *argument)
 static bool survives(enum what what, bool relaxed)
 {
 	struct other other = {.what = what, .relaxed = relaxed};
-	CUstream stream;
 	CUgraph graph = NULL;
-	pthread_t thread;
 
 	ok(cu.cuMemAlloc(&other.block, 4096));
 	ok(cu.cuMemHostAlloc(&other.pinned, 4096, 0));
 	memset(other.pinned, 0, 4096);
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamCreate(&other.stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuEventCreate(&other.event, 0));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(other.block, 1, 4096, stream));
-	pthread_create(&thread, NULL, on_another_thread, &other);
-	pthread_join(thread, NULL);
+	test_beside(on_another_thread, &other);
 	CUresult result = cu.cuStreamEndCapture(stream, &graph);
 	if (result) {
 		is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, result);
@@ -242,24 +239,20 @@ static void *call_beside(void *argument)
 static CUresult from_another_thread(CUresult (*call)(void), CUstreamCaptureMode mode)
 {
 	struct beside beside = {.call = call, .mode = mode};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, call_beside, &beside);
-	pthread_join(thread, NULL);
+	test_beside(call_beside, &beside);
 	return beside.result;
 }
 
 static const char *beside_a_capture(CUresult (*call)(void), CUstreamCaptureMode mode)
 {
-	CUstream stream;
 	CUgraph graph = NULL;
-	CUdeviceptr at;
 
 	made = 0;
-	ok(cu.cuMemAlloc(&at, 4096));
+	CUdeviceptr at = rules_alloc(4096);
 	ok(cu.cuMemAllocAsync(&ordered, MIB, NULL));
 	ok(cu.cuStreamSynchronize(NULL));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(at, 1, 4096, stream));
 	CUresult answer = from_another_thread(call, mode);
@@ -314,11 +307,10 @@ static CUresult ask_event(void)
 /* The capture is invalid, but still open; then ended; and a wait that had begun before it. */
 TEST(an_invalid_capture_goes_on_to_forbid_until_it_is_ended)
 {
-	CUstream stream;
 	CUgraph graph;
 
 	ok(cu.cuEventCreate(&asked, CU_EVENT_DISABLE_TIMING));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, from_another_thread(ask_event, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	rules_found("an unsafe call of another thread while a capture is invalid and not ended",
@@ -357,17 +349,14 @@ TEST(a_wait_that_began_before_a_capture_is_harmless)
 	struct rules_hold *hold = rules_hold_new();
 	struct rules_kernels kernels;
 	struct wait wait = {.begun = 0};
-	CUstream stream;
 	CUgraph graph;
-	CUdeviceptr at;
-	pthread_t thread;
 
 	rules_kernels_load(&kernels);
-	ok(cu.cuMemAlloc(&at, CHUNK));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUdeviceptr at = rules_alloc(CHUNK);
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamCreate(&wait.stream, CU_STREAM_NON_BLOCKING));
 	rules_hold_start(&kernels, hold, at, 1, wait.stream);
-	pthread_create(&thread, NULL, wait_for_stream, &wait);
+	pthread_t thread = test_thread(wait_for_stream, &wait);
 	while (!__atomic_load_n(&wait.begun, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	usleep(50000);
@@ -400,19 +389,16 @@ static const char *answer_of(CUevent event)
 
 static CUresult query_event(CUevent event, CUstream stream)
 {
-	(void)stream;
 	return cu.cuEventQuery(event);
 }
 
 static CUresult wait_for_event(CUevent event, CUstream stream)
 {
-	(void)stream;
 	return cu.cuEventSynchronize(event);
 }
 
 static CUresult query_stream(CUevent event, CUstream stream)
 {
-	(void)event;
 	return cu.cuStreamQuery(stream);
 }
 
@@ -421,11 +407,9 @@ static const char *asked_while_open(CUresult (*ask)(CUevent event, CUstream stre
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUgraph graph = NULL;
-	CUstream stream;
-	CUevent event;
+	CUstream stream = rules_stream();
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuThreadExchangeStreamCaptureMode(&mode));
@@ -452,15 +436,11 @@ TEST(asking_for_what_an_open_capture_recorded_ends_it)
 /* What completion.c builds on: such an event is taken for one that is not reached, whatever becomes of the capture. */
 TEST(an_event_of_a_capture_never_answers_success)
 {
-	CUgraphExec instance;
-	CUstream stream;
-	CUevent event;
 	CUgraph graph;
-	CUdeviceptr at;
+	CUdeviceptr at = rules_alloc(4096);
+	CUstream stream = rules_stream();
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuMemAlloc(&at, 4096));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	/* Reached once before. */
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuStreamSynchronize(stream));
@@ -470,7 +450,7 @@ TEST(an_event_of_a_capture_never_answers_success)
 	ok(cu.cuEventRecord(event, stream));
 	ok(cu.cuStreamEndCapture(stream, &graph));
 	rules_found("an event recorded in a capture that has ended", answer_of(event), "result 1");
-	ok(cu.cuGraphInstantiate(&instance, graph, 0));
+	CUgraphExec instance = rules_instance(graph);
 	ok(cu.cuGraphLaunch(instance, stream));
 	ok(cu.cuStreamSynchronize(stream));
 	rules_found("the same when its graph has run", answer_of(event), "result 1");
@@ -497,11 +477,10 @@ TEST(an_event_of_a_capture_never_answers_success)
 TEST(asking_for_the_range_of_priorities_never_invalidates)
 {
 	int least = 7, greatest = 7;
-	CUstream stream;
 	CUgraph graph;
 
 	assert_true(survives(PRIORITIES, false));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
 	assert_true(least == 0 && greatest <= 0);
@@ -520,15 +499,4 @@ TEST(the_range_of_priorities_is_that_of_a_context)
 	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetStreamPriorityRange(&least, &greatest));
 	assert_true(least == 7 && greatest == 7);
 	ok(cu.cuCtxSetCurrent(rules_context));
-}
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
 }

@@ -8,7 +8,6 @@ static CUstream stream;
 
 static int begin(void **state)
 {
-	(void)state;
 	ok(cu.cuMemAlloc(&memory, MIB));
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return 0;
@@ -16,7 +15,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	ok(cu.cuStreamDestroy(stream));
 	ok(cu.cuMemFree(memory));
 	return 0;
@@ -26,9 +24,8 @@ static CUgraph set_graph(void)
 {
 	CUDA_MEMSET_NODE_PARAMS set = {.dst = memory, .elementSize = 4, .width = 100, .height = 1};
 	CUgraphNode node;
-	CUgraph graph;
+	CUgraph graph = rules_graph();
 
-	ok(cu.cuGraphCreate(&graph, 0));
 	ok(cu.cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, rules_context));
 	return graph;
 }
@@ -47,10 +44,9 @@ static void nodes_of(CUgraph graph, CUgraphNode *ret_nodes, size_t n)
 TEST(a_graph_without_nodes_refuses_an_array_for_them)
 {
 	CUgraphNode nodes[1];
-	CUgraph graph;
 	size_t n = 7;
+	CUgraph graph = rules_graph();
 
-	ok(cu.cuGraphCreate(&graph, 0));
 	ok(cu.cuGraphGetNodes(graph, NULL, &n));
 	assert_int_equal(n, 0);
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphGetNodes(graph, nodes, &n));
@@ -88,12 +84,12 @@ TEST(captured_copies_and_sets_are_told)
 
 TEST(a_child_graph_is_a_copy_that_is_told)
 {
-	CUgraph inner = set_graph(), outer, told;
+	CUgraph inner = set_graph(), told;
 	CUDA_MEMSET_NODE_PARAMS set;
 	CUgraphNode node, nodes[1];
 	CUgraphNodeType type;
+	CUgraph outer = rules_graph();
 
-	ok(cu.cuGraphCreate(&outer, 0));
 	ok(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
 	ok(cu.cuGraphDestroy(inner));
 	ok(cu.cuGraphNodeGetType(node, &type));
@@ -108,11 +104,11 @@ TEST(a_child_graph_is_a_copy_that_is_told)
 TEST(the_bodies_of_a_condition_are_not_told)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
-	CUgraph graph, told;
+	CUgraph told;
 	CUgraphNodeType type;
 	CUgraphNode node;
+	CUgraph graph = rules_graph();
 
-	ok(cu.cuGraphCreate(&graph, 0));
 	ok(cu.cuGraphConditionalHandleCreate(&p.conditional.handle, graph, rules_context, 1,
 					     CU_GRAPH_COND_ASSIGN_DEFAULT));
 	p.conditional.type = CU_GRAPH_COND_TYPE_IF;
@@ -129,9 +125,8 @@ TEST(the_bodies_of_a_condition_are_not_told)
 TEST(a_launch_of_a_graph_cannot_be_captured)
 {
 	CUgraph graph = set_graph(), captured;
-	CUgraphExec exec;
+	CUgraphExec exec = rules_instance(graph);
 
-	ok(cu.cuGraphInstantiate(&exec, graph, 0));
 	ok(cu.cuGraphLaunch(exec, stream));
 	ok(cu.cuStreamSynchronize(stream));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -176,12 +171,10 @@ TEST(asking_about_graphs_disturbs_no_capture)
 {
 	struct asking asking = {.graph = set_graph()};
 	CUgraph captured;
-	pthread_t thread;
 
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(memory, 1, 100, stream));
-	assert_int_equal(pthread_create(&thread, NULL, ask_elsewhere, &asking), 0);
-	pthread_join(thread, NULL);
+	test_beside(ask_elsewhere, &asking);
 	ok(asking.asked);
 	ok(ask_all(asking.graph));
 	ok(cu.cuStreamEndCapture(stream, &captured));
@@ -193,10 +186,9 @@ TEST(asking_about_graphs_disturbs_no_capture)
 TEST(instantiating_invalidates_a_capture_of_the_thread)
 {
 	CUgraph graph = set_graph(), captured;
-	CUgraphExec exec;
 
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	ok(cu.cuGraphInstantiate(&exec, graph, 0));
+	CUgraphExec exec = rules_instance(graph);
 	ok(cu.cuMemsetD8Async(memory, 1, 100, stream));
 	ok(cu.cuStreamEndCapture(stream, &captured));
 	ok(cu.cuGraphDestroy(captured));
@@ -286,9 +278,8 @@ static void add_copy(CUgraph graph, CUdeviceptr to, CUdeviceptr from, CUgraphNod
 
 static CUgraph copy_graph(CUdeviceptr to, CUdeviceptr from, CUgraphNode *ret_node)
 {
-	CUgraph graph;
+	CUgraph graph = rules_graph();
 
-	ok(cu.cuGraphCreate(&graph, 0));
 	add_copy(graph, to, from, ret_node);
 	return graph;
 }
@@ -335,11 +326,9 @@ static CUresult update_to(CUgraphExec exec, CUdeviceptr to, CUdeviceptr from)
 
 TEST(a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds)
 {
-	CUdeviceptr from;
-
 	if (!rules_host_vmm)
 		skip();
-	ok(cu.cuMemAlloc(&from, 2 * CHUNK));
+	CUdeviceptr from = rules_alloc(2 * CHUNK);
 	for (int a = 0; a < N_OPERANDS; a++) {
 		for (int b = 0; b < N_OPERANDS; b++) {
 			CUgraphNode node;
@@ -403,11 +392,10 @@ TEST(what_kind_it_is_is_noted_when_a_copy_is_given)
 /* Copies in a child graph, which are named by the child's own nodes. */
 static CUgraph two_copies(CUdeviceptr first, CUdeviceptr second, CUdeviceptr from, CUgraphNode *ret_second)
 {
-	CUgraph outer, inner, told;
+	CUgraph told;
 	CUgraphNode node, nodes[2];
+	CUgraph outer = rules_graph(), inner = rules_graph();
 
-	ok(cu.cuGraphCreate(&outer, 0));
-	ok(cu.cuGraphCreate(&inner, 0));
 	add_copy(inner, first, from, &node);
 	add_copy(inner, second, from, &node);
 	ok(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
@@ -421,7 +409,6 @@ static CUgraph two_copies(CUdeviceptr first, CUdeviceptr second, CUdeviceptr fro
 TEST(an_update_that_is_refused_changes_nothing_and_names_the_node)
 {
 	CUgraphNode node;
-	CUgraphExec exec;
 	unsigned char byte;
 
 	if (!rules_host_vmm)
@@ -430,7 +417,7 @@ TEST(an_update_that_is_refused_changes_nothing_and_names_the_node)
 	ok(cu.cuMemsetD8(operand[BLOCK], 7, 2 * CHUNK));
 	CUgraph graph = two_copies(operand[BOTH], operand[BOTH_TOO], operand[BLOCK], &node);
 	CUgraph other = two_copies(operand[BOTH_TOO], operand[HERE], operand[BLOCK], &node);
-	ok(cu.cuGraphInstantiate(&exec, graph, 0));
+	CUgraphExec exec = rules_instance(graph);
 	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, other, node));
 	ok(cu.cuMemsetD8(operand[BOTH], 0, REACH));
 	ok(cu.cuMemsetD8(operand[BOTH_TOO], 0, REACH));
@@ -458,13 +445,10 @@ TEST(copies_and_sets_are_of_memory_that_is_mapped)
 			      .WidthInBytes = 1000,
 			      .Height = 1,
 			      .Depth = 1};
-	CUgraph with_set, with_copy, outer;
 	CUgraphNode node[2], child;
 	CUgraphExec exec;
 
-	ok(cu.cuGraphCreate(&with_set, 0));
-	ok(cu.cuGraphCreate(&with_copy, 0));
-	ok(cu.cuGraphCreate(&outer, 0));
+	CUgraph with_set = rules_graph(), with_copy = rules_graph(), outer = rules_graph();
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphAddMemsetNode(&node[0], with_set, NULL, 0, &set, rules_context));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphAddMemcpyNode(&node[1], with_copy, NULL, 0, &copy, rules_context));
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
@@ -481,15 +465,4 @@ TEST(copies_and_sets_are_of_memory_that_is_mapped)
 	ok(cu.cuGraphDestroy(with_copy));
 	ok(cu.cuGraphDestroy(outer));
 	ok(cu.cuMemAddressFree(at, CHUNK));
-}
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
 }

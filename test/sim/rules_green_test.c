@@ -61,7 +61,6 @@ static int begin(void **state)
 {
 	CUcontext popped;
 
-	(void)state;
 	ok(cu.cuCtxCreate(&keeper, NULL, 0, 0));
 	hold = rules_hold_new();
 	ok(cu.cuCtxPopCurrent(&popped));
@@ -72,7 +71,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	ok(cu.cuCtxDestroy(keeper));
 	return 0;
 }
@@ -109,7 +107,6 @@ static void hold_in_part(uint32_t value)
 
 static CUresult destroy_part(void *unused)
 {
-	(void)unused;
 	return greens.destroy(part.green);
 }
 
@@ -117,9 +114,8 @@ static CUresult destroy_part(void *unused)
 static void asked_of_the_primary(bool before)
 {
 	CUresult early;
-	CUevent event;
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	hold_in_part(1);
 	if (before)
 		ok(cu.cuCtxRecordEvent(rules_context, event));
@@ -159,7 +155,6 @@ TEST(the_work_of_a_green_context_that_is_destroyed)
 
 static CUresult reset_primary(void *unused)
 {
-	(void)unused;
 	return cu.cuDevicePrimaryCtxReset(0);
 }
 
@@ -243,19 +238,16 @@ static void *ask_elsewhere(void *argument)
 static const char *an_unsafe_call(CUstream stream)
 {
 	struct asked asked = {.stream = stream};
-	pthread_t thread;
 
-	pthread_create(&thread, NULL, ask_elsewhere, &asked);
-	pthread_join(thread, NULL);
+	test_beside(ask_elsewhere, &asked);
 	return asked.result ? "fails" : "succeeds";
 }
 
 /* Another thread's call, which a capture in global mode forbids, tells whether it is still open. */
 TEST(a_capture_of_a_green_context_that_is_destroyed)
 {
-	CUstream stream;
+	CUstream stream = rules_stream();
 
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	new_part();
 	ok(cu.cuStreamBeginCapture(part.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	leave_part();

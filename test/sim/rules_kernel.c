@@ -73,7 +73,6 @@ static void hold_body(const struct sim_launch *launch, void **args)
 	volatile uint32_t *at = *(volatile uint32_t **)args[1];
 	uint64_t began = now_ns();
 
-	(void)launch;
 	do {
 		__atomic_add_fetch(&hold->beats, 1, __ATOMIC_RELAXED);
 		(void)at[0];
@@ -88,7 +87,6 @@ static void fill_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *at = *(uint32_t **)args[0];
 
-	(void)launch;
 	for (uint32_t i = 0; i < *(uint32_t *)args[2]; i++)
 		at[i] = *(uint32_t *)args[1];
 }
@@ -97,7 +95,6 @@ static void differ_body(const struct sim_launch *launch, void **args)
 {
 	const uint32_t *at = *(uint32_t **)args[0];
 
-	(void)launch;
 	for (uint32_t i = 0; i < *(uint32_t *)args[2]; i++)
 		**(uint32_t **)args[3] += at[i] != *(uint32_t *)args[1];
 }
@@ -113,7 +110,6 @@ void rules_kernels_load(struct rules_kernels *ret_kernels)
 {
 	const struct rules_kernels *loaded = ret_kernels;
 	struct rules_hold *words = rules_hold_new();
-	CUdeviceptr at;
 	CUmodule module;
 
 	if (cu.cuModuleLoadData(&module, rules_simulated ? (const void *)&image : ptx)) {
@@ -124,7 +120,7 @@ void rules_kernels_load(struct rules_kernels *ret_kernels)
 	ok(cu.cuModuleGetFunction(&ret_kernels->fill, module, "fill"));
 	ok(cu.cuModuleGetFunction(&ret_kernels->differ, module, "differ"));
 	/* A first launch may load code, which waits for kernels that run. */
-	ok(cu.cuMemAlloc(&at, 4 * RULES_WORDS));
+	CUdeviceptr at = rules_alloc(4 * RULES_WORDS);
 	words->go = 1;
 	rules_fill(loaded, at, 1, RULES_WORDS, NULL);
 	rules_differ(loaded, at, 1, RULES_WORDS, &words->beats, NULL);
@@ -211,11 +207,10 @@ const char *rules_how(CUcontext context, CUresult (*call)(void *argument), void 
 	struct beside beside = {.context = context, .call = call, .argument = argument};
 	const char *found = RULES_WAITS;
 	uint32_t before = beats_of(hold);
-	pthread_t thread;
 	unsigned ms = 0;
 
 	assert_true(rules_is_running(hold));
-	pthread_create(&thread, NULL, call_beside, &beside);
+	pthread_t thread = test_thread(call_beside, &beside);
 	while (!__atomic_load_n(&beside.returned, __ATOMIC_ACQUIRE) && !has_waited(hold, &ms, before))
 		usleep(1000);
 	if (__atomic_load_n(&beside.returned, __ATOMIC_ACQUIRE))

@@ -155,8 +155,7 @@ TEST(data_survives_remapping_to_host_memory)
 
 	if (!rules_host_vmm)
 		skip();
-	CUdeviceptr at = rules_reserve(CHUNK);
-	CUdeviceptr alias = rules_reserve(CHUNK);
+	CUdeviceptr at = rules_reserve(CHUNK), alias = rules_reserve(CHUNK);
 	CUmemGenericAllocationHandle host = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	ok(cu.cuMemMap(alias, CHUNK, 0, host, 0));
@@ -257,11 +256,11 @@ TEST(block_answers_like_cuMemAlloc)
 {
 	CUmemGenericAllocationHandle handle;
 	CUipcMemHandle ipc;
-	CUdeviceptr at, base;
+	CUdeviceptr base;
 	size_t bytes;
 	void *host;
+	CUdeviceptr at = rules_alloc(5 * MIB);
 
-	ok(cu.cuMemAlloc(&at, 5 * MIB));
 	assert_int_equal(at % 512, 0);
 	ok(cu.cuMemGetAddressRange(&base, &bytes, at + MIB));
 	assert_int_equal(base, at);
@@ -339,6 +338,7 @@ TEST(without_access_a_mapping_is_nothing_yet)
 	const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
 	CUdeviceptr at = rules_reserve(2 * CHUNK), base = 1;
+
 	unsigned long long flags = 77;
 	unsigned char got;
 	size_t bytes = 1;
@@ -417,9 +417,8 @@ static void expect_bytes(CUpointer_attribute which, CUdeviceptr at, size_t bytes
 
 TEST(flags_are_four_bytes_wide)
 {
-	CUdeviceptr at;
+	CUdeviceptr at = rules_alloc(1000);
 
-	ok(cu.cuMemAlloc(&at, 1000));
 	expect_bytes(CU_POINTER_ATTRIBUTE_IS_MANAGED, at, 4);
 	expect_bytes(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at, 4);
 	expect_bytes(CU_POINTER_ATTRIBUTE_MAPPED, at, 4);
@@ -435,9 +434,8 @@ TEST(flags_are_four_bytes_wide)
 TEST(asking_for_tokens_turns_sync_memops_on)
 {
 	unsigned char tokens[16];
-	CUdeviceptr at;
+	CUdeviceptr at = rules_alloc(MIB);
 
-	ok(cu.cuMemAlloc(&at, MIB));
 	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 0);
 	ok(cu.cuPointerGetAttribute(tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, at));
 	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
@@ -460,25 +458,13 @@ TEST(pitch_is_a_multiple_of_512)
 
 TEST(async_free_takes_any_block)
 {
-	CUdeviceptr block, ordered;
-	CUstream stream;
+	CUdeviceptr ordered;
+	CUstream stream = rules_stream();
+	CUdeviceptr block = rules_alloc(MIB);
 
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuMemAlloc(&block, MIB));
 	ok(cu.cuMemAllocAsync(&ordered, MIB, stream));
 	ok(cu.cuMemFreeAsync(block, stream));
 	ok(cu.cuStreamSynchronize(stream));
 	ok(cu.cuMemFree(ordered));
 	ok(cu.cuStreamDestroy(stream));
-}
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
 }

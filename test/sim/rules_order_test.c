@@ -29,12 +29,10 @@ TEST(look_ups_hand_out_exported_addresses)
 /* What deferred_free.c builds on: an event of a context comes after the work of all its streams, and needs no wait. */
 TEST(event_of_a_context_comes_after_all_its_streams)
 {
-	CUdeviceptr at;
 	CUstream stream[2];
-	CUevent event;
+	CUdeviceptr at = rules_alloc(64 * MIB);
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 
-	ok(cu.cuMemAlloc(&at, 64 * MIB));
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	for (int i = 0; i < 2; i++) {
 		ok(cu.cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
 		for (int k = 0; k < 20; k++)
@@ -52,12 +50,10 @@ TEST(event_of_a_context_comes_after_all_its_streams)
 
 TEST(event_of_a_context_invalidates_its_captures)
 {
-	CUstream stream;
-	CUevent event;
 	CUgraph graph;
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
+	CUstream stream = rules_stream();
 
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuCtxRecordEvent(rules_context, event));
 	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &graph));
@@ -123,15 +119,4 @@ TEST(mappings_survive_a_reset_of_the_primary_context)
 	ok(cu.cuMemcpyDtoH(&byte, at + CHUNK - 1, 1));
 	assert_int_equal(byte, 0x5c);
 	rules_unmap_and_free(at, CHUNK);
-}
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
 }

@@ -78,11 +78,10 @@ TEST(enabling_answers_as_cuda_h_says)
 
 TEST(allocated_memory_is_copied_without_access)
 {
-	CUdeviceptr here, there;
+	CUdeviceptr here = rules_alloc(CHUNK);
 
-	ok(cu.cuMemAlloc(&here, CHUNK));
 	be(other);
-	ok(cu.cuMemAlloc(&there, CHUNK));
+	CUdeviceptr there = rules_alloc(CHUNK);
 	fill(rules_context, here, 5);
 	ok(cu.cuMemcpyDtoD(there, here, CHUNK));
 	ok(cu.cuCtxSynchronize());
@@ -96,10 +95,10 @@ TEST(allocated_memory_is_copied_without_access)
 /* What NVIDIA's forum says of peers (docs/facts.md, Failures of other projects), and the host. */
 TEST(mapped_memory_is_not_copied_by_a_device_without_access)
 {
-	CUdeviceptr there = map_there(), here;
+	CUdeviceptr there = map_there();
 	unsigned char byte = 1;
+	CUdeviceptr here = rules_alloc(CHUNK);
 
-	ok(cu.cuMemAlloc(&here, CHUNK));
 	fill(other, there, 9);
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoD(there, here, CHUNK));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyHtoD(there, &byte, 1));
@@ -113,6 +112,7 @@ TEST(mapped_memory_is_not_copied_by_a_device_without_access)
 TEST(peer_copies_touch_each_side_in_its_own_context)
 {
 	CUdeviceptr there = map_there(), here = rules_reserve(CHUNK);
+
 	CUDA_MEMCPY3D_PEER box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 				  .srcDevice = here,
 				  .srcContext = rules_context,
@@ -174,11 +174,10 @@ TEST(host_memory_is_opened_to_every_device)
 /* Of what cuMemAlloc made they say so to every context, also to one without access (2 H200, driver 580). */
 TEST(pointers_say_that_allocated_memory_may_be_touched)
 {
-	CUdeviceptr there;
 	unsigned flags;
 
 	be(other);
-	ok(cu.cuMemAlloc(&there, CHUNK));
+	CUdeviceptr there = rules_alloc(CHUNK);
 	for (int device = 1; device >= 0; device--) {
 		flags = 99;
 		be(device ? other : rules_context);
@@ -236,14 +235,13 @@ TEST(access_of_a_peer_changes_under_kernels_of_the_owner)
 		CUresult (*call)(void *at);
 	} calls[] = {{"opening memory to a peer under a kernel of its owner", open_to_peer},
 		     {"closing it to the peer", close_to_peer}};
-	CUstream stream;
 
 	if (!reachable)
 		skip();
 	load_on_both();
 	CUdeviceptr there = map_there();
 	be(other);
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	for (size_t i = 0; i < 2; i++) {
 		rules_hold_start(&two.kernels[1], two.hold, there, 11 + (uint32_t)i, stream);
 		rules_found(calls[i].name, rules_how(other, calls[i].call, &there, two.hold), RULES_RETURNS);

@@ -11,7 +11,6 @@ static struct rules_hold *hold;
 
 static int begin(void **state)
 {
-	(void)state;
 	hold = rules_hold_new();
 	rules_kernels_load(&kernels);
 	return 0;
@@ -58,10 +57,9 @@ TEST(the_end_of_a_context_leaves_memory_of_pools)
 {
 	CUmemoryPool pool = new_pool(0);
 	CUcontext context, popped;
-	CUstream stream, later;
 
 	ok(cu.cuCtxCreate(&context, NULL, 0, 0));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	CUdeviceptr at = take(pool, BYTES, stream);
 	ok(cu.cuMemsetD8Async(at, 0x5a, BYTES, stream));
 	ok(cu.cuStreamSynchronize(stream));
@@ -69,7 +67,7 @@ TEST(the_end_of_a_context_leaves_memory_of_pools)
 	ok(cu.cuCtxPopCurrent(&popped));
 	ok(cu.cuCtxDestroy(context));
 	rules_found("memory of a pool after the end of its stream's context", what_stays(was, used_of(pool)), "stays");
-	ok(cu.cuStreamCreate(&later, CU_STREAM_NON_BLOCKING));
+	CUstream later = rules_stream();
 	CUdeviceptr more = take(pool, BYTES, later);
 	bool again = more == at;
 	ok(cu.cuMemsetD8Async(more, 1, BYTES, later));
@@ -107,11 +105,9 @@ static CUresult take_again(void *argument)
 /* A kernel that is held uses what is freed behind it; another stream allocates as much. */
 static const char *take_while_pending(struct pending *pending)
 {
-	CUevent freed;
-
 	ok(cu.cuStreamCreate(&pending->first, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuStreamCreate(&pending->second, CU_STREAM_NON_BLOCKING));
-	ok(cu.cuEventCreate(&freed, CU_EVENT_DISABLE_TIMING));
+	CUevent freed = rules_event(CU_EVENT_DISABLE_TIMING);
 	pending->at = take(pending->pool, BYTES, pending->first);
 	ok(cu.cuStreamSynchronize(pending->first));
 	rules_hold_start(&kernels, hold, pending->at, 7, pending->first);
@@ -214,15 +210,4 @@ TEST(the_end_of_the_primary_context_and_memory_of_pools)
 	ok(cu.cuMemFreeAsync(of_own, NULL));
 	ok(cu.cuStreamSynchronize(NULL));
 	ok(cu.cuMemPoolDestroy(own));
-}
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
 }

@@ -19,7 +19,6 @@ static CUcontext new_context(void)
 
 static int begin(void **state)
 {
-	(void)state;
 	keeper = new_context();
 	ok(cu.cuCtxSetCurrent(keeper));
 	hold = rules_hold_new();
@@ -30,7 +29,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	ok(cu.cuCtxDestroy(keeper));
 	return 0;
 }
@@ -42,11 +40,9 @@ GROUP(begin, end)
 /* Records one while the held kernel runs. */
 static const char *event_covers(void)
 {
-	CUevent event;
-
 	if (!rules_is_running(hold))
 		return "the kernel had ended before";
-	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	CUevent event = rules_event(CU_EVENT_DISABLE_TIMING);
 	ok(cu.cuCtxRecordEvent(rules_context, event));
 	CUresult early = cu.cuEventQuery(event);
 	rules_let_go(hold);
@@ -64,10 +60,9 @@ static CUresult destroy_stream(void *stream)
 
 TEST(an_event_of_a_context_covers_destroyed_streams)
 {
-	CUdeviceptr at;
 	CUstream stream;
+	CUdeviceptr at = rules_alloc(CHUNK);
 
-	ok(cu.cuMemAlloc(&at, CHUNK));
 	for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
 		ok(cu.cuStreamCreate(&stream, flags));
 		rules_hold_start(&kernels, hold, at, 1, stream);
@@ -87,14 +82,13 @@ TEST(an_event_of_a_context_covers_destroyed_streams)
  */
 TEST(an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again)
 {
-	CUdeviceptr at;
-	CUstream stream, more[8];
+	CUstream more[8];
 	unsigned n = 0;
 	bool again = false;
+	CUdeviceptr at = rules_alloc(2 * CHUNK);
 
-	ok(cu.cuMemAlloc(&at, 2 * CHUNK));
 	ok(cu.cuMemsetD8(at, 0, 4096));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	ok(cu.cuMemsetD8Async(at + CHUNK, 0, 4096, stream));
 	ok(cu.cuStreamSynchronize(stream));
 	rules_hold_start(&kernels, hold, at, 1, stream);
@@ -115,12 +109,11 @@ TEST(an_event_of_a_context_covers_a_stream_whose_handle_is_given_out_again)
 /* Of a stream whose work was done: its handle is more likely to be given out again. That one is destroyed, too. */
 TEST(an_event_of_a_context_covers_a_stream_that_has_the_handle_of_a_destroyed_one)
 {
-	CUdeviceptr at;
-	CUstream stream, again = NULL, more[8];
+	CUstream again = NULL, more[8];
 	unsigned n = 0;
+	CUdeviceptr at = rules_alloc(CHUNK);
+	CUstream stream = rules_stream();
 
-	ok(cu.cuMemAlloc(&at, CHUNK));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuMemsetD8Async(at, 0, 4096, stream));
 	ok(cu.cuStreamSynchronize(stream));
 	ok(cu.cuStreamDestroy(stream));
@@ -152,12 +145,9 @@ static void *launch_in_own_stream(void *at)
 
 TEST(an_event_of_a_context_covers_ended_threads)
 {
-	pthread_t thread;
-	CUdeviceptr at;
+	CUdeviceptr at = rules_alloc(CHUNK);
 
-	ok(cu.cuMemAlloc(&at, CHUNK));
-	pthread_create(&thread, NULL, launch_in_own_stream, &at);
-	pthread_join(thread, NULL);
+	test_beside(launch_in_own_stream, &at);
 	rules_found("an event of a context and work of an ended thread's own default stream", event_covers(),
 		    "is covered");
 	assert_int_equal(rules_count(at, 2), RULES_WORDS);
@@ -168,16 +158,14 @@ TEST(an_event_of_a_context_covers_ended_threads)
 
 static CUresult synchronize_default(void *unused)
 {
-	(void)unused;
 	return cu.cuStreamSynchronize(NULL);
 }
 
 TEST(the_default_stream_stands_for_blocking_streams)
 {
-	CUdeviceptr at;
 	CUstream stream;
+	CUdeviceptr at = rules_alloc(CHUNK);
 
-	ok(cu.cuMemAlloc(&at, CHUNK));
 	for (unsigned flags = 0; flags <= CU_STREAM_NON_BLOCKING; flags++) {
 		ok(cu.cuStreamCreate(&stream, flags));
 		rules_hold_start(&kernels, hold, at, 3, stream);
@@ -273,9 +261,8 @@ static void beside(struct room *room, CUstream stream)
 TEST(other_addresses_change_beside_kernels)
 {
 	struct room room = {.at = rules_reserve(3 * CHUNK)};
-	CUstream stream;
+	CUstream stream = rules_stream();
 
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int host = 0; host <= rules_host_vmm; host++) {
 		room.place = host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
 		room.handle = rules_new_handle(CHUNK, room.place);
@@ -380,13 +367,11 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 {
 	CUcontext context = new_context();
 	struct rules_kernels own;
-	CUdeviceptr at;
-	CUstream stream;
 
 	ok(cu.cuCtxSetCurrent(context));
 	rules_kernels_load(&own);
-	ok(cu.cuMemAlloc(&at, CHUNK));
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUdeviceptr at = rules_alloc(CHUNK);
+	CUstream stream = rules_stream();
 	rules_hold_start(&own, hold, at, 5, stream);
 	ok(cu.cuCtxSetCurrent(rules_context));
 	const char *how = rules_how(NULL, destroy_context, context, hold);
@@ -399,13 +384,11 @@ TEST(kernels_are_over_when_a_context_is_destroyed)
 
 static CUresult reset_primary(void *unused)
 {
-	(void)unused;
 	return cu.cuDevicePrimaryCtxReset(0);
 }
 
 static CUresult release_primary(void *unused)
 {
-	(void)unused;
 	return cu.cuDevicePrimaryCtxRelease(0);
 }
 
@@ -423,10 +406,9 @@ static void beside_a_kernel_of_the_primary(CUresult (*call)(void *argument), con
 {
 	CUdeviceptr at = rules_reserve(CHUNK);
 	char rule[96];
-	CUstream stream;
 
 	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
-	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = rules_stream();
 	rules_hold_start(&kernels, hold, at, 6, stream);
 	ok(cu.cuCtxSetCurrent(NULL));
 	snprintf(rule, sizeof(rule), "%s beside a kernel of the context", name);
@@ -470,15 +452,4 @@ TEST(kernels_are_over_when_the_primary_context_is_reset)
 	rules_found("a reference from before cuDevicePrimaryCtxReset", is_active() ? "stays" : "has ended", "stays");
 	if (!is_active())
 		ok(cu.cuDevicePrimaryCtxRetain(&rules_context, 0));
-}
-
-int main(void)
-{
-	int failed = rules_init();
-
-	if (failed)
-		return failed;
-	failed = test_run();
-	rules_fini();
-	return failed;
 }

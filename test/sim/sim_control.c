@@ -147,10 +147,7 @@ void sim_wait(void)
 
 uint64_t sim_now(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	return test_now();
 }
 
 struct sim_thread *sim_thread(void)

@@ -141,19 +141,6 @@ SIM_EXPORT const char *cudaGetErrorString(cudaError_t error)
 	return text ? text : cudaGetErrorName(error);
 }
 
-SIM_EXPORT cudaError_t cudaDriverGetVersion(int *version)
-{
-	*version = 0;
-	return driver_ready() == cudaErrorInsufficientDriver ? cudaSuccess
-							     : sim_done((cudaError_t)CALL(cuDriverGetVersion, version));
-}
-
-SIM_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)
-{
-	*version = 13000;
-	return cudaSuccess;
-}
-
 SIM_EXPORT cudaError_t cudaGetDeviceCount(int *count)
 {
 	cudaError_t error = driver_ready();
@@ -176,27 +163,6 @@ SIM_EXPORT cudaError_t cudaSetDevice(int device)
 	this_device = device;
 	CALL(cuCtxSetCurrent, NULL);
 	return sim_done(sim_ready());
-}
-
-SIM_EXPORT cudaError_t cudaGetDevice(int *device)
-{
-	cudaError_t error = driver_ready();
-	CUcontext context = NULL;
-
-	if (error)
-		return sim_done(error);
-	*device = this_device;
-	if (!CALL(cuCtxGetCurrent, &context) && context)
-		CALL(cuCtxGetDevice, device);
-	return cudaSuccess;
-}
-
-SIM_EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device)
-{
-	cudaError_t error = driver_ready();
-
-	return sim_done(error ? error
-			      : (cudaError_t)CALL(cuDeviceGetAttribute, value, (CUdevice_attribute)which, device));
 }
 
 static int attribute(CUdevice_attribute which, int device)
@@ -260,8 +226,6 @@ RUNTIME(cudaDeviceSynchronize, (void), CALL(cuCtxSynchronize))
 
 RUNTIME(cudaStreamCreate, (cudaStream_t * stream), CALL(cuStreamCreate, stream, 0))
 RUNTIME(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned flags), CALL(cuStreamCreate, stream, flags))
-RUNTIME(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned flags, int priority),
-	CALL(cuStreamCreateWithPriority, stream, flags, priority))
 RUNTIME(cudaStreamDestroy, (cudaStream_t stream), CALL(cuStreamDestroy, stream))
 RUNTIME(cudaStreamSynchronize, (cudaStream_t stream), CALL(cuStreamSynchronize, stream))
 RUNTIME(cudaStreamQuery, (cudaStream_t stream), CALL(cuStreamQuery, stream))
@@ -270,17 +234,9 @@ RUNTIME(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned f
 RUNTIME(cudaStreamBeginCapture, (cudaStream_t stream, enum cudaStreamCaptureMode mode),
 	CALL(cuStreamBeginCapture, stream, (CUstreamCaptureMode)mode))
 RUNTIME(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph), CALL(cuStreamEndCapture, stream, graph))
-RUNTIME(cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
-	CALL(cuStreamIsCapturing, stream, (CUstreamCaptureStatus *)status))
-RUNTIME(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode * mode),
-	CALL(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *)mode))
-RUNTIME(cudaEventCreate, (cudaEvent_t * event), CALL(cuEventCreate, event, 0))
 RUNTIME(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), CALL(cuEventCreate, event, flags))
 RUNTIME(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), CALL(cuEventRecord, event, stream))
-RUNTIME(cudaEventSynchronize, (cudaEvent_t event), CALL(cuEventSynchronize, event))
 RUNTIME(cudaEventQuery, (cudaEvent_t event), CALL(cuEventQuery, event))
-RUNTIME(cudaEventElapsedTime, (float *ms, cudaEvent_t from, cudaEvent_t to), CALL(cuEventElapsedTime, ms, from, to))
-RUNTIME(cudaEventDestroy, (cudaEvent_t event), CALL(cuEventDestroy, event))
 RUNTIME(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *data),
 	CALL(cuLaunchHostFunc, stream, fn, data))
 

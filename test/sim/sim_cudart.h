@@ -15,9 +15,7 @@
 /* base name, version to ask for; the prototype is the one that cuda.h 13 gives the base name */
 #define DRIVER_FUNCTIONS(ROW)                                                                                          \
 	ROW(cuInit, 2000)                                                                                              \
-	ROW(cuDriverGetVersion, 2020)                                                                                  \
 	ROW(cuGetErrorString, 6000)                                                                                    \
-	ROW(cuDeviceGet, 2000)                                                                                         \
 	ROW(cuDeviceGetCount, 2000)                                                                                    \
 	ROW(cuDeviceGetName, 2000)                                                                                     \
 	ROW(cuDeviceGetUuid, 11040)                                                                                    \
@@ -27,7 +25,6 @@
 	ROW(cuDevicePrimaryCtxReset, 11000)                                                                            \
 	ROW(cuCtxGetCurrent, 4000)                                                                                     \
 	ROW(cuCtxSetCurrent, 4000)                                                                                     \
-	ROW(cuCtxGetDevice, 2000)                                                                                      \
 	ROW(cuCtxSynchronize, 2000)                                                                                    \
 	ROW(cuModuleLoadData, 2000)                                                                                    \
 	ROW(cuModuleGetFunction, 2000)                                                                                 \
@@ -39,20 +36,9 @@
 	ROW(cuMemAllocAsync, 11020)                                                                                    \
 	ROW(cuMemAllocFromPoolAsync, 11020)                                                                            \
 	ROW(cuMemFreeAsync, 11020)                                                                                     \
-	ROW(cuDeviceGetDefaultMemPool, 11020)                                                                          \
-	ROW(cuDeviceGetMemPool, 11020)                                                                                 \
-	ROW(cuMemPoolSetAttribute, 11020)                                                                              \
-	ROW(cuMemPoolGetAttribute, 11020)                                                                              \
-	ROW(cuMemPoolTrimTo, 11020)                                                                                    \
 	ROW(cuMemHostAlloc, 2020)                                                                                      \
 	ROW(cuMemFreeHost, 2000)                                                                                       \
-	ROW(cuMemHostRegister, 6050)                                                                                   \
-	ROW(cuMemHostUnregister, 4000)                                                                                 \
-	ROW(cuMemHostGetDevicePointer, 3020)                                                                           \
-	ROW(cuMemPrefetchAsync, 12020)                                                                                 \
-	ROW(cuMemAdvise, 12020)                                                                                        \
 	ROW(cuIpcGetMemHandle, 4010)                                                                                   \
-	ROW(cuPointerGetAttributes, 7000)                                                                              \
 	ROW(cuMemcpy, 4000)                                                                                            \
 	ROW(cuMemcpyHtoD, 3020)                                                                                        \
 	ROW(cuMemcpyDtoH, 3020)                                                                                        \
@@ -62,25 +48,18 @@
 	ROW(cuMemcpyDtoHAsync, 3020)                                                                                   \
 	ROW(cuMemcpyDtoDAsync, 3020)                                                                                   \
 	ROW(cuMemcpy2DUnaligned, 3020)                                                                                 \
-	ROW(cuMemcpy2DAsync, 3020)                                                                                     \
 	ROW(cuMemsetD8, 3020)                                                                                          \
 	ROW(cuMemsetD8Async, 3020)                                                                                     \
 	ROW(cuStreamCreate, 2000)                                                                                      \
-	ROW(cuStreamCreateWithPriority, 5050)                                                                          \
 	ROW(cuStreamDestroy, 4000)                                                                                     \
 	ROW(cuStreamSynchronize, 2000)                                                                                 \
 	ROW(cuStreamQuery, 2000)                                                                                       \
 	ROW(cuStreamWaitEvent, 3020)                                                                                   \
 	ROW(cuStreamBeginCapture, 10010)                                                                               \
 	ROW(cuStreamEndCapture, 10000)                                                                                 \
-	ROW(cuStreamIsCapturing, 10000)                                                                                \
-	ROW(cuThreadExchangeStreamCaptureMode, 10010)                                                                  \
 	ROW(cuEventCreate, 2000)                                                                                       \
 	ROW(cuEventRecord, 2000)                                                                                       \
-	ROW(cuEventSynchronize, 2000)                                                                                  \
 	ROW(cuEventQuery, 2000)                                                                                        \
-	ROW(cuEventElapsedTime, 12080)                                                                                 \
-	ROW(cuEventDestroy, 4000)                                                                                      \
 	ROW(cuLaunchKernel, 4000)                                                                                      \
 	ROW(cuLaunchHostFunc, 10000)                                                                                   \
 	ROW(cuGraphInstantiate, 12000)                                                                                 \

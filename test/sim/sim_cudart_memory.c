@@ -31,28 +31,9 @@ RUNTIME(cudaFreeAsync, (void *address, cudaStream_t stream), CALL(cuMemFreeAsync
 RUNTIME(cudaMallocHost, (void **address, size_t bytes), CALL(cuMemHostAlloc, address, bytes, 0))
 RUNTIME(cudaHostAlloc, (void **address, size_t bytes, unsigned flags), CALL(cuMemHostAlloc, address, bytes, flags))
 RUNTIME(cudaFreeHost, (void *address), address ? CALL(cuMemFreeHost, address) : CUDA_SUCCESS)
-RUNTIME(cudaHostRegister, (void *address, size_t bytes, unsigned flags), CALL(cuMemHostRegister, address, bytes, flags))
-RUNTIME(cudaHostUnregister, (void *address), CALL(cuMemHostUnregister, address))
-RUNTIME(cudaHostGetDevicePointer, (void **device, void *host, unsigned flags),
-	CALL(cuMemHostGetDevicePointer, (CUdeviceptr *)device, host, flags))
 RUNTIME(cudaMemGetInfo, (size_t * ret_free, size_t *ret_total), CALL(cuMemGetInfo, ret_free, ret_total))
-RUNTIME(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * pool, int device), CALL(cuDeviceGetDefaultMemPool, pool, device))
-RUNTIME(cudaDeviceGetMemPool, (cudaMemPool_t * pool, int device), CALL(cuDeviceGetMemPool, pool, device))
-RUNTIME(cudaMemPoolSetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr which, void *value),
-	CALL(cuMemPoolSetAttribute, pool, (CUmemPool_attribute)which, value))
-RUNTIME(cudaMemPoolGetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr which, void *value),
-	CALL(cuMemPoolGetAttribute, pool, (CUmemPool_attribute)which, value))
-RUNTIME(cudaMemPoolTrimTo, (cudaMemPool_t pool, size_t keep), CALL(cuMemPoolTrimTo, pool, keep))
 RUNTIME(cudaIpcGetMemHandle, (cudaIpcMemHandle_t * handle, void *address),
 	CALL(cuIpcGetMemHandle, (CUipcMemHandle *)handle, PTR(address)))
-RUNTIME(cudaMemPrefetchAsync,
-	(const void *address, size_t bytes, struct cudaMemLocation location, unsigned flags, cudaStream_t stream),
-	CALL(cuMemPrefetchAsync, PTR(address), bytes,
-	     (CUmemLocation){.type = (CUmemLocationType)location.type, .id = location.id}, flags, stream))
-RUNTIME(cudaMemAdvise,
-	(const void *address, size_t bytes, enum cudaMemoryAdvise advice, struct cudaMemLocation location),
-	CALL(cuMemAdvise, PTR(address), bytes, (CUmem_advise)advice,
-	     (CUmemLocation){.type = (CUmemLocationType)location.type, .id = location.id}))
 
 static CUresult copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
@@ -86,8 +67,7 @@ static CUresult copy_async(void *dst, const void *src, size_t bytes, enum cudaMe
 	}
 }
 
-static CUresult copy2d(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-		       bool async, CUstream stream)
+static CUresult copy2d(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height)
 {
 	CUDA_MEMCPY2D plane = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
 			       .srcDevice = PTR(src),
@@ -98,7 +78,7 @@ static CUresult copy2d(void *dst, size_t dst_pitch, const void *src, size_t src_
 			       .WidthInBytes = width,
 			       .Height = height};
 
-	return async ? CALL(cuMemcpy2DAsync, &plane, stream) : CALL(cuMemcpy2DUnaligned, &plane);
+	return CALL(cuMemcpy2DUnaligned, &plane);
 }
 
 RUNTIME(cudaMemcpy, (void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind), copy(dst, src, bytes, kind))
@@ -107,37 +87,7 @@ RUNTIME(cudaMemcpyAsync, (void *dst, const void *src, size_t bytes, enum cudaMem
 RUNTIME(cudaMemcpy2D,
 	(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
 	 enum cudaMemcpyKind kind),
-	((void)kind, copy2d(dst, dst_pitch, src, src_pitch, width, height, false, NULL)))
-RUNTIME(cudaMemcpy2DAsync,
-	(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-	 enum cudaMemcpyKind kind, cudaStream_t stream),
-	((void)kind, copy2d(dst, dst_pitch, src, src_pitch, width, height, true, stream)))
+	((void)kind, copy2d(dst, dst_pitch, src, src_pitch, width, height)))
 RUNTIME(cudaMemset, (void *dst, int value, size_t bytes), CALL(cuMemsetD8, PTR(dst), (unsigned char)value, bytes))
 RUNTIME(cudaMemsetAsync, (void *dst, int value, size_t bytes, cudaStream_t stream),
 	CALL(cuMemsetD8Async, PTR(dst), (unsigned char)value, bytes, stream))
-
-SIM_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *ret, const void *address)
-{
-	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-				       CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-				       CU_POINTER_ATTRIBUTE_IS_MANAGED};
-	unsigned type = 0, managed = 0;
-	int device = 0;
-	CUdeviceptr device_address = 0;
-	void *host = NULL, *values[] = {&type, &device, &device_address, &host, &managed};
-	cudaError_t error = sim_ready();
-
-	if (!error)
-		error = (cudaError_t)CALL(cuPointerGetAttributes, 5, which, values, PTR(address));
-	if (error)
-		return sim_done(error);
-	memset(ret, 0, sizeof(*ret));
-	ret->type = (managed & 255)                ? cudaMemoryTypeManaged
-		    : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
-		    : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
-						   : cudaMemoryTypeUnregistered;
-	ret->device = type ? device : -2;
-	ret->devicePointer = (void *)(uintptr_t)device_address;
-	ret->hostPointer = type ? host : (void *)(uintptr_t)address;
-	return cudaSuccess;
-}

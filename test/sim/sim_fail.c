@@ -53,21 +53,13 @@ static bool is_the_one(void)
 	return known == YES;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 static bool fails_by_chance(const char *name, CUresult *ret_error)
 {
 	if (!often.n || !is_the_one())
 		return false;
 	if (often.until && (!strcmp(name, "cuMemMap") || !strcmp(name, "cuMemSetAccess"))) {
 		*ret_error = CUDA_ERROR_OUT_OF_MEMORY;
-		if (now_ms() < often.until)
+		if (test_now() / 1000000 < often.until)
 			return true;
 		often.until = 0;
 	}
@@ -75,7 +67,7 @@ static bool fails_by_chance(const char *name, CUresult *ret_error)
 	if ((often.random >> 33) % often.n)
 		return false;
 	if (often.ms)
-		often.until = now_ms() + (often.random >> 40) % often.ms;
+		often.until = test_now() / 1000000 + (often.random >> 40) % often.ms;
 	*ret_error = often.random >> 32 & 1 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 	return true;
 }

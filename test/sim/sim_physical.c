@@ -99,7 +99,6 @@ static bool move_tables(struct sim_physical *physical, char *to)
 		return true;
 	}
 #else
-	(void)to;
 #endif
 	no_moves = true;
 	physical->tables = NULL;

@@ -44,7 +44,6 @@ static int access_of(const void *context)
 #if defined(__x86_64__)
 	return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] >> 1 & 1;
 #else
-	(void)context;
 	return -1;
 #endif
 }
@@ -261,7 +260,6 @@ void sim_run_host(struct sim_work *work)
 
 void sim_nothing(struct sim_work *work)
 {
-	(void)work;
 }
 
 void sim_run_list(struct sim_work *work)

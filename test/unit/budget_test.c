@@ -59,7 +59,6 @@ static void *take_and_give(void *argument)
 {
 	uintptr_t got = 0;
 
-	(void)argument;
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		if (!budget_take(&shared, 2))
 			continue;
@@ -77,7 +76,6 @@ static uint64_t published;
 /* The taker has read the limit, and is about to write what is used. */
 static void lower_the_limit(int signal)
 {
-	(void)signal;
 	atomic_store(&alias->limit, 40);
 	published = atomic_load(&alias->used);
 	if (published < 40)

@@ -51,7 +51,6 @@ char *__wrap_caller_name_text(const void *address, char *room, size_t bytes)
 const char *__wrap_caller_name_library(const void *address);
 const char *__wrap_caller_name_library(const void *address)
 {
-	(void)address;
 	return library_path;
 }
 
@@ -256,12 +255,11 @@ TEST(callers_take_half_of_the_time_of_names)
 
 TEST(nobody_waits_for_who_asks_the_loader)
 {
-	pthread_t thread;
 	void *first;
 
 	atomic_store(&n_asking, 0);
 	atomic_store(&loader_is_busy, true);
-	assert_int_equal(pthread_create(&thread, NULL, ask, STUCK), 0);
+	pthread_t thread = test_thread(ask, STUCK);
 	while (!atomic_load(&n_asking))
 		sched_yield();
 	/* Half of the places are taken, so one of these searches the place of the other. */

@@ -27,7 +27,6 @@ static _Atomic unsigned held; /* for the user */
 
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	(void)watch;
 	enum sw_status status = fake(ret_bytes);
 	held = status == SW_OK ? RESIDENCE_USER : 0;
 	return status;
@@ -43,13 +42,11 @@ enum sw_status spill_resume(uint64_t *ret_bytes)
 
 unsigned spill_held_by(const struct device *device)
 {
-	(void)device;
 	return held | (fake_away ? RESIDENCE_TURN : 0);
 }
 
 enum order_room turn_look_suspending(void *unused)
 {
-	(void)unused;
 	return ORDER_ROOM_IS_ALL;
 }
 

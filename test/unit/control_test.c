@@ -525,8 +525,6 @@ TEST(what_the_program_does_with_descriptors_and_threads_is_survived)
 	assert_int_equal(in_child(closes_everything), 0);
 	assert_int_equal(in_child(cannot_listen_again), 0);
 #else
-	(void)closes_everything;
-	(void)cannot_listen_again;
 #endif
 	assert_int_equal(in_child(has_no_descriptor_left), 0);
 	for (int i = 0; i < 50; i++)

@@ -19,7 +19,6 @@ static int set_up(void **state)
 	struct stat status;
 	int fd = open(LIBRARY, O_RDONLY);
 
-	(void)state;
 	if (fd < 0 || fstat(fd, &status) != 0)
 		return -1;
 	n_image = (size_t)status.st_size;

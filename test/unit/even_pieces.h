@@ -10,7 +10,6 @@
 /* A plan_piece_function. */
 static inline bool even_piece_at(void *argument, uint32_t unit, uint32_t *ret_piece, uint32_t *ret_past)
 {
-	(void)argument;
 	*ret_piece = unit / PIECE * PIECE;
 	*ret_past = *ret_piece + PIECE;
 	return true;

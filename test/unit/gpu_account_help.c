@@ -100,7 +100,6 @@ static uint64_t obey(char order, unsigned n)
 
 static void begin(const void *how)
 {
-	(void)how;
 	mine.pid = (uint64_t)getpid();
 	mine.started = user_dir_process_started(getpid());
 	mine.space = identity_space();

@@ -39,8 +39,7 @@ TEST(a_file_that_is_lost_is_made_again)
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 2);
 	assert_int_equal(rank_ask(&b, 't', 0), TOTAL);
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* Until all have entered the next file; who comes after the loss finds what they hold. */
@@ -63,8 +62,7 @@ TEST(nobody_has_more_for_a_second_after_a_loss)
 	assert_true(rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 3);
 	assert_int_equal(rank_ask(&b, 's', 0), TOTAL);
-	rank_end(&c);
-	rank_end(&a);
+	ranks_end(&c, &a);
 	assert_int_equal(ask_until(&b, 'r', 64, 64), 64);
 	rank_end(&b);
 }
@@ -90,8 +88,7 @@ TEST(what_a_process_has_counts_when_its_descriptor_is_closed)
 	assert_int_equal(ask_until(&c, 'r', 64, 24), 24);
 	/* Another takes neither its slot nor its file, and when it has ended it has nothing. */
 	assert_true(rank_ask(&a, 'C', 0));
-	rank_end(&c);
-	rank_end(&b);
+	ranks_end(&c, &b);
 	assert_int_equal(access(account_path, F_OK), 0);
 	struct rank d = account_start();
 	assert_true(rank_ask(&d, 'j', TOTAL));

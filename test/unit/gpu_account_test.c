@@ -68,8 +68,7 @@ TEST(those_with_the_clock_of_most_take_turns)
 	assert_int_equal(looks(&a, 0), 12);
 	rank_end(&a);
 	assert_int_equal(looks(&c, 7), 1);
-	rank_end(&b);
-	rank_end(&c);
+	ranks_end(&b, &c);
 }
 
 TEST(the_dead_have_nothing)
@@ -86,8 +85,7 @@ TEST(the_dead_have_nothing)
 	struct rank c = account_start();
 	assert_true(rank_ask(&c, 'j', TOTAL));
 	assert_int_equal(rank_ask(&c, 'r', 64), 14);
-	rank_end(&c);
-	rank_end(&b);
+	ranks_end(&c, &b);
 }
 
 /*
@@ -182,8 +180,7 @@ TEST(who_cannot_make_the_file_is_alone_at_once)
 	assert_int_equal(rank_ask(&a, 'b', TOTAL), TOTAL);
 	assert_int_equal(rmdir(account_path), 0);
 	assert_true(rank_ask(&a, 'j', TOTAL));
-	rank_end(&small);
-	rank_end(&a);
+	ranks_end(&small, &a);
 }
 
 /* As process 1 of two containers. Who waits to enter must not take the other's memory for its own. */
@@ -217,8 +214,7 @@ TEST(the_last_to_join_sets_the_total)
 	assert_int_equal(rank_ask(&b, 'r', 8), 0);
 	assert_true(rank_ask(&a, 'd', 16));
 	assert_int_equal(rank_ask(&b, 'r', 20), 16);
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* It holds the lock of the file, and has read what is left. It must not take that when it goes on. */
@@ -261,9 +257,7 @@ TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting)
 	assert_int_equal(ask_until(&b, 'p', 1, 1), 1);
 	assert_int_equal(kill(c.pid, SIGCONT), 0);
 	assert_int_equal(rank_hear(&c), 0);
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
+	ranks_end(&a, &b, &c);
 }
 
 TEST(a_turn_is_given_once)
@@ -284,9 +278,7 @@ TEST(a_turn_is_given_once)
 	assert_true(rank_ask(&a, 'p', 2));
 	assert_false(rank_ask(&a, 'p', 1));
 	assert_true(rank_ask(&b, 'l', 0) == 3 && rank_ask(&b, 'w', 0) == 1 && rank_ask(&b, 'n', 0) == 2);
-	rank_end(&c);
-	rank_end(&b);
-	rank_end(&a);
+	ranks_end(&c, &b, &a);
 }
 
 TEST(the_dead_have_no_turn)
@@ -312,8 +304,7 @@ TEST(the_dead_have_no_turn)
 	assert_int_equal(rank_ask(&c, 'l', 0), 0);
 	assert_true(rank_ask(&b, 'j', TOTAL));
 	assert_true(rank_ask(&b, 'l', 0) == 1 && rank_ask(&b, 'w', 0) == 0 && rank_ask(&b, 'n', 0) == 0);
-	rank_end(&c);
-	rank_end(&b);
+	ranks_end(&c, &b);
 }
 
 TEST(the_turn_of_a_dead_process_is_that_of_its_job)
@@ -355,8 +346,7 @@ TEST(all_accounts_are_in_one_order)
 	assert_int_equal(rank_ask(&c, 'A', 0), 0);
 	rank_end(&a);
 	assert_int_equal(rank_ask(&b, 'A', 0), 100);
-	rank_end(&b);
-	rank_end(&c);
+	ranks_end(&b, &c);
 }
 
 /* Processes that take, give, die and come, all at once. */

@@ -21,14 +21,12 @@ static int remove_one(const char *path, const struct stat *about, int type, stru
 
 static int make_root(void **state)
 {
-	(void)state;
 	strcpy(root, "/tmp/hostmem_test.XXXXXX");
 	return mkdtemp(root) ? 0 : -1;
 }
 
 static int drop_root(void **state)
 {
-	(void)state;
 	return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 

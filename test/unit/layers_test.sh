@@ -14,7 +14,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 checked=0 failed=0
 most_stateful=25 # files that define variables
-setters='control_give|process_on_cloned|trace_start|.*_set_hooks' # what hands a room functions to call upwards
+setters='control_give|process_make_fork_page|trace_start|.*_set_hooks' # what hands a room functions to call upwards
 
 check() { # check WHAT COMMAND...: what the command prints is what is wrong
 	local what=$1 wrong

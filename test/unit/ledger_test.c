@@ -26,7 +26,6 @@ static void drop(unsigned kinds, uint64_t key)
 /* Every test leaves an empty and consistent ledger. */
 static int is_clean(void **state)
 {
-	(void)state;
 	return ledger_n_rows() == 0 && ledger_n_sync_memops() == 0 && ledger_is_valid() ? 0 : -1;
 }
 

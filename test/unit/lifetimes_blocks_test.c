@@ -55,7 +55,6 @@ static void *submit_elsewhere(void *call)
 
 static void *allocate_elsewhere(void *unused)
 {
-	(void)unused;
 	allocated(BASE, 20 * MIB, 0);
 	return NULL;
 }
@@ -153,7 +152,6 @@ TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made)
 	static enum hook_id calls[] = {HOOK_cuMemcpyHtoD_v2, HOOK_cuMemsetD2D32Async_ptsz, HOOK_cuGraphLaunch,
 				       HOOK_cuMemcpyBatchAsync};
 	uint64_t at = 0, reserved = 0;
-	pthread_t thread;
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
 		allocated(BASE + at, 8 * MIB, 0);
@@ -161,8 +159,7 @@ TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made)
 		assert_true(is_reported(at));
 		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
 		allocated(BASE + at + 8 * MIB, 8 * MIB, 0);
-		assert_int_equal(pthread_create(&thread, NULL, submit_elsewhere, &calls[i]), 0);
-		assert_int_equal(pthread_join(thread, NULL), 0);
+		test_beside(submit_elsewhere, &calls[i]);
 		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
 		assert_true(is_reported(at + 8 * MIB));
 		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
@@ -178,10 +175,7 @@ TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made)
 
 TEST(what_another_thread_has_allocated_is_not)
 {
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, NULL), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	test_beside(allocate_elsewhere, NULL);
 	tell(0, MIB, true, 20 * MIB);
 	assert_false(is_reported(0));
 }
@@ -323,20 +317,17 @@ struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *of, uint
 
 static void *distrust_slowly(void *unused)
 {
-	(void)unused;
 	lifetimes_distrust(lifetimes, BASE, BASE, 20 * MIB);
 	return NULL;
 }
 
 TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 {
-	pthread_t thread;
-
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
 	atomic_store(&n_held, 0);
 	atomic_store(&is_held, true);
-	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
+	pthread_t thread = test_thread(distrust_slowly, NULL);
 	while (!atomic_load(&n_held))
 		sched_yield();
 	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
@@ -351,7 +342,6 @@ TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 
 static void *make_slowly(void *unused)
 {
-	(void)unused;
 	allocated(BASE, 8 * MIB, 0);
 	tell(0, MIB, true, 8 * MIB);
 	return NULL;
@@ -362,13 +352,12 @@ TEST(a_block_that_a_graph_named_unseen_before_its_first_report_is_alive)
 {
 	const struct lifetimes_report part = {.address = BASE + 64 * MIB, .bytes = MIB, .born = true};
 	struct lifetimes_event event;
-	pthread_t thread;
 
 	lifetimes_own(lifetimes, BASE + 64 * MIB, 2 * MIB);
 	lifetimes_take_over(lifetimes, &position);
 	atomic_store(&n_held, 0);
 	atomic_store(&is_held, true);
-	assert_int_equal(pthread_create(&thread, NULL, make_slowly, NULL), 0);
+	pthread_t thread = test_thread(make_slowly, NULL);
 	while (!atomic_load(&n_held))
 		sched_yield();
 	while (!atomic_load(&lifetimes->lost))
@@ -474,14 +463,12 @@ TEST(of_the_allocators_blocks_it_may_not)
 /* The graph's event is not written yet. */
 TEST(what_is_born_while_a_graph_names_its_block_is_alive)
 {
-	pthread_t thread;
-
 	declare(4 * MIB, MIB, true, 0, 20 * MIB);
 	declare(4 * MIB, MIB, false, 0, 20 * MIB);
 	read_all();
 	atomic_store(&n_held, 0);
 	atomic_store(&is_held, true);
-	assert_int_equal(pthread_create(&thread, NULL, distrust_slowly, NULL), 0);
+	pthread_t thread = test_thread(distrust_slowly, NULL);
 	while (!atomic_load(&n_held))
 		sched_yield();
 	declare(4 * MIB, MIB, true, 0, 20 * MIB);

@@ -12,7 +12,6 @@ static uint64_t in_use;
 
 int lifetimes_begin(void **state)
 {
-	(void)state;
 	lifetimes = lifetimes_new(0, BASE, BYTES);
 	assert_non_null(lifetimes);
 	atomic_store(&position, 0);
@@ -22,7 +21,6 @@ int lifetimes_begin(void **state)
 
 int lifetimes_end(void **state)
 {
-	(void)state;
 	lifetimes_free(lifetimes);
 	return 0;
 }

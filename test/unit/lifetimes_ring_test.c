@@ -102,7 +102,6 @@ static void *report_once(void *argument)
 
 static void *launch_once(void *unused)
 {
-	(void)unused;
 	launch();
 	return NULL;
 }
@@ -110,18 +109,15 @@ static void *launch_once(void *unused)
 TEST(submissions_of_other_threads_do_not_make_deaths_count)
 {
 	static const struct live_now now = {.done = UINT64_MAX};
-	pthread_t thread;
 
 	allocated(BASE, 2 * MIB * MANY, 0);
 	tell(0, MIB, true, 2 * MIB * MANY);
 	tell(0, MIB, false, 2 * MIB * MANY);
 	for (uintptr_t i = 1; i < MANY; i++) {
-		assert_int_equal(pthread_create(&thread, NULL, report_once, (void *)i), 0);
-		assert_int_equal(pthread_join(thread, NULL), 0);
+		test_beside(report_once, (void *)i);
 	}
 	for (unsigned i = 0; i < 2 * STATS_SHARED; i++) {
-		assert_int_equal(pthread_create(&thread, NULL, launch_once, NULL), 0);
-		assert_int_equal(pthread_join(thread, NULL), 0);
+		test_beside(launch_once, NULL);
 	}
 	lifetimes_take_over(lifetimes, &position);
 	lifetimes_hear(lifetimes);

@@ -54,12 +54,11 @@ void __wrap_clock_sleep(uint64_t ns)
 
 /* ---- what is alive: all ---- */
 
-unsigned __wrap_alive_ranges(struct engine *in, const struct migration *transit, struct live_range *ret);
+unsigned __wrap_alive_ranges(struct engine *in, const struct migration *migration, struct live_range *ret);
 
-unsigned __wrap_alive_ranges(struct engine *in, const struct migration *transit, struct live_range *ret)
+unsigned __wrap_alive_ranges(struct engine *in, const struct migration *migration, struct live_range *ret)
 {
-	(void)in;
-	*ret = (struct live_range){.begin = 0, .end = migration_bytes(transit)};
+	*ret = (struct live_range){.begin = 0, .end = migration_bytes(migration)};
 	return 1;
 }
 
@@ -103,7 +102,6 @@ static CUresult query_stream(CUstream stream)
 
 static CUresult wait_event(CUstream stream, CUevent event, unsigned flags)
 {
-	(void)flags;
 	if (stream_at(stream)->idle < *event_at(event))
 		stream_at(stream)->idle = *event_at(event);
 	return CUDA_SUCCESS;
@@ -113,14 +111,12 @@ static CUresult create_event(CUevent *ret, unsigned flags)
 {
 	static uint64_t begun;
 
-	(void)flags;
 	*ret = (CUevent)&begun;
 	return CUDA_SUCCESS;
 }
 
 static CUresult destroy_event(CUevent event)
 {
-	(void)event;
 	return CUDA_SUCCESS;
 }
 
@@ -214,7 +210,7 @@ FIXTURE(set_up)
 	engine.link.stream_out = (CUstream)&driver.streams[OUT];
 	engine.link.stream_in = (CUstream)&driver.streams[IN];
 	engine.link.go = &go;
-	pte_contention_init(&engine.contention);
+	engine.contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true;
 	event = 0;
 }
 

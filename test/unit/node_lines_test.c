@@ -161,7 +161,6 @@ TEST(only_the_first_birth_after_a_node_is_noted)
 
 static void *first_births(void *argument)
 {
-	(void)argument;
 	forward(10, 6, 250);
 	forward(11, 6, 251);
 	return NULL;
@@ -169,10 +168,7 @@ static void *first_births(void *argument)
 
 TEST(what_a_thread_made_before_its_first_birth_is_not_known)
 {
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, first_births, NULL), 0);
-	pthread_join(thread, NULL);
+	test_beside(first_births, NULL);
 	assert_string_equal(text_of_backward(6, 249), "backward");
 	assert_string_equal(text_of_backward(6, 250), "train.py:11 in forward [backward]");
 }

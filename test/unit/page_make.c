@@ -235,7 +235,7 @@ void page_make_account(void)
 						   .total = 32 * GIB},
 					  .turn = {.number = 7, .on = 1, .holder = 1, .since = now - 2000000000}};
 	for (unsigned i = 0; i < 4; i++)
-		made.slot[i].member = (struct gpu_account_member){
+		made.slot[i] = (struct gpu_account_member){
 		    .pid = 4000001 + i,
 		    .may_have = i ? 3 * GIB : 26 * GIB,
 		    .holds = i ? GIB : 20 * GIB,

@@ -37,8 +37,6 @@ static void note(struct plan *plan, uint32_t i)
 
 static bool all_busy(void *argument, uint32_t piece)
 {
-	(void)argument;
-	(void)piece;
 	return true;
 }
 

@@ -40,28 +40,24 @@ void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 
 void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
-	(void)use;
 	assert_int_equal(bytes, 0);
 	named[n_named++ % 2048] = address;
 }
 
 void submission_stores(struct submission *use, CUdeviceptr address)
 {
-	(void)use;
 	n_stored += address != 0;
 	n_stored_many += address == 0;
 }
 
 void submission_unknown(struct submission *use)
 {
-	(void)use;
 	n_unknown++;
 }
 
 /* log.h */
 void log_line(const char *format, ...)
 {
-	(void)format;
 	n_said++;
 }
 
@@ -69,7 +65,6 @@ static uint64_t function;
 
 uint64_t submission_what(const struct submission *use)
 {
-	(void)use;
 	return function;
 }
 
@@ -88,11 +83,10 @@ static unsigned look(CUdeviceptr address)
 	return n_named;
 }
 
-static void an_array_is_known_wherever_it_is_named(void **state)
+TEST(an_array_is_known_wherever_it_is_named)
 {
 	CUdeviceptr words[300] = {[3] = HEAP + 5, [4] = 17, [200] = HEAP + BYTES - 1, [299] = HEAP + BYTES};
 
-	(void)state;
 	assert_false(atomic_load(&pointer_arrays_any)); /* the first test: nothing is asked for */
 	copy(HEAP + 4096, words, 300);
 	assert_int_equal(n_stored, 2); /* the submission was told of them */
@@ -115,13 +109,12 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 }
 
 /* Programs keep marks of their own in the bits that no address has. */
-static void a_pointer_with_a_tag_is_its_address(void **state)
+TEST(a_pointer_with_a_tag_is_its_address)
 {
 	const CUdeviceptr tag = UINT64_C(0x55) << 57;
 	CUdeviceptr words[3] = {tag | (HEAP + 5), tag | 17, ~UINT64_C(0) << 57 | (HEAP + BYTES - 1)};
 	unsigned before = n_stored;
 
-	(void)state;
 	copy(HEAP + 8192, words, 3);
 	assert_int_equal(n_stored, before + 2);
 	assert_int_equal(look(HEAP + 8192), 2);
@@ -133,12 +126,11 @@ static void a_pointer_with_a_tag_is_its_address(void **state)
 }
 
 /* FSDP's are: by a number for each block of the grid that works on them. */
-static void an_array_may_be_followed_by_anything(void **state)
+TEST(an_array_may_be_followed_by_anything)
 {
 	enum { WORDS = 8 << 20 >> 3 };
 	CUdeviceptr *words = calloc(WORDS, sizeof(*words)), place = HEAP + (1 << 25);
 
-	(void)state;
 	assert_non_null(words);
 	for (unsigned i = 0; i < 48; i++)
 		words[i] = HEAP + i;
@@ -175,12 +167,11 @@ static void copy_box(CUdeviceptr dst, size_t dst_pitch, const CUdeviceptr *src, 
 	pointer_arrays_copied_box(NULL, &to, &from, &extent);
 }
 
-static void rows_are_looked_through_one_by_one(void **state)
+TEST(rows_are_looked_through_one_by_one)
 {
 	CUdeviceptr words[65 * 8] = {[0] = HEAP + 1, [1] = HEAP + 2, [8] = HEAP + 3, [9] = 4711, [64 * 8] = HEAP + 5};
 	CUdeviceptr place = HEAP + (3 << 25);
 
-	(void)state;
 	/* Two words of each row of eight, to rows 4 KiB apart. */
 	copy_box(place, 4096, words, 64, (struct copy_extent){16, 2, 1});
 	assert_int_equal(look(place), 2);
@@ -203,12 +194,11 @@ static void rows_are_looked_through_one_by_one(void **state)
 	assert_int_equal(look(place + (1 << 20) + 64 * 4096), 0);
 }
 
-static void rows_without_gaps_are_one_array(void **state)
+TEST(rows_without_gaps_are_one_array)
 {
 	static CUdeviceptr words[8 * 100] = {[0] = HEAP + 1, [799] = HEAP + 2};
 	CUdeviceptr place = HEAP + (4 << 25);
 
-	(void)state;
 	copy_box(place, 64, words, 0, (struct copy_extent){64, 100, 1});
 	assert_int_equal(look(place), 2);
 	copy_box(place, 0, words, 64, (struct copy_extent){64, 10, 10});
@@ -224,11 +214,10 @@ static void rows_without_gaps_are_one_array(void **state)
 	copy_box(place, 64, words, 64, (struct copy_extent){0, 100, 1});
 }
 
-static void what_is_no_array_is_not_remembered(void **state)
+TEST(what_is_no_array_is_not_remembered)
 {
 	static CUdeviceptr words[1025];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = HEAP + i;
 	pointer_arrays_copied(NULL, HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
@@ -244,22 +233,20 @@ static void what_is_no_array_is_not_remembered(void **state)
 	assert_int_equal(n_unknown, 1);
 }
 
-static void an_array_need_not_lie_in_a_heap(void **state)
+TEST(an_array_need_not_lie_in_a_heap)
 {
 	CUdeviceptr words[2] = {HEAP + 1, HEAP + 2}, none = 0;
 
-	(void)state;
 	copy(HEAP - 4096, words, 2);
 	assert_int_equal(look(HEAP - 4096), 2);
 	copy(HEAP - 4096, &none, 1);
 	assert_int_equal(look(HEAP - 4096), 0);
 }
 
-static void whoever_comes_later_has_other_memory_there(void **state)
+TEST(whoever_comes_later_has_other_memory_there)
 {
 	CUdeviceptr word = HEAP + 1, place = HEAP + (1 << 22);
 
-	(void)state;
 	for (int again = 0; again < 2; again++) {
 		copy(place, &word, 1);
 		for (function = 1; function < 5; function++)
@@ -271,12 +258,11 @@ static void whoever_comes_later_has_other_memory_there(void **state)
 }
 
 /* Most copies are of that kind, and none is to be slow for it. */
-static void words_that_lie_in_no_heap_are_not_asked_about(void **state)
+TEST(words_that_lie_in_no_heap_are_not_asked_about)
 {
 	static CUdeviceptr words[65536 / 8];
 	struct seed seed = seed_start(__func__);
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = i % 2 ? HEAP - 1 - seed_below(&seed, 1 << 20) : HEAP + BYTES + seed_below(&seed, 1 << 20);
 	n_asked = 0;
@@ -288,13 +274,12 @@ static void words_that_lie_in_no_heap_are_not_asked_about(void **state)
 	assert_int_equal(look(HEAP + (5 << 25)), 1);
 }
 
-static void the_latest_are_remembered(void **state)
+TEST(the_latest_are_remembered)
 {
 	struct seed seed = seed_start(__func__);
 	CUdeviceptr at[1000];
 	unsigned known = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
 		CUdeviceptr word = HEAP + i;
 
@@ -310,13 +295,12 @@ static void the_latest_are_remembered(void **state)
 }
 
 /* Words that lie across two pages, the second of which is not there. */
-static void memory_that_ends_is_the_drivers_to_refuse(void **state)
+TEST(memory_that_ends_is_the_drivers_to_refuse)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CUdeviceptr word = HEAP + 1, place = HEAP + (7 << 25);
 
-	(void)state;
 	assert_ptr_not_equal(at, MAP_FAILED);
 	munmap(at + page, page);
 	memcpy(at + page - sizeof(word), &word, sizeof(word));
@@ -335,7 +319,6 @@ static void what_cannot_be_read_may_reach_anything(void **state)
 {
 	CUdeviceptr words[4] = {1, 2, 3, 4}, place = HEAP + (1 << 25);
 
-	(void)state;
 	copy(place, words, 4);
 	assert_int_equal(look(place + 31), 0);
 	assert_int_equal(n_unknown, 1);
@@ -396,12 +379,11 @@ static void put(CUdeviceptr dst, uint64_t word)
 }
 
 /* A stream writes pointers one by one: they are known by the beginning of what has them. */
-static void words_that_a_stream_writes_become_an_array(void **state)
+TEST(words_that_a_stream_writes_become_an_array)
 {
 	CUdeviceptr base = HEAP + ((CUdeviceptr)1 << 30), words[4] = {HEAP + 1, HEAP + 2, 0, 0};
 	unsigned stored = n_stored;
 
-	(void)state;
 	put(base + 16, HEAP + 5);
 	put(base + 64, HEAP + 6);
 	put(base + 72, 12);
@@ -445,25 +427,11 @@ static void words_that_a_stream_writes_become_an_array(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
-	    cmocka_unit_test(a_pointer_with_a_tag_is_its_address),
-	    cmocka_unit_test(an_array_may_be_followed_by_anything),
-	    cmocka_unit_test(rows_are_looked_through_one_by_one),
-	    cmocka_unit_test(rows_without_gaps_are_one_array),
-	    cmocka_unit_test(what_is_no_array_is_not_remembered),
-	    cmocka_unit_test(memory_that_ends_is_the_drivers_to_refuse),
-	    cmocka_unit_test(an_array_need_not_lie_in_a_heap),
-	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
-	    cmocka_unit_test(words_that_lie_in_no_heap_are_not_asked_about),
-	    cmocka_unit_test(words_that_a_stream_writes_become_an_array),
-	    cmocka_unit_test(the_latest_are_remembered),
-	};
 	int error = argc > 1 && !strcmp(argv[1], "ENOSYS") ? ENOSYS : EPERM;
 
 	if (argc > 1 && (!refuse(error, argc > 2) || !is_refused(error))) {
 		printf("no seccomp filters here\n");
 		return 77;
 	}
-	return argc > 2 ? run_refused() : cmocka_run_group_tests(tests, NULL, NULL);
+	return argc > 2 ? run_refused() : test_run();
 }

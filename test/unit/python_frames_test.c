@@ -18,7 +18,6 @@ static size_t used;
 
 static size_t read_image(void *context, uint64_t address, void *room, size_t bytes)
 {
-	(void)context;
 	if (address < BASE || address - BASE >= sizeof(image))
 		return 0;
 	if (bytes > sizeof(image) - (address - BASE))

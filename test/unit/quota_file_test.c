@@ -43,8 +43,7 @@ TEST(garbage_that_nobody_uses_is_replaced)
 		struct rank a = share_start(), b = share_start();
 		assert_true(rank_ask(&a, 't', 40));
 		assert_false(rank_ask(&b, 't', 40));
-		rank_end(&a);
-		rank_end(&b);
+		ranks_end(&a, &b);
 	}
 }
 
@@ -176,8 +175,7 @@ TEST(nonsense_that_comes_later_leaves_each_its_own_budget)
 	assert_int_equal(page->slot[0].used, was);
 	page->slot[0].owner.pid = 0;
 	munmap(page, sizeof(*page));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 static bool has_no_locks;
@@ -250,8 +248,7 @@ TEST(where_a_file_cannot_be_locked_each_has_its_own_budget)
 	has_no_locks = false;
 	assert_true(rank_ask(&a, 'p', 10) && rank_ask(&b, 'p', 10));
 	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 60));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 static void fill(struct quota_page *page, const struct shared_owner *owner)
@@ -282,8 +279,7 @@ TEST(a_full_table_leaves_the_next_its_own_budget)
 	fill(page, &owner);
 	assert_true(rank_ask(&c, 't', 1000));
 	rank_kill(&d);
-	rank_end(&a);
-	rank_end(&c);
+	ranks_end(&a, &c);
 	munmap(page, sizeof(*page));
 }
 
@@ -298,8 +294,7 @@ TEST(who_enters_after_many_others_gets_its_part)
 	assert_true(rank_ask(&b, 't', 32));
 	assert_false(rank_ask(&a, 't', 1) || rank_ask(&b, 't', 1));
 	close(fd);
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* A pid of another namespace says nothing: the lock does. */

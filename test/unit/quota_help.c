@@ -20,7 +20,6 @@ char folder[64], file[128];
 
 int make_folder(void **state)
 {
-	(void)state;
 	/* In memory, as where files of users lie. */
 	snprintf(folder, sizeof(folder), "%s/quota-test-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	if (!mkdtemp(folder))
@@ -33,7 +32,6 @@ int drop_folder(void **state)
 {
 	char below[80];
 
-	(void)state;
 	unlink(file);
 	snprintf(below, sizeof(below), "%s/spillway", folder);
 	rmdir(below);

@@ -64,8 +64,7 @@ TEST(a_new_process_finds_what_others_hold_in_a_file_that_was_removed)
 	assert_true(rank_ask(&a, 'g', 30));
 	assert_true(rank_ask(&b, 't', 30));
 	assert_false(rank_ask(&c, 't', 1));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 	assert_true(rank_ask(&c, 't', 50));
 	rank_end(&c);
 	assert_int_equal(access(file, F_OK), -1);
@@ -85,8 +84,7 @@ TEST(who_notices_first_brings_what_all_others_hold)
 	assert_false(rank_ask(&c, 't', 1));
 	rank_kill(&b);
 	assert_true(rank_ask(&c, 't', 34));
-	rank_end(&a);
-	rank_end(&c);
+	ranks_end(&a, &c);
 }
 
 /* The stopped one cannot come; what it has still counts, and it is not forgotten where it goes on. */
@@ -108,8 +106,7 @@ TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost)
 	assert_false(rank_ask(&a, 't', 1));
 	assert_true(rank_ask(&a, 'g', 50));
 	assert_true(rank_ask(&b, 't', 50));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* The folder above is gone as well, so the next place is taken; when the user comes back that is where all go. */
@@ -128,10 +125,7 @@ TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget)
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
 	assert_true(rank_ask(&d, 't', 14));
 	assert_int_equal(rank_ask(&a, 'f', 0), 0);
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
-	rank_end(&d);
+	ranks_end(&a, &b, &c, &d);
 	assert_int_equal(access(memory_file, F_OK), -1);
 }
 
@@ -143,8 +137,7 @@ TEST(a_total_that_was_given_holds_on)
 	log_out(false, 0);
 	assert_true(rank_ask(&b, 't', 65));
 	assert_int_equal(rank_ask(&b, 'f', 0), 5);
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* ---- truncated ---- */
@@ -206,9 +199,7 @@ TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_b
 	assert_true(rank_ask(&a, 'g', 30));
 	assert_false(rank_ask(&b, 't', 45));
 	assert_true(rank_ask(&b, 't', 44 - (unsigned)early));
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
+	ranks_end(&a, &b, &c);
 }
 
 TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it)
@@ -224,9 +215,7 @@ TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it)
 	all_come_back(&a, &b, false);
 	assert_false(rank_ask(&c, 't', 15));
 	assert_true(rank_ask(&c, 't', 14));
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
+	ranks_end(&a, &b, &c);
 	assert_int_equal(access(file, F_OK), -1);
 }
 
@@ -267,8 +256,7 @@ TEST(a_stopped_process_keeps_a_truncated_file_from_being_used)
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
 	assert_false(rank_ask(&a, 't', 11));
 	assert_true(rank_ask(&a, 't', 10));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 TEST(who_is_gone_before_it_came_back_holds_nothing)
@@ -325,9 +313,7 @@ TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own)
 	assert_int_equal(rank_ask(&c, 'n', 0), 3);
 	assert_false(rank_ask(&c, 't', 21));
 	assert_true(rank_ask(&c, 't', 20));
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
+	ranks_end(&a, &b, &c);
 }
 
 /* It has the lock, has read what is left, and has written what it takes. */
@@ -349,8 +335,7 @@ TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then)
 		assert_int_equal(rank_ask(&b, 'f', 0), i ? 6 : 16);
 		assert_true(rank_ask(&a, 'g', i ? 50 : 0) && rank_ask(&b, 'g', i ? 0 : 40));
 	}
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 TEST(who_ends_without_having_got_in_leaves_nothing)

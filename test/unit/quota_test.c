@@ -100,10 +100,7 @@ TEST(the_total_is_the_firsts_unless_a_policy_says_another)
 	assert_int_equal(rank_ask(&a, 'f', 0), 97);
 	assert_true(rank_ask(&d, 't', 1));
 	assert_int_equal(rank_ask(&d, 'f', 0), 96);
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
-	rank_end(&d);
+	ranks_end(&a, &b, &c, &d);
 	/* All are gone: the next is the first. */
 	struct rank e = share_start_with(8 * MIB, false);
 	assert_true(rank_ask(&e, 't', 1));
@@ -148,8 +145,7 @@ TEST(what_one_has_the_other_has_not)
 	assert_int_equal(rank_ask(&a, 'n', 0), 2);
 	assert_true(rank_ask(&a, 'g', 10));
 	assert_true(rank_ask(&b, 't', 10));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* The one that is below its half is owed what the other frees. */
@@ -168,8 +164,7 @@ TEST(who_has_less_than_his_part_comes_first)
 	/* Now nobody is short. */
 	assert_true(rank_ask(&b, 'g', 8));
 	assert_true(rank_ask(&a, 't', 8));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
@@ -189,8 +184,7 @@ TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
 	/* Nobody has anything that b could wait for. */
 	assert_int_equal(rank_ask(&a, 'o', 0), 0);
 	assert_false(rank_ask(&b, 'w', 16));
-	rank_end(&a);
-	rank_end(&b);
+	ranks_end(&a, &b);
 }
 
 /* Four, whose part is 16 each. */
@@ -204,10 +198,7 @@ TEST(what_no_part_serves_is_kept_from_nobody)
 	assert_false(rank_ask(&d, 't', 8) || rank_ask(&d, 'w', 30));
 	assert_true(rank_ask(&a, 'g', 64));
 	assert_true(rank_ask(&b, 't', 30) && rank_ask(&c, 't', 30));
-	rank_end(&a);
-	rank_end(&b);
-	rank_end(&c);
-	rank_end(&d);
+	ranks_end(&a, &b, &c, &d);
 }
 
 static void set_total(uint64_t mib)
@@ -238,9 +229,7 @@ TEST(what_is_said_to_be_enough_is_enough_and_no_less_is)
 		set_total(enough);
 		assert_true(rank_ask(&c, 't', cases[i].asked));
 		assert_int_equal(rank_ask(&c, 'h', 0), 0);
-		rank_end(&a);
-		rank_end(&b);
-		rank_end(&c);
+		ranks_end(&a, &b, &c);
 	}
 }
 

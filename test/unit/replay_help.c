@@ -6,14 +6,12 @@ struct job *job;
 
 int setup(void **state)
 {
-	(void)state;
 	model = (struct replay_model){0};
 	return 0;
 }
 
 int teardown(void **state)
 {
-	(void)state;
 	job_free(job);
 	job = NULL;
 	replay_model_free(&model);

@@ -49,7 +49,6 @@ static uint64_t device_free(void)
 
 static void look(void *hand, struct scheduler_view *ret_view)
 {
-	(void)hand;
 	*ret_view = (struct scheduler_view){
 	    .budget = BUDGET,
 	    .largest = UNITS * PLAN_UNIT,
@@ -61,13 +60,11 @@ static void look(void *hand, struct scheduler_view *ret_view)
 
 static uint32_t units(void *hand, uint32_t piece)
 {
-	(void)hand;
 	return sizes[piece];
 }
 
 static enum plan_place where(void *hand, uint32_t piece)
 {
-	(void)hand;
 	return places[piece];
 }
 
@@ -109,7 +106,6 @@ static enum migrate_answer exchange(void *hand, uint32_t piece, bool gap)
 
 static bool is_idle(void *hand)
 {
-	(void)hand;
 	return idle;
 }
 
@@ -121,13 +117,11 @@ static void put_aside(void *hand, uint32_t piece)
 
 static void use_there(void *hand, uint32_t piece)
 {
-	(void)hand;
 	there[piece] = true;
 }
 
 static void tell_plan(void *hand, uint32_t piece)
 {
-	(void)hand;
 	put(piece, places[piece]);
 }
 
@@ -162,7 +156,6 @@ int setup(void **state)
 	    .is_in_use = is_busy,
 	};
 
-	(void)state;
 	memset(&scheduler, 0, sizeof(scheduler));
 	memset(places, 0, sizeof(places));
 	memset(there, 0, sizeof(there));
@@ -180,7 +173,6 @@ int setup(void **state)
 
 int teardown(void **state)
 {
-	(void)state;
 	assert_true(plan_is_valid(scheduler.plan));
 	plan_free(scheduler.plan);
 	return 0;

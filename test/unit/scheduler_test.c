@@ -38,7 +38,6 @@ static uint64_t device_free(void)
 
 static void look(void *hand, struct scheduler_view *ret_view)
 {
-	(void)hand;
 	*ret_view = (struct scheduler_view){
 	    .budget = BUDGET,
 	    .largest = UNITS * PLAN_UNIT,
@@ -57,7 +56,6 @@ static uint32_t units(void *hand, uint32_t piece)
 
 static enum plan_place where(void *hand, uint32_t piece)
 {
-	(void)hand;
 	return places[piece];
 }
 
@@ -94,32 +92,27 @@ static enum migrate_answer evict(void *hand, uint32_t piece, bool gap)
 
 static bool is_idle(void *hand)
 {
-	(void)hand;
 	return idle;
 }
 
 static void put_aside(void *hand, uint32_t piece)
 {
-	(void)hand;
 	aside[piece] = true;
 	plan_set(scheduler.plan, piece, UNITS, PLAN_PINNED);
 }
 
 static void use_there(void *hand, uint32_t piece)
 {
-	(void)hand;
 	there[piece] = true;
 }
 
 static void tell_plan(void *hand, uint32_t piece)
 {
-	(void)hand;
 	put(piece, places[piece]);
 }
 
 static bool is_busy(void *hand, uint32_t piece)
 {
-	(void)hand;
 	return busy[piece];
 }
 
@@ -148,7 +141,6 @@ static int setup(void **state)
 	    .is_in_use = is_busy,
 	};
 
-	(void)state;
 	memset(&scheduler, 0, sizeof(scheduler));
 	memset(places, 0, sizeof(places));
 	memset(busy, 0, sizeof(busy));

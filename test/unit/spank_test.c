@@ -29,7 +29,6 @@ void slurm_spank_log(const char *format, ...)
 
 spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
 {
-	(void)spank;
 	if (!strcmp(option->name, "spillway"))
 		take_policy = option->cb;
 	return ESPANK_SUCCESS;
@@ -42,19 +41,11 @@ spank_context_t spank_context(void)
 
 spank_err_t spank_getenv(spank_t spank, const char *name, char *buffer, int bytes)
 {
-	(void)spank;
-	(void)name;
-	(void)buffer;
-	(void)bytes;
 	return ESPANK_ERROR;
 }
 
 spank_err_t spank_setenv(spank_t spank, const char *name, const char *value, int overwrite)
 {
-	(void)spank;
-	(void)name;
-	(void)value;
-	(void)overwrite;
 	return ESPANK_ERROR;
 }
 
@@ -62,7 +53,6 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 {
 	va_list arguments;
 
-	(void)spank;
 	va_start(arguments, item);
 	if (item == S_TASK_EXIT_STATUS)
 		*va_arg(arguments, int *) = SIGKILL;
@@ -100,6 +90,5 @@ static int tool(void)
 
 int main(int n, char **arguments)
 {
-	(void)n;
 	return !strcmp(arguments[0], "spillway") ? tool() : test_run();
 }

@@ -248,7 +248,6 @@ TEST_WITH(a_full_table_counts_the_rest_together, begin_anew, NULL)
 
 static void *make_sites(void *argument)
 {
-	(void)argument;
 	for (uintptr_t i = 0; i < 20000; i++) {
 		unsigned site = stats_site(0, 0, (int)(i % 3), caller_of(1 + i % 5), 1 << i % 4);
 
@@ -281,7 +280,6 @@ static atomic_bool lines_enough;
 
 static void *change_the_line(void *unused)
 {
-	(void)unused;
 	for (unsigned i = 0; !atomic_load(&lines_enough); i++)
 		stats_set_line(lines[i % 2]);
 	return NULL;
@@ -291,13 +289,12 @@ static void *change_the_line(void *unused)
 TEST_WITH(the_line_about_faults_may_change_while_it_is_read, begin_anew, NULL)
 {
 	char line[STATS_LINE];
-	pthread_t thread;
 
 	for (unsigned i = 0; i < 2; i++) {
 		stats_set_line(lines[i]);
 		assert_string_equal(stats_page_line(&stats, line), lines[i]);
 	}
-	assert_int_equal(pthread_create(&thread, NULL, change_the_line, NULL), 0);
+	pthread_t thread = test_thread(change_the_line, NULL);
 	for (unsigned i = 0; i < 2000; i++)
 		assert_true(strlen(stats_page_line(&stats, line)) <= strlen(lines[0]));
 	atomic_store(&lines_enough, true);

@@ -5,7 +5,6 @@ char temporary[64];
 
 int temporary_make(void **state)
 {
-	(void)state;
 	snprintf(temporary, sizeof(temporary), "/tmp/%s.XXXXXX", program_invocation_short_name);
 	int fd = mkstemp(temporary);
 	return fd < 0 ? -1 : close(fd);
@@ -13,7 +12,6 @@ int temporary_make(void **state)
 
 int temporary_remove(void **state)
 {
-	(void)state;
 	return unlink(temporary);
 }
 

@@ -13,7 +13,6 @@ static char *shown;
 
 int begin(void **state)
 {
-	(void)state;
 	page_make_begin();
 	self[0] = self_name.pid = getpid();
 	page = page_make(self[0]);
@@ -23,7 +22,6 @@ int begin(void **state)
 
 int end(void **state)
 {
-	(void)state;
 	free(shown);
 	shown = NULL;
 	figures_free(&figures);

@@ -21,7 +21,6 @@ static struct trace_writer *writer;
 
 static int setup(void **state)
 {
-	(void)state;
 	fail_every = 0;
 	writer = trace_writer_new();
 	return writer ? 0 : -1;

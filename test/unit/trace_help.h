@@ -16,14 +16,12 @@ static struct trace trace;
 
 static inline int setup(void **state)
 {
-	(void)state;
 	file = file_new(HEAD_TEXT);
 	return 0;
 }
 
 static inline int teardown(void **state)
 {
-	(void)state;
 	file_free(&file);
 	trace_free(&trace);
 	return 0;

@@ -31,8 +31,6 @@ static void *other(void *argument)
 
 static void tell(void *argument, enum trace_list list, uint64_t number, const char *text)
 {
-	(void)argument;
-	(void)text;
 	assert_int_equal(list, TRACE_SITES);
 	assert_false(told[number]);
 	told[number] = true;
@@ -75,9 +73,8 @@ TEST(callers_are_told_if_they_are_known)
 /* The drainer has seen the event of a thread that found the name; the one that made it may not be done yet. */
 TEST(a_name_that_was_found_is_told)
 {
-	pthread_t thread;
+	pthread_t thread = test_thread(other, NULL);
 
-	assert_int_equal(pthread_create(&thread, NULL, other, NULL), 0);
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		atomic_store(&round_of_both, i);
 		uint64_t number = trace_site(name_of(i));

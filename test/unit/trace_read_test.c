@@ -38,14 +38,6 @@ static uint32_t plain_block_at(uint64_t address, uint64_t time)
 #define MEMORY_IS_MEASURED 1
 #endif
 
-static double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* A million events of two threads: a step of 1000 submissions over 5000 blocks again and again, with moves. */
 TEST(a_million_events_fit_into_512_mib)
 {
@@ -70,11 +62,11 @@ TEST(a_million_events_fit_into_512_mib)
 		else
 			file_submit(&file, ++time, k, named, 4);
 	}
-	double begun = seconds();
+	double begun = (double)test_now() / 1e9;
 	assert_int_equal(save_and_read(), 0);
 	getrusage(RUSAGE_SELF, &usage);
 	printf("%zu events, %.1f MB: %.2f s, %ld MiB with the file's own %zu\n", trace.n_rows,
-	       (double)trace.bytes / 1e6, seconds() - begun, usage.ru_maxrss >> 10, file.room >> 20);
+	       (double)trace.bytes / 1e6, (double)test_now() / 1e9 - begun, usage.ru_maxrss >> 10, file.room >> 20);
 	assert_int_equal(trace.n_rows, EVENTS);
 	assert_true(!MEMORY_IS_MEASURED || usage.ru_maxrss >> 10 <= 512);
 }

@@ -47,9 +47,9 @@ static void add_seats(const struct user_dir *folder, const char *name, void *arg
 		return;
 	unsigned before = jobs.n;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++)
-		if (page.slot[i].member.pid && !ended[i] && jobs.n < GPU_JOB_SEATS)
+		if (page.slot[i].pid && !ended[i] && jobs.n < GPU_JOB_SEATS)
 			jobs.seats[jobs.n++] = (struct gpu_job_seat){
-			    .device = n_names, .slot = i, .takes_part = true, .claim = page.slot[i].member.job};
+			    .device = n_names, .slot = i, .takes_part = true, .claim = page.slot[i].job};
 	if (jobs.n == before)
 		return;
 	snprintf(names[n_names], sizeof(names[0]), "%s", name);
@@ -92,13 +92,13 @@ static void read_account(const struct user_dir *folder, const char *name, void *
 	if (!read_page(folder, name, &page, ended))
 		return;
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		if (!page.slot[i].member.pid)
+		if (!page.slot[i].pid)
 			continue;
 		if (page.head.turn.holder == i + 1 && !ended[i])
 			gpu.holder = gpu.n;
 		gpu.ended[gpu.n] = ended[i];
 		gpu.job[gpu.n] = job_of(name, i);
-		gpu.member[gpu.n++] = page.slot[i].member;
+		gpu.member[gpu.n++] = page.slot[i];
 	}
 	if (!gpu.n)
 		return;
