@@ -8,35 +8,15 @@
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 #include "shim/accounting/budget.h"
-#include "shim/base/lock.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* At most this many rows wait for reuse; the rest goes back to the C library. */
-#define MOST_IDLE            4096
-#define LEDGER_FIRST_BUCKETS 256
+#define MOST_IDLE 4096
 
-static struct {
-	struct lock lock; /* LEDGER. Guards all that follows but the atomics. */
-	size_t n_rows;
-	struct ledger_row *idle_rows; /* rows that wait for reuse */
-	size_t n_idle;
-	size_t n_spans, n_spanning, spans_room; /* in the array; with those out of the ledger; allocated */
-	_Atomic uint64_t next_id;               /* begins far from the driver's own buffer ids, which count from 1 */
-	struct ledger_row *first_table[LEDGER_FIRST_BUCKETS];
-	/* Read often and written seldom, so it lies apart from the lock. */
-	struct ledger_row **table;
-	size_t n_buckets;
-	struct ledger_row **spans; /* committed ones, by key, never overlapping */
-	/*
-	 * Bounds of all that ever spanned; they only widen. Written under the lock, read without it first: a row whose
-	 * address somebody knows has been committed before.
-	 */
-	_Atomic uint64_t low, high;
-	atomic_uint n_sync_memops; /* written under the lock, read without it by synchronous copies */
-} ledger = {
+struct ledger_state ledger = {
     .lock = LOCK_INIT(LOCK_LEDGER),
     .table = ledger.first_table,
     .n_buckets = LEDGER_FIRST_BUCKETS,
@@ -51,15 +31,9 @@ static struct {
 
 _Atomic bool va_ranges_any;
 
-/* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
-static size_t bucket_of(uint64_t key, size_t buckets)
-{
-	return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - __builtin_ctzll(buckets)));
-}
-
 static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 {
-	struct ledger_row **at = &ledger.table[bucket_of(key, ledger.n_buckets)];
+	struct ledger_row **at = &ledger.table[ledger_bucket(key, ledger.n_buckets)];
 
 	while (*at && ((*at)->key != key || !((*at)->kind & kinds)))
 		at = &(*at)->next;
@@ -75,7 +49,7 @@ static void ledger_grow_table(void)
 		return;
 	for (size_t i = 0; i < ledger.n_buckets; i++) {
 		for (struct ledger_row *row = ledger.table[i], *next; row; row = next) {
-			size_t bucket = bucket_of(row->key, more);
+			size_t bucket = ledger_bucket(row->key, more);
 
 			next = row->next;
 			row->next = wider[bucket];
@@ -209,7 +183,7 @@ void ledger_commit(struct ledger_row *row)
 	lock_take(&ledger.lock);
 	if (ledger.n_rows >= ledger.n_buckets)
 		ledger_grow_table();
-	struct ledger_row **bucket = &ledger.table[bucket_of(row->key, ledger.n_buckets)];
+	struct ledger_row **bucket = &ledger.table[ledger_bucket(row->key, ledger.n_buckets)];
 	row->next = *bucket;
 	*bucket = row;
 	ledger.n_rows++;
@@ -362,37 +336,6 @@ bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 	}
 	lock_drop(&ledger.lock);
 	return ours;
-}
-
-size_t ledger_n_rows(void)
-{
-	lock_take(&ledger.lock);
-	size_t n = ledger.n_rows;
-	lock_drop(&ledger.lock);
-	return n;
-}
-
-bool ledger_is_valid(void)
-{
-	size_t seen = 0, synced = 0, spanning = 0;
-	bool ok = true;
-
-	lock_take(&ledger.lock);
-	for (size_t i = 0; i < ledger.n_buckets; i++) {
-		for (const struct ledger_row *row = ledger.table[i]; row; row = row->next) {
-			ok = ok && bucket_of(row->key, ledger.n_buckets) == i && row->kind;
-			synced += row->sync_memops;
-			spanning += row->spans;
-			seen++;
-		}
-	}
-	for (size_t i = 0; i < ledger.n_spans; i++)
-		ok = ok && ledger.spans[i]->spans &&
-		     (!i || ledger.spans[i - 1]->key + ledger.spans[i - 1]->bytes <= ledger.spans[i]->key);
-	ok = ok && seen == ledger.n_rows && spanning == ledger.n_spans && ledger.n_spans <= ledger.n_spanning &&
-	     ledger.n_spanning <= ledger.spans_room && synced == atomic_load(&ledger.n_sync_memops);
-	lock_drop(&ledger.lock);
-	return ok;
 }
 
 /* ---- ranges ---- */

@@ -10,6 +10,8 @@
 #ifndef SPILLWAY_LEDGER_H
 #define SPILLWAY_LEDGER_H
 
+#include "shim/base/lock.h"
+
 #include <cuda.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -181,9 +183,36 @@ bool ledger_handle_unref(uint64_t handle, bool maps, struct ledger_row **ret_gon
  */
 bool ledger_handle_become(uint64_t handle, uint64_t drivers);
 
-size_t ledger_n_rows(void);
-/* For tests: checks that table, spans and counts agree. */
-bool ledger_is_valid(void);
+/* ---- the table; for ledger.c, and tests that look into it ---- */
+
+#define LEDGER_FIRST_BUCKETS 256
+
+struct ledger_state {
+	struct lock lock; /* LEDGER. Guards all that follows but the atomics. */
+	size_t n_rows;
+	struct ledger_row *idle_rows; /* rows that wait for reuse */
+	size_t n_idle;
+	size_t n_spans, n_spanning, spans_room; /* in the array; with those out of the ledger; allocated */
+	_Atomic uint64_t next_id;               /* begins far from the driver's own buffer ids, which count from 1 */
+	struct ledger_row *first_table[LEDGER_FIRST_BUCKETS];
+	/* Read often and written seldom, so it lies apart from the lock. */
+	struct ledger_row **table;
+	size_t n_buckets;
+	struct ledger_row **spans; /* committed ones, by key, never overlapping */
+	/*
+	 * Bounds of all that ever spanned; they only widen. Written under the lock, read without it first: a row whose
+	 * address somebody knows has been committed before.
+	 */
+	_Atomic uint64_t low, high;
+	atomic_uint n_sync_memops; /* written under the lock, read without it by synchronous copies */
+};
+extern struct ledger_state ledger __attribute__((visibility("hidden")));
+
+/* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
+static inline size_t ledger_bucket(uint64_t key, size_t buckets)
+{
+	return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - __builtin_ctzll(buckets)));
+}
 
 /*
  * ---- ranges ----

@@ -6,11 +6,6 @@
 
 #include <stdlib.h>
 
-struct range_node {
-	struct range_node *left, *right;
-	uint64_t start, length, longest, priority;
-};
-
 static uint64_t range_longest(const struct range_node *node)
 {
 	return node ? node->longest : 0;
@@ -237,26 +232,4 @@ void range_give(struct range_set *set, uint64_t start, uint64_t length)
 	/* One node was reserved when this range was taken; a node that joining left over is freed. */
 	if (set->spare)
 		spare_free(set);
-}
-
-/* *least: where the next range may begin; what is just behind another would have been joined. */
-static bool range_valid(const struct range_node *node, uint64_t *least, uint64_t *total)
-{
-	if (!node)
-		return true;
-	if (!range_valid(node->left, least, total) || !node->length || node->start < *least)
-		return false;
-	*least = node->start + node->length + 1;
-	*total += node->length;
-	struct range_node copy = *node;
-	range_refresh(&copy);
-	return copy.longest == node->longest && range_valid(node->right, least, total);
-}
-
-bool range_is_valid(const struct range_set *set, uint64_t *ret_free)
-{
-	uint64_t least = 0;
-
-	*ret_free = 0;
-	return range_valid(set->root, &least, ret_free);
 }

@@ -14,7 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct range_node;
+struct range_node {
+	struct range_node *left, *right;
+	uint64_t start, length;
+	uint64_t longest; /* range of the subtree */
+	uint64_t priority;
+};
 
 struct range_set {
 	struct range_node *root;  /* treap of free ranges by start */
@@ -37,10 +42,5 @@ bool range_take_at(struct range_set *set, uint64_t start, uint64_t length);
 void range_join(struct range_set *set);
 /* Frees a range exactly as range_take() gave it. */
 void range_give(struct range_set *set, uint64_t start, uint64_t length);
-/*
- * Checks that ranges are ordered, disjoint and joined, and `longest` is right. Returns the sum of their lengths, too.
- * For tests and debug builds.
- */
-bool range_is_valid(const struct range_set *set, uint64_t *ret_free);
 
 #endif

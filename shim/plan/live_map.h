@@ -141,7 +141,5 @@ unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end
 			struct live_range *ret, unsigned most);
 
 struct live_map_sums live_map_sums(const struct live_map *map);
-/* For tests: returns whether the structures are consistent. */
-bool live_map_is_valid(const struct live_map *map);
 
 #endif

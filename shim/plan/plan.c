@@ -652,13 +652,6 @@ uint64_t plan_span(const struct plan *plan)
 	return period < PLAN_SPAN_MOST ? period : PLAN_SPAN_MOST;
 }
 
-uint64_t plan_next_use(struct plan *plan, uint32_t id)
-{
-	struct piece *piece = pieces_find(&plan->pieces, id);
-
-	return piece ? time_of(plan, pieces_key(&plan->pieces, piece)) : PLAN_NEVER;
-}
-
 /* Returns the first piece from the cursor's position on, up to `last`, that may be fetched; PIECES_NONE: none. */
 static uint32_t plan_fetch_from(const struct plan *plan, uint64_t *cursor, uint64_t last, bool dead)
 {

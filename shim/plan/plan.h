@@ -125,12 +125,6 @@ uint64_t plan_period(const struct plan *plan);
 #define PLAN_SPAN_MOST 65536
 uint64_t plan_span(const struct plan *plan);
 /*
- * Returns the submission that is expected to use the piece next, always after plan_now(); PLAN_NEVER: none that is
- * foreseen.
- */
-uint64_t plan_next_use(struct plan *plan, uint32_t piece);
-
-/*
  * Returns in *ret_piece the first piece in host memory that will be used, and in *ret_when the submission that uses it.
  * Returns false if the future is unknown, if nothing foreseen is in host memory, or if `ahead_units` have been fetched
  * (or are MOVING in) and not been used yet: looking further ahead than the link needs costs traffic. What was evicted

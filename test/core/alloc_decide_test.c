@@ -4,6 +4,7 @@
  */
 #include "shim/stats/stats.h"
 #include "test/core/child_alloc.h"
+#include "test/ledger_check.h"
 
 #include <semaphore.h>
 

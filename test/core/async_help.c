@@ -1,4 +1,5 @@
 #include "test/core/async_help.h"
+#include "test/ledger_check.h"
 
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"

@@ -13,6 +13,7 @@
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"
+#include "test/ledger_check.h"
 
 #define THREADS 3
 #define STREAMS 2 /* of the primary context */

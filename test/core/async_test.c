@@ -3,6 +3,7 @@
  * mixture with everything else. Pools: async_pool_test.c.
  */
 #include "test/core/async_help.h"
+#include "test/ledger_check.h"
 
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"

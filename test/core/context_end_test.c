@@ -4,6 +4,7 @@
  * serve.h's answer to an ending context, which are called here with allocations in between.
  */
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 #include "shim/context/context.h"
 #include "shim/device/device.h"

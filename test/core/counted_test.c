@@ -3,6 +3,7 @@
  * graphs, the program's own cuMemCreate.
  */
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 #include "shim/serve/account.h"
 #include "shim/device/device.h"

@@ -3,6 +3,7 @@
  * too, where neither would need the driver. The error is of that context alone. Each in a process of its own.
  */
 #include "test/core/child_alloc.h"
+#include "test/ledger_check.h"
 
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"

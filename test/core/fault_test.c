@@ -4,6 +4,7 @@
  * too. Whatever fails: the program gets that error or its memory, and in the end nothing is left anywhere.
  */
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 #include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle.h"

@@ -1,5 +1,6 @@
 /* What tests alone do with a heap: check every invariant of its room, and end it. */
 #include "test/core/core.h"
+#include "test/range_check.h"
 
 #include "shim/base/log.h"
 #include "shim/driver/real.h"

@@ -1,4 +1,5 @@
 #include "test/core/home.h"
+#include "test/ledger_check.h"
 
 static CUfunction fill, slow;
 static struct sim_live before;

@@ -2,6 +2,7 @@
  * segments_order_test.c: who may use a part of a segment after it was freed, while threads and streams free at once.
  */
 #include "test/core/async_help.h"
+#include "test/ledger_check.h"
 
 #include "shim/accounting/ledger.h"
 #include "shim/device/device.h"

@@ -3,6 +3,7 @@
  * to a share of the budget (mover/piece.c), and no others.
  */
 #include "test/core/async_help.h"
+#include "test/ledger_check.h"
 
 #include "shim/accounting/ledger.h"
 #include "shim/device/device.h"

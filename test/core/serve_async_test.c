@@ -3,6 +3,7 @@
  * threads work.
  */
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 #include <semaphore.h>
 

@@ -3,6 +3,7 @@
  * chunks, policies that forbid, budgets of every form. Each in a process of its own.
  */
 #include "test/core/child_alloc.h"
+#include "test/ledger_check.h"
 
 #include "shim/device/device.h"
 #include "shim/process/process.h"

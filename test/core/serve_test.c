@@ -3,6 +3,7 @@
  * with streams, captures, contexts and other threads about.
  */
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 #include "shim/context/context.h"
 #include "shim/device/device.h"

@@ -10,6 +10,7 @@
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"
+#include "test/ledger_check.h"
 
 #define THREADS 4
 #define STEPS   400

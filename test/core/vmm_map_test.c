@@ -9,6 +9,7 @@
 #include "shim/heap/migration.h"
 #include "shim/serve/types.h"
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 typedef CUmemGenericAllocationHandle handle_id;
 

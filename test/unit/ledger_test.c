@@ -2,6 +2,7 @@
 #include "shim/accounting/ledger.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
+#include "test/ledger_check.h"
 
 static void add(enum ledger_kind kind, uint64_t key, size_t bytes)
 {

@@ -15,36 +15,36 @@ TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved)
 {
 	allocated(BASE + 2 * MIB, 20 * MIB, 0);
 	tell(2 * MIB, MIB, true, 20 * MIB);
-	assert_true(is_reported(2 * MIB));
-	assert_true(is_reported(21 * MIB));
-	assert_false(is_reported(22 * MIB));
+	assert_true(is_reported_at(2 * MIB));
+	assert_true(is_reported_at(21 * MIB));
+	assert_false(is_reported_at(22 * MIB));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, MIB);
 	/* A second one, beside memory that this thread has allocated for something else. */
 	allocated(BASE + 100 * MIB, 8 * MIB, 0);
 	allocated(BASE + 40 * MIB, 6 * MIB, 0);
 	tell(40 * MIB, MIB, true, 26 * MIB);
-	assert_true(is_reported(40 * MIB));
-	assert_false(is_reported(100 * MIB));
+	assert_true(is_reported_at(40 * MIB));
+	assert_false(is_reported_at(100 * MIB));
 }
 
 TEST(a_part_of_what_somebody_else_has_allocated_is_not)
 {
 	allocated(BASE, 64 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 	tell(20 * MIB, MIB, true, 40 * MIB);
-	assert_false(is_reported(20 * MIB));
+	assert_false(is_reported_at(20 * MIB));
 	/* Nor is it when the allocator reports the next time. */
 	allocated(BASE + 64 * MIB, 20 * MIB, 0);
 	tell(MIB, MIB, true, 40 * MIB);
 	tell(3 * MIB, MIB, true, 60 * MIB);
-	assert_false(is_reported(0));
-	assert_false(is_reported(64 * MIB));
+	assert_false(is_reported_at(0));
+	assert_false(is_reported_at(64 * MIB));
 	/* As many bytes for something else, while the allocator gets that many from elsewhere. */
 	allocated(BASE + 96 * MIB, 20 * MIB, 0);
 	tell(40 * MIB, MIB, true, 80 * MIB);
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).reported, 0);
-	assert_false(is_reported(96 * MIB));
+	assert_false(is_reported_at(96 * MIB));
 }
 
 static void *submit_elsewhere(void *call)
@@ -65,15 +65,15 @@ TEST(nor_what_another_library_has_asked_for)
 	tell(0, MIB, true, 20 * MIB);
 	allocated_for(NULL, BASE + 20 * MIB, 20 * MIB, 0);
 	tell(20 * MIB, MIB, true, 40 * MIB);
-	assert_false(is_reported(0) || is_reported(20 * MIB));
+	assert_false(is_reported_at(0) || is_reported_at(20 * MIB));
 	/* Nor parts that it has placed before or behind the allocator's. */
 	allocated_for(&allocator, BASE + 40 * MIB, 4 * MIB, BASE + 40 * MIB);
 	allocated_for(&other, BASE + 44 * MIB, 4 * MIB, BASE + 40 * MIB);
 	tell(44 * MIB, MIB, true, 48 * MIB);
-	assert_false(is_reported(40 * MIB) || is_reported(44 * MIB));
+	assert_false(is_reported_at(40 * MIB) || is_reported_at(44 * MIB));
 	allocated(BASE + 60 * MIB, 20 * MIB, 0);
 	tell(60 * MIB, MIB, true, 68 * MIB);
-	assert_true(is_reported(60 * MIB));
+	assert_true(is_reported_at(60 * MIB));
 }
 
 /* As PyTorch maps them, when a tensor is born over a range of which a part in the middle is mapped. */
@@ -85,13 +85,13 @@ TEST(parts_on_both_sides_of_others_count_as_one_block)
 	allocated(BASE, 20 * MIB, BASE);
 	allocated(BASE + 40 * MIB, 20 * MIB, BASE);
 	tell(0, 50 * MIB, true, 60 * MIB);
-	assert_true(is_reported(0) && is_reported(20 * MIB) && is_reported(40 * MIB));
+	assert_true(is_reported_at(0) && is_reported_at(20 * MIB) && is_reported_at(40 * MIB));
 	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 50 * MIB, 60 * MIB, late));
 	/* Not if nothing is born in one of them: what else it is for is not known. */
 	allocated(BASE + 80 * MIB, 4 * MIB, BASE);
 	allocated(BASE + 64 * MIB, 4 * MIB, BASE);
 	tell(64 * MIB, MIB, true, 68 * MIB);
-	assert_false(is_reported(80 * MIB) || is_reported(64 * MIB));
+	assert_false(is_reported_at(80 * MIB) || is_reported_at(64 * MIB));
 }
 
 TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted)
@@ -102,11 +102,11 @@ TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted)
 	/* As much was given to somebody else meanwhile. */
 	allocated(BASE + 32 * MIB, 20 * MIB, 0);
 	tell(32 * MIB, MIB, true, 20 * MIB);
-	assert_false(is_reported(0) || is_reported(32 * MIB));
+	assert_false(is_reported_at(0) || is_reported_at(32 * MIB));
 	/* What comes then counts, as before. */
 	allocated(BASE + 64 * MIB, 20 * MIB, 0);
 	tell(64 * MIB, MIB, true, 40 * MIB);
-	assert_true(is_reported(64 * MIB));
+	assert_true(is_reported_at(64 * MIB));
 }
 
 TEST(memory_elsewhere_does_not_change_what_the_sum_says)
@@ -116,9 +116,9 @@ TEST(memory_elsewhere_does_not_change_what_the_sum_says)
 	tell(2 * BYTES, MIB, true, 30 * MIB); /* in no heap */
 	allocated(BASE + 32 * MIB, 20 * MIB, 0);
 	tell(32 * MIB, MIB, true, 50 * MIB);
-	assert_true(is_reported(0) && is_reported(32 * MIB));
+	assert_true(is_reported_at(0) && is_reported_at(32 * MIB));
 	tell(2 * BYTES, MIB, false, 10 * MIB);
-	assert_false(is_reported(0) || is_reported(32 * MIB));
+	assert_false(is_reported_at(0) || is_reported_at(32 * MIB));
 }
 
 TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again)
@@ -129,13 +129,13 @@ TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again)
 		allocated(BASE, 20 * MIB, 0);
 		tell(0, MIB, true, 20 * MIB);
 		tell(2 * MIB, MIB, true, 20 * MIB);
-		assert_true(is_reported(0));
+		assert_true(is_reported_at(0));
 		hide(MIB, births[i]);
 		tell(3 * MIB, MIB, i, 20 * MIB);
-		assert_false(is_reported(0));
+		assert_false(is_reported_at(0));
 		allocated(BASE + 32 * MIB, 20 * MIB, 0);
 		tell(32 * MIB, MIB, true, 40 * MIB);
-		assert_false(is_reported(32 * MIB));
+		assert_false(is_reported_at(32 * MIB));
 		assert_int_equal(lifetimes_end(state), 0);
 		assert_int_equal(lifetimes_begin(state), 0);
 	}
@@ -143,7 +143,7 @@ TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again)
 	tell(2 * BYTES, MIB, true, 2 * MIB);
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 22 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 }
 
 /* By whatever call, and whichever thread: the block may have been filled. */
@@ -156,12 +156,12 @@ TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
 		allocated(BASE + at, 8 * MIB, 0);
 		tell(at, MIB, true, reserved += 8 * MIB);
-		assert_true(is_reported(at));
+		assert_true(is_reported_at(at));
 		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
 		allocated(BASE + at + 8 * MIB, 8 * MIB, 0);
 		test_beside(submit_elsewhere, &calls[i]);
 		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
-		assert_true(is_reported(at + 8 * MIB));
+		assert_true(is_reported_at(at + 8 * MIB));
 		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
 				 0);
 	}
@@ -177,7 +177,7 @@ TEST(what_another_thread_has_allocated_is_not)
 {
 	test_beside(allocate_elsewhere, NULL);
 	tell(0, MIB, true, 20 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 }
 
 TEST(blocks_freed_since_do_not_hide_a_new_one)
@@ -188,13 +188,13 @@ TEST(blocks_freed_since_do_not_hide_a_new_one)
 	lifetimes_freed(lifetimes, BASE, 20 * MIB);
 	allocated(BASE + 32 * MIB, 30 * MIB, 0);
 	tell(32 * MIB, MIB, true, 30 * MIB);
-	assert_false(is_reported(0));
-	assert_true(is_reported(32 * MIB));
+	assert_false(is_reported_at(0));
+	assert_true(is_reported_at(32 * MIB));
 	/* And what was freed before it was reported is nobody's. */
 	allocated(BASE + 64 * MIB, 4 * MIB, 0);
 	lifetimes_freed(lifetimes, BASE + 64 * MIB, 4 * MIB);
 	tell(33 * MIB, MIB, true, 34 * MIB);
-	assert_false(is_reported(64 * MIB));
+	assert_false(is_reported_at(64 * MIB));
 }
 
 TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted)
@@ -206,22 +206,22 @@ TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted)
 	/* Freed by any thread. */
 	lifetimes_freed(lifetimes, BASE + 20 * MIB, 6 * MIB);
 	tell(2 * MIB, MIB, true, 20 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	/* Memory that is not its own does not count. */
 	lifetimes_freed(lifetimes, BASE + 40 * MIB, 4 * MIB);
 	tell(3 * MIB, MIB, true, 16 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 }
 
 TEST(what_is_placed_where_something_was_unmapped_is_not_new)
 {
 	allocated(BASE, 4 * MIB, BASE);
 	tell(0, MIB, true, 4 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	lifetimes_freed(lifetimes, BASE, 4 * MIB);
 	allocated(BASE, 4 * MIB, BASE);
 	tell(MIB, MIB, true, 4 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 }
 
 TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported)
@@ -231,26 +231,26 @@ TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported)
 	lifetimes_reserved(lifetimes, BASE);
 	allocated(BASE, 8 * MIB, BASE);
 	tell(0, MIB, true, 28 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	lifetimes_distrust(lifetimes, BASE + 6 * MIB, BASE, 64 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 	/* Nor when it is unmapped and mapped again. */
 	for (unsigned i = 0; i < 2; i++) {
 		allocated(BASE + 8 * MIB, 8 * MIB, BASE);
 		tell(8 * MIB, MIB, true, 36 * MIB);
-		assert_false(is_reported(8 * MIB));
+		assert_false(is_reported_at(8 * MIB));
 		assert_false(lifetimes_is_reported(lifetimes, BASE + 8 * MIB, 8 * MIB));
 		lifetimes_freed(lifetimes, BASE + 8 * MIB, 8 * MIB);
 		tell(2 * MIB, MIB, true, 28 * MIB);
 	}
 	/* The allocator has given back what was its own: the others are trusted. */
-	assert_true(is_reported(100 * MIB));
+	assert_true(is_reported_at(100 * MIB));
 	lifetimes_freed(lifetimes, BASE, 8 * MIB);
 	tell(101 * MIB, MIB, true, 20 * MIB);
 	lifetimes_reserved(lifetimes, BASE);
 	allocated(BASE + 8 * MIB, 8 * MIB, BASE);
 	tell(8 * MIB, MIB, true, 28 * MIB);
-	assert_true(is_reported(8 * MIB) && is_reported(100 * MIB));
+	assert_true(is_reported_at(8 * MIB) && is_reported_at(100 * MIB));
 }
 
 TEST(a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there)
@@ -263,9 +263,9 @@ TEST(a_graph_finds_the_rest_of_a_space_by_what_is_not_reported_there)
 	lifetimes_freed(lifetimes, BASE, 4 * MIB);
 	allocated(BASE, 4 * MIB, BASE);
 	tell(MIB, MIB, true, 8 * MIB);
-	assert_true(!is_reported(0) && is_reported(4 * MIB));
+	assert_true(!is_reported_at(0) && is_reported_at(4 * MIB));
 	lifetimes_distrust(lifetimes, BASE, BASE, 64 * MIB);
-	assert_false(is_reported(4 * MIB));
+	assert_false(is_reported_at(4 * MIB));
 }
 
 TEST(parts_that_follow_each_other_count_together)
@@ -273,15 +273,15 @@ TEST(parts_that_follow_each_other_count_together)
 	for (uint64_t i = 0; i < 50; i++)
 		allocated(BASE + 2 * MIB * i, 2 * MIB, BASE);
 	tell(0, MIB, true, 100 * MIB);
-	assert_true(is_reported(0));
-	assert_true(is_reported(99 * MIB));
+	assert_true(is_reported_at(0));
+	assert_true(is_reported_at(99 * MIB));
 }
 
 TEST(a_block_used_in_a_capture_is_distrusted)
 {
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	hide(MIB, false);
 	lifetimes_tell(&(struct lifetimes_report){.address = BASE,
 						  .bytes = MIB,
@@ -289,14 +289,14 @@ TEST(a_block_used_in_a_capture_is_distrusted)
 						  .reporter = &allocator,
 						  .block = BASE,
 						  .block_bytes = 20 * MIB});
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
 	lifetimes_freed(lifetimes, BASE, 20 * MIB);
 	allocated(BASE, 20 * MIB, 0);
 	tell(0, MIB, true, 20 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 }
 
 /* A thread that has marked a block, and is held up before it writes so into the ring. */
@@ -331,7 +331,7 @@ TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 	while (!atomic_load(&n_held))
 		sched_yield();
 	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 	atomic_store(&is_held, false);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	/* Afterwards nothing is written for it any more. */
@@ -368,7 +368,7 @@ TEST(a_block_that_a_graph_named_unseen_before_its_first_report_is_alive)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	while (lifetimes_read(lifetimes, 0, &event))
 		assert_false(live_map_is_reported(lifetimes_map(lifetimes), 0));
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 }
 
 /* ---- what the program itself says ---- */
@@ -389,7 +389,7 @@ TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count)
 	lifetimes_own_tell(lifetimes, &part);
 	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
 	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
-	assert_true(is_reported(6 * MIB));
+	assert_true(is_reported_at(6 * MIB));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
 }
@@ -400,9 +400,9 @@ TEST(of_a_block_the_program_may_say_what_is_in_it)
 
 	/* Not a death first. */
 	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
-	assert_false(is_reported(4 * MIB));
+	assert_false(is_reported_at(4 * MIB));
 	declare(5 * MIB, MIB, true, 4 * MIB, 20 * MIB);
-	assert_true(is_reported(4 * MIB) && is_reported(23 * MIB));
+	assert_true(is_reported_at(4 * MIB) && is_reported_at(23 * MIB));
 	assert_int_equal(live_map_sums(map).alive, 20 * MIB);
 	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
 	read_all();
@@ -411,9 +411,9 @@ TEST(of_a_block_the_program_may_say_what_is_in_it)
 	allocated(BASE + 64 * MIB, 20 * MIB, 0);
 	tell(64 * MIB, MIB, true, 20 * MIB);
 	lifetimes_freed(lifetimes, BASE + 4 * MIB, 20 * MIB);
-	assert_true(!is_reported(4 * MIB) && is_reported(64 * MIB));
+	assert_true(!is_reported_at(4 * MIB) && is_reported_at(64 * MIB));
 	tell(65 * MIB, MIB, true, MIB); /* the allocator has given something away */
-	assert_false(is_reported(64 * MIB));
+	assert_false(is_reported_at(64 * MIB));
 }
 
 TEST(what_a_block_has_grown_by_takes_part)
@@ -425,11 +425,11 @@ TEST(what_a_block_has_grown_by_takes_part)
 	read_all();
 	assert_int_equal(live_map_sums(map).dead, MIB);
 	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
-	assert_true(is_reported(43 * MIB) && !is_reported(44 * MIB));
+	assert_true(is_reported_at(43 * MIB) && !is_reported_at(44 * MIB));
 	assert_int_equal(live_map_sums(map).alive, 40 * MIB);
 	/* A death may come first. What is behind stays alive. */
 	declare(4 * MIB, MIB, false, 4 * MIB, 60 * MIB);
-	assert_true(is_reported(63 * MIB));
+	assert_true(is_reported_at(63 * MIB));
 	assert_int_equal(live_map_sums(map).alive, 59 * MIB);
 	declare(50 * MIB, 2 * MIB, true, 4 * MIB, 60 * MIB);
 	declare(50 * MIB, 2 * MIB, false, 4 * MIB, 60 * MIB);
@@ -443,9 +443,9 @@ TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted)
 	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
 	allocated(BASE + 24 * MIB, 20 * MIB, 0);
 	tell(24 * MIB, MIB, true, 20 * MIB);
-	assert_true(is_reported(4 * MIB) && is_reported(24 * MIB));
+	assert_true(is_reported_at(4 * MIB) && is_reported_at(24 * MIB));
 	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
-	assert_false(is_reported(4 * MIB) || is_reported(24 * MIB));
+	assert_false(is_reported_at(4 * MIB) || is_reported_at(24 * MIB));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
 }
 
@@ -472,30 +472,30 @@ TEST(what_is_born_while_a_graph_names_its_block_is_alive)
 	while (!atomic_load(&n_held))
 		sched_yield();
 	declare(4 * MIB, MIB, true, 0, 20 * MIB);
-	assert_true(is_reported(4 * MIB));
+	assert_true(is_reported_at(4 * MIB));
 	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
 	atomic_store(&is_held, false);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	assert_false(is_reported(4 * MIB));
+	assert_false(is_reported_at(4 * MIB));
 }
 
 TEST(nor_of_those_that_a_graph_has_named)
 {
 	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE + 2 * MIB, 20 * MIB);
 	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
-	assert_false(is_reported(2 * MIB));
+	assert_false(is_reported_at(2 * MIB));
 	/* Until it is freed. */
 	lifetimes_freed(lifetimes, BASE + 2 * MIB, 20 * MIB);
 	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
-	assert_true(is_reported(2 * MIB));
+	assert_true(is_reported_at(2 * MIB));
 	lifetimes_distrust(lifetimes, BASE + 9 * MIB, BASE + 2 * MIB, 20 * MIB);
-	assert_false(is_reported(2 * MIB));
+	assert_false(is_reported_at(2 * MIB));
 	declare(2 * MIB, MIB, true, 2 * MIB, 20 * MIB);
-	assert_false(is_reported(2 * MIB));
+	assert_false(is_reported_at(2 * MIB));
 	/* One that cannot be read may name any. */
 	lifetimes_distrust_all();
 	declare(100 * MIB, MIB, true, 100 * MIB, 20 * MIB);
-	assert_false(is_reported(100 * MIB));
+	assert_false(is_reported_at(100 * MIB));
 }
 
 EACH_TEST(lifetimes_begin, lifetimes_end)

@@ -64,7 +64,7 @@ void read_all(void)
 		;
 }
 
-bool is_reported(uint64_t at)
+bool is_reported_at(uint64_t at)
 {
 	read_all();
 	return live_map_is_reported(lifetimes_map(lifetimes), at);

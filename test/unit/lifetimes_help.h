@@ -27,6 +27,6 @@ void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved);
 /* Something is born, or dies, and is not reported. */
 void hide(uint64_t bytes, bool born);
 void read_all(void);
-bool is_reported(uint64_t at);
+bool is_reported_at(uint64_t at);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #include "shim/stats/stats.h"
 #include "test/unit/lifetimes_help.h"
+#include "test/unit/live_map_check.h"
 #include "test/unit/seed.h"
 
 #include <stdatomic.h>
@@ -132,7 +133,7 @@ TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers)
 	for (unsigned i = 0; i < 200000; i++)
 		tell(0, MIB, i % 2, 4 * MIB);
 	tell(2 * MIB, MIB, true, 4 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
 }
 
@@ -180,7 +181,7 @@ TEST(a_ring_that_its_writers_did_not_read_in_time_is_read_by_the_next_one)
 	tell(4 * MIB, MIB, true, 8 * MIB);
 	tell(4 * MIB, MIB, true, 8 * MIB);
 	tell(4 * MIB, MIB, false, 8 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
 }
 
@@ -189,7 +190,7 @@ TEST(after_a_lost_event_all_is_alive_until_its_next_birth_and_death)
 	begin_reading();
 	for (unsigned i = 0; i < 200000; i++)
 		tell(0, MIB, i % 2, 8 * MIB);
-	assert_true(is_reported(0));
+	assert_true(is_reported_at(0));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 10 * MIB);
 	tell(2 * MIB, MIB, true, 8 * MIB);
 	tell(2 * MIB, MIB, false, 8 * MIB);
@@ -198,7 +199,7 @@ TEST(after_a_lost_event_all_is_alive_until_its_next_birth_and_death)
 	/* So is a block that was made since. */
 	allocated(BASE + 64 * MIB, 4 * MIB, 0);
 	tell(64 * MIB, MIB, true, 12 * MIB);
-	assert_true(is_reported(64 * MIB) && is_dead(65 * MIB, 68 * MIB));
+	assert_true(is_reported_at(64 * MIB) && is_dead(65 * MIB, 68 * MIB));
 }
 
 TEST(until_a_loss_is_read_nothing_is_known)
@@ -267,11 +268,11 @@ TEST(what_was_freed_unseen_is_alive_until_it_is_freed_once_more)
 	/* Part of a pool of somebody else's, of which the allocator reports. */
 	tell(2 * MIB, MIB, true, 8 * MIB);
 	tell(2 * MIB, MIB, false, 8 * MIB);
-	assert_false(is_reported(0) || is_dead(2 * MIB, 3 * MIB));
+	assert_false(is_reported_at(0) || is_dead(2 * MIB, 3 * MIB));
 	lifetimes_freed(lifetimes, BASE, 8 * MIB);
 	allocated(BASE, 8 * MIB, 0);
 	tell(0, MIB, true, 16 * MIB);
-	assert_true(is_reported(0) && is_dead(2 * MIB, 3 * MIB));
+	assert_true(is_reported_at(0) && is_dead(2 * MIB, 3 * MIB));
 }
 
 TEST(what_a_graph_named_unseen_is_alive_until_it_is_freed)
@@ -279,13 +280,13 @@ TEST(what_a_graph_named_unseen_is_alive_until_it_is_freed)
 	begin_reading();
 	fill_but(0);
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 8 * MIB);
-	assert_false(is_reported(0));
+	assert_false(is_reported_at(0));
 	tell(2 * MIB, MIB, true, 8 * MIB);
 	tell(2 * MIB, MIB, false, 8 * MIB);
 	assert_false(is_dead(2 * MIB, 3 * MIB));
 	fill_but(0);
 	lifetimes_distrust_all();
-	assert_false(is_reported(OWN));
+	assert_false(is_reported_at(OWN));
 }
 
 /* ---- anything, with a ring that is full most of the time ---- */

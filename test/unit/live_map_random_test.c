@@ -1,8 +1,8 @@
 /*
  * live_map_random_test.c: the map of what is alive, against a naive map of one entry for each 16 KiB.
  */
-#include "shim/plan/live_map.h"
 #include "test/test.h"
+#include "test/unit/live_map_check.h"
 #include "test/unit/seed.h"
 
 #define GRAIN  ((uint64_t)16 << 10)

@@ -3,8 +3,8 @@
  */
 #include <sys/mman.h>
 
-#include "shim/plan/live_map.c" /* for what is in a map */
 #include "test/test.h"
+#include "test/unit/live_map_check.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)

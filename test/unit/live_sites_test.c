@@ -1,8 +1,8 @@
 /*
  * live_sites_test.c: which site what is alive has, in the map of what is alive.
  */
-#include "shim/plan/live_map.h"
 #include "test/test.h"
+#include "test/unit/live_map_check.h"
 
 #define MIB ((uint64_t)1 << 20)
 

@@ -88,4 +88,13 @@ static inline bool plan_is_valid(const struct plan *plan)
 	       !memcmp(units, plan->units, sizeof(units)) && pieces_is_valid(&plan->pieces);
 }
 
+/* Returns the submission that is expected to use the piece next, always after plan_now(); PLAN_NEVER: none is foreseen. */
+static inline uint64_t plan_next_use(const struct plan *plan, uint32_t id)
+{
+	const struct piece *piece = pieces_find(&plan->pieces, id);
+	uint64_t key = piece ? pieces_key(&plan->pieces, piece) : PIECES_UNFORESEEN;
+
+	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
+}
+
 #endif

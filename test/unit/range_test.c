@@ -3,6 +3,7 @@
  * range.c through here (-Wl,--wrap), to count nodes and to let memory run out.
  */
 #include "shim/base/range.h"
+#include "test/range_check.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 
