@@ -113,7 +113,7 @@ uint64_t lender_left(const struct lender *lender)
 	uint64_t beyond = budget_left(&lender->beyond), own = budget_left(lender->own);
 	uint64_t both = beyond + own < beyond ? UINT64_MAX : beyond + own;
 
-	return budget_smaller(budget_left(&lender->lent), both);
+	return smaller(budget_left(&lender->lent), both);
 }
 
 /* Takes up to that many bytes. Returns how many. */
@@ -121,7 +121,7 @@ static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
 {
 	uint64_t part;
 
-	while ((part = budget_smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
+	while ((part = smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
 		;
 	return part;
 }
@@ -146,7 +146,7 @@ static uint64_t lender_subtract(_Atomic uint64_t *number, uint64_t bytes)
 	uint64_t before = atomic_load(number), part;
 
 	do
-		part = budget_smaller(bytes, before);
+		part = smaller(bytes, before);
 	while (!atomic_compare_exchange_weak(number, &before, before - part));
 	return part;
 }
@@ -178,5 +178,5 @@ void lender_want(struct lender *lender, uint64_t bytes)
 
 uint64_t lender_wanted(const struct lender *lender)
 {
-	return is_wanted(lender) ? budget_smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
+	return is_wanted(lender) ? smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
 }

@@ -31,15 +31,12 @@
 #ifndef SPILLWAY_BUDGET_H
 #define SPILLWAY_BUDGET_H
 
+#include "shim/base/number.h"
+
 #include <cuda.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-static inline uint64_t budget_smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /*
  * Any thread takes and gives: it writes `used`, then reads `limit`. The control thread, and a look at what the device

@@ -133,6 +133,18 @@ uint64_t gpu_account_clock(const struct gpu_account_member *members, unsigned n)
 	return clock;
 }
 
+static struct gpu_turn_member turn_member(const struct gpu_account_member *member)
+{
+	return (struct gpu_turn_member){
+	    .needs = member->needs, .may_have = member->may_have, .stuck = member->stuck, .claim = member->claim};
+}
+
+void gpu_account_members(const struct gpu_account_view *view, struct gpu_turn_member *ret_members)
+{
+	for (unsigned i = 0; i < view->n; i++)
+		ret_members[i] = turn_member(&view->members[i]);
+}
+
 /* Has members with another clock take no part in turns: the times that they publish say nothing to the others. */
 static void leave_out_clocks(struct gpu_account_view *view)
 {
@@ -441,8 +453,7 @@ static void add_file(const struct user_dir *folder, const char *name, void *argu
 
 static bool takes_part(const struct gpu_account_member *member, uint64_t now)
 {
-	struct gpu_turn_member one = {
-	    .needs = member->needs, .may_have = member->may_have, .stuck = member->stuck, .claim = member->claim};
+	struct gpu_turn_member one = turn_member(member);
 	struct gpu_turn_view view = {.now = now, .members = &one, .n = 1, .holder = GPU_TURN_NOBODY};
 
 	return gpu_turn_takes_part(&view, 0);

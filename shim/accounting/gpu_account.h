@@ -105,6 +105,9 @@ struct gpu_account_view {
 	unsigned char slots[GPU_ACCOUNT_MOST]; /* of the members, in the file */
 };
 
+/* Stores the members as turns and shares know them. */
+void gpu_account_members(const struct gpu_account_view *view, struct gpu_turn_member *ret_members);
+
 /* The place in the line of a process that is not in the account yet. */
 enum gpu_account_place {
 	GPU_ACCOUNT_EMPTY, /* it is the first, and no process is in the account; or that cannot be read */

@@ -105,7 +105,7 @@ static bool publish(uint64_t *number, uint64_t more, uint64_t less)
 {
 	lock_take(&quota_state.publishing);
 	*number += more;
-	*number -= budget_smaller(less, *number);
+	*number -= smaller(less, *number);
 	bool written = shared_publish(&quota_state.seat, &quota_state.mine);
 	lock_drop(&quota_state.publishing);
 	return written;
@@ -147,14 +147,14 @@ static enum looked add_slot(struct view *view, const struct quota_slot *slot, bo
 	if (slot->owner.leaving)
 		view->ending += slot->used;
 	else if (!own)
-		view->spare += budget_smaller(slot->spare, slot->used);
+		view->spare += smaller(slot->spare, slot->used);
 	return GOOD;
 }
 
 /* Others are owed what they were refused lately, if their part would serve it. view->part must be set. */
 static void add_want(struct view *view, const struct quota_slot *slot, uint64_t now)
 {
-	uint64_t until = slot->wanted_until, most = budget_smaller(slot->wanted, view->total);
+	uint64_t until = slot->wanted_until, most = smaller(slot->wanted, view->total);
 
 	/* A time that lies too far ahead was not given by this clock. */
 	if (!slot->owner.pid || until <= now || until > now + quota_state.want_lasts)
@@ -219,14 +219,14 @@ static bool fits(const struct view *view, uint64_t bytes)
 {
 	uint64_t room = room_of(view);
 
-	return bytes <= room && (is_part(view, bytes) || bytes <= room - budget_smaller(room, view->owed));
+	return bytes <= room && (is_part(view, bytes) || bytes <= room - smaller(room, view->owed));
 }
 
 /* ---- joining ---- */
 
 static uint64_t own_total(void)
 {
-	uint64_t total = budget_smaller(quota_state.terms.total, SHARED_MOST);
+	uint64_t total = smaller(quota_state.terms.total, SHARED_MOST);
 
 	return total ? total : 1;
 }
@@ -250,7 +250,7 @@ static void quota_tell(const struct view *view, uint64_t more)
 {
 	if (view->total != own_total())
 		say_total(view);
-	stats_set_share(view->total, budget_smaller(view->used + more, view->total), view->ranks);
+	stats_set_share(view->total, smaller(view->used + more, view->total), view->ranks);
 	quota_state.terms.total = view->total;
 	if (quota_state.terms.limit)
 		atomic_store(quota_state.terms.limit, view->total);
@@ -475,8 +475,8 @@ uint64_t quota_left(void)
 	if (!is_seated() || look(&view) != GOOD)
 		return UINT64_MAX;
 	uint64_t room = room_of(&view), own = view.part > view.mine ? view.part - view.mine : 0;
-	uint64_t beyond = room - budget_smaller(room, view.owed);
-	return beyond > own ? beyond : budget_smaller(room, own);
+	uint64_t beyond = room - smaller(room, view.owed);
+	return beyond > own ? beyond : smaller(room, own);
 }
 
 uint64_t quota_enough(uint64_t bytes)
@@ -485,10 +485,10 @@ uint64_t quota_enough(uint64_t bytes)
 
 	if (!is_seated() || look(&view) != GOOD || fits(&view, bytes))
 		return 0;
-	bytes = budget_smaller(bytes, SHARED_MOST);
+	bytes = smaller(bytes, SHARED_MOST);
 	uint64_t gone = view.used, part = view.ranks * (view.mine + bytes);
 	/* It fits with all that others want, or is our part of it. */
-	return gone + bytes + (part > gone + bytes ? budget_smaller(view.wanted, part - gone - bytes) : 0);
+	return gone + bytes + (part > gone + bytes ? smaller(view.wanted, part - gone - bytes) : 0);
 }
 
 /* ---- the spare ---- */
@@ -529,7 +529,7 @@ uint64_t quota_owed(void)
 		return 0;
 	/* All ranks that have spare give some of it, in proportion. */
 	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * mine / (mine + view.spare);
-	return budget_smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
+	return smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
 }
 
 bool quota_wait(uint64_t bytes, unsigned *tries)
@@ -545,7 +545,7 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 	 */
 	const struct quota_slot mine = mine_now();
 	if (waits || mine.wanted_until)
-		quota_want(view.mine - budget_smaller(mine.spare, view.mine) + budget_smaller(bytes, SHARED_MOST));
+		quota_want(view.mine - smaller(mine.spare, view.mine) + smaller(bytes, SHARED_MOST));
 	if (!waits)
 		return false;
 	if (!(*tries)++)

@@ -5,6 +5,7 @@
 #include "shim/base/base_state.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
+#include "shim/base/number.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -163,11 +164,6 @@ struct frame {
 	uint64_t code, back, instruction;
 	bool is_python;
 };
-
-static size_t larger(size_t a, size_t b)
-{
-	return a > b ? a : b;
-}
 
 static bool read_frame(const struct python *python, uint64_t address, struct frame *ret_frame)
 {

@@ -30,7 +30,7 @@
 
 struct seen {
 	struct gpu_account_view view;
-	struct gpu_share_member members[GPU_ACCOUNT_MOST];
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST];
 };
 
 static bool admits(struct seen *seen, uint64_t host)
@@ -39,7 +39,7 @@ static bool admits(struct seen *seen, uint64_t host)
 
 	for (unsigned i = 0; i < seen->view.n; i++)
 		if (i != seen->view.self)
-			seen->members[n++] = (struct gpu_share_member){.needs = seen->view.members[i].needs};
+			seen->members[n++] = (struct gpu_turn_member){.needs = seen->view.members[i].needs};
 	return gpu_share_admits(seen->view.total, seen->members, n, host);
 }
 

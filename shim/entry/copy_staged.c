@@ -6,6 +6,7 @@
  * program's stream has been given, and that stream goes on behind it. `a ?: b` is the first error of calls in order.
  */
 #include "shim/entry/entry.h"
+#include "shim/base/number.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/serve/make_room.h"
@@ -166,22 +167,17 @@ static CUresult copy_part(struct staged *staged, const struct part *part)
 		   ?: stage_step(&staged->to, staged->from.reached, &in, NULL, 0);
 }
 
-static size_t least(size_t a, size_t b)
-{
-	return a < b ? a : b;
-}
-
 static CUresult copy_parts(struct staged *staged)
 {
 	const CUDA_MEMCPY3D_PEER *box = &staged->job->box;
-	size_t width = least(box->WidthInBytes, STAGED_BYTES), height = least(box->Height, STAGED_BYTES / width);
+	size_t width = smaller(box->WidthInBytes, STAGED_BYTES), height = smaller(box->Height, STAGED_BYTES / width);
 	CUresult result = CUDA_SUCCESS;
 
 	for (size_t z = 0; z < box->Depth; z++)
 		for (size_t y = 0; y < box->Height; y += height)
 			for (size_t x = 0; x < box->WidthInBytes && result == CUDA_SUCCESS; x += width) {
-				struct part part = {x, y, z, least(width, box->WidthInBytes - x),
-						    least(height, box->Height - y)};
+				struct part part = {x, y, z, smaller(width, box->WidthInBytes - x),
+						    smaller(height, box->Height - y)};
 
 				result = copy_part(staged, &part);
 			}
@@ -229,7 +225,8 @@ static CUresult copy_relaxed(const struct job *job)
 
 	if (!box->WidthInBytes || !box->Height || !box->Depth)
 		return CUDA_SUCCESS;
-	size_t width = least(box->WidthInBytes, STAGED_BYTES), bytes = width * least(box->Height, STAGED_BYTES / width);
+	size_t width = smaller(box->WidthInBytes, STAGED_BYTES),
+	       bytes = width * smaller(box->Height, STAGED_BYTES / width);
 	CUresult result =
 	    context_record_stream(job->sync ? NULL : job->stream, job->per_thread, &staged.before, &staged.home);
 	if (result != CUDA_SUCCESS)

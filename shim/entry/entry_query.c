@@ -36,12 +36,12 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
-	uint64_t device_left = budget_smaller(budget_left(&device->budget), driver_free) + idle -
-			       budget_smaller(idle, budget_over(&device->budget));
+	uint64_t device_left =
+	    smaller(budget_left(&device->budget), driver_free) + idle - smaller(idle, budget_over(&device->budget));
 	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
-			  budget_smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
-			  budget_smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
+			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
+			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
 
 	switch (process_settings()->capacity) {
@@ -67,7 +67,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 		break;
 	}
 	*ret_total = total;
-	*ret_free = budget_smaller(left, total > in_use ? total - in_use : 0);
+	*ret_free = smaller(left, total > in_use ? total - in_use : 0);
 	return true;
 }
 
@@ -96,9 +96,9 @@ static CUresult serve_cuMemGetInfo(unsigned int *free, unsigned int *total)
 	if (!device || !entry_query_capacity(device, &is_free, &is_total))
 		return REAL(cuMemGetInfo)(free, total);
 	if (free)
-		*free = (unsigned)budget_smaller(is_free, UINT32_MAX);
+		*free = (unsigned)smaller(is_free, UINT32_MAX);
 	if (total)
-		*total = (unsigned)budget_smaller(is_total, UINT32_MAX);
+		*total = (unsigned)smaller(is_total, UINT32_MAX);
 	return CUDA_SUCCESS;
 }
 
@@ -141,7 +141,7 @@ static CUresult serve_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
-		*bytes = (unsigned)budget_smaller(total, UINT32_MAX);
+		*bytes = (unsigned)smaller(total, UINT32_MAX);
 	return result;
 }
 

@@ -138,7 +138,7 @@ static struct gpu_account_member member_of(struct device *device)
  * Returns true if what is above a share must be given up: a member has less than its share by more than `slack`, or all
  * have too much. slack: a piece, because giving up less helps nobody, and each time takes a gap.
  */
-static bool any_is_short(const struct gpu_account_view *view, const struct gpu_share_member *members, uint64_t slack)
+static bool any_is_short(const struct gpu_account_view *view, const struct gpu_turn_member *members, uint64_t slack)
 {
 	uint64_t sum = 0;
 
@@ -177,7 +177,7 @@ static bool enter_account(struct device *device, const struct gpu_account_member
 static uint64_t share(struct device *device, uint64_t most)
 {
 	const struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
-	struct gpu_share_member *const members = lifecycle_state.shared.members;
+	struct gpu_turn_member *const members = lifecycle_state.shared.members;
 	struct gpu_account_view *const view = &lifecycle_state.shared.view;
 	struct gpu_account_member member = member_of(device);
 	uint64_t limit = atomic_load(&device->budget.limit), turns_limit;
@@ -198,9 +198,7 @@ static uint64_t share(struct device *device, uint64_t most)
 	atomic_store(&device->shared_total, view->total);
 	if (turn_look(device, &member, view, most, &turns_limit))
 		return turns_limit < most ? turns_limit : most;
-	for (unsigned i = 0; i < view->n; i++)
-		members[i] =
-		    (struct gpu_share_member){.needs = view->members[i].needs, .stuck = view->members[i].stuck};
+	gpu_account_members(view, members);
 	uint64_t mine = gpu_share_of(view->total, members, view->n, view->self);
 	if (mine > most)
 		mine = most;

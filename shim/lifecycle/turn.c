@@ -131,13 +131,7 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 	uint32_t numbers[GPU_ACCOUNT_MOST];
 	struct gpu_turn_view each;
 
-	for (unsigned i = 0; i < view->n; i++)
-		state->members[i] = (struct gpu_turn_member){
-		    .needs = view->members[i].needs,
-		    .may_have = view->members[i].may_have,
-		    .stuck = view->members[i].stuck,
-		    .claim = view->members[i].claim,
-		};
+	gpu_account_members(view, state->members);
 	each = (struct gpu_turn_view){
 	    .now = clock_now(),
 	    .total = view->total,
@@ -177,7 +171,7 @@ uint32_t turn_account_member(uint32_t unit)
 static uint64_t part_of(const struct gpu_account_view *view, uint64_t bytes)
 {
 	const struct jobs_state *state = &lifecycle_state.jobs;
-	struct gpu_share_member *const members = lifecycle_state.shared.members;
+	struct gpu_turn_member *const members = lifecycle_state.shared.members;
 	unsigned n = 0, self = 0;
 
 	for (unsigned i = 0; i < view->n; i++) {
@@ -185,8 +179,7 @@ static uint64_t part_of(const struct gpu_account_view *view, uint64_t bytes)
 			continue;
 		if (i == view->self)
 			self = n;
-		members[n++] =
-		    (struct gpu_share_member){.needs = view->members[i].needs, .stuck = view->members[i].stuck};
+		members[n++] = state->members[i];
 	}
 	return n == 1 ? bytes : gpu_share_of(bytes, members, n, self);
 }

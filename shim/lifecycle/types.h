@@ -49,7 +49,7 @@ struct follow_state {
 /* What was read of an account last; too large for a stack. Only the control thread uses it. */
 struct shared_state {
 	struct gpu_account_view view;
-	struct gpu_share_member members[GPU_ACCOUNT_MOST];
+	struct gpu_turn_member members[GPU_ACCOUNT_MOST];
 };
 
 /* ---- turn.c ---- */

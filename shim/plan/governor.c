@@ -1,5 +1,6 @@
 /* Whether memory moves, how much of it at once, and when it leaves. */
 #include "shim/plan/governor.h"
+#include "shim/base/number.h"
 
 #include <string.h>
 
@@ -26,16 +27,6 @@
 #define NEW_SHARE       4
 #define NOT_SOON_PERIOD 8
 #define NOT_SOON_MOST   64
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 static uint64_t of_budget(uint64_t budget, uint64_t bytes)
 {

@@ -1,5 +1,6 @@
 /* Jobs of several processes that take turns. See gpu_job.h. */
 #include "shim/plan/gpu_job.h"
+#include "shim/base/number.h"
 
 /* ---- who is of one job ---- */
 
@@ -51,13 +52,8 @@ uint64_t gpu_job_refuses_until(const struct gpu_job_view *view)
 
 /* ---- one member of turns ---- */
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* The smaller of those that are not 0. */
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t smaller_set(uint64_t a, uint64_t b)
 {
 	return !a || (b && b < a) ? b : a;
 }
@@ -81,7 +77,7 @@ static void add(struct gpu_turn_member *unit, const struct gpu_turn_member *memb
 	claim->beat = larger(claim->beat, more->beat);
 	claim->moving |= more->moving;
 	claim->away &= more->away;
-	claim->waits = smaller(claim->waits, more->waits);
+	claim->waits = smaller_set(claim->waits, more->waits);
 	claim->idle = claim->idle && more->idle ? larger(claim->idle, more->idle) : 0;
 	claim->served = larger(claim->served, more->served);
 	claim->got = larger(claim->got, more->got);
@@ -89,7 +85,7 @@ static void add(struct gpu_turn_member *unit, const struct gpu_turn_member *memb
 	claim->cost = larger(claim->cost, more->cost);
 	claim->loss = larger(claim->loss, more->loss);
 	claim->quantum = larger(claim->quantum, more->quantum);
-	claim->patience = smaller(claim->patience, more->patience);
+	claim->patience = smaller_set(claim->patience, more->patience);
 	claim->n = larger(claim->n, more->n);
 }
 
@@ -188,7 +184,7 @@ static uint64_t wants_since(const struct gpu_job_view *view)
 	uint64_t since = 0;
 
 	EACH(view, i)
-	since = smaller(since, view->seats[i].claim.wants);
+	since = smaller_set(since, view->seats[i].claim.wants);
 	return since;
 }
 

@@ -1,5 +1,6 @@
 /* How processes share a GPU. */
 #include "shim/plan/gpu_turn.h"
+#include "shim/base/number.h"
 
 /* ---- turns ---- */
 
@@ -28,16 +29,6 @@
 #define STEP      UINT64_C(100000000)
 #define STEPS     UINT64_C(1000000000)
 #define STEP_PART 8
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t beyond(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
 
 bool gpu_turn_takes_part(const struct gpu_turn_view *view, uint32_t member)
 {
@@ -312,23 +303,15 @@ uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns)
 
 #define NEWCOMER 8 /* a newcomer needs this part of an equal part at least */
 
-static uint64_t needs_of(const struct gpu_share_member *member, uint64_t least)
-{
-	uint64_t needs = smaller(member->needs, MOST);
-
-	return needs > least ? needs : least;
-}
-
 /* Returns what the member gets where nobody gets more than `level`, but for what cannot leave. */
-static uint64_t at_level(const struct gpu_share_member *member, uint64_t least, uint64_t level)
+static uint64_t at_level(const struct gpu_turn_member *member, uint64_t least, uint64_t level)
 {
-	uint64_t gets = smaller(needs_of(member, least), level);
-	uint64_t stuck = smaller(member->stuck, MOST);
+	uint64_t needs = larger(smaller(member->needs, MOST), least);
 
-	return gets > stuck ? gets : stuck;
+	return larger(smaller(needs, level), smaller(member->stuck, MOST));
 }
 
-static uint64_t sum_at(const struct gpu_share_member *members, unsigned n, uint64_t least, uint64_t level)
+static uint64_t sum_at(const struct gpu_turn_member *members, unsigned n, uint64_t least, uint64_t level)
 {
 	uint64_t sum = 0;
 
@@ -337,9 +320,9 @@ static uint64_t sum_at(const struct gpu_share_member *members, unsigned n, uint6
 	return sum;
 }
 
-uint64_t gpu_share_of(uint64_t total, const struct gpu_share_member *members, unsigned n, unsigned self)
+uint64_t gpu_share_of(uint64_t total, const struct gpu_turn_member *members, unsigned n, unsigned self)
 {
-	uint64_t least = total / n / NEWCOMER, low = 0, high = MOST, spare;
+	uint64_t least = total / n / NEWCOMER, low = 0, high = MOST;
 
 	/* The highest level at which all of it fits. */
 	while (low < high) {
@@ -351,11 +334,10 @@ uint64_t gpu_share_of(uint64_t total, const struct gpu_share_member *members, un
 			high = middle - 1;
 	}
 	uint64_t sum = sum_at(members, n, least, low);
-	spare = sum < total ? (total - sum) / n : 0;
-	return (at_level(&members[self], least, low) + spare) / UNIT * UNIT;
+	return (at_level(&members[self], least, low) + beyond(total, sum) / n) / UNIT * UNIT;
 }
 
-bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, unsigned n, uint64_t host)
+bool gpu_share_admits(uint64_t total, const struct gpu_turn_member *members, unsigned n, uint64_t host)
 {
 	uint64_t sum = 0, most = 0;
 
@@ -363,13 +345,13 @@ bool gpu_share_admits(uint64_t total, const struct gpu_share_member *members, un
 		uint64_t needs = smaller(members[i].needs, MOST);
 
 		sum += needs;
-		most = needs > most ? needs : most;
+		most = larger(needs, most);
 	}
 	/* As gpu_turn_keep() has it, which leaves a 32nd part free. */
-	uint64_t stays = total - total / 32, beside = stays > most ? stays - most : 0;
+	uint64_t beside = beyond(total - total / 32, most);
 
 	sum += most;
-	return sum <= total || sum - smaller(sum, beside) <= host;
+	return sum <= total || beyond(sum, beside) <= host;
 }
 
 /* ---- by what is free ---- */

@@ -6,6 +6,7 @@
  * of the piece it makes room for. Looking far ahead then costs hardly any traffic; without this rule it
  * costs up to a fifth. pieces.h describes how victims are found.
  */
+#include "shim/base/number.h"
 #include "shim/plan/types.h"
 
 #define PROBES      4  /* parked pieces examined out of turn by each request for a victim */
@@ -124,11 +125,6 @@ static uint64_t least_key_after(const struct plan *plan, uint64_t when)
 }
 
 /* ---- victims ---- */
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
 
 /*
  * Returns a victim from the heap; PIECES_NONE: no piece there has at least this key. That is, in this order:
