@@ -155,7 +155,6 @@ bool rank_is_spread(void)
 	/* The number of ranks here, and of all; the number of machines. */
 	static const char *const counts[][2] = {{"LOCAL_WORLD_SIZE", "WORLD_SIZE"},
 						{"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"}};
-	static const char *const machines[] = {"SLURM_STEP_NUM_NODES", NULL};
 
 	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
 		const char *here = number_of((const char *const[]){counts[i][0], NULL});
@@ -164,6 +163,6 @@ bool rank_is_spread(void)
 		if (here && all)
 			return strtoull(here, NULL, 10) < strtoull(all, NULL, 10);
 	}
-	const char *n = number_of(machines);
+	const char *n = number_of((const char *const[]){"SLURM_STEP_NUM_NODES", NULL});
 	return n && strtoull(n, NULL, 10) > 1 && rank_together();
 }

@@ -604,7 +604,6 @@ static void predict_match_settle(struct predict *predict, uint64_t place)
 
 	predict->at = place;
 	predict->misfits = predict->unlike = 0;
-	predict->unlike_limit = UNLIKE_FIRST;
 	predict->share = share;
 	predict->believed = predict_score_is_good(&share, false);
 }
@@ -646,11 +645,9 @@ static void predict_match_reconsider(struct predict *predict)
 	if (due && predict->unlike_limit < UNLIKE_MOST)
 		predict->unlike_limit *= 2;
 	uint64_t place = best_place(predict);
-	unsigned limit = predict->unlike_limit;
 	if (place != PREDICT_NONE && place != predict->at)
 		predict_match_settle(predict, place);
 	predict->unlike = 0;
-	predict->unlike_limit = limit;
 }
 
 /*
@@ -723,10 +720,12 @@ static void predict_match_search(struct predict *predict)
 	}
 	if (predict->credit >= SEARCH_LEAST || seen_before(predict))
 		place = best_place(predict);
-	if (place != PREDICT_NONE)
+	if (place != PREDICT_NONE) {
 		predict_match_settle(predict, place);
-	else if (predict->misfits > MISFITS_MOST)
+		predict->unlike_limit = UNLIKE_FIRST;
+	} else if (predict->misfits > MISFITS_MOST) {
 		predict->at = PREDICT_NONE;
+	}
 }
 
 void predict_match_follow(struct predict *predict)
