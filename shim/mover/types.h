@@ -220,8 +220,8 @@ struct deferred_maps {
 enum waits_keep {
 	WAITS_KEEP_BLOCKS, /* all of its blocks: what moves now does not help it */
 	/*
-	 * The pieces that it names, as far as is known: what leaves makes room for it. A submission looks whether all of
-	 * its blocks are mapped when it has pinned them, and waits again if not.
+	 * The pieces that it names, as far as is known: what leaves makes room for it. A submission looks whether all
+	 * of its blocks are mapped when it has pinned them, and waits again if not.
 	 */
 	WAITS_KEEP_PIECES,
 	WAITS_KEEP_NOTHING, /* what it names is exchanged */
