@@ -259,11 +259,11 @@ void intake_waiter(struct engine *engine, const struct waiter *waiter, struct sc
 
 	for (unsigned i = 0; i < n; i++)
 		engine->by_piece.at[engine->intake.pieces.at[i]].awaited = engine->by_piece.round;
-	*ret_named = (struct scheduler_named){.pieces = engine->intake.pieces.at, .n = n};
+	*ret_named = (struct scheduler_named){
+	    .pieces = engine->intake.pieces.at, .n = n, .age = clock_now() - waiter->since};
 	if (waiter->graph && !waiter->unknown && atomic_load(&engine->channel.n_waiters) == 1 &&
 	    intake_weigh(engine, waiter))
-		*ret_named = (struct scheduler_named){weighed->pieces, weighed->uses, n, weighed->who,
-						      clock_now() - waiter->since};
+		*ret_named = (struct scheduler_named){weighed->pieces, weighed->uses, n, weighed->who, ret_named->age};
 }
 
 /* ---- changes of the heap ---- */
