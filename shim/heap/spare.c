@@ -171,8 +171,7 @@ static enum sw_status make_on_host(struct heap *heap, unsigned units)
 	return SW_NO_MEMORY;
 }
 
-/* lend: if nonresident, try a peer first. */
-static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
 {
 	if (place != CHUNK_DEVICE) {
 		if (free_spare(heap, units, lend) ||
@@ -182,16 +181,6 @@ static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsi
 			return SW_OK;
 	}
 	return make_of_others(heap, place, units);
-}
-
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
-{
-	return make_spare(heap, place, units, true);
-}
-
-enum sw_status heap_make_host_spare(struct heap *heap, unsigned units)
-{
-	return make_spare(heap, CHUNK_HOST, units, false);
 }
 
 /* ---- the host reserve ---- */
@@ -210,6 +199,7 @@ struct census {
 	uint32_t ready[CHUNK_MOST + 1]; /* unused chunks of host memory, by units */
 	uint32_t whole[CHUNK_MOST + 1]; /* those of them that no piece has been found for yet */
 	uint64_t ready_bytes;
+	uint64_t keep; /* idle host memory beyond this goes back to the driver when unused (heap.c) */
 };
 
 static void count_here(void *argument, uint32_t piece)
@@ -296,6 +286,7 @@ static void take_census(struct heap *heap, struct census *census)
 	/* Free blocks, too, because evictions take them down for their chunks. */
 	for (const struct block *block = heap->store.oldest; block; block = block->age_prev)
 		count_ready(census, block->chunks);
+	census->keep = heap->keep[CHUNK_HOST];
 	heap_leave(heap);
 	memcpy(census->whole, census->ready, sizeof(census->whole));
 	heap_pieces(heap, count_here, census);
@@ -311,11 +302,10 @@ static enum sw_status pin_one(struct heap *heap, unsigned units)
 
 static enum sw_status fill(struct heap *heap, uint64_t bytes, uint64_t most_ready)
 {
-	/* Idle memory beyond `keep` would go back to the driver when unused (heap.c). */
-	uint64_t keep = heap->keep[CHUNK_HOST], limit = most_ready < keep ? most_ready : keep;
 	struct census census = {.heap = heap};
 
 	take_census(heap, &census);
+	uint64_t limit = most_ready < census.keep ? most_ready : census.keep;
 	unsigned units = census.here_bytes ? most_missing(&census, bytes, census.ready_bytes, limit) : 0;
 	return units ? pin_one(heap, units) : SW_INVALID;
 }

@@ -683,8 +683,8 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 	}
 	enum sw_status status = list.n || !listed ? SW_NO_MEMORY : SW_OK;
 	/* Before anything can move again. */
-	if (status == SW_OK &&
-	    (migrate_any(engine) || engine_is_dead(engine) || !heap_pin(engine->heap, arena_address(engine->arena, unit), n * HEAP_UNIT)))
+	if (status == SW_OK && (migrate_any(engine) || engine_is_dead(engine) ||
+				!heap_pin(engine->heap, arena_address(engine->arena, unit), n * HEAP_UNIT)))
 		status = SW_BUSY;
 	set_brings(engine, 0, 0);
 	quiesce_open(engine);

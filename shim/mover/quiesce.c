@@ -257,9 +257,9 @@ static void hear_waiters(struct engine *engine, bool may)
 	lock_take(&engine->channel.lock);
 	engine->by_piece.round++;
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
-		if (may && !waiter->answered) {
+		if (may) {
 			intake_waiter(engine, waiter, &named);
-			if (!waiter->had_gap)
+			if (!waiter->answered && !waiter->had_gap)
 				scheduler_wish_named(&engine->scheduler, &named);
 		}
 		waiter->had_gap = true;

@@ -259,6 +259,7 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 
 void schedule_for_waiters(struct engine *engine)
 {
+	struct scheduler_named named;
 	bool answered = false;
 
 	engine->scheduler.starving = false;
@@ -267,6 +268,9 @@ void schedule_for_waiters(struct engine *engine)
 	lock_take(&engine->channel.lock);
 	engine->by_piece.round++;
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
+		/* It keeps what it names until it has woken and pinned it. */
+		if (waiter->answered)
+			intake_waiter(engine, waiter, &named);
 		if (waiter->answered || (engine->exact && !waiter->had_gap && schedule_may_move(engine)))
 			continue;
 		if (!is_waiting(engine, waiter))

@@ -195,9 +195,9 @@ static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
 }
 
 /*
- * A busy piece is worth waiting for if it is used so many times as far from now. Measured in the replay model (ms a step
- * in `fast`): a GPT at 1.5 236.1 without waiting, 234.2 with 2; the fine-tune of a 7B model 2746 and 2702, where 36.7 GB
- * come in a step instead of 50.1. With 1 the GPT takes longer, and 4 waits for less.
+ * A busy piece is worth waiting for if it is used so many times as far from now. Measured in the replay model (ms a
+ * step in `fast`): a GPT at 1.5 236.1 without waiting, 234.2 with 2; the fine-tune of a 7B model 2746 and 2702, where
+ * 36.7 GB come in a step instead of 50.1. With 1 the GPT takes longer, and 4 waits for less.
  */
 #define WORTH_WAITING 2
 

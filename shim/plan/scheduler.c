@@ -486,7 +486,8 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct sch
 	bool missing = false, refused;
 	unsigned looks = 0;
 
-	scheduler->patient = waited <= PATIENT_NS;
+	/* Others may use what is better all the time. */
+	scheduler->patient = waited <= PATIENT_NS && named->age < BUSY_MOST;
 	if (is_out_of_patience(scheduler, named, waited)) {
 		scheduler->stalled = true;
 		return SCHEDULER_GIVEN_UP;

@@ -85,7 +85,7 @@ struct scheduler_named {
 	const uint32_t *uses;
 	unsigned n;
 	uint64_t who; /* with uses: a number that is equal for equal names */
-	uint64_t age; /* with uses: ns since it began to wait */
+	uint64_t age; /* ns since it began to wait */
 };
 #define SCHEDULER_USE 16
 

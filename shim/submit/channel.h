@@ -31,7 +31,8 @@
  *   a submission   writes its record with the ticket; counts itself as inside the driver (submission_enter); checks
  *                  that all it names is mapped; and gives the ticket back, with its number, after the driver has
  *                  returned
- *   the mover      raises `unmapped` of a block; reads who is inside (submission_empty_stripes); reads the log to its end
+ *   the mover      raises `unmapped` of a block; reads who is inside (submission_empty_stripes); reads the log to its
+ *                  end
  *
  * Both write first and read second. A submission that did not see `unmapped` raised had entered before that, so the
  * mover sees that it is inside, and therefore its record. The mover keeps the tickets that are out (below).

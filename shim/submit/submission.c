@@ -135,8 +135,8 @@ void submission_stores(struct submission *submission, CUdeviceptr address)
 
 /*
  * When the process ends, nothing is taken any more, and the driver is not asked for the device of a stream. Before
- * that, kernels alone are bound to the heaps of their device and its peers. A graph may have nodes on any device, copies name
- * memory that the stream's device has no access to, and stored pointers may be read anywhere.
+ * that, kernels alone are bound to the heaps of their device and its peers. A graph may have nodes on any device,
+ * copies name memory that the stream's device has no access to, and stored pointers may be read anywhere.
  */
 uint64_t on_use_names_devices(const struct submission *submission)
 {

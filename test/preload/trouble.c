@@ -252,6 +252,15 @@ static bool is_to_be_closed(int fd)
 	return fd > STDERR_FILENO && (strstr(to, "/spillway") || !strncmp(to, "socket:", 7));
 }
 
+#ifdef __SANITIZE_THREAD__
+/* That a program closes a file that a thread of the library looks at is what this trouble is. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+	return "race:close_files\n";
+}
+#endif
+
 static void close_files(void)
 {
 	/* The standard error at first alone; or what the program writes there goes to a file from now on. */

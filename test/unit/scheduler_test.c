@@ -184,6 +184,33 @@ static enum scheduler_wait want(uint32_t piece, uint64_t waited)
 
 /* ---- waiting submissions ---- */
 
+/* What the GPU still uses late is worth waiting for while the GPU goes on, but not for ever: others may use it. */
+TEST(a_better_victim_is_waited_for_a_short_time)
+{
+	static const struct {
+		uint64_t waited, age; /* ns */
+		bool idle, evicts;
+	} cases[] = {{0, 0, false, false}, {6000000, 6000000, false, true}, {0, 40000000, false, true}, {0, 0, true, true}};
+
+	for (unsigned i = 0; i <= 20; i++)
+		put(i, i ? PLAN_DEVICE : PLAN_HOST);
+	for (unsigned step = 0; step < 3; step++)
+		for (uint32_t i = 0; i <= 20; i++)
+			name(i);
+	for (unsigned i = 9; i <= 20; i++)
+		busy[i] = true;
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		idle = cases[i].idle;
+		n_orders = 0;
+		scheduler_wait(&scheduler, &(struct scheduler_named){.pieces = &(uint32_t){0}, .n = 1, .age = cases[i].age},
+			       cases[i].waited);
+		assert_int_equal(n_orders > 0 && orders[0] == OUT + 8, cases[i].evicts);
+		for (unsigned k = 0; k < n_orders; k++)
+			put(orders[k] - OUT, PLAN_DEVICE);
+		n_out = 0;
+	}
+}
+
 TEST(a_piece_comes_and_room_is_made_behind_it)
 {
 	lay(19, 2); /* room for one */

@@ -366,7 +366,10 @@ static bool see_to_waiter(struct run *run)
 	for (unsigned i = 0; i < n; i++)
 		run->spots[run->named[i]].comes = !run->scheduler.stalled;
 	if (!run->scheduler.stalled)
-		answer = scheduler_wait(&run->scheduler, &(struct scheduler_named){.pieces = run->named, .n = n},
+		answer = scheduler_wait(&run->scheduler,
+					&(struct scheduler_named){.pieces = run->named,
+								  .n = n,
+								  .age = (uint64_t)((before - run->asked_at) * 1e3)},
 					(uint64_t)((before - since) * 1e3));
 	for (unsigned i = 0; i < n && answer == SCHEDULER_GIVEN_UP; i++)
 		run->spots[run->named[i]].comes = false;

@@ -544,11 +544,12 @@ static const char *packed_by(const uint8_t *file, size_t bytes)
 /* Fills in the problem of a file of another version. */
 static void explain_version(struct trace *trace)
 {
-	char version[32];
-	uint64_t number;
-	bool known = trace_number(trace, "version", &number);
+	char version[32], *end;
 
 	trace_value(trace, "version", version, sizeof(version));
+	/* A number that is too large is of a newer version, too. */
+	uint64_t number = strtoull(version, &end, 10);
+	bool known = *version >= '0' && *version <= '9' && !*end;
 	const char *advice = !known                   ? ""
 			     : number < TRACE_VERSION ? ": read it with the older spillway that wrote it"
 						      : ": read it with the newer spillway that wrote it";
