@@ -540,6 +540,16 @@ struct heap *device_heap_there(CUdevice ordinal)
 	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
 }
 
+/* Returns the first heap of a device with at least this ordinal, and sets *at behind it; NULL: there is none. */
+static struct heap *next_heap(CUdevice *at)
+{
+	struct heap *heap = NULL;
+
+	while (*at < DEVICE_MOST && !heap)
+		heap = device_heap_there((*at)++);
+	return heap;
+}
+
 uint64_t device_lent(struct device *device)
 {
 	struct heap_config config = {0};
@@ -602,25 +612,20 @@ void device_change_host_budget(struct policy_size size)
 
 void device_tick(void)
 {
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
-		struct heap *heap = device_heap_there((CUdevice)i);
+	struct heap *heap;
 
-		if (heap)
-			heap_tick(heap);
-	}
+	for (CUdevice at = 0; (heap = next_heap(&at));)
+		heap_tick(heap);
 }
 
 /* Also gives back what these heaps keep idle of other lenders. */
 static bool take_back(const struct device *device)
 {
 	uint64_t before = atomic_load(&device->lender.lent.used);
+	struct heap *heap;
 
-	for (CUdevice ordinal = 0; before && ordinal < DEVICE_MOST; ordinal++) {
-		struct heap *heap = device_heap_there(ordinal);
-
-		if (heap)
-			heap_give_back_lent(heap);
-	}
+	for (CUdevice at = 0; before && (heap = next_heap(&at));)
+		heap_give_back_lent(heap);
 	return atomic_load(&device->lender.lent.used) < before;
 }
 
@@ -648,11 +653,12 @@ bool device_make_room(struct device *device)
 
 bool device_make_host_room(struct device *device)
 {
+	const struct heap *own = device ? atomic_load(&device->heap) : NULL;
+	struct heap *heap;
 	bool any = false;
 
-	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
-		struct heap *heap = device && ordinal == device->ordinal ? NULL : device_heap_there(ordinal);
-		uint64_t before = heap ? heap_idle_host(heap) : 0;
+	for (CUdevice at = 0; (heap = next_heap(&at));) {
+		uint64_t before = heap == own ? 0 : heap_idle_host(heap);
 
 		if (!before)
 			continue;
@@ -696,15 +702,13 @@ struct device *device_next(const struct device *device)
 
 void device_set_beside(bool beside)
 {
+	struct heap *heap;
+
 	lock_take(&start_lock);
 	devices.beside = beside;
 	devices.is_beside_changed = true;
-	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
-		struct heap *heap = device_heap_there(ordinal);
-
-		if (heap)
-			heap_set_beside(heap, is_beside(), piece_most());
-	}
+	for (CUdevice at = 0; (heap = next_heap(&at));)
+		heap_set_beside(heap, is_beside(), piece_most());
 	lock_drop(&start_lock);
 }
 

@@ -314,15 +314,15 @@ void pool_graphs_used(struct device *device);
 extern atomic_bool pool_any;
 /*
  * Updates what the pools and graphs of a device are charged with. Closed pools first give back unused memory, as far as
- * the driver knows that the GPU has finished with it; at most every 10 ms.
+ * the driver knows that the GPU has finished with it; at most every 10 ms, unless it is to be done at once.
  */
-void pool_refresh(struct device *device);
+void pool_refresh(struct device *device, bool at_once);
 /*
  * Must be called about once a second: pool_refresh() for every device whose pools are closed. Locking: must be called
  * under no lock.
  */
 void pool_tick(void);
-/* The same without the limit of 10 ms. Returns whether the budget has more room now. */
+/* pool_refresh(), at once, if the pools are closed. Returns whether the budget has more room now. */
 bool pool_give_back(struct device *device);
 
 /*
@@ -370,11 +370,10 @@ uint64_t pool_number(CUmemoryPool pool);
 bool pool_has_memory(const struct pool *forgotten);
 /*
  * Count a heap row of pool row->heap.pool_id: so many bytes are new or more; freed by the program (may be called
- * several times); its memory is released.
+ * several times). gone: its memory is released, too.
  */
 void pool_row_grown(const struct ledger_row *row, uint64_t bytes);
-void pool_row_freed(struct ledger_row *row);
-void pool_row_gone(struct ledger_row *row);
+void pool_row_freed(struct ledger_row *row, bool gone);
 /*
  * Returns what heap memory adds to the driver's answer for one of the four attributes in bytes; 0 for other attributes.
  */

@@ -194,7 +194,7 @@ static void trim_locked(struct device *device, bool at_once)
 	}
 }
 
-static void pool_refresh_one(struct device *device, bool at_once)
+void pool_refresh(struct device *device, bool at_once)
 {
 	lock_take(&pool_lock);
 	if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
@@ -203,20 +203,13 @@ static void pool_refresh_one(struct device *device, bool at_once)
 	lock_drop(&pool_lock);
 }
 
-void pool_refresh(struct device *device)
-{
-	pool_refresh_one(device, false);
-}
-
 void pool_tick(void)
 {
-	struct device *device;
-
 	if (!atomic_load_explicit(&pool_any, memory_order_relaxed))
 		return;
-	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
+	for (struct device *device = device_next(NULL); device; device = device_next(device))
 		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
-			pool_refresh_one(device, false);
+			pool_refresh(device, false);
 }
 
 bool pool_give_back(struct device *device)
@@ -225,7 +218,7 @@ bool pool_give_back(struct device *device)
 
 	if (!atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
 		return false;
-	pool_refresh_one(device, true);
+	pool_refresh(device, true);
 	return budget_left(&device->budget) > left;
 }
 
@@ -306,7 +299,7 @@ void pool_row_grown(const struct ledger_row *row, uint64_t bytes)
 }
 
 /* The program may have destroyed the pool before it freed the pool's memory; then nothing is counted any more. */
-static void count_free(struct ledger_row *row, bool gone)
+void pool_row_freed(struct ledger_row *row, bool gone)
 {
 	if (row->kind != LEDGER_HEAP || !row->heap.pool_id)
 		return;
@@ -320,16 +313,6 @@ static void count_free(struct ledger_row *row, bool gone)
 	row->heap.handed_back = true;
 	if (gone)
 		row->heap.pool_id = 0;
-}
-
-void pool_row_freed(struct ledger_row *row)
-{
-	count_free(row, false);
-}
-
-void pool_row_gone(struct ledger_row *row)
-{
-	count_free(row, true);
 }
 
 uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)

@@ -31,7 +31,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	if (!heap || REAL(cuMemGetInfo_v2)(&driver_free, &driver_total) != CUDA_SUCCESS)
 		return false;
 	deferred_free_reap(device->ordinal);
-	pool_refresh(device);
+	pool_refresh(device, false);
 	bool spills = process_settings()->spill != POLICY_SPILL_OFF && device->host_vmm;
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;

@@ -65,6 +65,11 @@ bool block_take_down(struct block_store *store, struct block *block);
 void block_retry_refused(struct block_store *store);
 /* Returns the next block in use from *unit on and before `end`, or NULL; moves *unit behind it. */
 struct block *block_next(const struct arena *arena, uint32_t *unit, uint32_t end);
+/*
+ * Looks, once a ms and for a second at most, until `look`, which is called under HEAP, returns true: while moving
+ * pieces are on their way. Returns whether it did. Locking: takes HEAP.
+ */
+bool heap_await(struct heap *heap, bool (*look)(struct heap *heap, void *argument), void *argument);
 /* Takes down the warm blocks that overlap this span. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 

@@ -183,7 +183,7 @@ static void take_memory(struct chunk *chunk, struct chunk memory)
 }
 
 /* The chunk stays in the block's list; its physical memory is exchanged with that of the spare. */
-static void migration_exchange_one(struct heap *heap, struct migration *migration, bool lost)
+void migration_exchange(struct heap *heap, struct migration *migration, bool lost)
 {
 	struct chunk *chunk = migration->chunk, *spare = migration->spare;
 	struct chunk was = *chunk;
@@ -211,16 +211,6 @@ static void migration_exchange_one(struct heap *heap, struct migration *migratio
 	migration->handle = chunk->handle;
 	migration->alias = chunk->alias;
 	heap_leave(heap);
-}
-
-void migration_exchange(struct heap *heap, struct migration *migration)
-{
-	migration_exchange_one(heap, migration, false);
-}
-
-void migration_exchange_lost(struct heap *heap, struct migration *migration)
-{
-	migration_exchange_one(heap, migration, true);
 }
 
 /* Gives an unbacked chunk warm host memory. Returns whether there was any. */

@@ -87,11 +87,9 @@ void migration_leave_spare(struct heap *heap, struct migration *migration);
 void heap_give_spare(struct heap *heap, struct migration *migration);
 /*
  * Makes the spare the block's chunk, and puts the old memory into the store as warm, or releases it if its peer wants
- * it back. Locking: takes HEAP.
+ * it back. lost: the old memory must not be reused; it is in neither. Locking: takes HEAP.
  */
-void migration_exchange(struct heap *heap, struct migration *migration);
-/* The same, but the old memory must not be reused and is lost. */
-void migration_exchange_lost(struct heap *heap, struct migration *migration);
+void migration_exchange(struct heap *heap, struct migration *migration, bool lost);
 /*
  * Ends a migration; a spare that was not exchanged goes back to the store. Frees the block if it was freed meanwhile
  * and no other piece of it is moving. Locking: takes HEAP.
@@ -124,11 +122,9 @@ CUresult migration_map(struct heap *heap, const struct migration *migration, boo
  * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that
  * size lacks (chunk.h). On the host it comes from a free block that has one, else from the budget, else in exchange
  * for warm memory of other sizes, which goes back to the driver. To be called when no spare was found. Making host
- * memory takes 0.2 s a GiB. Returns NO_MEMORY if there is no room.
+ * memory takes 0.2 s a GiB. lend: if nonresident, a peer is tried first. Returns NO_MEMORY if there is no room.
  */
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
-/* The same on the host, whatever peers lend. */
-enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend);
 /*
  * Pins one more chunk of host memory before it is needed, of a size that lacks its share of `bytes`, as long as no more
  * than twice `bytes`, and no more than the heap keeps, is ready in all. Takes as long as pinning: 25 to 50 ms for 128

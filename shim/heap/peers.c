@@ -10,11 +10,6 @@
 #include "shim/heap/chunk.h"
 #include "shim/heap/migration.h"
 
-#include <time.h>
-
-/* As in pin.c: a piece arrives within some milliseconds. */
-#define PATIENCE_MS 1000
-
 /* Returns the next mapped piece from *unit on, or NULL; moves *unit behind it. Locking: the caller holds HEAP. */
 static struct unit_state *next_piece(struct arena *arena, uint32_t *unit, uint32_t *ret_piece)
 {
@@ -33,51 +28,39 @@ static struct unit_state *next_piece(struct arena *arena, uint32_t *unit, uint32
 	return NULL;
 }
 
-/* *ret_moving: a moving piece lacks access. */
-static CUresult open_all(struct heap *heap, uint64_t wanted, bool *ret_moving)
+/* Opens all pieces; argument: the result. Returns false if one that is moving lacks access, and no other is refused. */
+static bool open_all(struct heap *heap, void *argument)
 {
 	struct arena *arena = &heap->store.arena;
+	uint64_t wanted = chunk_peers(&heap->store.chunks);
+	CUresult *result = argument;
 	struct unit_state *state;
 	uint32_t unit = 0, piece;
+	bool moving = false;
 
-	*ret_moving = false;
+	*result = CUDA_SUCCESS;
 	while ((state = next_piece(arena, &unit, &piece))) {
 		uint64_t missing = wanted & ~atomic_load(&state->peers);
 
 		if (!missing)
 			continue;
 		if (state->chunk->moving) {
-			*ret_moving = true;
+			moving = true;
 			continue;
 		}
-		CUresult result =
-		    map_allow(arena_address(arena, piece), chunk_bytes(state->units_of_piece), missing, true);
-		if (result != CUDA_SUCCESS)
-			return result;
+		*result = map_allow(arena_address(arena, piece), chunk_bytes(state->units_of_piece), missing, true);
+		if (*result != CUDA_SUCCESS)
+			return true;
 		atomic_fetch_or(&state->peers, missing);
 	}
-	return CUDA_SUCCESS;
+	return !moving;
 }
 
 CUresult heap_reach(struct heap *heap)
 {
 	CUresult result;
-	bool moving;
-	int cancel;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	atomic_fetch_add(&heap->store.n_awaited, 1);
-	for (unsigned ms = 0;; ms++) {
-		lock_take(&heap->lock);
-		result = open_all(heap, chunk_peers(&heap->store.chunks), &moving);
-		heap_leave(heap);
-		if (result != CUDA_SUCCESS || !moving || ms == PATIENCE_MS)
-			break;
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	atomic_fetch_sub(&heap->store.n_awaited, 1);
-	pthread_setcancelstate(cancel, NULL);
-	return result == CUDA_SUCCESS && moving ? CUDA_ERROR_NOT_READY : result;
+	return heap_await(heap, open_all, &result) ? result : CUDA_ERROR_NOT_READY;
 }
 
 void heap_unreach(struct heap *heap, uint64_t devices)

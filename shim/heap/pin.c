@@ -17,62 +17,64 @@
 /* A piece arrives within some milliseconds. The limit keeps the pinning thread from hanging with a GPU that hangs. */
 #define PATIENCE_MS 1000
 
-/* Computes the units that these bytes touch; for no bytes, the unit of the address. */
-static void units_of(const struct arena *arena, CUdeviceptr address, size_t bytes, uint32_t *ret_first,
-		     uint32_t *ret_end)
+/* Units, `first` up to but not including `end`. */
+struct units {
+	uint32_t first, end;
+};
+
+/* Returns the units that these bytes touch; for no bytes, the unit of the address. */
+static struct units units_of(const struct arena *arena, CUdeviceptr address, size_t bytes)
 {
 	uint64_t left = arena->base + arena->bytes - address;
+	CUdeviceptr last = address + (bytes == 0 ? 0 : bytes < left ? bytes - 1 : left - 1);
 
-	*ret_first = arena_unit(arena, address);
-	*ret_end = arena_unit(arena, address + (bytes == 0 ? 0 : bytes < left ? bytes - 1 : left - 1)) + 1;
+	return (struct units){arena_unit(arena, address), arena_unit(arena, last) + 1};
 }
 
-/* Locking: the caller holds HEAP. */
-static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end)
+/* Returns whether no piece of these units is moving. Locking: the caller holds HEAP. */
+static bool have_arrived(struct heap *heap, void *argument)
 {
+	struct units units = *(const struct units *)argument;
 	struct block *block;
 
-	while ((block = block_next(arena, &unit, end)))
+	while ((block = block_next(&heap->store.arena, &units.first, units.end)))
 		if (block->n_moving)
-			return true;
-	return false;
+			return false;
+	return true;
 }
 
-/* Waits until no piece of these units is moving, for a limited time. Returns whether that is so. */
-static bool have_arrived(struct heap *heap, uint32_t first, uint32_t end)
+bool heap_await(struct heap *heap, bool (*look)(struct heap *heap, void *argument), void *argument)
 {
-	const struct arena *arena = &heap->store.arena;
-	bool moving;
+	bool there;
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	atomic_fetch_add(&heap->store.n_awaited, 1);
 	for (unsigned ms = 0;; ms++) {
 		lock_take(&heap->lock);
-		moving = is_on_its_way(arena, first, end);
+		there = look(heap, argument);
 		heap_leave(heap);
-		if (!moving || ms == PATIENCE_MS)
+		if (there || ms == PATIENCE_MS)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	atomic_fetch_sub(&heap->store.n_awaited, 1);
 	pthread_setcancelstate(cancel, NULL);
-	return !moving;
+	return there;
 }
 
 bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
 	const struct arena *arena = &heap->store.arena;
-	uint32_t first, end, unit;
+	struct units units = units_of(arena, address, bytes), at = units;
 	struct block *block;
 
-	units_of(arena, address, bytes, &first, &end);
 	lock_take(&heap->lock);
-	for (unit = first; (block = block_next(arena, &unit, end));)
+	while ((block = block_next(arena, &at.first, at.end)))
 		block_set_pins(&heap->store, block, block->n_pins + 1, PIN_OFF);
-	bool moving = is_on_its_way(arena, first, end);
+	bool there = have_arrived(heap, &units);
 	heap_leave(heap);
-	if (!moving || have_arrived(heap, first, end))
+	if (there || heap_await(heap, have_arrived, &units))
 		return true;
 	heap_pin_end(heap, address, bytes, PIN_OFF);
 	return false;
@@ -81,12 +83,11 @@ bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end)
 {
 	const struct arena *arena = &heap->store.arena;
-	uint32_t unit, last;
+	struct units units = units_of(arena, address, bytes);
 	struct block *block;
 
-	units_of(arena, address, bytes, &unit, &last);
 	lock_take(&heap->lock);
-	while ((block = block_next(arena, &unit, last))) {
+	while ((block = block_next(arena, &units.first, units.end))) {
 		bool was_left = block->left;
 
 		block_drop_pins(&heap->store, block, 1, end);
@@ -112,18 +113,17 @@ void heap_hold(struct heap *heap, struct block *block, bool hold)
 bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
 	const struct arena *arena = &heap->store.arena;
-	uint32_t first, end, unit;
+	struct units units = units_of(arena, address, bytes), at = units;
 	struct block *block;
 
-	units_of(arena, address, bytes, &first, &end);
 	lock_take(&heap->lock);
 	bool beside = heap->store.beside;
-	for (unit = first; (block = block_next(arena, &unit, end));) {
+	while ((block = block_next(arena, &at.first, at.end))) {
 		block->elsewhere = true;
 		block_set_pins(&heap->store, block, block->n_pins, beside ? PIN_STAYS : PIN_OFF);
 	}
 	heap_leave(heap);
-	return !beside || have_arrived(heap, first, end);
+	return !beside || heap_await(heap, have_arrived, &units);
 }
 
 /* Locking: the caller holds HEAP. */

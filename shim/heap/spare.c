@@ -171,8 +171,7 @@ static enum sw_status make_on_host(struct heap *heap, unsigned units)
 	return SW_NO_MEMORY;
 }
 
-/* lend: if nonresident, try a peer first. */
-static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
 {
 	if (place != CHUNK_DEVICE) {
 		if (free_spare(heap, units, lend) ||
@@ -182,16 +181,6 @@ static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsi
 			return SW_OK;
 	}
 	return make_of_others(heap, place, units);
-}
-
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
-{
-	return make_spare(heap, place, units, true);
-}
-
-enum sw_status heap_make_host_spare(struct heap *heap, unsigned units)
-{
-	return make_spare(heap, CHUNK_HOST, units, false);
 }
 
 /* ---- the host reserve ---- */

@@ -13,8 +13,6 @@
 /* More names of a record are not examined when it has not been read yet. */
 #define NAMES_MOST 256
 
-static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
-
 /* ---- events ---- */
 
 /* Updates what the plan knows of the pieces that these bytes touch. */
@@ -30,7 +28,7 @@ static void tell_plan(struct engine *engine, uint64_t begin, uint64_t end)
 		if (piece_at_unit(engine, unit, &piece, &past))
 			plan_set_dead(
 			    engine->plan, piece,
-			    live_map_dead_share(map, piece * HEAP_UNIT, past * HEAP_UNIT, in_the_end, PLAN_DEAD));
+			    live_map_dead_share(map, piece * HEAP_UNIT, past * HEAP_UNIT, LIVE_IN_THE_END, PLAN_DEAD));
 	}
 }
 
@@ -102,7 +100,7 @@ void alive_begin(struct engine *engine, bool all_now)
 	for (; at < end; at = range.end) {
 		if (!live_map_find(map, at, &range))
 			range.end = (at / HEAP_UNIT + 1) * HEAP_UNIT;
-		else if (!live_map_is_dead(map, range.begin, range.end, in_the_end))
+		else if (!live_map_is_dead(map, range.begin, range.end, LIVE_IN_THE_END))
 			plan_birth(engine->plan, range.begin, range.end);
 	}
 	engine->unseen.any = all_now;
@@ -205,7 +203,7 @@ static uint64_t named_from(const struct engine *engine, uint64_t at)
 	const struct live_map *map = lifetimes_map(engine->lifetimes);
 	struct live_range range = range_at(map, at), before = range;
 
-	while (live_map_is_dead(map, before.begin, before.end, in_the_end) ||
+	while (live_map_is_dead(map, before.begin, before.end, LIVE_IN_THE_END) ||
 	       lifetimes_is_unread(engine->lifetimes, before.begin, before.end, true)) {
 		range = before;
 		if (!range.begin)
@@ -297,16 +295,11 @@ bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece)
 	       !may_be_more(engine, begin, end);
 }
 
-static void count_skipped(const struct migration *migration, uint64_t bytes)
+unsigned alive_skip(const struct migration *migration, uint64_t bytes)
 {
 	stats_add(STAT_dead_bytes, bytes);
 	if (migration->to == CHUNK_DEVICE)
 		stats_add(STAT_dead_in_bytes, bytes);
-}
-
-unsigned alive_skip(const struct migration *migration)
-{
-	count_skipped(migration, migration_bytes(migration));
 	return 0;
 }
 
@@ -333,6 +326,6 @@ unsigned alive_ranges(struct engine *engine, const struct migration *migration, 
 	}
 	if (alive < bytes && may_be_more(engine, begin, begin + bytes))
 		return all_of_it(migration, ret);
-	count_skipped(migration, bytes - alive);
+	alive_skip(migration, bytes - alive);
 	return n;
 }

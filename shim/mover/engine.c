@@ -104,8 +104,8 @@ enum sw_status engine_take_answer(struct engine *engine, const struct timespec *
 	return status;
 }
 
-enum sw_status engine_ask_watched(struct engine *engine, const struct order *order, unsigned patience_ms,
-				  const struct order_watch *watch, uint64_t *ret_bytes)
+enum sw_status engine_ask(struct engine *engine, const struct order *order, unsigned patience_ms,
+			  const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct timespec until = clock_in(patience_ms * 1000000ull);
 	int before;
@@ -117,13 +117,6 @@ enum sw_status engine_ask_watched(struct engine *engine, const struct order *ord
 		status = engine_take_answer(engine, &until, watch, ret_bytes);
 	pthread_setcancelstate(before, NULL);
 	return status;
-}
-
-enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
-			  unsigned patience_ms, uint64_t *ret_bytes)
-{
-	return engine_ask_watched(engine, &(struct order){.what = order, .context = context, .bytes = bytes},
-				  patience_ms, NULL, ret_bytes);
 }
 
 /* Copies of 50 MiB each way take 1 ms. A wait longer than NEW_PATIENCE_NS is for something else. */
@@ -231,7 +224,12 @@ void engine_doubt(struct engine *engine, CUresult result)
 		engine_lost(engine, result);
 }
 
+bool spill_is_ending(void)
+{
+	return atomic_load(&mover_state.spill.ending);
+}
+
 bool engine_is_over(const struct engine *engine)
 {
-	return engine_is_dead(engine) || atomic_load(&mover_state.spill.ending);
+	return engine_is_dead(engine) || spill_is_ending();
 }

@@ -27,7 +27,7 @@ static uint64_t bytes_of(struct engine *engine, const struct named *named, uint3
 {
 	uint64_t offset = named->address - arena_address(engine->arena, block);
 
-	if (named->bytes || (!alive && !engine->intake.extents))
+	if (named->bytes)
 		return end - offset;
 	return alive ? alive->end - (named->address - engine->arena->base)
 		     : tensor_extents_end(engine->intake.extents, block, offset) - offset;
@@ -73,7 +73,7 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		engine->intake.named_at[engine->intake.n_named_at++] = named->address - arena->base;
 	if (known)
 		clip(&alive, block, units);
-	if (engine->intake.extents && note)
+	if (note)
 		tensor_extents_note(engine->intake.extents, block, all, offset);
 	if (named->bytes) {
 		end = named->bytes < all - offset ? offset + named->bytes : all;
@@ -92,7 +92,7 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		*ret_first = engine->exact ? unit : (uint32_t)(alive.begin / HEAP_UNIT);
 		end = alive.end - block * HEAP_UNIT;
 	} else {
-		end = engine->intake.extents ? tensor_extents_end(engine->intake.extents, block, offset) : all;
+		end = tensor_extents_end(engine->intake.extents, block, offset);
 	}
 	if (ret_bytes)
 		*ret_bytes = bytes_of(engine, named, block, end, known ? &alive : NULL);
@@ -147,7 +147,7 @@ static void note_start(struct engine *engine, CUdeviceptr address)
 	struct arena *arena = engine->arena;
 	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0, units;
 
-	if (!engine->intake.extents || !word || word & ARENA_SLAB)
+	if (!word || word & ARENA_SLAB)
 		return;
 	uint32_t block = arena_reach(arena, word - 1, &units);
 	tensor_extents_note(engine->intake.extents, block, units * HEAP_UNIT, address - arena_address(arena, block));
@@ -296,7 +296,7 @@ static bool intake_news(struct engine *engine)
 			any = true;
 		}
 		for (size_t i = 0; i < n; i++) {
-			if (!atomic_load(&engine->arena->table[some[i]]) && engine->intake.extents)
+			if (!atomic_load(&engine->arena->table[some[i]]))
 				tensor_extents_forget(engine->intake.extents, some[i]);
 			intake_hear(engine, some[i]);
 			any = true;
@@ -362,8 +362,7 @@ bool intake_read(struct engine *engine)
 		if (n_pieces) {
 			plan_name(engine->plan, engine->intake.named_at, engine->intake.n_named_at);
 			plan_note(engine->plan, function, engine->intake.pieces.at, n_pieces);
-			if (engine->intake.extents)
-				tensor_extents_submitted(engine->intake.extents, plan_span(engine->plan));
+			tensor_extents_submitted(engine->intake.extents, plan_span(engine->plan));
 		}
 		if (trace_is_on())
 			look_for_step(engine);

@@ -196,7 +196,8 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	const struct migration *migration = &move->migration;
 	CUstream stream = migration->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
 	struct live_range alive[ALIVE_RANGES];
-	unsigned n = move->is_empty ? alive_skip(migration) : alive_ranges(engine, migration, alive);
+	unsigned n =
+	    move->is_empty ? alive_skip(migration, migration_bytes(migration)) : alive_ranges(engine, migration, alive);
 	CUresult result = CUDA_SUCCESS;
 
 	move->copied = 0;

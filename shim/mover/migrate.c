@@ -68,7 +68,7 @@ static bool turn_to_device(struct engine *engine, bool in_place, struct migratio
 {
 	enum sw_status status = migration_turn(engine->heap, in_place, migration);
 
-	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, migration->units) == SW_OK)
+	if (status == SW_NO_MEMORY && heap_make_spare(engine->heap, CHUNK_DEVICE, migration->units, true) == SW_OK)
 		status = migration_turn(engine->heap, in_place, migration);
 	return status == SW_OK;
 }
@@ -101,7 +101,7 @@ static void deferred_map_map_one(struct engine *engine, struct deferred_map *def
 	}
 	if (is_new) {
 		move_stats_whole(engine, &migration, begun, migration_bytes(&migration));
-		migration_exchange(engine->heap, &migration);
+		migration_exchange(engine->heap, &migration, false);
 	}
 	deferred_map_drop(engine, deferred);
 	/* If nothing can be mapped, submissions are not held back for ever, as in migrate.c. */
@@ -192,12 +192,13 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
 
 	/* A block that the program wants on the host goes there rather than to a peer. */
-	if (block && piece_wants_host(engine, block) && heap_make_host_spare(engine->heap, units) == SW_OK)
+	if (block && piece_wants_host(engine, block) &&
+	    heap_make_spare(engine->heap, CHUNK_HOST, units, false) == SW_OK)
 		return true;
-	if (heap_make_spare(engine->heap, to, units) == SW_OK)
+	if (heap_make_spare(engine->heap, to, units, true) == SW_OK)
 		return true;
 	bool more = to == CHUNK_DEVICE ? engine_recall_lent(engine, units) : device_make_host_room(engine->device);
-	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
+	return more && heap_make_spare(engine->heap, to, units, true) == SW_OK;
 }
 
 /* in_place: as in migration_begin(). */
@@ -313,7 +314,7 @@ static bool put_new(struct engine *engine, struct move *move)
 static void settle_new(struct engine *engine, struct move *move)
 {
 	move_stats_moved(engine, move);
-	migration_exchange(engine->heap, &move->migration);
+	migration_exchange(engine->heap, &move->migration, false);
 	piece_arrived(engine, &move->migration, BLOCK_STATE_DEVICE, move->is_raised);
 }
 
@@ -421,7 +422,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	}
 	move_stats_moved(engine, move);
 	move_stats_end(engine, move, false);
-	migration_exchange(engine->heap, &move->migration);
+	migration_exchange(engine->heap, &move->migration, false);
 	deferred_map_add(engine, &move->migration, !move->copied);
 	/* For the plan the piece is on the host: it may be fetched again at once. */
 	plan_set(engine->plan, move->migration.piece, move->migration.units, PLAN_HOST);
@@ -432,10 +433,7 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 {
 	move_stats_end(engine, move, false);
 	move_stats_moved(engine, move);
-	if (lost)
-		migration_exchange_lost(engine->heap, &move->migration);
-	else
-		migration_exchange(engine->heap, &move->migration);
+	migration_exchange(engine->heap, &move->migration, lost);
 	piece_arrived(engine, &move->migration, BLOCK_STATE_HOST, move->is_raised);
 }
 
@@ -630,7 +628,7 @@ void unbacked_take(struct engine *engine, uint32_t piece)
 		return;
 	}
 	move_stats_whole(engine, &migration, begun, 0);
-	migration_exchange(engine->heap, &migration);
+	migration_exchange(engine->heap, &migration, false);
 	/* As for all pieces of a suspended process, no submission waits for it: the gate is closed. */
 	piece_set_where(engine, &migration, BLOCK_STATE_HOST);
 	plan_set(engine->plan, piece, migration.units, PLAN_MOVING);
@@ -638,11 +636,6 @@ void unbacked_take(struct engine *engine, uint32_t piece)
 }
 
 /* ---- giving ---- */
-
-static bool is_ending(void)
-{
-	return atomic_load(&mover_state.spill.ending);
-}
 
 static bool give_device(struct engine *engine, struct migration *migration)
 {
@@ -655,16 +648,15 @@ static bool give_device(struct engine *engine, struct migration *migration)
 		return false;
 	}
 	move_stats_whole(engine, migration, begun, 0);
-	stats_add(STAT_dead_bytes, migration_bytes(migration));
-	stats_add(STAT_dead_in_bytes, migration_bytes(migration));
-	migration_exchange(engine->heap, migration);
+	alive_skip(migration, migration_bytes(migration));
+	migration_exchange(engine->heap, migration, false);
 	piece_arrived(engine, migration, BLOCK_STATE_DEVICE, false);
 	return true;
 }
 
 static bool give_host(struct engine *engine, struct migration *migration)
 {
-	if (migration_back(engine->heap, migration, !is_ending()) != SW_OK ||
+	if (migration_back(engine->heap, migration, !spill_is_ending()) != SW_OK ||
 	    migration_map(engine->heap, migration, false) != CUDA_SUCCESS)
 		return false;
 	piece_arrived(engine, migration, BLOCK_STATE_HOST, false);
@@ -689,7 +681,7 @@ static bool give_all(struct engine *engine, bool device, bool host)
 	for (unsigned i = 0; i < list->n; i++) {
 		struct migration *migration = &list->at[i];
 
-		if (!give_up(engine, migration) && !(device && !is_ending() && give_device(engine, migration)) &&
+		if (!give_up(engine, migration) && !(device && !spill_is_ending() && give_device(engine, migration)) &&
 		    !(host && give_host(engine, migration)))
 			list->at[kept++] = *migration;
 	}
@@ -713,7 +705,7 @@ bool unbacked_give_one(struct engine *engine)
 
 bool unbacked_give(struct engine *engine)
 {
-	return give_all(engine, true, false) || give_all(engine, false, true) || is_ending();
+	return give_all(engine, true, false) || give_all(engine, false, true) || spill_is_ending();
 }
 
 void unbacked_serve(struct engine *engine)

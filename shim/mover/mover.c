@@ -73,7 +73,8 @@ static void pin_for_next(struct engine *engine)
 		if (piece_place(engine, piece) != CHUNK_PEER)
 			continue;
 		bytes += units * HEAP_UNIT;
-		if (heap_idle_host(engine->heap) < bytes && heap_make_host_spare(engine->heap, units) != SW_OK)
+		if (heap_idle_host(engine->heap) < bytes &&
+		    heap_make_spare(engine->heap, CHUNK_HOST, units, false) != SW_OK)
 			return;
 	}
 }
@@ -170,9 +171,8 @@ static void mover_end(struct engine *engine)
 {
 	uint64_t until = clock_now() + LAST_NS;
 
-	if (engine->loop.ended)
+	if (atomic_load(&engine->loop.left))
 		return;
-	engine->loop.ended = true;
 	while (migrate_in_flight(engine) && clock_now() < until) {
 		migrate_finish(engine);
 		mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);

@@ -63,18 +63,15 @@ void engine_lost(struct engine *engine, CUresult result);
  */
 void engine_doubt(struct engine *engine, CUresult result);
 /*
- * Gives the mover an order and waits up to patience_ms for it. `bytes` is the argument of the order; *ret_bytes (may be
- * NULL) its result. Returns SW_BUSY if the order was not carried out in time (it still will be), SW_NOT_SUPPORTED if
- * the engine is dead and the order was not taken, else the status of the order. Locking: takes SPILL; must not be
- * called on the mover's thread.
+ * Gives the mover an order and waits up to patience_ms for it. *ret_bytes (may be NULL) is its result. watch: is called
+ * once a ms meanwhile; NULL: nothing is. Returns SW_BUSY if the order was not carried out in time (it still will be),
+ * SW_NOT_SUPPORTED if the engine is dead and the order was not taken, else the status of the order. Locking: takes
+ * SPILL; must not be called on the mover's thread.
  */
-enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
-			  unsigned patience_ms, uint64_t *ret_bytes);
-/* The same for an order of the process, while which the caller is called once a ms. watch: NULL: it is not. */
-enum sw_status engine_ask_watched(struct engine *engine, const struct order *order, unsigned patience_ms,
-				  const struct order_watch *watch, uint64_t *ret_bytes);
+enum sw_status engine_ask(struct engine *engine, const struct order *order, unsigned patience_ms,
+			  const struct order_watch *watch, uint64_t *ret_bytes);
 /*
- * engine_ask_watched() in two steps, for orders of several engines that are carried out at the same time. If
+ * engine_ask() in two steps, for orders of several engines that are carried out at the same time. If
  * engine_give() returns SW_OK, the caller must call engine_take_answer() before it gives that engine another order.
  * That returns SW_BUSY, as engine_ask(), also if the engine has died meanwhile. Locking: take SPILL.
  */
@@ -235,9 +232,10 @@ unsigned alive_ranges(struct engine *engine, const struct migration *migration, 
 /*
  * To be called instead where alive_is_none() was true and the piece is mapped nowhere; also when it comes back, if it
  * has been mapped nowhere since: whatever was born meanwhile, nobody can have written there, not even by an address
- * that no submission names, which would have ended the context. Counts what need not be copied, and returns 0.
+ * that no submission names, which would have ended the context. Counts the bytes that need not be copied, and returns
+ * 0.
  */
-unsigned alive_skip(const struct migration *migration);
+unsigned alive_skip(const struct migration *migration, uint64_t bytes);
 /* Returns whether alive_ranges() would find nothing. */
 bool alive_is_none(struct engine *engine, uint32_t block_unit, uint32_t piece);
 

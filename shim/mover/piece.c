@@ -382,9 +382,8 @@ static void line_add(struct by_line *by_line, uint16_t site, uint64_t bytes)
 
 static uint64_t bytes_alive(const struct live_map *map, uint64_t begin, uint64_t end)
 {
-	static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
 	struct live_range parts[SITES_MOST];
-	unsigned n = live_map_alive(map, begin, end, in_the_end, 0, parts, SITES_MOST);
+	unsigned n = live_map_alive(map, begin, end, LIVE_IN_THE_END, 0, parts, SITES_MOST);
 	uint64_t bytes = 0;
 
 	for (unsigned i = 0; i < n; i++)
@@ -491,9 +490,9 @@ void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 static unsigned site_of(const struct engine *engine, const struct migration *migration)
 {
 	const struct arena *arena = engine->arena;
-	uint32_t units = (uint32_t)(migration_bytes(migration) / HEAP_UNIT), unit = migration->piece;
+	uint32_t unit = migration->piece;
 
-	for (uint32_t i = 0; i < units; i++)
+	for (uint32_t i = 0; i < migration->units; i++)
 		if (atomic_load_explicit(&arena->part[migration->piece + i], memory_order_relaxed)) {
 			unit = migration->piece + i;
 			break;
@@ -519,8 +518,7 @@ void move_stats_moved(struct engine *engine, const struct move *move)
 		stats_add(STAT_peer_left_bytes, migration_bytes(migration));
 	unsigned site = site_of(engine, migration);
 	struct stats_part parts[MOVE_LINES];
-	unsigned n =
-	    move_lines(engine, migration->piece, (uint32_t)(migration_bytes(migration) / HEAP_UNIT), site, parts);
+	unsigned n = move_lines(engine, migration->piece, migration->units, site, parts);
 
 	stats_moved(site, in, migration_bytes(migration), again, parts, n);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);

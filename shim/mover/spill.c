@@ -97,8 +97,7 @@ static void start_if_none(struct device *device, bool to_suspend)
 
 void spill_pressure(struct device *device)
 {
-	if (!engine_of(device))
-		start_if_none(device, false);
+	start_if_none(device, false);
 }
 
 /* Builds with a sanitizer copy this many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */
@@ -115,6 +114,15 @@ static unsigned moving_ms(uint64_t bytes)
 uint64_t spill_room_ns(uint64_t bytes)
 {
 	return (ROOM_MS + 2 * moving_ms(bytes)) * 1000000ull;
+}
+
+/* An order found no safe point: waits a moment before it is given again. Returns false if it is not to be. */
+static bool is_to_be_repeated(enum sw_status status, uint64_t until)
+{
+	if (status != SW_BUSY || clock_now() >= until)
+		return false;
+	clock_sleep(BETWEEN_NS);
+	return true;
 }
 
 /* Returns whether memory of other heaps can move, so that what they have on this device can leave it. */
@@ -163,15 +171,15 @@ bool spill_make_room(struct device *device, uint64_t bytes)
 	if (atomic_load(&device->heap))
 		spill_pressure(device);
 	struct engine *engine = engine_of(device);
+	if (!engine)
+		return back;
+	const struct order order = {.what = ORDER_ROOM, .bytes = bytes - back};
 	uint64_t until = clock_now() + ROOM_MS * 1000000ull;
-	while (engine) {
-		enum sw_status status = engine_ask(engine, ORDER_ROOM, NULL, bytes - back, moving_ms(bytes), &moved);
-
-		if (status != SW_BUSY || clock_now() >= until)
-			return (status == SW_OK && moved) || back;
-		clock_sleep(BETWEEN_NS);
-	}
-	return back;
+	enum sw_status status;
+	do
+		status = engine_ask(engine, &order, moving_ms(bytes), NULL, &moved);
+	while (is_to_be_repeated(status, until));
+	return (status == SW_OK && moved) || back;
 }
 
 void spill_room_for_new(struct device *device, uint64_t bytes)
@@ -183,7 +191,7 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
 	if (engine->exact)
-		engine_ask(engine, ORDER_NEW, NULL, bytes, NEW_MS, NULL);
+		engine_ask(engine, &(struct order){.what = ORDER_NEW, .bytes = bytes}, NEW_MS, NULL, NULL);
 	else
 		engine_wait_for_room(engine, bytes);
 }
@@ -196,14 +204,15 @@ enum sw_status spill_bring(struct device *device, CUdeviceptr address, uint64_t 
 		return SW_BUSY;
 	uint32_t unit = arena_unit(engine->arena, address);
 	uint32_t n = arena_unit(engine->arena, address + bytes - 1) + 1 - unit;
-	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;; clock_sleep(BETWEEN_NS)) {
+	const struct order order = {.what = ORDER_BRING, .bytes = (uint64_t)unit << 32 | n};
+	uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;
+	enum sw_status status;
+	do {
 		if (spill_any_held())
 			gate_wait();
-		enum sw_status status = engine_ask(engine, ORDER_BRING, NULL, (uint64_t)unit << 32 | n, MOVE_MS, NULL);
-
-		if (status != SW_BUSY || clock_now() >= until)
-			return status;
-	}
+		status = engine_ask(engine, &order, MOVE_MS, NULL, NULL);
+	} while (is_to_be_repeated(status, until));
+	return status;
 }
 
 bool spill_moves_alive(const struct device *device)
@@ -241,8 +250,10 @@ unsigned spill_held_by(const struct device *device)
  */
 static bool has_let_go(struct engine *engine, CUcontext context)
 {
+	const struct order order = {.what = ORDER_PARK, .context = context};
+
 	for (unsigned i = 0; i < PARK_TRIES && engine->link.context == context; i++) {
-		if (engine_ask(engine, ORDER_PARK, context, 0, PARK_MS, NULL) != SW_NOT_SUPPORTED)
+		if (engine_ask(engine, &order, PARK_MS, NULL, NULL) != SW_NOT_SUPPORTED)
 			continue;
 		for (unsigned ms = 0; ms < PARK_MS && engine->link.context == context; ms++)
 			clock_sleep(1000000);
@@ -296,7 +307,7 @@ static bool has_ended(const struct engine *engine)
 static void ask_to_stop(struct engine *engine)
 {
 	if (!engine_is_dead(engine))
-		engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+		engine_ask(engine, &(struct order){.what = ORDER_STOP}, STOP_MS, NULL, NULL);
 	else
 		for (unsigned ms = 0; ms < STOP_MS && !has_ended(engine); ms++)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -339,11 +350,6 @@ void spill_child(void)
 
 /* ---- suspend and resume ---- */
 
-bool spill_is_ending(void)
-{
-	return atomic_load(&mover_state.spill.ending);
-}
-
 static bool may_suspend(void)
 {
 	return process_stage() == STAGE_RUNNING && !spill_is_ending();
@@ -359,7 +365,7 @@ static enum sw_status ask_one(struct engine *engine, const struct order *order, 
 	/* A dead engine answers only that it does nothing. */
 	if (engine_is_dead(engine))
 		return SW_DRIVER;
-	enum sw_status status = engine_ask_watched(engine, order, MOVE_MS, watch, &bytes);
+	enum sw_status status = engine_ask(engine, order, MOVE_MS, watch, &bytes);
 	if (status == SW_OK && ret_bytes)
 		*ret_bytes = bytes;
 	return status;
@@ -412,17 +418,15 @@ enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_byte
 		return SW_NOT_SUPPORTED;
 	for (struct device *device = device_next(NULL); device; device = device_next(device))
 		spill_prepare(device);
-	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
-		enum sw_status status = ask_all(RESIDENCE_AWAY, watch, ret_bytes);
-
-		if (status == SW_OK)
-			return status;
+	uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;
+	enum sw_status status;
+	do {
+		status = ask_all(RESIDENCE_AWAY, watch, ret_bytes);
 		/* Nothing is suspended then, unless it was not the process's turn before. */
-		ask_all(RESIDENCE_RUNS, NULL, NULL);
-		if (status != SW_BUSY || clock_now() >= until)
-			return status;
-		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
-	}
+		if (status != SW_OK)
+			ask_all(RESIDENCE_RUNS, NULL, NULL);
+	} while (is_to_be_repeated(status, until));
+	return status;
 }
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
@@ -511,19 +515,18 @@ bool spill_is_idle(const struct device *device)
 
 static enum sw_status ask_to_change(struct engine *engine, bool exact, const struct order_watch *watch, uint64_t *bytes)
 {
-	for (uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);;) {
-		uint64_t moved = 0;
-		const struct order order = {.what = exact ? ORDER_EXACT : ORDER_FAST};
-		enum sw_status status = engine_ask_watched(engine, &order, MOVE_MS, watch, &moved);
+	const struct order order = {.what = exact ? ORDER_EXACT : ORDER_FAST};
+	uint64_t until = clock_now() + SAFE_POINT_MS * UINT64_C(1000000);
+	enum sw_status status;
 
+	do {
+		uint64_t moved = 0;
+
+		status = engine_ask(engine, &order, MOVE_MS, watch, &moved);
 		*bytes += moved;
-		/* Memory of a dead engine moves in no mode. */
-		if (status == SW_OK || engine_is_dead(engine))
-			return status == SW_OK ? SW_OK : SW_DRIVER;
-		if (status != SW_BUSY || clock_now() >= until || spill_is_ending())
-			return status;
-		clock_sleep(BETWEEN_NS);
-	}
+	} while (!engine_is_over(engine) && is_to_be_repeated(status, until));
+	/* Memory of a dead engine moves in no mode. */
+	return status != SW_OK && engine_is_dead(engine) ? SW_DRIVER : status;
 }
 
 /* Asks all engines, up to the first that cannot, or `every` one. Returns the first obstacle. */

@@ -109,7 +109,7 @@ struct piece_tables {
 		bool ahead;       /* prefetched, and not named by a submission since */
 	} * at;
 	uint64_t stamp;
-	uint32_t round; /* of looks at the submissions that wait */
+	uint32_t round;         /* of looks at the submissions that wait */
 	uint64_t kept_units[2]; /* sums of what is kept: of small blocks, and of blocks that a rule keeps */
 };
 
@@ -334,7 +334,7 @@ struct recall {
  * but for `left`, which others read.
  */
 struct loop {
-	bool has_thread, ended;
+	bool has_thread;
 	/* Its thread calls the driver no more. Written before channel.dead, read after it (has_ended). */
 	_Atomic bool left;
 	uint64_t copied;   /* ns: when copies were last in flight */

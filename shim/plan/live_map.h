@@ -57,6 +57,8 @@ struct live_now {
 	 */
 	uint64_t named_only;
 };
+/* When all that was submitted has completed, as of now. */
+#define LIVE_IN_THE_END ((struct live_now){.done = UINT64_MAX, .unfinished = true})
 
 /* What is known of a report: the latest submission of all threads, and the one of the thread that reports. */
 struct live_report {

@@ -85,7 +85,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 
 	if (!old && deferred_free_any()) {
 		deferred_free_reap(device->ordinal);
-		pool_refresh(device);
+		pool_refresh(device, false);
 		if (from != HEAP_HOST && is_short(device, request->question.bytes) && may_wait(row->heap.pool))
 			old = deferred_free_take_after(&want, request->stream, request->per_thread);
 	}
@@ -101,7 +101,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 				old->key / LIVE_MAP_UNIT * LIVE_MAP_UNIT, old->key % LIVE_MAP_UNIT + old->bytes);
 	if (row->heap.block)
 		heap_reused(atomic_load(&device->heap), old->key, old->bytes);
-	pool_row_gone(old);
+	pool_row_freed(old, true);
 	ledger_row_free(old);
 	stats_add(STAT_stream_reuses, 1);
 	return true;

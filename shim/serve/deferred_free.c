@@ -51,7 +51,7 @@ static void put_unless_ended(struct ledger_row *row, unsigned ends)
 
 void deferred_free_add(struct ledger_row *row)
 {
-	pool_row_freed(row);
+	pool_row_freed(row, false);
 	row->pending.whole = context_whole(row->pending.event ? row->pending.context : row->context);
 	row->pending.since = atomic_fetch_add(&serve_state.deferred_free.n_added, 1);
 	deferred_free_put(row);

@@ -207,13 +207,6 @@ static enum heap_from place_of(const struct room *room)
 	return atomic_load(&serve_state.deferred_free.n_pending) ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 }
 
-/* A request to the heap is about to be tried, at room->place. */
-static void make_room_begin(struct room *room)
-{
-	room->away = is_away(room->device);
-	room->place = place_of(room);
-}
-
 /* The givers before this one may have something again. */
 static void renew(struct room *room, unsigned giver)
 {
@@ -380,7 +373,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 		return SW_NOT_SUPPORTED;
 	}
 	if (atomic_load_explicit(&pool_any, memory_order_relaxed))
-		pool_refresh(device);
+		pool_refresh(device, false);
 	if (from != HEAP_HOST && atomic_load(&device->lender.lent.used))
 		device_take_back(device, heap_rounded(bytes));
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
@@ -388,7 +381,8 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	/*
 	 * Behind that, which may wait: the process may be suspended meanwhile, and new memory belongs on the host then.
 	 */
-	make_room_begin(&room);
+	room.away = is_away(device);
+	room.place = place_of(&room);
 	do {
 		room.refusals = atomic_load(&host_budget.refusals);
 		status = make(heap, bytes, kind, room.place, ret_grant);
@@ -412,15 +406,6 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	return SW_OK;
 }
 
-/*
- * Returns whether such an allocation may be made: one that fits on the device natively, or into the budgets. More could
- * never be used, and a program that asks for less and less until it gets it is to learn that.
- */
-static bool may_reserve(const struct device *device, struct heap *heap, uint64_t bytes, enum heap_from from)
-{
-	return bytes <= device->total || bytes <= make_room_most(device, heap, from);
-}
-
 /* By address space alone; submissions take memory (serve/named.h). */
 static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
@@ -429,7 +414,12 @@ static enum sw_status reserve(struct device *device, const struct backend_reques
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
-	if (!may_reserve(device, heap, request->bytes, backend_heap_from(request->decision)))
+	/*
+	 * More than fits on the device natively, or into the budgets, could never be used, and a program that asks for
+	 * less and less until it gets it is to learn that.
+	 */
+	if (request->bytes > device->total &&
+	    request->bytes > make_room_most(device, heap, backend_heap_from(request->decision)))
 		return SW_NO_MEMORY;
 	enum sw_status status = heap_on_use_reserve(heap, request->bytes, request->decision->keep, &address);
 	if (status != SW_OK)
@@ -474,7 +464,7 @@ static void backend_heap_release(struct ledger_row *row)
 {
 	struct device *device = device_get(row->device);
 
-	pool_row_gone(row);
+	pool_row_freed(row, true);
 	if (row->heap.on_use)
 		row->heap.had = heap_on_use_free(atomic_load(&device->heap), row->key);
 	else if (segments_has(row))

@@ -578,8 +578,7 @@ bool segments_give(struct ledger_row *row, CUstream stream, bool per_thread, uns
 	lock_drop(&serve_state.deferred_free.lock);
 	if (!in_order)
 		return false;
-	pool_row_freed(row);
-	pool_row_gone(row);
+	pool_row_freed(row, true);
 	ledger_row_free(row);
 	return true;
 }

@@ -19,11 +19,6 @@
 
 #define HANDLE_OURS (UINT64_C(1) << 63)
 
-static struct heap *heap_of(int device)
-{
-	return atomic_load_explicit(&device_get(device)->heap, memory_order_acquire);
-}
-
 bool vmm_is_handle(CUmemGenericAllocationHandle handle)
 {
 	return handle & HANDLE_OURS;
@@ -69,7 +64,7 @@ bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 	if (!va_ranges_find(address, &space))
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
-	struct heap *heap = heap_of(space.device);
+	struct heap *heap = device_heap_there(space.device);
 	if (space.start != address || space.bytes != bytes)
 		return true;
 	lock_take(&serve_state.vmm.lock);
@@ -87,7 +82,7 @@ bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 static void release_handle(struct ledger_row *row)
 {
 	if (row->handle.block)
-		heap_end_unmapped(heap_of(row->device), row->handle.block);
+		heap_end_unmapped(device_heap_there(row->device), row->handle.block);
 	else
 		REAL(cuMemRelease)(row->handle.drivers);
 	row->home = NULL;
@@ -199,7 +194,7 @@ bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *re
  */
 static CUresult become_drivers(struct ledger_row *row)
 {
-	struct heap *heap = heap_of(row->device);
+	struct heap *heap = device_heap_there(row->device);
 	CUmemAllocationProp prop = asked_prop(row);
 	CUmemGenericAllocationHandle drivers;
 
@@ -232,7 +227,7 @@ static CUresult expose_locked(CUmemGenericAllocationHandle *handle, unsigned typ
 		*handle = row.handle.drivers;
 	if (result == CUDA_SUCCESS || (result == CUDA_ERROR_OUT_OF_MEMORY && may_have_room))
 		return result;
-	switch (heap_fix_unmapped(heap_of(row.device), row.handle.block, handle)) {
+	switch (heap_fix_unmapped(device_heap_there(row.device), row.handle.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
 	case SW_BUSY:
@@ -245,14 +240,6 @@ static CUresult expose_locked(CUmemGenericAllocationHandle *handle, unsigned typ
 	}
 }
 
-static CUresult expose_one(CUmemGenericAllocationHandle *handle, unsigned type, bool may_have_room)
-{
-	lock_take(&serve_state.vmm.lock);
-	CUresult result = expose_locked(handle, type, may_have_room);
-	lock_drop(&serve_state.vmm.lock);
-	return result;
-}
-
 CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	CUmemGenericAllocationHandle ours = *handle;
@@ -262,12 +249,16 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 		return CUDA_SUCCESS; /* the driver answers */
 	if (!ledger_handle_ref(ours, true))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = expose_one(handle, type, true);
+	lock_take(&serve_state.vmm.lock);
+	CUresult result = expose_locked(handle, type, true);
+	lock_drop(&serve_state.vmm.lock);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && find_handle(ours, &row)) {
 		/* Takes locks that come before VMM, and may wait. */
 		segments_give_up(device_get(row.device));
 		device_make_room(device_get(row.device));
-		result = expose_one(handle, type, false);
+		lock_take(&serve_state.vmm.lock);
+		result = expose_locked(handle, type, false);
+		lock_drop(&serve_state.vmm.lock);
 	}
 	ledger_handle_unref(ours, true, &gone);
 	account_drop(gone);
@@ -309,7 +300,7 @@ static CUresult vmm_judge(const struct ledger_row *handle, CUdeviceptr address, 
 static CUresult map_ours(const struct ledger_row *handle, const struct va_range *space, CUdeviceptr address,
 			 struct ledger_row *row, const void *asker)
 {
-	struct heap *heap = heap_of(handle->device);
+	struct heap *heap = device_heap_there(handle->device);
 	CUresult result = CUDA_ERROR_NOT_READY;
 
 	if (handle->handle.drivers)
@@ -347,7 +338,7 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 /* Asked of the heap and not of the driver, for which the address of a piece that is moving may be free. */
 static bool is_free(const struct va_range *space, CUdeviceptr address, size_t bytes)
 {
-	return va_ranges_has(space, address, bytes) && heap_is_vacant(heap_of(space->device), address, bytes);
+	return va_ranges_has(space, address, bytes) && heap_is_vacant(device_heap_there(space->device), address, bytes);
 }
 
 /* The caller must have taken a reference to the handle, for the mapping. Locking: the caller holds VMM. */
@@ -492,7 +483,7 @@ CUresult vmm_unmap(CUdeviceptr address, size_t bytes)
 	size_t taken;
 
 	bool ours = va_ranges_find(address, &space);
-	struct heap *heap = ours ? heap_of(space.device) : NULL;
+	struct heap *heap = ours ? device_heap_there(space.device) : NULL;
 	if (ours ? !is_covered(address, bytes) || !heap_contains(heap, address + bytes - 1)
 		 : device_of(address) != NULL)
 		return result;
@@ -545,7 +536,7 @@ bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *de
 
 	if (!va_ranges_find(address, &space))
 		return false;
-	struct heap *heap = heap_of(space.device);
+	struct heap *heap = device_heap_there(space.device);
 	*ret = CUDA_ERROR_INVALID_VALUE;
 	if (!desc || !n || !is_covered(address, bytes))
 		return true;
@@ -566,7 +557,7 @@ bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location
 
 	if (!va_ranges_find(address, &space))
 		return false;
-	struct heap *heap = heap_of(space.device);
+	struct heap *heap = device_heap_there(space.device);
 	*ret = CUDA_ERROR_NOT_READY;
 	if (!heap_pin_placed(heap, address, 1))
 		return true;
@@ -578,7 +569,7 @@ bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location
 /* If access is closed, or another device asks, the memory is pinned while the driver is asked. */
 CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags)
 {
-	struct heap *heap = heap_of(row->device);
+	struct heap *heap = device_heap_there(row->device);
 	CUdevice device;
 
 	if (!row->mapping.block)

@@ -215,7 +215,7 @@ TEST(what_is_claimed_counts_before_the_driver_is_asked)
 	uint64_t first, second = 42;
 
 	assert_true(pool_claim(device, NULL, 7 * BLOCK, POOL_OPEN, &first));
-	pool_refresh(device);
+	pool_refresh(device, false);
 	assert_int_equal(device->budget.used, 7 * BLOCK);
 	assert_false(pool_claim(device, NULL, BLOCK + 1, POOL_OPEN, &second));
 	assert_int_equal(second, 0);
@@ -224,7 +224,7 @@ TEST(what_is_claimed_counts_before_the_driver_is_asked)
 	pool_unclaim(first, 7 * BLOCK);
 	pool_unclaim(second, BLOCK + 1);
 	pool_unclaim(0, BLOCK);
-	pool_refresh(device);
+	pool_refresh(device, false);
 	assert_int_equal(device->budget.used, 0);
 }
 
@@ -403,7 +403,7 @@ TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there)
 	assert_int_equal(device_get(0)->budget.used, 0);
 	async_give(address);
 	assert_ok(cuMemPoolTrimTo(pool, 0));
-	pool_refresh(device_get(1));
+	pool_refresh(device_get(1), false);
 	assert_int_equal(device_get(1)->budget.used, 0);
 	assert_ok(cuMemPoolDestroy(pool));
 }

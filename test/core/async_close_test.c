@@ -40,7 +40,7 @@ static uint64_t reserved(void)
 	cuuint64_t bytes = 0;
 
 	/* As the program sees it the heap's part is in it, too. */
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 	CHECK(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) ==
 	      CUDA_SUCCESS);
 	return bytes - pool_heap_bytes(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
@@ -102,19 +102,19 @@ TEST_WITH(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture, ope
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	wait_for_next_trim();
 	unsigned long calls = sim_calls("cuMemPoolTrimTo");
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls);
 	assert_ok(cuStreamEndCapture(stream, &graph));
 	assert_ok(cuGraphDestroy(graph));
 	wait_for_next_trim();
 	stopped_at = clock_now();
 	for (unsigned i = 0; i < 5; i++)
-		pool_refresh(device_get(0));
+		pool_refresh(device_get(0), false);
 	stopped_at = 0;
 	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls + 1);
 	/* And not at all when there is nothing to give. */
 	wait_for_next_trim();
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls + 1);
 	give(FILL, 1);
 	assert_ok(cuStreamDestroy_v2(stream));

@@ -96,7 +96,7 @@ int async_check_pools(void **state)
 	async_keep_in(async_default_pool(), 0);
 	if (async_check(state))
 		return 1;
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 	assert_int_equal(device_get(0)->pools_charged, 0);
 	assert_int_equal(device_get(0)->budget.used, 0);
 	return 0;

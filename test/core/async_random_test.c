@@ -213,7 +213,7 @@ TEST(nobodys_memory_is_anothers)
 	assert_true(heap_is_valid(heap));
 	heap_trim(heap, 0, 0);
 	/* Nothing is claimed any more, so the pools are charged with what they have reserved: nothing. */
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 	assert_int_equal(device_get(0)->budget.used, 0);
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);

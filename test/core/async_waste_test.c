@@ -36,7 +36,7 @@ static uint64_t come_and_go(struct seed *seed, unsigned n, unsigned *ret_heap)
 			async_give(block[at]);
 		block[at] = async_get((2 + seed_below(seed, 5)) * MIB + 512, NULL);
 		*ret_heap += async_in_heap(block[at]);
-		pool_refresh(device_get(0));
+		pool_refresh(device_get(0), false);
 		most = device_get(0)->budget.used > most ? device_get(0)->budget.used : most;
 	}
 	for (unsigned i = 0; i < n; i++)
@@ -69,7 +69,7 @@ TEST(what_others_have_taken_since_is_not_the_pools_again)
 	core_drain();
 	heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 	assert_int_equal(device_get(0)->budget.used, 0);
 	CUdeviceptr own = core_alloc(32 * MIB);
 	waste(true);

@@ -64,13 +64,13 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 	enum sw_status status = migration_begin(own.heap, piece, to, false, &transit);
 
 	if (status == SW_NO_MEMORY) {
-		assert_ok(heap_make_spare(own.heap, to, units));
+		assert_ok(heap_make_spare(own.heap, to, units, true));
 		status = migration_begin(own.heap, piece, to, false, &transit);
 	}
 	assert_ok(status);
 	assert_ok(migration_unmap(&transit));
 	copy(&transit);
-	migration_exchange(own.heap, &transit);
+	migration_exchange(own.heap, &transit, false);
 	assert_ok(migration_map(own.heap, &transit, false));
 	migration_end(own.heap, &transit);
 	assert_true(heap_is_valid(own.heap));
@@ -81,7 +81,7 @@ static struct migration begin_to_leave(const struct heap_grant *grant)
 {
 	struct migration transit;
 
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7, true));
 	assert_ok(
 	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant->address), CHUNK_HOST, false, &transit));
 	assert_ok(migration_unmap(&transit));
@@ -174,7 +174,7 @@ TEST(what_cannot_be_mapped_as_a_whole_is_not_mapped)
 	assert_int_equal(core_pages_at(a.address, 14 * MIB, 0), 7);
 	assert_ok(migration_map(own.heap, &transit, true));
 	assert_true(core_is_filled(a.address, 14 * MIB, 14 * MIB));
-	migration_exchange(own.heap, &transit);
+	migration_exchange(own.heap, &transit, false);
 	migration_end(own.heap, &transit);
 	give(&a);
 	core_heap_close(&own);
@@ -188,7 +188,7 @@ TEST(a_part_without_an_alias_stays_in_the_store)
 	open_heap(true);
 	struct heap_grant a = get(12 * MIB);
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 6));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 6, true));
 	assert_false(sim_fail_pending());
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	uint32_t piece = arena_unit(heap_arena(own.heap), a.address);
@@ -275,7 +275,7 @@ TEST(a_part_that_cannot_be_unmapped_is_no_longer_in_the_way)
 		assert_ok(migration_map(own.heap, &transit, !undone));
 		assert_true(core_is_filled(a.address, 14 * MIB, 14 * MIB));
 		if (!undone)
-			migration_exchange(own.heap, &transit);
+			migration_exchange(own.heap, &transit, false);
 		migration_end(own.heap, &transit);
 		give(&a);
 		core_heap_close(&own);
@@ -320,7 +320,7 @@ TEST(what_does_not_fit_into_the_budget_is_not_begun)
 	core_heap_open(&own, 4096 * MIB, 12 * MIB, 1024 * MIB);
 	heap_set_beside(own.heap, true, 0);
 	struct heap_grant a = get(14 * MIB);
-	assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 7), SW_NO_MEMORY);
+	assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 7, true), SW_NO_MEMORY);
 	assert_int_equal(pinned(), 0);
 	give(&a);
 	core_heap_close(&own);

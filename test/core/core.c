@@ -198,7 +198,7 @@ bool core_leaves(struct core_heap *own, CUdeviceptr address)
 	if (migration_begin(own->heap, piece, CHUNK_HOST, true, &transit) != SW_OK)
 		return false;
 	assert_ok(migration_unmap(&transit));
-	migration_exchange(own->heap, &transit);
+	migration_exchange(own->heap, &transit, false);
 	assert_ok(migration_map(own->heap, &transit, false));
 	migration_end(own->heap, &transit);
 	return true;

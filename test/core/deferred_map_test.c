@@ -34,7 +34,7 @@ FIXTURE(send_away)
 	engines[n_engines++] = engine;
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]));
-		assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 		assert_true(core_leaves(&own, grants[i].address));
 		assert_true(deferred_map_unmap_early(engine, piece_of(i)));
 	}
@@ -95,7 +95,7 @@ TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 	struct migration migration;
 
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
-	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	assert_ok(
 	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &migration));
 	heap_free(own.heap, grant.block, grant.address);

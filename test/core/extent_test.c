@@ -244,7 +244,7 @@ TEST(what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived)
 
 	open_heap(state);
 	report_all();
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, (unsigned)(BLOCK / HEAP_UNIT)));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, (unsigned)(BLOCK / HEAP_UNIT), true));
 	assert_ok(migration_begin(own.heap, unit_of(1), CHUNK_HOST, true, &migration));
 	assert_true(held_by_graph(0) & ALL);
 	heap_follow_reports(own.heap, 0, UINT32_MAX);

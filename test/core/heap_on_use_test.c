@@ -127,7 +127,7 @@ TEST(a_free_while_a_piece_moves)
 	assert_ok(take(0, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	assert_ok(take(8 * MIB, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	core_fill(base, 2 * MIB, 3);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1, true));
 	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &migration));
 	heap_on_use_free(own.heap, base);
 	assert_true(heap_has_given(own.heap));

@@ -144,7 +144,7 @@ TEST(what_is_on_its_way_is_waited_for)
 		CUresult result = CUDA_ERROR_UNKNOWN;
 		pthread_t thread;
 
-		assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 1), SW_OK);
+		assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 1, true), SW_OK);
 		assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, false, &transit), SW_OK);
 		assert_ok(migration_unmap(&transit));
 		if (turn) /* before it is named: back where it was, closed to it */
@@ -155,7 +155,7 @@ TEST(what_is_on_its_way_is_waited_for)
 			;
 		if (!turn) { /* after: it arrives open */
 			assert_ok(migration_map(own.heap, &transit, true));
-			migration_exchange(own.heap, &transit);
+			migration_exchange(own.heap, &transit, false);
 		}
 		migration_end(own.heap, &transit);
 		assert_int_equal(pthread_join(thread, NULL), 0);

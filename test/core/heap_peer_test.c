@@ -193,8 +193,8 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 		unsigned units = heap_arena(own.heap)->states[piece].units_of_piece;
 
 		if (!heap_arena(own.heap)->states[piece].to_host || to == CHUNK_DEVICE ||
-		    heap_make_host_spare(own.heap, units) != SW_OK)
-			assert_ok(heap_make_spare(own.heap, to, units));
+		    heap_make_spare(own.heap, CHUNK_HOST, units, false) != SW_OK)
+			assert_ok(heap_make_spare(own.heap, to, units, true));
 		status = migration_begin(own.heap, piece, to, false, &transit);
 	}
 	assert_ok(status);
@@ -202,7 +202,7 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, migration_bytes(&transit)));
 	assert_ok(cuCtxSynchronize());
 	assert_ok(migration_map(own.heap, &transit, true));
-	migration_exchange(own.heap, &transit);
+	migration_exchange(own.heap, &transit, false);
 	migration_end(own.heap, &transit);
 	assert_true(heap_is_valid(own.heap));
 }

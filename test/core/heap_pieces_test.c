@@ -96,11 +96,11 @@ TEST(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_fo
 	core_heap_open(&own, 64 * MIB, 0, 64 * MIB);
 	struct block_store *store = &own.heap->store;
 	allocate(48 * MIB, &grants[0]);
-	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 4));
+	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 4, true));
 	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 8 * MIB);
-	assert_int_equal(heap_make_spare(own.heap, CHUNK_DEVICE, 9), SW_NO_MEMORY);
+	assert_int_equal(heap_make_spare(own.heap, CHUNK_DEVICE, 9, true), SW_NO_MEMORY);
 	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 8 * MIB);
-	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 8));
+	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 8, true));
 	assert_non_null(store->chunks.warm[CHUNK_MOVABLE][CHUNK_DEVICE][8]);
 	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 16 * MIB);
 	assert_true(heap_is_valid(own.heap));

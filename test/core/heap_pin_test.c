@@ -33,7 +33,7 @@ static uint32_t away(uint32_t piece)
 
 static enum sw_status begin(uint32_t piece, enum chunk_place to, struct migration *transit)
 {
-	heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece);
+	heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece, true);
 	return migration_begin(own.heap, piece, to, false, transit);
 }
 
@@ -42,7 +42,7 @@ static void move(struct migration *transit)
 {
 	assert_ok(migration_unmap(transit));
 	assert_ok(migration_map(own.heap, transit, true));
-	migration_exchange(own.heap, transit);
+	migration_exchange(own.heap, transit, false);
 	arena_mark_where(heap_arena(own.heap), transit->block_unit, transit->piece,
 			 transit->to == CHUNK_HOST ? BLOCK_STATE_HOST : BLOCK_STATE_DEVICE);
 	migration_end(own.heap, transit);
@@ -228,11 +228,11 @@ TEST(a_piece_at_rest_does_not_turn_once_it_is_pinned)
 	uint32_t piece = piece_of(&grant);
 	assert_ok(begin(piece, CHUNK_HOST, &transit));
 	assert_ok(migration_unmap(&transit));
-	migration_exchange(own.heap, &transit);
+	migration_exchange(own.heap, &transit, false);
 	assert_int_equal(pthread_create(&pinner.thread, NULL, pin_it, &pinner), 0);
 	while (!heap_is_awaited(own.heap))
 		usleep(100);
-	heap_make_spare(own.heap, CHUNK_DEVICE, 2);
+	heap_make_spare(own.heap, CHUNK_DEVICE, 2, true);
 	assert_int_equal(migration_turn(own.heap, false, &transit), SW_INVALID);
 	assert_ok(migration_map(own.heap, &transit, false));
 	migration_end(own.heap, &transit);

@@ -32,7 +32,7 @@ static struct migration begin(enum chunk_place to)
 
 	if (migration_begin(own.heap, piece, to, true, &transit) == SW_OK)
 		return transit;
-	assert_ok(heap_make_spare(own.heap, to, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, to, BYTES / HEAP_UNIT, true));
 	assert_ok(migration_begin(own.heap, piece, to, true, &transit));
 	return transit;
 }
@@ -58,7 +58,7 @@ static void go_out(void)
 	assert_int_not_equal(transit.spare_alias, grant.address);
 	copy(&transit);
 	assert_ok(migration_unmap(&transit));
-	migration_exchange(own.heap, &transit);
+	migration_exchange(own.heap, &transit, false);
 	assert_ok(migration_map(own.heap, &transit, false));
 	end(&transit);
 	assert_int_equal(sim_where(grant.address), 'H');
@@ -71,7 +71,7 @@ static void fill_in_place(struct migration *transit)
 	assert_int_not_equal(transit->alias, grant.address);
 	assert_ok(migration_map(own.heap, transit, true));
 	copy(transit);
-	migration_exchange(own.heap, transit);
+	migration_exchange(own.heap, transit, false);
 	end(transit);
 	assert_int_equal(sim_where(grant.address), 'D');
 }
@@ -112,7 +112,7 @@ TEST(what_moved_in_place_moves_by_aliases_and_the_other_way_round)
 		assert_ok(migration_unmap(&transit));
 		copy(&transit);
 		assert_ok(migration_map(own.heap, &transit, true));
-		migration_exchange(own.heap, &transit);
+		migration_exchange(own.heap, &transit, false);
 		end(&transit);
 		go_out();
 	}

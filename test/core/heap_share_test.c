@@ -40,7 +40,7 @@ static void who_can_be_shared(bool host_can)
 	struct heap_grant first = get();
 	if (!host_can)
 		sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT, true));
 	assert_true(core_leaves(&own, first.address));
 	assert_int_equal(sim_where(first.address), 'H');
 	struct heap_grant second = get();

@@ -66,7 +66,7 @@ static bool may_leave(CUdeviceptr at)
 
 	assert_true(heap_piece(own.heap, piece, &units, &where, &block_unit));
 	if (migration_begin(own.heap, piece, CHUNK_HOST, true, &transit) == SW_NO_MEMORY) {
-		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, units));
+		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, units, true));
 		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit));
 	} else if (atomic_load(&heap_arena(own.heap)->states[piece].where) == BLOCK_STATE_PINNED) {
 		return false;
@@ -149,7 +149,7 @@ TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 
 	assert_ok(place(block, space));
 	open_it(block, space);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1, true));
 	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), space), CHUNK_HOST, true, &slow));
 	pthread_t thread = test_thread(arrive_late, NULL);
 	assert_ok(unplace(block));

@@ -32,14 +32,14 @@ static void leave(const struct heap_grant *grant)
 	struct migration transit;
 
 	if (migration_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK) {
-		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT));
+		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT, true));
 		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit));
 	}
 	assert_true(bytes >= PIECE && heap_block_bytes(own.heap) == bytes); /* what is moving counts once */
 	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, PIECE));
 	assert_ok(cuCtxSynchronize());
 	assert_ok(migration_unmap(&transit));
-	migration_exchange(own.heap, &transit);
+	migration_exchange(own.heap, &transit, false);
 	assert_ok(migration_map(own.heap, &transit, false));
 	migration_end(own.heap, &transit);
 	assert_true(heap_block_bytes(own.heap) == bytes);

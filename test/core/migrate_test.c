@@ -67,7 +67,7 @@ static void leave(bool gap)
 {
 	core_fill(grant.address, BYTES, 1);
 	engine->link.cannot_wait = engine->contention.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true;
-	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	n_pauses = 0;
 	n_passed = PAUSES;
 	sim_pauses(stand_still);
@@ -181,7 +181,7 @@ static int end_refusing(void **state)
 static void evict(void)
 {
 	core_fill(grant.address, BYTES, 3);
-	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	assert_int_equal(migrate_begin(engine, piece_of(), CHUNK_HOST, false), MIGRATE_BEGUN);
 	while (engine->moves.out.n)
 		migrate_finish(engine);
@@ -214,7 +214,7 @@ TEST_WITH(a_mapping_that_is_refused_many_times_is_made, begin_to_refuse, end_ref
 TEST_WITH(what_is_taken_back_is_mapped_though_that_is_refused_many_times, begin_to_refuse, end_refusing)
 {
 	core_fill(grant.address, BYTES, 3);
-	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	assert_int_equal(migrate_begin(engine, piece_of(), CHUNK_HOST, false), MIGRATE_BEGUN);
 	refused.n = n_refused + MANY;
 	assert_true(migrate_take_back(engine));
@@ -260,7 +260,7 @@ TEST_WITH(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more
 	struct heap_grant other;
 
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &other));
-	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	assert_true(core_leaves(&own, other.address));
 	evict();
 	assert_true(deferred_map_unmap_early(engine, arena_unit(heap_arena(own.heap), other.address)));

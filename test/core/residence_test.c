@@ -43,7 +43,7 @@ FIXTURE(begin_without_host)
 FIXTURE(end)
 {
 	if (!atomic_load(&engine->channel.dead))
-		engine_ask(engine, ORDER_STOP, NULL, 0, 60000, NULL);
+		engine_ask(engine, &(struct order){.what = ORDER_STOP}, 60000, NULL, NULL);
 	assert_int_equal(spill_residence(&device), RESIDENCE_RUNS);
 	assert_int_equal(spill_held_by(NULL), 0);
 	assert_false(spill_any_held());
@@ -57,7 +57,7 @@ static enum sw_status ask(enum residence to, enum residence_reason reason)
 {
 	const struct order order = {.what = ORDER_RESIDE, .to = to, .reason = reason};
 
-	return engine_ask_watched(engine, &order, 60000, NULL, NULL);
+	return engine_ask(engine, &order, 60000, NULL, NULL);
 }
 
 static void assert_is(enum residence residence, unsigned reasons)

@@ -143,7 +143,7 @@ TEST(pools_take_room_from_the_heap)
 	assert_ok(cuStreamSynchronize(stream));
 	assert_ok(cuStreamDestroy_v2(stream));
 	assert_ok(REAL(cuMemPoolTrimTo)(pool, 0));
-	pool_refresh(device_get(0));
+	pool_refresh(device_get(0), false);
 }
 
 TEST(arguments_the_driver_would_refuse_are_refused)

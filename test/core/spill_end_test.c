@@ -22,19 +22,19 @@ static bool has_mover;
 static _Atomic unsigned n_stops; /* how often the mover was asked to stop */
 static void (*at_third)(void);
 
-enum sw_status __real_engine_ask(struct engine *asked, enum engine_order order, CUcontext context, uint64_t bytes,
-				 unsigned patience_ms, uint64_t *ret_bytes);
-enum sw_status __wrap_engine_ask(struct engine *asked, enum engine_order order, CUcontext context, uint64_t bytes,
-				 unsigned patience_ms, uint64_t *ret_bytes);
-enum sw_status __wrap_engine_ask(struct engine *asked, enum engine_order order, CUcontext context, uint64_t bytes,
-				 unsigned patience_ms, uint64_t *ret_bytes)
+enum sw_status __real_engine_ask(struct engine *asked, const struct order *order, unsigned patience_ms,
+				 const struct order_watch *watch, uint64_t *ret_bytes);
+enum sw_status __wrap_engine_ask(struct engine *asked, const struct order *order, unsigned patience_ms,
+				 const struct order_watch *watch, uint64_t *ret_bytes);
+enum sw_status __wrap_engine_ask(struct engine *asked, const struct order *order, unsigned patience_ms,
+				 const struct order_watch *watch, uint64_t *ret_bytes)
 {
-	if (order == ORDER_STOP) {
+	if (order->what == ORDER_STOP) {
 		patience_ms = 20;
 		if (++n_stops == 3 && at_third)
 			at_third();
 	}
-	return has_mover ? __real_engine_ask(asked, order, context, bytes, patience_ms, ret_bytes) : SW_BUSY;
+	return has_mover ? __real_engine_ask(asked, order, patience_ms, watch, ret_bytes) : SW_BUSY;
 }
 
 static int begin_as(bool exact)
@@ -46,7 +46,7 @@ static int begin_as(bool exact)
 	engines[n_engines++] = engine;
 	atomic_store(&mover_state.spill.engines[0], engine);
 	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
-	assert_ok(heap_make_host_spare(own.heap, BYTES / HEAP_UNIT));
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	has_mover = false;
 	n_stops = 0;
 	at_third = NULL;
@@ -73,7 +73,7 @@ FIXTURE(end)
 
 static void *make_room(void *unused)
 {
-	__real_engine_ask(engine, ORDER_ROOM, NULL, BYTES, 60000, NULL);
+	__real_engine_ask(engine, &(struct order){.what = ORDER_ROOM, .bytes = BYTES}, 60000, NULL, NULL);
 	return NULL;
 }
 

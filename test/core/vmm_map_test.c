@@ -87,7 +87,7 @@ static void begin_move(void)
 	assert_ok(cuMemSetAccess(space, PIECE, &access_desc, 1));
 	core_fill(space, PIECE, 7);
 	assert_ok(cuCtxSynchronize());
-	assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT));
+	assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT, true));
 	assert_ok(migration_begin(heap(), arena_unit(heap_arena(heap()), space), CHUNK_HOST, true, &transit));
 	assert_int_equal(migration_bytes(&transit), PIECE);
 	assert_ok(migration_unmap(&transit));
@@ -294,7 +294,7 @@ TEST(an_unmapping_that_the_driver_refuses_unmaps_nothing)
 			assert_true(core_is_filled(space, 3 * PIECE, 8));
 			assert_ok(cuCtxSynchronize());
 			/* Nor is anything pinned by it. */
-			assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT));
+			assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT, true));
 			assert_true(core_leaves(&(struct core_heap){.heap = heap()}, space));
 			assert_ok(cuMemUnmap(space, 3 * PIECE));
 		}

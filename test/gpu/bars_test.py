@@ -16,6 +16,8 @@ sys.path.insert(0, HERE)
 
 import bars
 import harness
+import larger_bars
+import larger_jobs
 import share_bars
 from bars import Bar
 
@@ -518,6 +520,69 @@ class Figures(unittest.TestCase):
         result = harness.run([sys.executable, "-c", job], {}, 5)
         self.assertEqual(result.status, "timeout")
         self.assertIn("begun", result.output)  # nobody holds it open any more
+
+
+# A job for larger_bars.py: 100 ms and 25 a layer, 10 of them the optimizer; eight layers do not fit natively.
+LARGER_JOB = """
+import json, os, sys
+layers, spilled = int(sys.argv[sys.argv.index("--layers") + 1]), "LD_PRELOAD" in os.environ
+if layers >= 8 and not spilled:
+    sys.exit("CUDA out of memory")
+for step in range(1, 6):
+    counted = {"in_gb": 5.0, "out_gb": 4.0, "chunks_made": 0, "chunks_released": 0} if spilled else {}
+    ms = (100 + 25 * layers) * (2 if spilled else 1) * (3 if spilled and step == 1 else 1)
+    print(json.dumps({"step": step, "ms": ms, "optimizer_ms": 10.0, "value": str(8 - step / 10), **counted}), flush=True)
+print(json.dumps({"layers": layers, "alive": (600 << 20) + 5 * 10**9, "reserved": 6 * 10**9}))
+if spilled:
+    print(\"\"\"%s\"\"\")
+""" % SUMMARY
+
+
+class Larger(unittest.TestCase):
+    def test_limits(self):
+        self.assertEqual(larger_bars.drawn_on(4, 200, 2, 150, 8), 300)
+        self.assertAlmostEqual(larger_bars.limit_ms(2120, 70, 28.6e9, 50), 2120 - 70 + 572)
+        self.assertEqual(larger_bars.limit_ms(20, 20, 2.0e9, 50), 40)  # the link takes longer than the computing
+        self.assertEqual(larger_bars.limit_ms(60, 60, 2.0e9, 50), 60)
+        self.assertAlmostEqual(larger_jobs.parameters("train", 32) / 1e9, 6.738, 3)
+        self.assertEqual(larger_jobs.layers_for("train", 107e9), 32)
+
+    def test_losses_without_a_native_run(self):
+        self.assertTrue(larger_bars.compared([], ["8.0", "7.0"], ["8.0", "7.001"])[0])
+        self.assertFalse(larger_bars.compared([], ["8.0", "7.0"], ["8.0", "7.1"])[0])
+        self.assertFalse(larger_bars.compared([], ["8.0", "7.0"], ["8.0"])[0])
+        self.assertFalse(larger_bars.compared([], ["0a"], ["0b"])[0])
+        self.assertFalse(larger_bars.compared([["8", "7"], ["8", "7"]], [], ["8"])[0])
+
+    def test_lines_of_llm_c(self):
+        said = "step    1/10 | loss 11.019180 (+nanz)| norm 15.9 (+nanz)| lr 3.00e-04 | 27.84 ms | 40.1% bf16 MFU | 2 tok/s\n"
+        found = larger_bars.outcome_of(harness.Run("ok", output=3 * said))
+        self.assertEqual((found.ms, found.values), (3 * [27.84], 3 * ["11.019180"]))
+
+    def rows(self, layers):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "bench"))
+            for name, text in ("larger_jobs.py", LARGER_JOB), ("bench/link", f"#!/bin/sh\n{LINK}\n"):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                os.chmod(os.path.join(folder, name), 0o755)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "larger_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--layers", layers, "--steps", "5",
+                                  "--against", folder, "--set", "heap.chunk=64MiB", "train"], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        table = run.stdout[run.stdout.rindex("\njob "):].splitlines()[2:]
+        return [[cell.strip() for cell in line.split("|")] for line in table]
+
+    def test_by_halves(self):
+        rows = self.rows("8")
+        self.assertEqual(rows[0][1:3] + rows[0][5:7], ["native", "by halves", "300.0", "10"])
+        self.assertEqual([row[2] for row in rows[1:]], ["fast heap.chunk=64MiB", "exact heap.chunk=64MiB"])
+        self.assertEqual(rows[1][3:], ["as the first run's", "2.4", "600.0 (600.0 .. 600.0)", "10", "5.00", "4.00", "390", "0.65"])
+
+    def test_whole(self):
+        rows = self.rows("4")
+        self.assertEqual(rows[0][2], "whole, need 5722 MiB")
+        self.assertEqual(rows[1][3:5] + rows[1][9:], ["5 equal bit for bit", "1.6", "290", "0.72"])
 
 
 if __name__ == "__main__":

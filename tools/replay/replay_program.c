@@ -360,8 +360,6 @@ void live_begin(struct run *run)
 	plan_set_whole(run->plan, fast ? (uint32_t)(tensor_extents_whole(run->setting->budget) / JOB_UNIT) : 0);
 }
 
-static const struct live_now in_the_end = {.done = UINT64_MAX, .unfinished = true};
-
 /* Updates what the plan knows of the pieces that these bytes touch. */
 static void tell_plan(struct run *run, uint64_t begin, uint64_t end)
 {
@@ -373,9 +371,9 @@ static void tell_plan(struct run *run, uint64_t begin, uint64_t end)
 		uint64_t from = job->unit_of[piece], to = from + job->units[piece];
 
 		if (run->spots[piece].where != PLAN_GONE)
-			plan_set_dead(
-			    run->plan, piece,
-			    live_map_dead_share(run->live.map, from * JOB_UNIT, to * JOB_UNIT, in_the_end, PLAN_DEAD));
+			plan_set_dead(run->plan, piece,
+				      live_map_dead_share(run->live.map, from * JOB_UNIT, to * JOB_UNIT,
+							  LIVE_IN_THE_END, PLAN_DEAD));
 		unit = to;
 	}
 }
