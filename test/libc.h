@@ -44,7 +44,8 @@ static inline pthread_t test_thread(void *(*routine)(void *argument), void *argu
 /* Runs it in a thread of its own, to its end. */
 static inline void test_beside(void *(*routine)(void *argument), void *argument)
 {
-	pthread_join(test_thread(routine, argument), NULL);
+	if (pthread_join(test_thread(routine, argument), NULL))
+		abort();
 }
 
 #endif
