@@ -68,6 +68,16 @@ static void check_place(const struct policy *policy, const struct policy_rule *r
 		  rule->number_in_file, policy_use_name((enum policy_use)rule->use), instead);
 }
 
+static void check_limit(const struct policy *policy, const struct policy_rule *rule, struct policy_errors *errors)
+{
+	if (rule->given & 1u << policy_key_find(&policy_rule_keys, "spill.limit") && !has_place(rule))
+		WARN_RULE(
+		    policy, rule,
+		    "rule %u: spill.limit is about heap memory, and use: %s is none, so it changes nothing; write "
+		    "cap, or use: heap",
+		    rule->number_in_file, policy_use_name((enum policy_use)rule->use));
+}
+
 static bool moves(const struct policy_settings *settings)
 {
 	return settings->spill == POLICY_SPILL_EXACT || settings->spill == POLICY_SPILL_FAST;
@@ -120,8 +130,10 @@ void policy_check_whole(const struct policy *policy, struct policy_errors *error
 	check_budgets(policy, errors);
 	check_vmm(policy, errors);
 	check_pin_ahead(policy, errors);
-	for (size_t i = 0; i < policy->n_rules; i++)
+	for (size_t i = 0; i < policy->n_rules; i++) {
 		check_place(policy, &policy->rules[i], errors);
+		check_limit(policy, &policy->rules[i], errors);
+	}
 }
 
 /*

@@ -22,9 +22,10 @@ static void bind_inherit(const struct policy *policy, struct policy_rule *rule)
 		int outer = policy_key_find(&policy_file_keys, key->name);
 
 		if (outer >= 0 && !(rule->given & 1u << i))
-			/* All of these are an int. */
+			/* All others of these are an int. */
 			memcpy((char *)rule + key->offset,
-			       (const char *)&policy->settings + policy_file_keys.keys[outer].offset, sizeof(int));
+			       (const char *)&policy->settings + policy_file_keys.keys[outer].offset,
+			       key->type == POLICY_TYPE_SIZE ? sizeof(struct policy_size) : sizeof(int));
 	}
 }
 
@@ -285,6 +286,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	    .uses = {(unsigned char)rule->use},
 	    .cap = policy_cap(rule),
 	    .vmm_spill = (enum policy_vmm)rule->vmm_spill,
+	    .spill_limit = rule->spill_limit,
 	    .managed = &rule->managed,
 	    .system = &rule->system,
 	};
@@ -307,6 +309,7 @@ static struct policy_decision decide_standard(const struct policy *policy, enum 
 	    .uses = {(unsigned char)use},
 	    .cap = POLICY_NO_CAP,
 	    .vmm_spill = (enum policy_vmm)policy->settings.vmm_spill,
+	    .spill_limit = policy->settings.spill_limit,
 	    .managed = &policy->settings.managed,
 	    .system = &policy->settings.system,
 	};

@@ -100,7 +100,7 @@ struct policy_rule {
 	struct policy_globs process, arguments, text[POLICY_N_TEXTS];
 	int use, place, movable, vmm_spill;
 	struct policy_uses fallback;
-	struct policy_size cap; /* auto: none */
+	struct policy_size cap, spill_limit; /* auto: none */
 	struct policy_managed managed;
 	struct policy_system system;
 	uint32_t given;                 /* bits: keys of the rule table that were written */

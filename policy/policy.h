@@ -212,6 +212,7 @@ struct policy_settings {
 	int host_share; /* enum policy_share */
 	uint64_t peers; /* devices that lend memory, as bits; each of them lends peer_budget */
 	struct policy_size device_budget, host_budget, peer_budget;
+	struct policy_size spill_limit;  /* beyond the device budget; auto: none */
 	struct policy_size device_total; /* that the processes of the user may have together; auto: nothing is shared */
 	struct policy_size device_reserve; /* that a budget which follows what is free leaves free: auto or bytes */
 	struct policy_size host_total;     /* for all processes that share it */
@@ -281,6 +282,7 @@ struct policy_decision {
 	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they must be tried */
 	uint64_t cap;                        /* bytes that may be live by the first use under this rule */
 	enum policy_vmm vmm_spill;           /* for device memory that the program makes itself (cuMemCreate) */
+	struct policy_size spill_limit;      /* for heap memory; auto: none */
 	const struct policy_managed *managed;
 	const struct policy_system *system;
 };

@@ -6,6 +6,7 @@
 #define SPILLWAY_STATUS_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 /* All results of calls inside the library, one row each: X(name, CUDA result, errno, text). */
 /* clang-format off */
@@ -13,6 +14,7 @@
 	X(OK, CUDA_SUCCESS, 0, "done")                                                                                 \
 	X(INVALID, CUDA_ERROR_INVALID_VALUE, EINVAL, "an argument the driver would refuse")                            \
 	X(NO_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "over the budgets, or the driver has no memory")                \
+	X(LIMIT, CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "beyond spill.limit")                                               \
 	X(NO_HOST_MEMORY, CUDA_ERROR_OUT_OF_MEMORY, ENOMEM, "no memory for our own bookkeeping")                       \
 	X(NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED, ENOTSUP, "this driver or device cannot do it")                      \
 	X(CONTEXT, CUDA_ERROR_INVALID_CONTEXT, EINVAL, "no current context")                                           \
@@ -25,6 +27,12 @@ enum sw_status {
 	STATUSES(STATUS_NAMED) SW_STATUS_COUNT, /* must be last */
 };
 #undef STATUS_NAMED
+
+/* Returns whether memory of another kind may be tried, and without any the program is out of memory. */
+static inline bool status_is_short(enum sw_status status)
+{
+	return status == SW_NO_MEMORY || status == SW_LIMIT;
+}
 
 /* Returns the result for the program. */
 CUresult status_result(enum sw_status status);

@@ -57,8 +57,7 @@ static _Atomic uint64_t with_heap, with_context;
 
 /* ---- sizes of the policy in bytes ---- */
 
-/* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
-static uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
+uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
 {
 	if (size.kind == POLICY_SIZE_BYTES)
 		return size.value;

@@ -179,6 +179,8 @@ void admission_child(struct device *device);
 
 /* ---- sizes of the policy in bytes ---- */
 
+/* Resolves a size of the policy: absolute, a percentage of `whole`, or `automatic`. */
+uint64_t sizes_resolve(struct policy_size size, uint64_t whole, uint64_t automatic);
 /* Returns whether the machine's policy limits this. */
 bool sizes_limited(enum policy_limit limit);
 /*

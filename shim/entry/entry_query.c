@@ -9,6 +9,7 @@
 #include "shim/entry/entry.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/process.h"
+#include "shim/serve/backend.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 
@@ -42,7 +43,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
 			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
 			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
-	uint64_t total, left;
+	uint64_t total, left, most = backend_heap_most(device, process_settings()->spill_limit);
 
 	switch (process_settings()->capacity) {
 	case POLICY_CAPACITY_BUDGET:
@@ -50,7 +51,7 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 		left = device_left;
 		break;
 	case POLICY_CAPACITY_DEVICE_HOST:
-		total = budget + lent + host;
+		total = smaller(budget + lent + host, most);
 		left = device_left + host_left;
 		break;
 	default:
@@ -66,6 +67,8 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 		total = device->total;
 		break;
 	}
+	if (most != UINT64_MAX)
+		left = smaller(left, beyond(most, heap_block_bytes(heap) + heap_others_bytes(heap)));
 	*ret_total = total;
 	*ret_free = smaller(left, total > in_use ? total - in_use : 0);
 	return true;
@@ -125,6 +128,7 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 	*ret_total += device_lent(device);
 	if (process_settings()->spill != POLICY_SPILL_OFF && device->host_vmm)
 		*ret_total += atomic_load(&host_budget.limit);
+	*ret_total = smaller(*ret_total, backend_heap_most(device, process_settings()->spill_limit));
 	return CUDA_SUCCESS;
 }
 

@@ -101,7 +101,8 @@ static bool has_length(const struct block_store *store, const struct block *bloc
 {
 	if (block->units < units || block->units > most)
 		return false;
-	return block->units == units || room_beside(store, block, from) >= (block->units - units) * (uint64_t)SLACK;
+	return block->units == units ||
+	       (!store->tight && room_beside(store, block, from) >= (block->units - units) * (uint64_t)SLACK);
 }
 
 /* what: where the block may be; from: everything that the request would accept. */

@@ -533,26 +533,57 @@ uint64_t heap_made_device(struct heap *heap)
 	return bytes;
 }
 
-uint64_t heap_block_bytes(struct heap *heap)
+/* Locking of both: the caller holds HEAP. */
+static uint64_t block_bytes(const struct heap *heap)
 {
 	uint64_t sum = 0;
 
-	lock_take(&heap->lock);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		sum += heap->figures.in_use[place];
-	sum -= heap->taken_bytes;
+	return sum - heap->taken_bytes;
+}
+
+static uint64_t others_bytes(const struct chunk_store *store)
+{
+	return beyond(atomic_load(&store->budget[CHUNK_DEVICE]->used), store->made_bytes[CHUNK_DEVICE]);
+}
+
+uint64_t heap_block_bytes(struct heap *heap)
+{
+	lock_take(&heap->lock);
+	uint64_t bytes = block_bytes(heap);
 	heap_leave(heap);
-	return sum;
+	return bytes;
 }
 
 uint64_t heap_others_bytes(struct heap *heap)
 {
-	const struct chunk_store *store = &heap->store.chunks;
+	lock_take(&heap->lock);
+	uint64_t bytes = others_bytes(&heap->store.chunks);
+	heap_leave(heap);
+	return bytes;
+}
+
+bool heap_is_beyond(struct heap *heap, size_t bytes, enum chunk_kind kind, uint64_t limit, struct heap_grant *ret_grant)
+{
+	uint64_t more = bytes <= SMALL_MOST ? HEAP_UNIT : heap_rounded(bytes);
 
 	lock_take(&heap->lock);
-	uint64_t used = atomic_load(&store->budget[CHUNK_DEVICE]->used), made = store->made_bytes[CHUNK_DEVICE];
+	uint64_t used = block_bytes(heap) + others_bytes(&heap->store.chunks);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
+		used += heap->store.unused_bytes[place];
+		/* A slab with a free slot counts already. */
+		if (bytes <= SMALL_MOST && heap->small.partial[kind][small_class_of(bytes)][place])
+			more = 0;
+	}
+	uint64_t left = beyond(limit, used);
+	heap->store.tight = more > left / 2;
+	if (more > left) {
+		ret_grant->lack = LACK_LIMIT;
+		ret_grant->soon = atomic_load(&heap->store.n_given);
+	}
 	heap_leave(heap);
-	return used > made ? used - made : 0;
+	return more > left;
 }
 
 static uint64_t heap_beyond(uint64_t bytes, uint64_t keep)

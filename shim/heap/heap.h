@@ -94,6 +94,7 @@ enum lack {
 	LACK_HOST = 1 << 1,
 	LACK_ADDRESS = 1 << 2, /* no free address space of the heap is that long */
 	LACK_DRIVER = 1 << 3,  /* device memory outside the heap; not the heap says so (serve/make_room.h) */
+	LACK_LIMIT = 1 << 4,   /* spill.limit has no room; nor does it */
 };
 
 /* What heap_alloc() has given. The allocation was spilled, whole or in part, if bytes_away > 0. */
@@ -324,6 +325,13 @@ uint64_t heap_block_bytes(struct heap *heap);
  * Locking: takes HEAP, under which the heap charges what it makes.
  */
 uint64_t heap_others_bytes(struct heap *heap);
+/*
+ * Returns whether one allocation more would lift all of this above `limit`: bytes of blocks, also of unused divided
+ * ones, and of others. Then *ret_grant says what is lacking. The caller must not let a second thread ask before this
+ * one has taken what it asks for.
+ */
+bool heap_is_beyond(struct heap *heap, size_t bytes, enum chunk_kind kind, uint64_t limit,
+		    struct heap_grant *ret_grant);
 /*
  * Gives free memory back to the driver until at most this much is kept. Returns the bytes, of the device and of peers,
  * that the driver refused to take.

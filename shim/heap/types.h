@@ -126,6 +126,7 @@ struct block_store {
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;
+	bool tight;      /* as much again as the latest request was beyond the limit (heap_is_beyond) */
 	bool no_address; /* the latest block found no address space */
 	uint64_t warm_bytes[CHUNK_PLACES];
 	uint64_t unused_bytes[CHUNK_PLACES]; /* of unused divided blocks */

@@ -35,11 +35,12 @@ struct serve_state serve_state = {
 		},
 	},
     .ipc_take.lock = LOCK_INIT(LOCK_IPC_OPENED),
+    .limit = LOCK_INIT(LOCK_LIMIT),
     .vmm.lock = LOCK_INIT(LOCK_VMM),
 };
 
 static atomic_bool said_first;   /* the line about the first device memory */
-static atomic_bool said_refused; /* the lines about the first request that was refused */
+static atomic_bool said_refused[2]; /* the lines about the first request that was refused; [1]: by spill.limit */
 
 void account_claim_end(const struct account_claim *claim, size_t bytes)
 {
@@ -327,21 +328,28 @@ static void say_what_to_raise(const struct device *device, size_t bytes)
 	say_host_limits();
 }
 
-void account_refused(const struct device *device, size_t bytes, int rule, const struct call_site *site)
+void account_refused(enum sw_status status, const struct device *device, size_t bytes, int rule,
+		     const struct call_site *site)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
+	bool by_limit = status == SW_LIMIT;
 
 	stats_add(STAT_refused, 1);
+	stats_add(STAT_limit_refused, by_limit);
+	stats_add(STAT_limit_refused_bytes, by_limit ? bytes : 0);
 	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, site, bytes));
-	if (atomic_exchange(&said_refused, true))
+	if (atomic_exchange(&said_refused[by_limit], true))
 		return;
-	log_line("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
-		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
+	log_line("out of memory%s: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
+		 by_limit ? " by spill.limit" : "", log_bytes(want, sizeof(want), bytes),
+		 log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
 		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
 		 policy_spill_name(process_spill_mode()), rule < 0 ? "" : "rule ",
 		 policy_rule_name(process_policy(), rule));
+	if (by_limit)
+		return;
 	say_what_to_raise(device, bytes);
 	say_machine_limits();
 	say_shared();

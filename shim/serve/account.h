@@ -21,14 +21,19 @@ struct account_claim {
 	struct budget *cap;           /* of that rule: the bytes were taken from it; NULL: it has none */
 	uint64_t pool;                /* number of the pool that they were claimed from (device.h), 0: none */
 	enum policy_vmm spill;        /* vmm.spill */
+	struct policy_size limit;     /* spill.limit */
 	const struct call_site *site; /* what asked, NULL: not known */
 };
 
 /* Ends the claim: the driver did not make the memory after all. */
 void account_claim_end(const struct account_claim *claim, size_t bytes);
 
-/* The budgets and the driver have no memory for that many bytes: counts it, and logs it once. */
-void account_refused(const struct device *device, size_t bytes, int rule, const struct call_site *site);
+/*
+ * The program gets out of memory: counts it, and logs it once. What spill.limit refused (SW_LIMIT) is said and counted
+ * beside what the budgets and the driver had no memory for.
+ */
+void account_refused(enum sw_status status, const struct device *device, size_t bytes, int rule,
+		     const struct call_site *site);
 
 /*
  * Makes known what the driver made without our doing, and counts it where it is. If out of memory for a row it stays

@@ -108,13 +108,14 @@ static bool take_pending(struct device *device, const struct async_request *requ
 }
 
 /* Makes a new segment for the allocation. Returns false if there is no memory for it, or little is left. */
-static bool make_segment(const struct segment_want *want, struct ledger_row *row)
+static bool make_segment(const struct segment_want *want, struct policy_size limit, struct ledger_row *row)
 {
 	uint64_t bytes = segments_length(want);
 	struct heap_grant grant = {0};
 
 	if (!bytes ||
-	    backend_heap_take(want->device, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, heap_alloc, &grant) != SW_OK ||
+	    backend_heap_take(want->device, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, limit, heap_alloc, &grant) !=
+		SW_OK ||
 	    !segments_add(want, &grant, row))
 		return false;
 	row->on_host_bytes = grant.bytes_away;
@@ -122,12 +123,12 @@ static bool make_segment(const struct segment_want *want, struct ledger_row *row
 }
 
 /* Returns false if no segment serves the row: the caller must try other memory. */
-static bool take_segment(const struct segment_want *want, struct ledger_row *row)
+static bool take_segment(const struct segment_want *want, struct policy_size limit, struct ledger_row *row)
 {
 	bool waits = is_short(want->device, want->bytes) && may_wait(row->heap.pool);
 
 	segments_reap();
-	return segments_take(want, waits ? SEGMENTS_UNUSED : SEGMENTS_OWN, row) || make_segment(want, row) ||
+	return segments_take(want, waits ? SEGMENTS_UNUSED : SEGMENTS_OWN, row) || make_segment(want, limit, row) ||
 	       segments_take(want, waits ? SEGMENTS_ANY : SEGMENTS_DONE, row);
 }
 
@@ -157,7 +158,7 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 		return SW_OK;
 	if (take_pending(device, request, backend_heap_from(decision), context, row))
 		return SW_OK;
-	if (segments && take_segment(&want, row))
+	if (segments && take_segment(&want, decision->spill_limit, row))
 		return SW_OK;
 	return backend_heap.alloc(device, &plain, row, NULL);
 }
@@ -208,7 +209,7 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 {
 	enum sw_status status = SW_NOT_SUPPORTED;
 
-	for (unsigned i = 0; i < decision->n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
+	for (unsigned i = 0; i < decision->n_uses && (status_is_short(status) || status == SW_NOT_SUPPORTED); i++) {
 		if (decision->uses[i] == POLICY_USE_DRIVER) {
 			if (claim)
 				claim->rule = decision->rule;
@@ -219,8 +220,10 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 		}
 		if (decision->uses[i] == POLICY_USE_HEAP)
 			status = serve_heap(device, request, decision, context, ret_address);
-		else
-			status = decision->uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
+		else if (decision->uses[i] != POLICY_USE_DENY)
+			status = SW_NOT_SUPPORTED;
+		else if (status != SW_LIMIT)
+			status = SW_NO_MEMORY;
 	}
 	return status;
 }
@@ -231,8 +234,8 @@ static bool async_answer(struct device *device, const struct async_request *requ
 {
 	if (status == SW_NOT_SUPPORTED)
 		return false;
-	if (status == SW_NO_MEMORY)
-		account_refused(device, request->question.bytes, decision->rule, request->question.site);
+	if (status_is_short(status))
+		account_refused(status, device, request->question.bytes, decision->rule, request->question.site);
 	*ret_result = status_result(status);
 	if (status != SW_OK)
 		trace_refused(device, &request->question, decision->rule, *ret_result);

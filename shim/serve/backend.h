@@ -66,7 +66,15 @@ enum heap_from backend_heap_from(const struct policy_decision *decision);
 typedef enum sw_status (*backend_heap_make)(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 					    struct heap_grant *ret_grant);
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
-				 backend_heap_make make, struct heap_grant *ret_grant);
+				 struct policy_size limit, backend_heap_make make, struct heap_grant *ret_grant);
+/* No spill.limit. */
+#define BACKEND_NO_LIMIT ((struct policy_size){0})
+/*
+ * Returns what all memory of the device's heap, wherever it is, may come to with this spill.limit, with all else that
+ * the device budget is charged with; UINT64_MAX without one. In turns, and while it is away, the budget is what it
+ * has in its turn.
+ */
+uint64_t backend_heap_most(const struct device *device, struct policy_size limit);
 
 /* The pitch is a multiple of this. Measured (H200): the driver's pitch for cuMemAlloc memory is a multiple of 512. */
 #define BACKEND_PITCH 512

@@ -163,6 +163,19 @@ static bool give_turn(struct room *room)
 	return true;
 }
 
+uint64_t backend_heap_most(const struct device *device, struct policy_size limit)
+{
+	bool turns = atomic_load(&device->shared_total) && process_settings()->turns.mode != POLICY_TURNS_OFF;
+	uint64_t budget = atomic_load(&device->budget.limit);
+
+	if (limit.kind == POLICY_SIZE_AUTO)
+		return UINT64_MAX;
+	if (turns || is_away(device))
+		budget = larger(budget, make_room_most(device, NULL, HEAP_DEVICE));
+	/* What other devices have borrowed of the budget is not this one's. */
+	return budget + sizes_resolve(limit, budget, 0) + atomic_load(&device->lender.of_own);
+}
+
 /* ---- the table ---- */
 
 #define LACK_HEAP (LACK_DEVICE | LACK_HOST | LACK_ADDRESS)
@@ -177,19 +190,19 @@ static const struct giver {
 	bool (*give)(struct room *room);
 } givers[] = {
     /* For a few milliseconds at most, since what they wait for may need the calling thread. */
-    {LACK_HEAP | LACK_DRIVER, true, false, false, deferred_free_wait, NULL},
+    {LACK_HEAP | LACK_DRIVER | LACK_LIMIT, true, false, false, deferred_free_wait, NULL},
     /* What was to stay on the device if a free came in time. */
     {LACK_DEVICE | LACK_ADDRESS, false, false, false, NULL, give_next_place},
-    {LACK_HEAP, false, false, false, NULL, give_soon},
+    {LACK_HEAP | LACK_LIMIT, false, false, false, NULL, give_soon},
     /* What other heaps keep for their next blocks is host memory of the same budget. */
     {LACK_HOST, false, false, true, device_make_host_room, NULL},
     {LACK_HOST, false, true, false, NULL, give_other_processes},
     /* What was to leave the device to others. */
     {LACK_HOST | LACK_ADDRESS, false, true, false, NULL, give_next_place},
     /* Before idle memory goes back, because that is what an unused segment becomes. */
-    {LACK_HEAP | LACK_DRIVER, true, true, false, NULL, give_segments},
+    {LACK_HEAP | LACK_DRIVER | LACK_LIMIT, true, true, false, NULL, give_segments},
     {LACK_DRIVER, false, false, false, device_make_room, NULL},
-    {LACK_DEVICE, false, false, true, pool_give_back, NULL},
+    {LACK_DEVICE | LACK_LIMIT, false, false, true, pool_give_back, NULL},
     {LACK_DRIVER, false, true, false, NULL, give_eviction},
     {LACK_HEAP, false, true, false, NULL, give_turn},
 };
@@ -352,8 +365,24 @@ enum heap_from backend_heap_from(const struct policy_decision *decision)
 											     : HEAP_DEVICE_FIRST;
 }
 
+/* With a limit, one thread at a time: none takes what another was told is left. */
+static enum sw_status make_within(const struct room *room, struct heap *heap, struct policy_size limit,
+				  backend_heap_make make, struct heap_grant *ret_grant)
+{
+	uint64_t most = backend_heap_most(room->device, limit);
+	enum sw_status status = SW_LIMIT;
+
+	if (most == UINT64_MAX)
+		return make(heap, room->bytes, room->kind, room->place, ret_grant);
+	lock_take(&serve_state.limit);
+	if (!heap_is_beyond(heap, room->bytes, room->kind, most, ret_grant))
+		status = make(heap, room->bytes, room->kind, room->place, ret_grant);
+	lock_drop(&serve_state.limit);
+	return status;
+}
+
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
-				 backend_heap_make make, struct heap_grant *ret_grant)
+				 struct policy_size limit, backend_heap_make make, struct heap_grant *ret_grant)
 {
 	struct room room = {.device = device, .bytes = bytes, .kind = kind, .from = from};
 	enum sw_status status;
@@ -385,10 +414,10 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	room.place = place_of(&room);
 	do {
 		room.refusals = atomic_load(&host_budget.refusals);
-		status = make(heap, bytes, kind, room.place, ret_grant);
+		status = make_within(&room, heap, limit, make, ret_grant);
 		room.lack = ret_grant->lack;
 		room.soon = ret_grant->soon;
-	} while (status == SW_NO_MEMORY && make_room(&room));
+	} while (status_is_short(status) && make_room(&room));
 	/* heap_on_use_take() keeps what it took before it failed. */
 	if (ret_grant->bytes_away) {
 		if (!atomic_load_explicit(&pdl_cleared, memory_order_relaxed))
@@ -414,6 +443,10 @@ static enum sw_status reserve(struct device *device, const struct backend_reques
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
+	uint64_t most = backend_heap_most(device, request->decision->spill_limit);
+	struct heap_grant grant = {0};
+	if (most != UINT64_MAX && heap_is_beyond(heap, request->bytes, CHUNK_MOVABLE, most, &grant))
+		return SW_LIMIT;
 	/*
 	 * More than fits on the device natively, or into the budgets, could never be used, and a program that asks for
 	 * less and less until it gets it is to learn that.
@@ -444,8 +477,9 @@ static enum sw_status backend_heap_alloc(struct device *device, const struct bac
 			*ret_pitch = request->bytes / request->height;
 		return reserve(device, request, row);
 	}
-	enum sw_status status =
-	    backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision), heap_alloc, &grant);
+	enum sw_status status = backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision),
+						  request->decision ? request->decision->spill_limit : BACKEND_NO_LIMIT,
+						  heap_alloc, &grant);
 	if (status != SW_OK)
 		return status;
 	if (request->decision && request->decision->keep)

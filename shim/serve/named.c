@@ -29,14 +29,14 @@ static void refuse(const struct device *device, CUdeviceptr address, uint64_t by
 	log_once("place: on-use: no memory for %s of an allocation at its use; the call that uses it is refused",
 		 log_bytes(text, sizeof(text), bytes));
 	stats_add(STAT_on_use_refused, 1);
-	account_refused(device, bytes, serve_find(address, &row) ? row.rule : -1, NULL);
+	account_refused(SW_NO_MEMORY, device, bytes, serve_find(address, &row) ? row.rule : -1, NULL);
 }
 
 static enum sw_status try(struct device *device, CUdeviceptr address, uint64_t bytes, uint64_t *taken)
 {
 	struct heap_grant grant = {.address = address};
-	enum sw_status status =
-	    backend_heap_take(device, bytes, CHUNK_MOVABLE, backend_heap_from(NULL), heap_on_use_take, &grant);
+	enum sw_status status = backend_heap_take(device, bytes, CHUNK_MOVABLE, backend_heap_from(NULL),
+						  BACKEND_NO_LIMIT, heap_on_use_take, &grant);
 
 	*taken += grant.bytes_on_device + grant.bytes_away;
 	return status;

@@ -235,11 +235,14 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
 	bool fits = decision.cap == POLICY_NO_CAP || alloc_decide_take(&decision, asked->bytes, &row->cap);
-	for (unsigned i = fits ? 0 : 1; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED);
+	for (unsigned i = fits ? 0 : 1; i < decision.n_uses && (status_is_short(status) || status == SW_NOT_SUPPORTED);
 	     i++) {
 		const struct backend *place = places[decision.uses[i]];
 
-		status = place ? place->alloc(device, &request, row, ret_pitch) : SW_NO_MEMORY;
+		if (place)
+			status = place->alloc(device, &request, row, ret_pitch);
+		else if (status != SW_LIMIT)
+			status = SW_NO_MEMORY;
 		if (status != SW_OK && row->cap) {
 			budget_give(row->cap, asked->bytes);
 			row->cap = NULL;
@@ -284,8 +287,8 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 		deferred_free_reap(device->ordinal);
 	enum sw_status status = serve_act(device, request, row, &pitch);
 	if (status != SW_OK) {
-		if (status == SW_NO_MEMORY)
-			account_refused(device, request->bytes, row->rule, request->site);
+		if (status_is_short(status))
+			account_refused(status, device, request->bytes, row->rule, request->site);
 		else
 			stats_add(STAT_failed, 1);
 		trace_refused(device, request, row->rule, status_result(status));
@@ -435,7 +438,8 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 {
 	bool decides = policy_decides(process_policy(), api);
 
-	*ret_claim = (struct account_claim){.rule = -1, .spill = policy_vmm_spill(process_policy())};
+	*ret_claim = (struct account_claim){
+	    .rule = -1, .spill = policy_vmm_spill(process_policy()), .limit = process_settings()->spill_limit};
 	/* Pinned memory counts for no site. */
 	if (decides || api != POLICY_API_HOST)
 		ret_claim->site = call_site_find(caller);
@@ -449,10 +453,11 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 	    device, &(struct backend_request){.api = api, .bytes = bytes, .caller = caller, .site = ret_claim->site});
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
+	ret_claim->limit = decision.spill_limit;
 	/* Only the driver can make it (parse.c ensures that): behind a full cap only deny is left. */
 	if (decision.use == POLICY_USE_DRIVER && alloc_decide_take(&decision, bytes, &ret_claim->cap))
 		return true;
-	account_refused(device, bytes, decision.rule, ret_claim->site);
+	account_refused(SW_NO_MEMORY, device, bytes, decision.rule, ret_claim->site);
 	return false;
 }
 
@@ -520,7 +525,7 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 			return result;
 	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		account_refused(device, bytes, decision->rule, site);
+		account_refused(SW_NO_MEMORY, device, bytes, decision->rule, site);
 	return result == CUDA_ERROR_NOT_SUPPORTED
 		   ? ask_driver_managed(ret_address, bytes, flags,
 					&(struct account_claim){.rule = decision->rule, .site = site})

@@ -76,6 +76,8 @@ struct serve_state {
 	struct deferred_free_state deferred_free;
 	struct ipc_give_state ipc_give;
 	struct ipc_take_state ipc_take;
+	/* LIMIT: from the question whether spill.limit leaves room until it is taken (make_room.c). */
+	struct lock limit;
 	_Atomic uint64_t turns[DEVICE_MOST]; /* make_room.c: end of the turn (ns), by device; 0: no request has it */
 	struct segments_state segments;
 	struct vmm_state vmm;

@@ -140,7 +140,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 	if (!row)
 		return false;
 	enum sw_status status = backend_heap_take(
-	    device, bytes, CHUNK_MOVABLE, backend_heap_from(NULL),
+	    device, bytes, CHUNK_MOVABLE, backend_heap_from(NULL), claim->limit,
 	    prop->requestedHandleTypes && bytes <= HEAP_WHOLE_MOST ? heap_make_whole : heap_make_unmapped, &grant);
 	if (status == SW_NOT_SUPPORTED) {
 		ledger_row_free(row);
@@ -148,7 +148,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 	}
 	*ret = status_result(status);
 	if (status != SW_OK) {
-		account_refused(device, bytes, claim->rule, claim->site);
+		account_refused(status, device, bytes, claim->rule, claim->site);
 		ledger_row_free(row);
 		return true;
 	}

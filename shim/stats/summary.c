@@ -148,7 +148,7 @@ static struct draft draft_of(const struct stats_page *page, uint64_t now, struct
 	    .stopped = seconds(counted(&draft, STAT_gap_us)),
 	    .over = summary_is_over(page),
 	    .moved = counted(&draft, STAT_moves_in) != 0,
-	    .refused = counted(&draft, STAT_refused),
+	    .refused = counted(&draft, STAT_refused) > counted(&draft, STAT_limit_refused),
 	    .by_total = atomic_load(&page->share_total) && counted(&draft, STAT_share_refused),
 	    .need = figure_of(&page->backend[0], FIGURE_peak),
 	    .vmm = counted(&draft, STAT_vmm_bytes),
@@ -239,6 +239,16 @@ static void say_share(struct draft *draft)
 		    part_if(draft, ranks > 1, ", shared by %llu processes", ranks),
 		    size(draft, atomic_load(&page->share_most_used)), size(draft, atomic_load(&page->share_total)),
 		    part_if(draft, refused, "; there was no room for more %llu times", refused));
+}
+
+/* Skips the line if no allocation was refused. */
+static void say_limit(struct draft *draft)
+{
+	unsigned long long refused = counted(draft, STAT_limit_refused);
+
+	if (refused)
+		add(draft, 3, "  refused by spill.limit: %llu allocations, %s", refused,
+		    size(draft, counted(draft, STAT_limit_refused_bytes)));
 }
 
 /* Skips the line if no allocation was backed on use. */
@@ -567,6 +577,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_need(&draft);
 	say_places(&draft);
 	say_share(&draft);
+	say_limit(&draft);
 	say_on_use(&draft);
 	say_cache(&draft);
 	say_allocations(&draft);

@@ -128,6 +128,20 @@ static int ends_when_told(void)
 	return 7;
 }
 
+/* Under a budget of 32 MiB and spill.limit: 25%, the fourth block is refused, and so are all later ones. */
+static int asks_beyond_the_limit(void)
+{
+	CUdeviceptr block;
+
+	driver_start(0);
+	for (int i = 0; i < 3; i++)
+		alloc(12 * MIB);
+	for (int i = 0; i < 3; i++)
+		if (cu.cuMemAlloc_v2(&block, 12 * MIB) != CUDA_ERROR_OUT_OF_MEMORY)
+			return 1;
+	return 7;
+}
+
 /* ---- silence ---- */
 
 static int does_nothing(void)
@@ -403,6 +417,7 @@ int main(int argc, char **argv)
 	    ACT(is_interrupted),
 	    ACT(is_killed),
 	    ACT(ends_when_told),
+	    ACT(asks_beyond_the_limit),
 	    ACT(does_nothing),
 	    ACT(only_asks),
 	    ACT(allocates_nothing_in_a_child),

@@ -54,6 +54,19 @@ TEST(the_summary_counts_pages_of_the_process)
 	}
 }
 
+TEST(what_spill_limit_refuses_is_said_once_and_counted)
+{
+	struct outcome outcome =
+	    must_end(SET("SIM_MEMORY=64MiB", BUDGETS ",spill.limit=25%"), "asks_beyond_the_limit", 7);
+
+	must_say_once(&outcome, "out of memory by spill.limit: 12.0 MiB asked for; device budget ");
+	must_say_once(&outcome, "out of memory by");
+	must_say_once(&outcome, "  refused by spill.limit: 3 allocations, 36.0 MiB");
+	/* It is what the policy wants: neither the budgets nor the program need to change because of it. */
+	assert_int_equal(run_lines_with(outcome.err, "what to raise"), 0);
+	run_free(&outcome);
+}
+
 TEST(frees_after_the_end_do_no_harm)
 {
 	const char *const policies[] = {"SPILLWAY_POLICY=managed", "SPILLWAY_POLICY=system"};

@@ -174,6 +174,12 @@ static void print_settings(const struct policy_decision *decision)
 	if (decision->cap != POLICY_NO_CAP)
 		printf("  at most %s may be live under the rule; what is over goes to the next use\n",
 		       policy_size_format(decision->cap, size));
+	if (decision->spill_limit.kind == POLICY_SIZE_BYTES)
+		printf("  refused if more than %s would lie beyond the device budget\n",
+		       policy_size_format(decision->spill_limit.value, size));
+	else if (decision->spill_limit.kind == POLICY_SIZE_PERCENT)
+		printf("  refused if more than %g%% of the device budget would lie beyond it\n",
+		       (double)decision->spill_limit.value / 100);
 	if (explain_uses(decision, POLICY_USE_MANAGED)) {
 		printf("  managed memory: advise ");
 		print_advise(decision->managed, ", ", false);
