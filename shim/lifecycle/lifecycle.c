@@ -191,12 +191,15 @@ static void sampler_tick(void)
  * The control thread does it, not the mover's: as long as nothing has spilled there is no mover, and none should be
  * started for this, because submissions are tracked from then on.
  *
- * Which devices host memory is pinned ahead for, and when: while the process is not suspended, and no other process of
- * the user is short of host memory. After a refusal there is a rest.
+ * Which devices host memory is pinned ahead for, and when: while the process is not suspended, nothing has moved for a
+ * second, and no other process of the user is short of host memory. After a refusal there is a rest. While a thread
+ * pins, the driver changes no mapping for another: a fine-tune that moved 31 GB a step took 3.27 s a step beside this
+ * thread, and 2.68 without it (H200).
  */
 
 /* ns: after the driver had no host memory, or another process was short of it, none is pinned ahead for so long. */
 #define REFUSED_NS 10000000000u
+#define MOVED_NS   1000000000u /* the same after something was seen to have moved */
 
 /* Returns how many bytes the policy wants pinned for each device. */
 static uint64_t wanted(void)
@@ -217,7 +220,11 @@ static unsigned pin_ahead_look(void)
 {
 	enum sw_status status = SW_INVALID; /* no step has been taken yet */
 	uint64_t begin = clock_now(), most = wanted();
+	uint64_t moves = stats_get(STAT_moves_in) + stats_get(STAT_moves_out);
 
+	if (moves != lifecycle_state.pin_moves && lifecycle_state.no_pin_before < begin + MOVED_NS)
+		lifecycle_state.no_pin_before = begin + MOVED_NS;
+	lifecycle_state.pin_moves = moves;
 	if (!most || begin < lifecycle_state.no_pin_before)
 		return 0;
 	for (const struct device *device = device_next(NULL); device && status == SW_INVALID;

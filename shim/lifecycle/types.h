@@ -120,6 +120,7 @@ struct lifecycle_state {
 	struct shared_state shared;
 	uint64_t follow_due;    /* ns: when follow_look() is due. Only the control thread uses it. */
 	uint64_t no_pin_before; /* ns: no host memory is pinned ahead before. Only the control thread uses it. */
+	uint64_t pin_moves;     /* pieces moved up to the latest look at what is pinned ahead. As above. */
 	struct turn_state turn[DEVICE_MOST];
 	struct turn_common_state turn_common;
 	struct jobs_state jobs;

@@ -8,6 +8,7 @@
 
 #define HELD      (N_BLOCKS * BLOCK)
 #define WAIT_MS   20000 /* what is not pinned by then never is */
+#define MOVES_MS  2500  /* some looks of the control thread */
 #define MOMENT_MS 300   /* some steps of the control thread */
 
 #define SETTINGS_OF(more)                                                                                              \
@@ -125,6 +126,36 @@ TEST(what_is_pinned_ahead_is_there_for_the_program)
 {
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=52MiB,spill.mode=exact,host.pin_ahead=auto"), spills), 0);
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=52MiB,spill.mode=fast,host.pin_ahead=auto"), spills), 0);
+}
+
+/*
+ * While memory moves, only as much is pinned as moving needs; once it rests, as much as lies on the device. Reading
+ * over the link costs the model nothing, so moving may be switched off before the time is over.
+ */
+static int pins_when_it_rests(void)
+{
+	driver_start(0);
+	size_t without = sim_live().host_bytes;
+	job_start();
+	steps_begin(job_fill);
+	while (!sim_calls("cuMemcpyDtoDAsync_v2"))
+		await_steps(1);
+	size_t first = sim_live().host_bytes;
+	for (unsigned copies = 0, ms = 0; ms < MOVES_MS && sim_calls("cuMemcpyDtoDAsync_v2") > copies;
+	     ms += MOMENT_MS) {
+		copies = (unsigned)sim_calls("cuMemcpyDtoDAsync_v2");
+		usleep(MOMENT_MS * 1000);
+		CHECK(sim_live().host_bytes < without + HELD || sim_live().host_bytes <= first);
+	}
+	steps_end();
+	wait_for(without + HELD);
+	return 0;
+}
+
+TEST(nothing_is_pinned_ahead_while_memory_moves)
+{
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,host.pin_ahead=auto"), pins_when_it_rests), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast,host.pin_ahead=auto"), pins_when_it_rests), 0);
 }
 
 /* The driver has none for a while: the program does not notice, and nothing is logged as an error of its own. */
