@@ -294,7 +294,7 @@ static int has_rules(void)
 	return child_end();
 }
 
-TEST(a_rule_has_a_limit_of_its_own)
+TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy)
 {
 	static const char *const rules[][5] = {{"SPILLWAY_POLICY=" LIMIT_POLICY, LIMITED("exact")},
 					       {"SPILLWAY_POLICY=" LIMIT_POLICY, LIMITED("static")}};
