@@ -208,7 +208,7 @@ class Larger(parts.Parts):
         in_memory, own, _ = memory
         if in_memory is None or not pair or runs[0].budget is None:
             return row + ["n/a", "n/a"]
-        size = max(0, runs[0].alive - runs[0].budget) * job.passes
+        size = max(0, (runs[0].alive or self.options.need << 20) - runs[0].budget) * job.passes
         limit = limit_ms(in_memory, own if job.hidden == "optimizer" else in_memory, size, pair)
         return row + [f"{limit:.0f}" if limit >= 100 else f"{limit:.1f}", f"{limit / statistics.median(ms):.2f}"]
 
@@ -219,7 +219,8 @@ class Larger(parts.Parts):
             return
         memory = self.in_memory(name, job, layers)
         natives = memory[2]
-        own = parts.settings("", natives[0].need, self.options.ratio or job.ratio) if natives else {}
+        need = natives[0].need or self.options.need << 20 if natives else 0
+        own = parts.settings("", need, self.options.ratio or job.ratio) if need else {}
         runs = {}
         for _ in range(self.options.times):
             for mode in self.options.modes:
@@ -231,7 +232,7 @@ class Larger(parts.Parts):
         first = next((run.values for every in runs.values() for run in every if run.status == "ok"), [])
         pair = self.link_rates(3).get("pinned_pair_64", (None,))[0]
         if memory[0] is not None:
-            how = "by halves" if not natives else f"whole, need {natives[0].need >> 20} MiB"
+            how = "by halves" if not natives else f"whole, need {need >> 20} MiB"
             self.table.append([name, "native", how, "", "", f"{memory[0]:.1f}", f"{memory[1]:.0f}", "", "", "",
                                f"pair {pair} GB/s"])
         for (build, label), every in runs.items():
@@ -263,6 +264,7 @@ def arguments():
     parser.add_argument("--layers", type=int)
     parser.add_argument("--over", type=float, default=1.25, help="train, lora: times the card's memory")
     parser.add_argument("--ratio", type=float, help="need / budget of what fits")
+    parser.add_argument("--need", type=int, default=0, help="MiB, of a --binary, which does not say it")
     parser.add_argument("--job", type=shlex.split, default=[], help="more arguments of larger_jobs.py")
     parser.add_argument("--blocks", type=os.path.abspath, help="a ready blocks_job")
     parser.add_argument("--blocks-batch", default="8")
@@ -275,6 +277,8 @@ def arguments():
 def main():
     options = arguments().parse_args()
     options.build = os.path.abspath(options.build)
+    if "binary" in options.parts and not (options.binary and options.need):
+        sys.exit("larger_bars.py: binary needs --binary COMMAND and --need MIB")
     bench = Larger(options)
     for part in options.parts:
         bench.run_part(part)
