@@ -14,7 +14,7 @@ void driver_must(CUresult result, const char *call, const char *file, int line)
 
 static void *library(void)
 {
-	static void *handle;
+	static _Atomic(void *) handle; /* each thread that opens it gets the same one */
 
 	if (!handle && !(handle = dlopen("libcuda.so.1", RTLD_NOW))) {
 		fprintf(stderr, "%s\n", dlerror());

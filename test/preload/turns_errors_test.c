@@ -10,6 +10,7 @@
 #include "test/test.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
@@ -43,14 +44,14 @@ static uint64_t refuse(const char *name, unsigned times)
 	return 1;
 }
 
-/* Nor can there be another socket of that name. */
+/* Nor can there be another socket of that name. For close(), see account_close(). */
 static bool close_listener(int fd)
 {
 	struct sockaddr_un address;
 	socklen_t bytes = sizeof(address);
 
 	return getsockname(fd, (struct sockaddr *)&address, &bytes) == 0 && unlink(address.sun_path) == 0 &&
-	       symlink("nothing", address.sun_path) == 0 && close(fd) == 0;
+	       symlink("nothing", address.sun_path) == 0 && syscall(SYS_close, fd) == 0;
 }
 
 /* As a program does that becomes a daemon. Returns how many there were. */
