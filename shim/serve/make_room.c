@@ -365,22 +365,6 @@ enum heap_from backend_heap_from(const struct policy_decision *decision)
 											     : HEAP_DEVICE_FIRST;
 }
 
-/* With a limit, one thread at a time: none takes what another was told is left. */
-static enum sw_status make_within(const struct room *room, struct heap *heap, struct policy_size limit,
-				  backend_heap_make make, struct heap_grant *ret_grant)
-{
-	uint64_t most = backend_heap_most(room->device, limit);
-	enum sw_status status = SW_LIMIT;
-
-	if (most == UINT64_MAX)
-		return make(heap, room->bytes, room->kind, room->place, ret_grant);
-	lock_take(&serve_state.limit);
-	if (!heap_is_beyond(heap, room->bytes, room->kind, most, ret_grant))
-		status = make(heap, room->bytes, room->kind, room->place, ret_grant);
-	lock_drop(&serve_state.limit);
-	return status;
-}
-
 enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				 struct policy_size limit, backend_heap_make make, struct heap_grant *ret_grant)
 {
@@ -414,7 +398,18 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	room.place = place_of(&room);
 	do {
 		room.refusals = atomic_load(&host_budget.refusals);
-		status = make_within(&room, heap, limit, make, ret_grant);
+		uint64_t most = backend_heap_most(device, limit);
+		bool is_limited = most != UINT64_MAX;
+
+		/* One thread at a time: none takes what another was told is left. */
+		if (is_limited)
+			lock_take(&serve_state.limit);
+		if (is_limited && heap_is_beyond(heap, bytes, kind, most, ret_grant))
+			status = SW_LIMIT;
+		else
+			status = make(heap, bytes, kind, room.place, ret_grant);
+		if (is_limited)
+			lock_drop(&serve_state.limit);
 		room.lack = ret_grant->lack;
 		room.soon = ret_grant->soon;
 	} while (status_is_short(status) && make_room(&room));
