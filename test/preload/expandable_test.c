@@ -131,6 +131,7 @@ PART_TEST(nothing_moves_of_what_a_kernel_uses, expandable_run(part))
 	CUstream stream = child_stream();
 	struct tensor from = large_new(stream), to = large_new(stream), other = large_new(stream);
 
+	MUST(cu.cuStreamSynchronize(stream)); /* `other` is filled on another stream */
 	for (int i = 0; i < 20; i++) {
 		tensor_fill(&from, stream);
 		tensor_copy_late(&to, &from, 20000, stream);
