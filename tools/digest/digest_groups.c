@@ -77,7 +77,7 @@ static bool first_sites_find(struct digest *digest)
 	size_t n = trace->n_names[TRACE_SITES], n_named = 0;
 	uint32_t *order = calloc(n, sizeof(*order));
 
-	digest->first_site = calloc(n + 1, sizeof(*digest->first_site)); /* site 0, which is not known, is always there */
+	digest->first_site = calloc(n + 1, sizeof(*digest->first_site)); /* site 0 is always there */
 	if (!order || !digest->first_site) {
 		free(order);
 		return false;
