@@ -8,6 +8,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/heap/block.h"
+#include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 
