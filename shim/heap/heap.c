@@ -8,7 +8,6 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/heap/block.h"
-#include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 
@@ -294,11 +293,6 @@ void heap_set_unused(struct heap *heap, struct block *block, bool unused)
 }
 
 /* ---- making a heap, allocating and freeing ---- */
-
-struct arena *heap_arena(struct heap *heap)
-{
-	return &heap->store.arena;
-}
 
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
 {
