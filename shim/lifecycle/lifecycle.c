@@ -21,6 +21,7 @@
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
+#include "shim/base/number.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -220,12 +221,14 @@ static unsigned pin_ahead_look(void)
 {
 	enum sw_status status = SW_INVALID; /* no step has been taken yet */
 	uint64_t begin = clock_now(), most = wanted();
-	uint64_t moves = stats_get(STAT_moves_in) + stats_get(STAT_moves_out);
 
-	if (moves != lifecycle_state.pin_moves && lifecycle_state.no_pin_before < begin + MOVED_NS)
-		lifecycle_state.no_pin_before = begin + MOVED_NS;
+	if (!most)
+		return 0;
+	uint64_t moves = stats_get(STAT_moves_in) + stats_get(STAT_moves_out);
+	if (moves != lifecycle_state.pin_moves)
+		lifecycle_state.no_pin_before = larger(lifecycle_state.no_pin_before, begin + MOVED_NS);
 	lifecycle_state.pin_moves = moves;
-	if (!most || begin < lifecycle_state.no_pin_before)
+	if (begin < lifecycle_state.no_pin_before)
 		return 0;
 	for (const struct device *device = device_next(NULL); device && status == SW_INVALID;
 	     device = device_next(device)) {
