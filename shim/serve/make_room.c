@@ -165,11 +165,11 @@ static bool give_turn(struct room *room)
 
 uint64_t backend_heap_most(const struct device *device, struct policy_size limit)
 {
+	if (limit.kind == POLICY_SIZE_AUTO)
+		return UINT64_MAX;
 	bool turns = atomic_load(&device->shared_total) && process_settings()->turns.mode != POLICY_TURNS_OFF;
 	uint64_t budget = atomic_load(&device->budget.limit);
 
-	if (limit.kind == POLICY_SIZE_AUTO)
-		return UINT64_MAX;
 	if (turns || is_away(device))
 		budget = larger(budget, make_room_most(device, NULL, HEAP_DEVICE));
 	/* What other devices have borrowed of the budget is not this one's. */
