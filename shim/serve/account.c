@@ -39,7 +39,7 @@ struct serve_state serve_state = {
     .vmm.lock = LOCK_INIT(LOCK_VMM),
 };
 
-static atomic_bool said_first;   /* the line about the first device memory */
+static atomic_bool said_first;      /* the line about the first device memory */
 static atomic_bool said_refused[2]; /* the lines about the first request that was refused; [1]: by spill.limit */
 
 void account_claim_end(const struct account_claim *claim, size_t bytes)
