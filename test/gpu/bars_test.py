@@ -554,10 +554,25 @@ class Larger(unittest.TestCase):
         self.assertFalse(larger_bars.compared([], ["0a"], ["0b"])[0])
         self.assertFalse(larger_bars.compared([["8", "7"], ["8", "7"]], [], ["8"])[0])
 
+    def test_digests_that_differ_natively_are_not_compared(self):
+        self.assertEqual(larger_bars.compared([["0a", "0b"], ["0a", "0c"]], [], ["0d", "0e"]),
+                         (True, "not compared: native digests differ"))
+        self.assertFalse(larger_bars.compared([["0a", "0b"], ["0a", "0c"]], [], ["0a"])[0])  # a step is missing
+        self.assertFalse(larger_bars.compared([["0a", "0b"], ["0a", "0b"]], [], ["0a", "0c"])[0])
+        self.assertNotIn("not compared", larger_bars.compared([["8.0"], ["8.1"]], [], ["8.05"])[1])
+
     def test_lines_of_llm_c(self):
         said = "step    1/10 | loss 11.019180 (+nanz)| norm 15.9 (+nanz)| lr 3.00e-04 | 27.84 ms | 40.1% bf16 MFU | 2 tok/s\n"
         found = larger_bars.outcome_of(harness.Run("ok", output=3 * said))
         self.assertEqual((found.ms, found.values), (3 * [27.84], 3 * ["11.019180"]))
+
+    def test_a_program_that_does_not_say_what_it_needs_is_told(self):
+        def run(*arguments):
+            return subprocess.run([sys.executable, os.path.join(HERE, "larger_bars.py"), "--build", "nowhere", "--log", os.devnull,
+                                   "--binary", "train", *arguments, "--plan", "binary"], capture_output=True, text=True)
+
+        self.assertIn("needs --binary COMMAND and --need MIB", run().stderr)
+        self.assertEqual(run("--need", "6860").returncode, 0)
 
     def rows(self, layers):
         with tempfile.TemporaryDirectory() as folder:
