@@ -588,6 +588,30 @@ class Larger(unittest.TestCase):
         table = run.stdout[run.stdout.rindex("\njob "):].splitlines()[2:]
         return [[cell.strip() for cell in line.split("|")] for line in table]
 
+    def test_a_job_that_grows_is_judged_before_and_after(self):
+        job = """
+import json, os, sys
+at, batch = map(int, sys.argv[sys.argv.index("--grow") + 1:][:2])
+spilled = "LD_PRELOAD" in os.environ
+for step in range(1, int(sys.argv[sys.argv.index("--steps") + 1]) + 1):
+    if step == at:
+        print(json.dumps({"before_growing": True, "alive": 90 << 20, "reserved": 100 << 20}))
+    ms = 100.0 if step < at else 400.0 * (1 + spilled + 3 * (spilled and step == at))
+    print(json.dumps({"step": step, "ms": ms, "optimizer_ms": None, "value": "8"}), flush=True)
+print(json.dumps({"alive": 0, "reserved": batch}))
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "larger_jobs.py"), "w") as file:
+                file.write(job)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "larger_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--modes", "fast", "insurance"],
+                                 capture_output=True, text=True)
+            self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        rows = [[cell.strip() for cell in line.split("|")] for line in run.stdout[run.stdout.rindex("\njob "):].splitlines()[2:]]
+        self.assertEqual([row[0::2][:2] + row[9:] for row in rows if row[2] == "fast"],
+                         [["insurance, before", "fast", "100.0", "1.000"], ["insurance, the moment", "fast", "400.0", "0.200"],
+                          ["insurance, after", "fast", "400.0", "0.500"]])
+
     def test_by_halves(self):
         rows = self.rows("8")
         self.assertEqual(rows[0][1:3] + rows[0][5:7], ["native", "by halves", "300.0", "10"])

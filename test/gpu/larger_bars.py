@@ -4,6 +4,8 @@
   blocks                           test/bench/blocks_job.c, built here by nvcc, or the program --blocks
   binary                           the program --binary, e.g. llm.c: it prints "step 1/10 | loss 11.0 ... | 27.8 ms"; a word
                                    {tokens} in its command becomes a file of random tokens as llm.c reads it
+  insurance                        a train that is in memory until its batch grows: what its steps cost before, at that moment
+                                   and after, beside the native ones, which stand in the place of the limit
 
 Each runs natively, twice; where it does not fit, at a half and a quarter of its layers, from which the time in memory is drawn
 on as a line. Then, --times times, in each of --modes, with each --set, and in turn in each --against (an older build) and in
@@ -35,6 +37,7 @@ import parts
 HEAD = ["job", "build", "mode, settings", "losses", "steps 1+2, s", "steady, ms", "optimizer, ms", "GB in", "GB out",
         "limit, ms", "limit / steady"]
 FIRST = 2  # steps that are not steady
+GROWS_AT, GROWN_BATCH, GROWN_STEPS = 13, 32, 7  # of insurance: a step, its batch from then on, and how many such steps
 
 
 @dataclass
@@ -58,6 +61,7 @@ class Outcome:
     copied: list = field(default_factory=list)  # (GB in, GB out) of steady steps
     alive: int = 0
     need: int = 0
+    before: int = 0  # what was reserved before it grew
     budget: float = None  # bytes, of the shim's summary
 
 
@@ -73,6 +77,8 @@ def outcome_of(result):
                 found.optimizer += [said["optimizer_ms"]] if said["optimizer_ms"] else []
                 if said["step"] > FIRST and "in_gb" in said:
                     found.copied.append((said["in_gb"], said["out_gb"]))
+            elif "before_growing" in said:
+                found.before = said["reserved"]
             elif "alive" in said:
                 found.alive, found.need = said["alive"], said["reserved"]
         if step := re.match(r"step +\d+/\d+ \| loss ([\d.]+) .*\| ([\d.]+) ms ", line):
@@ -119,7 +125,7 @@ def compared(natives, first, values):
 
 
 class Larger(parts.Parts):
-    PARTS = dict.fromkeys(JOBS, 3600)
+    PARTS = dict.fromkeys([*JOBS, "insurance"], 3600)
 
     def __init__(self, options):
         super().__init__(options)
@@ -249,6 +255,31 @@ class Larger(parts.Parts):
             self.table.append(self.tell(name, job, build, label, good, f"{worst} {failed}".strip(), memory, pair) if good
                               else [name, build, label, failed, *7 * [""]])
 
+    def insurance(self):
+        layers = self.options.layers or 8
+        command = [*self.python("larger_jobs.py", "train", "--layers", layers, "--steps", GROWS_AT - 1 + GROWN_STEPS, "--grow",
+                                GROWS_AT, GROWN_BATCH), *self.options.job]
+        if self.options.plan:
+            print(" ", shlex.join(map(str, command)))
+            return
+        runs = {}
+        for _ in range(self.options.times + 1):
+            natives = runs.setdefault("native", [])
+            natives.append(outcome_of(self.run("insurance, native", command)[0]))
+            for mode in self.options.modes if len(natives) <= self.options.times else []:
+                own = parts.settings(mode, natives[0].before, 1 / 1.1)
+                runs.setdefault(mode, []).append(outcome_of(self.run(f"insurance, {mode}", command, own)[0]))
+        for stretch, steps in (("before", slice(FIRST, GROWS_AT - 1)), ("the moment", slice(GROWS_AT - 1, GROWS_AT)),
+                               ("after", slice(GROWS_AT, None))):
+            native = statistics.median(ms for run in runs["native"] for ms in run.ms[steps])
+            for mode, every in runs.items():
+                verdicts = [compared([run.values for run in runs["native"]], [], run.values) for run in every]
+                self.bad |= not all(equal and run.status == "ok" for (equal, _), run in zip(verdicts, every))
+                median, least, most = bars.spread([ms for run in every for ms in run.ms[steps]])
+                self.table.append([f"insurance, {stretch}", self.options.build, mode, verdicts[-1][1], "",
+                                   f"{median:.1f} ({least:.1f} .. {most:.1f})", "", "", "", f"{native:.1f}",
+                                   f"{native / median:.3f}"])
+
     def __getattr__(self, name):
         if name in JOBS:
             return lambda: self.judge(name)
@@ -274,7 +305,7 @@ def arguments():
     parser.add_argument("--blocks-batch", default="8")
     parser.add_argument("--binary", default="")
     parser.add_argument("--plan", action="store_true")
-    parser.add_argument("parts", nargs="+", choices=JOBS, metavar="PART")
+    parser.add_argument("parts", nargs="+", choices=Larger.PARTS, metavar="PART")
     return parser
 
 

@@ -7,7 +7,8 @@
 Weights are random; the number of layers is --layers, or what takes --over times the card's memory. Each step is a line of
 JSON: ms, ms of the optimizer by events, the loss or a digest of the tokens and, with --top TOOL, what `spillway top` counted
 meanwhile: GB copied each way, chunks made and released, within 0.1 s. The last line has the bytes that were alive and
-reserved at most. --instead is what a user would pick without Spillway: FSDP2's CPU offload for train, accelerate's device map
+reserved at most. --grow AT BATCH: a training's batch from that step on; what was alive and reserved before is on a line of its
+own. --instead is what a user would pick without Spillway: FSDP2's CPU offload for train, accelerate's device map
 (of --budget MiB) for generate. --device cpu --shrink 64 is a trial without a GPU.
 """
 import argparse
@@ -121,10 +122,12 @@ def trainer(torch, options, model):
     model.train()
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learning, lr=1e-5, fused=True)
-    tokens = torch.randint(0, WORDS // options.shrink, (options.batch, options.length), device=options.device)
+    size = max(options.batch, options.grow[1] if options.grow else 0)
+    every = torch.randint(0, WORDS // options.shrink, (size, options.length), device=options.device)
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if options.device == "cuda" else []
 
-    def step():
+    def step(number):
+        tokens = every if options.grow and number >= options.grow[0] else every[:options.batch]
         with torch.autocast(options.device, torch.bfloat16):
             if options.instead:  # FSDP2 gathers the root's parameters in the root's forward only
                 loss = model(input_ids=tokens, labels=tokens).loss
@@ -150,7 +153,7 @@ def generator(torch, options, model):
     tokens = torch.randint(0, WORDS // options.shrink, (rows, length), device=options.device)
     model.eval()
 
-    def step():
+    def step(_):
         with torch.no_grad():
             found = model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, min_new_tokens=new,
                                    do_sample=False, pad_token_id=0)
@@ -172,6 +175,7 @@ def arguments():
     parser.add_argument("--top", metavar="TOOL")
     parser.add_argument("--instead", action="store_true")
     parser.add_argument("--budget", type=int, help="MiB")
+    parser.add_argument("--grow", type=int, nargs=2, metavar=("AT", "BATCH"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--shrink", type=int, default=1)
     return parser.parse_args()
@@ -204,9 +208,16 @@ def main():
     counters = Counters(options.top)
     time.sleep(0.5 if options.top else 0)
     counters.since()
+
+    def most(**more):
+        print(json.dumps({**more, "alive": torch.cuda.max_memory_allocated() if gpu else 0,
+                          "reserved": torch.cuda.max_memory_reserved() if gpu else 0}), flush=True)
+
     for i in range(options.steps):
+        if options.grow and i + 1 == options.grow[0]:
+            most(before_growing=True)
         begun = time.perf_counter()
-        read = step()
+        read = step(i + 1)
         if gpu:
             torch.cuda.synchronize()
         ms = (time.perf_counter() - begun) * 1e3
@@ -214,8 +225,7 @@ def main():
         shared = 16 if options.kind == "generate" and options.what == "decode" else 1
         said = {"step": i + 1, "ms": round(ms / shared, 2), "optimizer_ms": optimizer_ms, "value": value}
         print(json.dumps({**said, **counters.since()}), flush=True)
-    print(json.dumps({"layers": layers, "alive": torch.cuda.max_memory_allocated() if gpu else 0,
-                      "reserved": torch.cuda.max_memory_reserved() if gpu else 0}), flush=True)
+    most(layers=layers)
     if options.instead:
         os._exit(0)  # its process group would be waited for
 
