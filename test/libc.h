@@ -1,5 +1,5 @@
 /*
- * libc.h: what nearly every test needs of the C library. test.h, check.h and sim.h include it.
+ * libc.h: what nearly every test needs of the C library, and units. test.h, check.h and sim.h include it.
  */
 #ifndef TEST_LIBC_H
 #define TEST_LIBC_H
@@ -18,6 +18,11 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#define KIB ((uint64_t)1 << 10)
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+#define MS  UINT64_C(1000000) /* in ns */
 
 /* Callbacks and fakes of tests take what they have no use for. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"

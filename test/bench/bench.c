@@ -32,8 +32,6 @@
 #include "test/bench/spawn.h"
 #include "test/bench/symbol.h"
 
-#define GIB ((size_t)1 << 30)
-
 /* The driver's own cuLaunchKernel, past any library in front; NULL when that is the function we have anyway. */
 static __typeof__(cuLaunchKernel) *bare_launch, *linked_launch; /* NULL: nobody is in front of it */
 /*
@@ -67,9 +65,7 @@ static const char empty_ptx[] = ".version 6.4\n"
 				".address_size 64\n"
 				".visible .entry empty(.param .u64 address, .param .u64 n) { ret; }\n";
 
-static void empty_body(const struct sim_launch *launch, void **args)
-{
-}
+static void empty_body(const struct sim_launch *launch, void **args) {}
 
 static const size_t empty_params[] = {8, 8};
 static const struct sim_kernel empty_kernel = {"empty", empty_body, 2, empty_params};

@@ -8,16 +8,9 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "test/libc.h"
 #include "test/bench/sample.h"
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 
 #define GPU_COMMON(F)                                                                                                  \
 	F(cuInit)                                                                                                      \

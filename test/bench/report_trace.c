@@ -12,12 +12,7 @@
 #include "test/unit/seed.h"
 #include "test/unit/trace_file.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-
-#define MIB UINT64_C(1048576)
-#define US  UINT64_C(1000)
-#define MS  UINT64_C(1000000)
+#define US UINT64_C(1000)
 
 enum {
 	LAYERS = 24,

@@ -14,8 +14,6 @@
 #include "test/sim/sim.h"
 #include "test/test.h"
 
-#define MIB ((size_t)1 << 20)
-
 #define assert_ok(call) assert_int_equal((call), 0)
 
 #define CHECK(condition)                                                                                               \

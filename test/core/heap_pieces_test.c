@@ -7,8 +7,6 @@
 #include "test/core/core.h"
 #include "test/test.h"
 
-#define GIB ((uint64_t)1 << 30)
-
 static struct core_heap own;
 
 static void allocate(size_t bytes, struct heap_grant *grant)

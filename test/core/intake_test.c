@@ -6,8 +6,6 @@
 #include "shim/submit/submission.h"
 #include "test/core/core.h"
 
-#define MS UINT64_C(1000000)
-
 static uint64_t now_ns = 1000 * MS;
 
 uint64_t __wrap_clock_now(void);

@@ -11,7 +11,6 @@
 
 #include <limits.h>
 
-#define MS     UINT64_C(1000000)
 #define SECOND (1000 * MS)
 
 /* The time stands still but for waits, which last as long as asked for; in one of them the process is stopped. */

@@ -14,8 +14,6 @@
 
 #include <cuda.h>
 
-#define MIB ((size_t)1 << 20)
-
 /* clang-format off */
 #define DRIVER_FUNCTIONS(ROW)                                                                                          \
 	ROW(cuInit) ROW(cuDeviceGet) ROW(cuDeviceTotalMem_v2) ROW(cuDevicePrimaryCtxRetain)                            \

@@ -2,12 +2,9 @@
  * fake_torch.c: the allocator of fake_torch.h. Blocks of a segment are in a list by address; whoever looks for a free
  * one looks at all of them, which is enough for tests.
  */
+#include "test/libc.h"
 #include "test/preload/fake_torch_internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#define MIB          ((size_t)1 << 20)
 #define SMALL_MOST   MIB       /* larger requests do not share segments with these */
 #define SMALL        (2 * MIB) /* segment of small requests */
 #define LARGE_SHARED (4 * MIB) /* larger requests have a segment each */

@@ -14,9 +14,6 @@
 #include <getopt.h>
 #include <stdarg.h>
 
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
-
 enum { BLOCKS = 6, STREAMS = 3, PER_ROUND = 60 };
 
 static unsigned long seed = 1, operations = 600;

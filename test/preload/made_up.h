@@ -11,13 +11,8 @@
 #ifndef PRELOAD_MADE_UP_H
 #define PRELOAD_MADE_UP_H
 
+#include "test/libc.h"
 #include <cuda.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 
 /* Each program defines it, with what holds where no option says otherwise. */
 extern struct made_up {

@@ -18,26 +18,18 @@
  * held; 1: it says what did not. Jobs are started with TEST_PRELOAD as LD_PRELOAD.
  */
 #include "shim/accounting/gpu_account.h"
+#include "test/libc.h"
 #include "test/preload/turns_soak.h"
 #include "test/slow.h"
 #include "test/unit/seed.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#define MIB   (UINT64_C(1) << 20)
 #define TOTAL "48MiB"
-#define MS    UINT64_C(1000000)
 
 /* ns: a job that does nothing for so long, or does not end, never does; one that stays beside the turn of another. */
 #define STUCK  (60000 * MS * TEST_SLOWNESS)

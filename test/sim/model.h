@@ -9,7 +9,6 @@
 #include "sim.h"
 #include "test/test.h"
 
-#define MIB         ((size_t)1 << 20)
 #define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
 #define is(e, call) assert_int_equal((call), (e))
 

@@ -126,7 +126,6 @@ extern CUcontext rules_context; /* the primary one of device 0, current in the m
 extern bool rules_host_vmm;     /* physical memory may lie in host memory */
 extern bool rules_simulated;
 
-#define MIB           ((size_t)1 << 20)
 #define CHUNK         (2 * MIB)
 #define RULES_SECONDS 80
 #define ok(call)      assert_int_equal((call), CUDA_SUCCESS)

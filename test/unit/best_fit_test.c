@@ -6,8 +6,6 @@
 #include "test/unit/naive_fit.h"
 #include "test/unit/seed.h"
 
-#define MIB ((uint64_t)1 << 20)
-
 static struct best_fit fit;
 
 FIXTURE(best_fit_end)

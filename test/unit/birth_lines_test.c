@@ -11,8 +11,6 @@
 #include "shim/lifetimes/types.h"
 #include "test/test.h"
 
-#define MS   UINT64_C(1000000)
-#define MIB  ((uint64_t)1 << 20)
 #define BASE (UINT64_C(1) << 40)
 
 static uint64_t now, cpu;

@@ -11,8 +11,6 @@
 #include "shim/base/python.h"
 #include "test/test.h"
 
-#define MS 1000000u
-
 static _Atomic uint64_t now = 10000 * (uint64_t)MS;
 static atomic_bool loader_is_busy; /* while set, who asks for the name of STUCK is kept there */
 static atomic_uint n_asking;

@@ -7,10 +7,8 @@
 #include "test/unit/trace_file.h"
 #include "tools/digest/digest.h"
 
-#define MIB UINT64_C(1048576)
-#define MS  UINT64_C(1000000)
-#define AT  UINT64_C(0x7f0000000000)
-#define T0  (1000 * MS)
+#define AT UINT64_C(0x7f0000000000)
+#define T0 (1000 * MS)
 
 static struct trace trace;
 static struct digest digest;

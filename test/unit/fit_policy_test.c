@@ -8,8 +8,6 @@
 
 #include "policy/policy.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
 #define END 100000000000 /* a run of 100 s */
 
 static struct stats_page page;

@@ -7,8 +7,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MS      UINT64_C(1000000)
-#define GIB     ((uint64_t)1 << 30)
 #define QUANTUM (20 * MS)
 
 enum { MOST = 12, DEVICES = 3 };

@@ -4,9 +4,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
-
 TEST(who_needs_little_gets_it_and_the_others_divide_the_rest)
 {
 	const struct gpu_turn_member members[] = {{.needs = 14 * GIB}, {.needs = 4 * GIB}, {.needs = 30 * GIB}};

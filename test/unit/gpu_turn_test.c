@@ -6,9 +6,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MIB    ((uint64_t)1 << 20)
-#define GIB    ((uint64_t)1 << 30)
-#define MS     UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
 #define LOOK   (5 * MS)
 #define TOTAL  (16 * GIB)

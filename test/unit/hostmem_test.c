@@ -6,7 +6,6 @@
 #include "shim/base/hostmem.h"
 #include "test/test.h"
 
-#define MIB ((uint64_t)1 << 20)
 #define MEMINFO                                                                                                        \
 	"MemTotal:        8388608 kB\nMemFree:          102400 kB\nMemAvailable:    4194304 kB\nBuffers:           1 " \
 	"kB\n"

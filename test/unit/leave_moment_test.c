@@ -3,8 +3,6 @@
 #include "test/check.h"
 #include "test/test.h"
 
-#define MIB    ((uint64_t)1 << 20)
-#define MS     UINT64_C(1000000)
 #define SECOND UINT64_C(1000000000)
 #define STEP   (80 * MS)
 

@@ -8,7 +8,6 @@
 #include "shim/lifetimes/types.h"
 #include "test/test.h"
 
-#define MIB   ((uint64_t)1 << 20)
 #define BASE  (UINT64_C(1) << 40)
 #define BYTES (UINT64_C(1) << 30)
 

@@ -7,7 +7,6 @@
 #include "shim/mover/mover.h"
 #include "test/test.h"
 
-#define MIB           ((uint64_t)1 << 20)
 #define PIECE         (64 * MIB)
 #define BYTES_PER_US  50000
 #define CHANGE_NS     3000
@@ -219,11 +218,11 @@ EACH_TEST(set_up, NULL)
 static struct move *evicted(enum chunk_place to, uint64_t bytes)
 {
 	move = (struct move){.migration = {.from = CHUNK_DEVICE,
-					 .to = to,
-					 .units = (unsigned)(bytes / HEAP_UNIT),
-					 .alias = 1ull << 32,
-					 .spare_alias = 1ull << 33,
-					 .handle = 1},
+					   .to = to,
+					   .units = (unsigned)(bytes / HEAP_UNIT),
+					   .alias = 1ull << 32,
+					   .spare_alias = 1ull << 33,
+					   .handle = 1},
 			     .event = (CUevent)&event,
 			     .copied = bytes};
 	return &move;

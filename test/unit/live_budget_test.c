@@ -7,9 +7,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MIB     ((uint64_t)1 << 20)
-#define GIB     ((uint64_t)1 << 30)
-#define MS      1000000u
 #define SECOND  1000000000u
 #define TOTAL   (80 * GIB)
 #define RESERVE (2 * GIB)

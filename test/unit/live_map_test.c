@@ -6,9 +6,6 @@
 #include "test/test.h"
 #include "test/unit/live_map_check.h"
 
-#define KIB ((uint64_t)1 << 10)
-#define MIB ((uint64_t)1 << 20)
-
 static const struct live_now late = {.done = UINT64_MAX - 1, .unfinished = true};
 
 static struct live_report at_number(uint64_t number)

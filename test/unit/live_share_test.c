@@ -4,8 +4,6 @@
 #include "shim/plan/live_map.h"
 #include "test/test.h"
 
-#define MIB ((uint64_t)1 << 20)
-
 static unsigned share(const struct live_map *map, uint64_t begin, uint64_t end)
 {
 	return live_map_dead_share(map, begin, end, (struct live_now){.done = UINT64_MAX, .unfinished = true}, 8);

@@ -4,8 +4,6 @@
 #include "test/test.h"
 #include "test/unit/live_map_check.h"
 
-#define MIB ((uint64_t)1 << 20)
-
 static struct live_map *one_block(void)
 {
 	struct live_map *map = live_map_new(64 * MIB);

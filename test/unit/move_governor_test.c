@@ -5,8 +5,6 @@
 #include "shim/plan/governor.h"
 #include "test/test.h"
 
-#define MS UINT64_C(1000000)
-
 enum { PIECES = 20 };
 
 static struct move_governor governor;

@@ -5,8 +5,6 @@
 #include "shim/plan/governor.h"
 #include "test/test.h"
 
-#define MIB ((uint64_t)1 << 20)
-
 /*
  * A GPT at 1.5 times its budget of 9757 MiB, whose pieces were of up to 32 MiB in `fast` when that was measured best
  * (governor.c).

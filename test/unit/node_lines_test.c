@@ -12,7 +12,6 @@
 #include "shim/lifetimes/types.h"
 #include "test/test.h"
 
-#define MIB  ((uint64_t)1 << 20)
 #define BASE (UINT64_C(1) << 40)
 
 static char line[PYTHON_NAME];

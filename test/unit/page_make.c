@@ -1,3 +1,4 @@
+#include "test/libc.h"
 #include "test/unit/page_make.h"
 
 #include "policy/policy.h"
@@ -5,16 +6,8 @@
 #include "shim/base/user_dir.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 static char folder[64], inner[96];
 static pid_t processes[128];

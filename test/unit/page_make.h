@@ -5,13 +5,10 @@
 #ifndef UNIT_PAGE_MAKE_H
 #define UNIT_PAGE_MAKE_H
 
+#include "test/libc.h"
 #include "shim/stats/stats_page.h"
 
-#include <stdbool.h>
 #include <sys/types.h>
-
-#define GIB ((uint64_t)1 << 30)
-#define MIB ((uint64_t)1 << 20)
 
 /* The folder is made, with "spillway" in it; and removed with what is in it. */
 void page_make_begin(void);

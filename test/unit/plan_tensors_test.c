@@ -9,7 +9,6 @@
 #include "test/unit/plan_check.h"
 #include "test/unit/seed.h"
 
-#define MIB    ((uint64_t)1 << 20)
 #define UNITS  (NAIVE_GRAINS * NAIVE_GRAIN / PLAN_UNIT)
 #define PIECES (UNITS / PIECE)
 

@@ -5,7 +5,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MIB   ((uint64_t)1 << 20)
 #define BYTES (UINT64_C(1) << 40)
 
 static struct crossings *reach;

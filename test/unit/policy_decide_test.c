@@ -4,8 +4,6 @@
 #include "policy/parse.h"
 #include "test/test.h"
 
-#define MIB (1ull << 20)
-
 /* A good policy, which the caller frees. */
 static struct policy *good_policy(const char *text)
 {

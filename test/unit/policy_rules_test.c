@@ -3,8 +3,6 @@
  */
 #include "test/unit/policy_help.h"
 
-#define MIB (1ull << 20)
-
 static const struct policy_request plain = {.bytes = MIB};
 
 /* A policy of one rule with this condition: does the request match it? Deciding and explaining must agree. */

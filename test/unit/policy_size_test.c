@@ -4,8 +4,6 @@
 #include "policy/keys.h"
 #include "test/test.h"
 
-#define MIB (1ull << 20)
-
 static void expect_size(const char *text, int kind, uint64_t value)
 {
 	struct policy_size size;

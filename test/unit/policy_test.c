@@ -10,8 +10,6 @@
 #include "policy/keys.h"
 #include "policy/policy.h"
 
-#define MIB (1ull << 20)
-
 static struct policy *read_policy(const char *text, const char *set, struct policy_errors *errors)
 {
 	return policy_read_text("p.yaml", text, strlen(text), set, errors);

@@ -9,7 +9,6 @@
 #include "test/check.h"
 #include "test/rank.h"
 
-#define MIB  ((uint64_t)1 << 20)
 #define ROOM (64 * MIB)
 
 /* The folder is XDG_RUNTIME_DIR; the file is below it, where the first to take makes it. */

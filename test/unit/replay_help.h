@@ -5,10 +5,9 @@
 #ifndef UNIT_REPLAY_HELP_H
 #define UNIT_REPLAY_HELP_H
 
+#include "test/libc.h"
 #include "policy/policy.h"
 #include "tools/replay/replay_run.h"
-
-#define MIB UINT64_C(1048576)
 
 extern struct replay_model model;
 extern struct job *job; /* made by run(), or by the test; ended by teardown() */

@@ -11,8 +11,7 @@
 
 #include <sys/stat.h>
 
-#define MIB UINT64_C(1048576)
-#define S   UINT64_C(1000000000)
+#define S UINT64_C(1000000000)
 
 static struct replay_model model;
 

@@ -2,15 +2,11 @@
  * report_cases FOLDER: the traces that report_test.sh shows, and some for replay_tool_test.sh, made by hand. Times are
  * round, so that every figure can be worked out on paper.
  */
+#include "test/libc.h"
 #include "test/unit/trace_file.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-
-#define MIB UINT64_C(1048576)
-#define S   UINT64_C(1000000000)
-#define MS  UINT64_C(1000000)
-#define AT  UINT64_C(0x7f0000000000)
+#define S  UINT64_C(1000000000)
+#define AT UINT64_C(0x7f0000000000)
 #define HEAD                                                                                                           \
 	"version=1\nstart=1795291697000000000\nclock=100000000000\npid=4711\nhost=node17\ncommand=python train.py\n"   \
 	"policy=job.yaml\npolicy_hash=9f3a\nmode=exact\nspillway=0.1.0\ndevices=0:1073741824 \ngpu0=Some GPU\n"

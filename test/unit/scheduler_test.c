@@ -7,7 +7,6 @@
 #include "test/test.h"
 #include "test/unit/plan_check.h"
 
-#define MIB    UINT64_C(1048576)
 #define UNITS  8 /* of each piece: 16 MiB */
 #define PIECES 40
 #define BUDGET (UNITS * PLAN_UNIT * 20)
@@ -190,7 +189,8 @@ TEST(a_better_victim_is_waited_for_a_short_time)
 	static const struct {
 		uint64_t waited, age; /* ns */
 		bool idle, evicts;
-	} cases[] = {{0, 0, false, false}, {6000000, 6000000, false, true}, {0, 40000000, false, true}, {0, 0, true, true}};
+	} cases[] = {
+	    {0, 0, false, false}, {6000000, 6000000, false, true}, {0, 40000000, false, true}, {0, 0, true, true}};
 
 	for (unsigned i = 0; i <= 20; i++)
 		put(i, i ? PLAN_DEVICE : PLAN_HOST);
@@ -202,7 +202,8 @@ TEST(a_better_victim_is_waited_for_a_short_time)
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		idle = cases[i].idle;
 		n_orders = 0;
-		scheduler_wait(&scheduler, &(struct scheduler_named){.pieces = &(uint32_t){0}, .n = 1, .age = cases[i].age},
+		scheduler_wait(&scheduler,
+			       &(struct scheduler_named){.pieces = &(uint32_t){0}, .n = 1, .age = cases[i].age},
 			       cases[i].waited);
 		assert_int_equal(n_orders > 0 && orders[0] == OUT + 8, cases[i].evicts);
 		for (unsigned k = 0; k < n_orders; k++)

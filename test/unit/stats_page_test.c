@@ -9,8 +9,6 @@
 
 #include <sys/resource.h>
 
-#define MIB ((uint64_t)1 << 20)
-
 FIXTURE(begin_anew)
 {
 	memset((void *)&stats, 0, sizeof(stats));

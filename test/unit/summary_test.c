@@ -5,9 +5,6 @@
 #include "shim/stats/summary.h"
 #include "test/test.h"
 
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
-
 static struct stats_page page;
 static struct summary summary;
 

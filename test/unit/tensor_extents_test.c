@@ -6,8 +6,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MIB  ((uint64_t)1 << 20)
-#define GIB  ((uint64_t)1 << 30)
 #define UNIT (2 * MIB)
 
 TEST(an_end_is_the_next_start)

@@ -7,7 +7,6 @@
 #include "test/unit/length_job.h"
 #include "test/unit/seed.h"
 
-#define MIB   ((uint64_t)1 << 20)
 #define PIECE 8u /* units */
 
 static struct tensor_future *future;

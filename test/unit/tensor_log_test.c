@@ -7,8 +7,6 @@
 #include "test/test.h"
 #include "test/unit/seed.h"
 
-#define MIB ((uint64_t)1 << 20)
-
 /* Not on the stack: a table in it grows. */
 static struct tensor_log log_of;
 

@@ -4,8 +4,6 @@
 #include "shim/base/clock.h"
 #include "test/test.h"
 
-#define MS UINT64_C(1000000)
-
 static const struct time_share share = {.one_in = 125, .most = 20 * MS};
 
 TEST(it_is_full_at_first)

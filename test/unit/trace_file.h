@@ -4,12 +4,8 @@
 #ifndef SPILLWAY_TEST_TRACE_FILE_H
 #define SPILLWAY_TEST_TRACE_FILE_H
 
+#include "test/libc.h"
 #include "shim/trace/trace_code.h"
-
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct trace_file {
 	struct trace_writer *writer;
