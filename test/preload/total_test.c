@@ -3,21 +3,15 @@
  * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank
  * is a process of its own that does what it is told; its simulated GPU is its own, so only the account limits them.
  */
-#include "shim/accounting/gpu_account.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
-#include "test/rank.h"
-#include "test/test.h"
+#include "test/preload/tool.h"
+#include "test/preload/turns_help.h"
 
 #include <sys/stat.h>
 
 #define TOTAL  64 /* MiB */
 #define SET(m) "SPILLWAY_SET=device.total=64MiB,host.budget=256MiB,report.summary=no,spill.mode=" m
-#define MOST   64
 #define TRIES  2000 /* looks, 5 ms apart: what has not happened by then never does */
 
-static CUdeviceptr blocks[MOST];
-static unsigned n_blocks, fills;
 static size_t without; /* bytes of the device that are not the heap's */
 
 /* MiB that the heap has on the device. */
@@ -26,19 +20,9 @@ static uint64_t held(void)
 	return (sim_live().device_bytes - without) / MIB;
 }
 
-/* All blocks anew, as in a step. */
-static uint64_t step(void)
-{
-	fills++;
-	for (unsigned i = 0; i < n_blocks; i++)
-		MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-	MUST(cu.cuCtxSynchronize());
-	return 1;
-}
-
 /*
- * 'd': begin; 'a' N: allocate N blocks of 4 MiB; 's': a step; 'h': MiB held; 'c': check all; 'e': end; 'i': the total
- * that cuMemGetInfo says, in MiB; 'j': what it says is free; 'n' N: others leave N MiB of the device.
+ * turns_obey(), and 'h': MiB held; 'i': the total that cuMemGetInfo says, in MiB; 'j': what it says is free; 'n' N:
+ * others leave N MiB of the device.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -50,18 +34,8 @@ static uint64_t obey(char what, unsigned n)
 		driver_start(0);
 		without = sim_live().device_bytes;
 		return 1;
-	case 'a':
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		return step();
-	case 's':
-		return step();
 	case 'h':
 		return held();
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
 	case 'i':
 		MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
 		return total / MIB;
@@ -77,33 +51,18 @@ static uint64_t obey(char what, unsigned n)
 		MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
 		return free_bytes / MIB;
 	default:
-		exit(0);
+		return turns_obey(what, n);
 	}
-}
-
-static void begin(const void *settings)
-{
-	child_set("SIM_MEMORY=256MiB");
-	child_set(runtime);
-	child_set(settings);
 }
 
 static void begin_large(const void *settings)
 {
+	turns_begin(settings);
 	child_set("SIM_MEMORY=3GiB");
 	child_set("SIM_FILL=0");
-	child_set(runtime);
-	child_set(settings);
 }
 
-static struct rank start(const char *settings)
-{
-	static const struct rank_part part = {.begin = begin, .obey = obey};
-	struct rank rank = rank_start(&part, settings);
-
-	assert_true(rank_ask(&rank, 'd', 0));
-	return rank;
-}
+static const struct rank_part part = {.begin = turns_begin, .obey = obey}, large = {.begin = begin_large, .obey = obey};
 
 /* Both step until they hold between least and most MiB each; they never hold more than the total together. */
 static bool come_to_hold(const struct rank *ranks, unsigned n, uint64_t least, uint64_t most)
@@ -112,7 +71,7 @@ static bool come_to_hold(const struct rank *ranks, unsigned n, uint64_t least, u
 		bool all = true;
 
 		for (unsigned i = 0; i < n; i++) {
-			assert_true(rank_ask(&ranks[i], 's', 0));
+			assert_true(rank_ask(&ranks[i], 's', 1));
 			uint64_t holds = rank_ask(&ranks[i], 'h', 0);
 			all = all && holds >= least && holds <= most;
 		}
@@ -126,14 +85,11 @@ static bool come_to_hold(const struct rank *ranks, unsigned n, uint64_t least, u
 /* `spillway list` names both, and the total. */
 static void shows_the_account(const struct rank *one, const struct rank *other)
 {
-	char command[256], line[256];
 	bool total = false, has_one = false, has_other = false;
 	long long pid;
+	int status;
 
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list", runtime, TOOL);
-	FILE *output = popen(command, "r");
-	assert_non_null(output);
-	while (fgets(line, sizeof(line), output)) {
+	for (char *line = strtok(tool(&status, "list"), "\n"); line; line = strtok(NULL, "\n")) {
 		total |= strstr(line, "shared: 64.0 MiB in all") != NULL;
 		if (!total || sscanf(line, "%lld", &pid) != 1)
 			continue;
@@ -142,20 +98,18 @@ static void shows_the_account(const struct rank *one, const struct rank *other)
 		has_one |= pid == one->pid && needs;
 		has_other |= pid == other->pid && needs;
 	}
-	assert_int_equal(pclose(output), 0);
+	assert_int_equal(status, 0);
 	assert_true(total && has_one && has_other);
 }
 
 static void share_with(const char *settings)
 {
-	struct rank ranks[2] = {start(settings)};
+	struct rank ranks[2] = {turns_start(&part, settings, 14)};
 
 	/* Alone it has all of it. */
-	assert_true(rank_ask(&ranks[0], 'a', 14));
 	assert_int_equal(rank_ask(&ranks[0], 'h', 0), 56);
 	assert_int_equal(rank_ask(&ranks[0], 'i', 0), TOTAL);
-	ranks[1] = start(settings);
-	assert_true(rank_ask(&ranks[1], 'a', 14));
+	ranks[1] = turns_start(&part, settings, 14);
 	assert_true(rank_ask(&ranks[0], 'h', 0) + rank_ask(&ranks[1], 'h', 0) <= TOTAL);
 	/* In the end both have a half, but for pieces that do not fit. */
 	assert_true(come_to_hold(ranks, 2, 20, 32));
@@ -185,10 +139,9 @@ static int make_older(char ret_path[256])
 						    .version = GPU_ACCOUNT_VERSION - 1,
 						    .magic = GPU_ACCOUNT_MAGIC,
 						    .total = TOTAL * MIB}};
-	struct rank first = start(SET("exact"));
+	struct rank first = turns_start(&part, SET("exact"), 1);
 	char below[96];
 
-	assert_true(rank_ask(&first, 'a', 1));
 	assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, ret_path), 1);
 	rank_end(&first);
 	snprintf(below, sizeof(below), "%s/spillway", folder);
@@ -201,22 +154,13 @@ static int make_older(char ret_path[256])
 
 #define AUTO "SPILLWAY_SET=host.budget=256MiB,report.summary=no,share=turns"
 
-static struct rank start_large(const char *settings)
-{
-	static const struct rank_part part = {.begin = begin_large, .obey = obey};
-	struct rank rank = rank_start(&part, settings);
-
-	assert_true(rank_ask(&rank, 'd', 0));
-	return rank;
-}
-
 /*
  * Who asks for turns shares the device without a total: what nobody else had of it when the first of them came, less a
  * tenth. That holds for those who come later, whatever is free then.
  */
 TEST(who_takes_turns_shares_what_the_device_has)
 {
-	struct rank one = start_large(AUTO), other = start_large(AUTO), third;
+	struct rank one = turns_start(&large, AUTO, 0), other = turns_start(&large, AUTO, 0), third;
 	uint64_t all = 3072, total;
 
 	/* Others have a GiB, which counts, less what they have by the time that the second one comes. */
@@ -228,13 +172,11 @@ TEST(who_takes_turns_shares_what_the_device_has)
 	/* Free is what the process does not have itself; a slab may be there beside the blocks. */
 	assert_in_range(rank_ask(&other, 'j', 0), total - 8 - 8, total - 8);
 	/* One without turns has the whole device. */
-	third = start_large("SPILLWAY_SET=host.budget=256MiB,report.summary=no");
-	assert_true(rank_ask(&third, 'a', 1));
+	third = turns_start(&large, "SPILLWAY_SET=host.budget=256MiB,report.summary=no", 1);
 	assert_int_equal(rank_ask(&third, 'i', 0), all);
 	ranks_end(&third, &one, &other);
 	/* The next one is the first again. */
-	third = start_large(AUTO);
-	assert_true(rank_ask(&third, 'a', 1));
+	third = turns_start(&large, AUTO, 1);
 	assert_in_range(rank_ask(&third, 'i', 0), all - all / 10 - 1, all - all / 10 + 1);
 	rank_end(&third);
 }
@@ -255,8 +197,7 @@ TEST(beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_h
 	struct rank one, other;
 
 	for (unsigned i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
-		one = start(settings[i]);
-		assert_true(rank_ask(&one, 'a', 14));
+		one = turns_start(&part, settings[i], 14);
 		assert_int_equal(rank_ask(&one, 'h', 0), 56);
 		assert_true(rank_ask(&one, 'c', 0));
 		if (i < 3)
@@ -266,8 +207,7 @@ TEST(beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_h
 	assert_int_equal(head.file.version, GPU_ACCOUNT_VERSION - 1);
 	assert_int_equal(set_lock(fd, F_UNLCK), 0); /* the processes that were started have it open, too */
 	close(fd);
-	other = start(SET("fast"));
-	assert_true(rank_ask(&other, 'a', 14));
+	other = turns_start(&part, SET("fast"), 14);
 	const struct rank ranks[] = {one, other};
 	assert_true(come_to_hold(ranks, 2, 20, 32));
 	shows_the_account(&one, &other);
@@ -278,10 +218,8 @@ TEST(beside_another_version_it_has_its_own_budget_at_once_and_shares_when_that_h
 TEST(who_does_not_share_has_what_it_had)
 {
 	static const char *const alone = "SPILLWAY_SET=device.budget=60MiB,host.budget=256MiB,report.summary=no";
-	struct rank ranks[2] = {start(alone), start(SET("exact"))};
+	struct rank ranks[2] = {turns_start(&part, alone, 14), turns_start(&part, SET("exact"), 14)};
 
-	for (unsigned i = 0; i < 2; i++)
-		assert_true(rank_ask(&ranks[i], 'a', 14));
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(rank_ask(&ranks[i], 'h', 0), 56);
 	assert_int_equal(rank_ask(&ranks[0], 'i', 0), 256);
@@ -291,10 +229,9 @@ TEST(who_does_not_share_has_what_it_had)
 /* Others had most of the device when it started, and leave it to it then. */
 TEST(who_starts_beside_others_gets_its_share_when_they_leave_it)
 {
-	static const struct rank_part part = {.begin = begin_large, .obey = obey};
-	struct rank rank = rank_start(&part, SET("exact"));
+	struct rank rank = turns_start(&large, SET("exact"), 0);
 
-	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'n', 40));
+	assert_true(rank_ask(&rank, 'n', 40));
 	assert_true(rank_ask(&rank, 'a', 14));
 	assert_true(rank_ask(&rank, 'h', 0) <= 40);
 	assert_true(rank_ask(&rank, 'n', 3072));

@@ -4,22 +4,17 @@
  * namespaces cannot be made; without root they are made in a user namespace.
  */
 #include "shim/base/clock.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/tool.h"
 #include "test/preload/turns_help.h"
-#include "test/rank.h"
-#include "test/test.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
 #endif
 
-#define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
-#define NEEDS    6 /* blocks of 4 MiB: more than half of the total */
-#define FEW      1
-#define MOST     5
-#define ROUNDS   200
-#define DIFFERS  "share: this process takes no turns on device 0: its clock is not that of the others there"
+#define FEW     1
+#define MOST    5
+#define ROUNDS  200
+#define DIFFERS "share: this process takes no turns on device 0: its clock is not that of the others there"
 
 /* ---- a rank ---- */
 
@@ -28,9 +23,6 @@ struct clock {
 	long ahead;
 	pid_t as;
 };
-
-static CUdeviceptr blocks[NEEDS];
-static unsigned n_blocks, fills;
 
 static bool write_text(const char *path, const char *text)
 {
@@ -92,48 +84,15 @@ static void begin(const void *clock)
 {
 	const struct clock *its = clock;
 
-	turns_begin(SETTINGS);
+	turns_begin(TURNS(""));
 	CHECK((!its->ahead && !its->as) || enter_clock(its));
-}
-
-static uint64_t step(unsigned n)
-{
-	for (; n; n--) {
-		fills++;
-		for (unsigned i = 0; i < n_blocks; i++)
-			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-		MUST(cu.cuCtxSynchronize());
-	}
-	return 1;
-}
-
-/* 'a' N: begin, and allocate N blocks; 's' N: N steps; 'c': check all; 'e': end. */
-static uint64_t obey(char what, unsigned n)
-{
-	switch (what) {
-	case 'a':
-		driver_start(0);
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		return step(1);
-	case 's':
-		return step(n);
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
-	default:
-		exit(0);
-	}
 }
 
 static struct rank start(struct clock clock, unsigned needs)
 {
-	static const struct rank_part part = {.begin = begin, .obey = obey};
+	static const struct rank_part part = {.begin = begin, .obey = turns_obey};
 
-	struct rank rank = rank_start(&part, &clock);
-	assert_true(rank_ask(&rank, 'a', needs));
-	return rank;
+	return turns_start(&part, &clock, needs);
 }
 
 /* ---- the parts ---- */
@@ -153,10 +112,7 @@ static struct clock behind(void)
 
 static void step_all(const struct rank *ranks, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
-		rank_tell(&ranks[i], 's', 20);
-	for (unsigned i = 0; i < n; i++)
-		assert_true(rank_hear(&ranks[i]));
+	turns_do(ranks, n, 's', 20);
 	account_check();
 }
 
@@ -168,26 +124,18 @@ static void step_until_log_says(const struct rank *ranks, unsigned n, const char
 	assert_true(log_says(words));
 }
 
-static bool is_listed(const char *words)
-{
-	char command[256];
-
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list | grep -q '%s'", runtime, TOOL, words);
-	return system(command) == 0;
-}
-
 static void leave_out(struct clock clock)
 {
 	struct rank ranks[3];
 
-	ranks[0] = start(own, NEEDS);
-	ranks[1] = start(own, NEEDS);
+	ranks[0] = start(own, TURNS_NEEDS);
+	ranks[1] = start(own, TURNS_NEEDS);
 	turns_run(ranks, 2, 1);
 	ranks[2] = start(clock, FEW);
 	step_until_log_says(ranks, 3, DIFFERS);
 	turns_run(ranks, 2, 2);
 	assert_int_equal(account_turns(&ranks[2]), 0);
-	assert_true(is_listed("other clock"));
+	assert_true(tool_tells("other clock", "list"));
 	assert_true(log_says("share: 2 processes need 48.0 MiB"));
 	turns_end(ranks, 3);
 }
@@ -207,8 +155,8 @@ static void take_no_turns(struct clock clock)
 	static struct account_page page;
 	struct rank ranks[2];
 
-	ranks[0] = start(own, NEEDS);
-	ranks[1] = start(clock, NEEDS);
+	ranks[0] = start(own, TURNS_NEEDS);
+	ranks[1] = start(clock, TURNS_NEEDS);
 	step_until_log_says(ranks, 2, DIFFERS);
 	for (unsigned round = 0; round < 5; round++)
 		step_all(ranks, 2);
@@ -228,8 +176,8 @@ TEST(the_clock_of_the_account_is_that_of_most)
 {
 	struct rank ranks[MOST];
 
-	ranks[0] = start(ahead(), NEEDS);
-	ranks[1] = start((struct clock){.as = ranks[0].pid}, NEEDS);
+	ranks[0] = start(ahead(), TURNS_NEEDS);
+	ranks[1] = start((struct clock){.as = ranks[0].pid}, TURNS_NEEDS);
 	ranks[2] = start(own, FEW);
 	turns_run(ranks, 2, 2);
 	assert_int_equal(account_turns(&ranks[2]), 0);
@@ -238,10 +186,7 @@ TEST(the_clock_of_the_account_is_that_of_most)
 	step_until_log_says(ranks, MOST,
 			    "5 processes need 60.0 MiB of device 0, and have 32.0 MiB together "
 			    "(device.total): 3 of them take turns");
-	for (unsigned i = 3; i < MOST; i++) {
-		assert_true(rank_ask(&ranks[i], 'c', 0));
-		rank_end(&ranks[i]);
-	}
+	turns_check_and_end(ranks + 3, MOST - 3);
 	turns_run(ranks, 2, 2);
 	uint64_t had = account_turns(&ranks[2]);
 	turns_run(ranks, 2, 2);
@@ -262,11 +207,11 @@ static int may_not(void)
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
 	if (may_not()) {
 		printf("skipped: this system lets us make no time namespaces\n");
 		return 77;
 	}
-	return turns_main(argv, test_run);
+	return turns_main(test_run);
 }

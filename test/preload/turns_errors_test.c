@@ -3,36 +3,15 @@
  * was. A rank is a process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c).
  */
 #include "shim/spillway.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/tool.h"
 #include "test/preload/turns_help.h"
-#include "test/rank.h"
-#include "test/test.h"
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#define SETTINGS "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms"
-#define TIGHT                                                                                                          \
-	"SPILLWAY_SET=device.total=32MiB,host.budget=32MiB,report.summary=no,share=turns,share.quantum=20ms,"          \
-	"share.queue=no"
-#define NEEDS  6 /* blocks of 4 MiB: more than half of the total */
-#define ROUNDS 3000
-
-static CUdeviceptr blocks[NEEDS];
-static unsigned n_blocks, fills;
-
-static uint64_t step(unsigned n)
-{
-	for (; n; n--) {
-		fills++;
-		for (unsigned i = 0; i < n_blocks; i++)
-			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-		MUST(cu.cuCtxSynchronize());
-	}
-	return 1;
-}
+#define SETTINGS TURNS("")
+#define TIGHT    TURNS_SET(",host.budget=32MiB,share=turns,share.queue=no")
 
 /* All calls of that entry point from now on, so many times; 0: no more of them. */
 static uint64_t refuse(const char *name, unsigned times)
@@ -85,7 +64,7 @@ static uint64_t fail_to_suspend(void)
 
 	refuse("cuMemRelease", 1000000);
 	CHECK(spillway_suspend() != 0);
-	MUST(driver_fill(NULL, blocks[0], fills, 4 * MIB / 4));
+	MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 4 * MIB / 4));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(turn_number() != before);
 	refuse("cuMemRelease", 0);
@@ -95,11 +74,11 @@ static uint64_t fail_to_suspend(void)
 /* As much again as it has, for a moment. */
 static uint64_t use_more(void)
 {
-	CUdeviceptr more = child_alloc(NEEDS * 4 * MIB);
+	CUdeviceptr more = child_alloc(TURNS_NEEDS * 4 * MIB);
 
-	MUST(driver_fill(NULL, more, 77, NEEDS * MIB));
+	MUST(driver_fill(NULL, more, 77, TURNS_NEEDS * MIB));
 	MUST(cu.cuCtxSynchronize());
-	CHECK(driver_holds(more, 77, NEEDS * MIB));
+	CHECK(driver_holds(more, 77, TURNS_NEEDS * MIB));
 	MUST(cu.cuMemFree_v2(more));
 	return 1;
 }
@@ -129,11 +108,11 @@ static uint64_t begin_with_much(bool captures)
 		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 		CHECK(pthread_create(&thread, NULL, end_capture_later, stream) == 0);
 	}
-	for (unsigned i = 0; i < NEEDS; i++)
-		blocks[n_blocks++] = child_alloc(4 * MIB);
+	for (unsigned i = 0; i < TURNS_NEEDS; i++)
+		turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
 	use_more();
 	CHECK(!captures || pthread_join(thread, NULL) == 0);
-	return step(1);
+	return turns_obey('s', 1);
 }
 
 /* What no turn can give: it is refused while it is another's. */
@@ -170,10 +149,9 @@ static _Noreturn void end_while_moving(void)
 }
 
 /*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'u': a suspension that fails; 'm': use more for
- * a moment; 'b' N: begin with more than the host holds, and (1) with an open capture; 'h': ask for more than there is;
- * 'y': close the account, and stop; 'x': close all sockets that listen; 'q': the next copy stands still; 'w': end when
- * it does; 'e': end.
+ * turns_obey(), and 'u': a suspension that fails; 'm': use more for a moment; 'b' N: begin with more than the host
+ * holds, and (1) with an open capture; 'h': ask for more than there is; 'y': close the account, and stop; 'x': close all
+ * sockets that listen; 'q': the next copy stands still; 'w': end when it does.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -181,18 +159,7 @@ static uint64_t obey(char what, unsigned n)
 	case 'd':
 		/* Runs after the handler of the mover, as those of the driver. */
 		CHECK(atexit(check_end) == 0);
-		driver_start(0);
-		return 1;
-	case 'a':
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		return step(1);
-	case 's':
-		return step(n);
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
+		return turns_obey(what, n);
 	case 'u':
 		return fail_to_suspend();
 	case 'm':
@@ -212,7 +179,7 @@ static uint64_t obey(char what, unsigned n)
 	case 'x':
 		return close_listeners();
 	default:
-		exit(0);
+		return turns_obey(what, n);
 	}
 }
 
@@ -225,24 +192,12 @@ static void begin(const void *settings)
 		child_set("SPILLWAY_POLICY=" ON_USE_POLICY);
 }
 
-static struct rank start_how(const char *settings, char how, unsigned n)
-{
-	static const struct rank_part part = {.begin = begin, .obey = obey};
-
-	struct rank rank = rank_start(&part, settings);
-	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, how, n));
-	return rank;
-}
-
-static struct rank start(const char *settings, unsigned n)
-{
-	return start_how(settings, 'a', n);
-}
+static const struct rank_part part = {.begin = begin, .obey = obey};
 
 /* The first has nothing to do, and the other makes steps until the first is away. */
 static void wait_until_away(const struct rank ranks[2])
 {
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; round < TURNS_TRIES; round++) {
 		struct account_page page;
 		const struct gpu_account_member *member = account_read(&page) ? account_member(&page, &ranks[0]) : NULL;
 
@@ -255,8 +210,8 @@ static void wait_until_away(const struct rank ranks[2])
 
 static void start_two_with(struct rank ranks[2], const char *settings, unsigned other_needs)
 {
-	ranks[0] = start(settings, NEEDS);
-	ranks[1] = start(settings, other_needs);
+	ranks[0] = turns_start(&part, settings, TURNS_NEEDS);
+	ranks[1] = turns_start(&part, settings, other_needs);
 	turns_run(ranks, 2, 1);
 	wait_until_away(ranks);
 }
@@ -273,7 +228,7 @@ static void find_no_memory(const char *settings)
 {
 	struct rank ranks[2];
 
-	start_two_with(ranks, settings, NEEDS);
+	start_two_with(ranks, settings, TURNS_NEEDS);
 	for (unsigned round = 0; round < 3; round++) {
 		rank_tell(&ranks[1], 's', 20);
 		assert_true(rank_ask(&ranks[0], 'm', 0));
@@ -294,12 +249,12 @@ static void come_later(const char *settings, unsigned how)
 {
 	struct rank ranks[2];
 
-	ranks[0] = start(settings, NEEDS);
+	ranks[0] = turns_start(&part, settings, TURNS_NEEDS);
 	rank_tell(&ranks[0], 's', 60);
-	ranks[1] = start_how(settings, 'b', how);
+	ranks[1] = turns_start(&part, settings, 0);
+	assert_true(rank_ask(&ranks[1], 'b', how));
 	assert_true(rank_hear(&ranks[0]));
-	turns_run(ranks, 2, 1);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 1);
 }
 
 TEST(who_comes_while_another_has_all_waits_for_its_turn)
@@ -327,10 +282,9 @@ TEST(what_no_turn_can_give_is_refused_at_once)
 {
 	struct rank ranks[2];
 
-	start_two_with(ranks, TIGHT, NEEDS);
+	start_two_with(ranks, TIGHT, TURNS_NEEDS);
 	assert_true(rank_ask(&ranks[0], 'h', 0));
-	turns_run(ranks, 2, 1);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 1);
 }
 
 /* What it keeps does not go back to the driver. It waits for its turn as before. */
@@ -340,8 +294,7 @@ TEST(who_cannot_be_suspended_while_it_is_away_takes_turns_as_before)
 
 	start_two(ranks, 3);
 	assert_true(rank_ask(&ranks[0], 'u', 0));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* The driver must not shut down before the mover has come out of it. */
@@ -349,7 +302,7 @@ TEST(who_ends_while_its_memory_leaves_waits_for_the_mover)
 {
 	struct rank ranks[2];
 
-	start_two(ranks, NEEDS);
+	start_two(ranks, TURNS_NEEDS);
 	/* It has the turn, and nothing to do. */
 	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'q', 0));
 	rank_tell(&ranks[1], 's', 5);
@@ -361,17 +314,12 @@ TEST(who_ends_while_its_memory_leaves_waits_for_the_mover)
 
 static bool is_listed(const struct rank *rank)
 {
-	char command[256], line[256];
-	bool found = false;
+	char pid[32];
+	int status;
+	const char *shared = strstr(tool(&status, "list"), ", shared: ");
 
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list", runtime, TOOL);
-	FILE *output = popen(command, "r");
-	assert_non_null(output);
-	for (bool shared = false; fgets(line, sizeof(line), output);) {
-		shared |= strstr(line, ", shared: ") != NULL;
-		found |= shared && atoi(line) == rank->pid;
-	}
-	return pclose(output) == 0 && found;
+	snprintf(pid, sizeof(pid), "\n%7d ", (int)rank->pid);
+	return status == 0 && shared && strstr(shared, pid);
 }
 
 /* Its lock went with the descriptor, but its memory is there: the others count it, and so does the tool. */
@@ -381,7 +329,7 @@ TEST(who_has_closed_the_account_is_listed_while_it_lives)
 	struct account_page page;
 	int status;
 
-	start_two(ranks, NEEDS);
+	start_two(ranks, TURNS_NEEDS);
 	assert_true(is_listed(&ranks[0]));
 	rank_tell(&ranks[0], 'y', 0);
 	assert_int_equal(waitpid(ranks[0].pid, &status, WUNTRACED), ranks[0].pid);
@@ -390,8 +338,7 @@ TEST(who_has_closed_the_account_is_listed_while_it_lives)
 	assert_true(account_read(&page) && account_member(&page, &ranks[0]));
 	assert_int_equal(kill(ranks[0].pid, SIGCONT), 0);
 	assert_true(rank_hear(&ranks[0]));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* Also in its turn: what it may not use is not taken from the account. */
@@ -401,7 +348,7 @@ TEST(who_has_a_budget_of_its_own_takes_no_more_of_the_account)
 	struct account_page page;
 
 	for (unsigned i = 0; i < 2; i++)
-		ranks[i] = start(SETTINGS ",device.budget=20MiB", NEEDS);
+		ranks[i] = turns_start(&part, SETTINGS ",device.budget=20MiB", TURNS_NEEDS);
 	for (unsigned round = 0; round < 20; round++) {
 		turns_run(ranks, 2, 1);
 		for (unsigned i = 0; i < GPU_ACCOUNT_MOST && account_read(&page); i++)
@@ -415,7 +362,7 @@ TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before)
 {
 	struct rank ranks[2];
 
-	start_two(ranks, NEEDS);
+	start_two(ranks, TURNS_NEEDS);
 	assert_true(rank_ask(&ranks[0], 'x', 0));
 	turns_run(ranks, 2, 2);
 	assert_true(log_says("the program closed our socket, and no other can be made (Address already in use)"));
@@ -424,7 +371,7 @@ TEST(who_closes_the_socket_of_its_control_thread_takes_turns_as_before)
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, test_run);
+	return turns_main(test_run);
 }

@@ -3,12 +3,8 @@
  * simulated GPUs of its own; what they share is the accounts of GPUs with those numbers.
  */
 #include "shim/spillway.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
 #include "test/preload/turns_gpus_check.h"
-#include "test/rank.h"
 #include "test/slow.h"
-#include "test/test.h"
 
 #include <sys/mman.h>
 
@@ -154,10 +150,8 @@ static uint64_t obey(char what, unsigned n)
 static void begin(const void *how)
 {
 	own = how;
-	child_set("SIM_MEMORY=256MiB");
+	turns_begin(own->setting);
 	child_set("SIM_DEVICES=2");
-	child_set(runtime);
-	child_set(own->setting);
 	if (own->more)
 		child_set(own->more);
 }
@@ -210,8 +204,7 @@ static void run_turns_of(const struct rank *ranks, unsigned n, uint64_t turns, c
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		bool all = true;
 
-		for (unsigned i = 0; i < n; i++)
-			rank_tell(&ranks[i], what, 4);
+		turns_tell(ranks, n, what, 4);
 		for (unsigned i = 0; i < n; i++)
 			assert_true(turns_gpus_hear(&ranks[i], ranks, n));
 		for (unsigned i = 0; i < n; i++)
@@ -233,14 +226,6 @@ static void resume(const struct rank *rank)
 	turns_gpus_resumed(rank);
 }
 
-static void end_all(const struct rank *ranks, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		assert_true(rank_ask(&ranks[i], 'c', 0));
-		rank_end(&ranks[i]);
-	}
-}
-
 /* ---- the parts ---- */
 
 static const struct part forth = {SET, 2, {0, 1}, {5, 5}, NULL}, back = {SET, 2, {1, 0}, {5, 5}, NULL};
@@ -252,7 +237,7 @@ TEST(two_that_use_their_gpus_in_crossed_order_take_turns)
 
 	start_all(parts, ranks, 2);
 	run_turns(ranks, 2, 5);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 	assert_true(log_says("takes turns on all its GPUs together"));
 }
 
@@ -263,7 +248,7 @@ TEST(they_take_turns_with_those_that_use_one_gpu)
 
 	start_all(parts, ranks, 4);
 	run_turns(ranks, 4, 3);
-	end_all(ranks, 4);
+	turns_check_and_end(ranks, 4);
 }
 
 /* One has the other GPU alone. */
@@ -275,7 +260,7 @@ TEST(turns_may_be_on_one_of_its_gpus_alone)
 	start_all(parts, ranks, 2);
 	run_turns(ranks, 2, 4);
 	assert_false(pages[0].head.turn.on);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 static uint64_t served(const struct rank *rank)
@@ -304,7 +289,7 @@ TEST(it_yields_when_it_has_nothing_to_do)
 	for (unsigned times = 0; times < 3; times++)
 		assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[1], 's', 1));
 	assert_false(pages[1].head.turn.on);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 TEST(the_others_go_on_when_one_is_killed)
@@ -316,15 +301,13 @@ TEST(the_others_go_on_when_one_is_killed)
 
 		start_all(parts, ranks, 3);
 		run_turns(ranks, 3, 2);
-		for (unsigned i = 0; i < 3; i++)
-			rank_tell(&ranks[i], 's', 8);
+		turns_tell(ranks, 3, 's', 8);
 		usleep(victim * 30000);
 		rank_kill(&ranks[victim]);
-		for (unsigned i = 0; i < 3; i++)
-			assert_true(i == victim || rank_hear(&ranks[i]));
+		turns_hear(ranks, 3, victim);
 		ranks[victim] = ranks[2];
 		run_turns(ranks, 2, 2);
-		end_all(ranks, 2);
+		turns_check_and_end(ranks, 2);
 	}
 }
 
@@ -345,7 +328,7 @@ TEST(a_gpu_may_be_used_later)
 	}
 	assert_true(rank_hear(&ranks[0]));
 	run_turns(ranks, 2, 3);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 TEST(its_gpus_may_wait_for_each_other)
@@ -355,7 +338,7 @@ TEST(its_gpus_may_wait_for_each_other)
 
 	start_all(parts, ranks, 2);
 	run_turns_of(ranks, 2, 3, 'x');
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 /* It has no turn meanwhile, and takes turns as before when it is resumed, whatever was away when it was suspended. */
@@ -376,7 +359,7 @@ TEST(one_may_be_suspended)
 		resume(&ranks[0]);
 	}
 	run_turns(ranks, 3, 2);
-	end_all(ranks, 3);
+	turns_check_and_end(ranks, 3);
 }
 
 /* At that moment, one of its GPUs is away because it is not its turn, and the other one is not yet. */
@@ -398,7 +381,7 @@ TEST(one_may_be_suspended_when_a_gpu_joins)
 	assert_true(rank_ask(&ranks[1], 's', 4));
 	resume(&ranks[0]);
 	run_turns(ranks, 2, 3);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 /* What it shows in the account of this GPU, now. */
@@ -438,7 +421,7 @@ TEST(one_that_is_resumed_leaves_all_its_gpus_together)
 	}
 	assert_true(rank_hear(&ranks[1]) && rank_hear(&ranks[2]));
 	run_turns(ranks, 3, 2);
-	end_all(ranks, 3);
+	turns_check_and_end(ranks, 3);
 }
 
 /* The one of two GPUs needs more while both test_run, and sees first that there have to be turns. */
@@ -463,7 +446,7 @@ TEST(who_begins_turns_gives_the_first_one_on)
 	for (unsigned i = 0; i < 2; i++)
 		assert_true(turns_gpus_hear(&ranks[i], ranks, 2));
 	run_turns(ranks, 2, 2);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 /*
@@ -483,8 +466,7 @@ TEST(its_memory_moves_on_both_gpus_at_the_same_time)
 	for (unsigned round = 0; round < ROUNDS && !(seen && both); round++) {
 		uint64_t attempt = 0, state_then = 0, beat = 0;
 
-		for (unsigned i = 0; i < 2; i++)
-			rank_tell(&ranks[i], 's', 1);
+		turns_tell(ranks, 2, 's', 1);
 		for (unsigned looks = 0; looks < 400 && !(seen && both); looks++) {
 			turns_gpus_read();
 			const struct gpu_account_member *a = account_member(&pages[0], &ranks[0]),
@@ -504,12 +486,12 @@ TEST(its_memory_moves_on_both_gpus_at_the_same_time)
 		assert_true(rank_hear(&ranks[0]) && rank_hear(&ranks[1]));
 	}
 	assert_true(seen && both);
-	end_all(ranks, 2);
+	turns_check_and_end(ranks, 2);
 }
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, test_run);
+	return turns_main(test_run);
 }

@@ -1,8 +1,4 @@
 #include "test/preload/turns_help.h"
-#include "test/test.h"
-
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
 
 #include <sys/syscall.h>
 
@@ -104,13 +100,96 @@ uint64_t turns_leave_a_child(bool clone)
 
 /* ---- ranks that make steps ---- */
 
-#define ROUNDS 3000
+CUdeviceptr turns_blocks[TURNS_MOST];
+unsigned turns_n_blocks, turns_fills;
 
 void turns_begin(const void *settings)
 {
 	child_set("SIM_MEMORY=256MiB");
 	child_set(runtime);
 	child_set(settings);
+}
+
+static uint64_t fill(unsigned from)
+{
+	for (unsigned i = from; i < turns_n_blocks; i++)
+		MUST(driver_fill(NULL, turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	return 1;
+}
+
+uint64_t turns_obey(char what, unsigned n)
+{
+	unsigned before = turns_n_blocks;
+
+	switch (what) {
+	case 'd':
+		driver_start((int)n);
+		return 1;
+	case 'a':
+		for (; n; n--)
+			turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
+		return fill(before);
+	case 's':
+		for (; n; n--) {
+			turns_fills++;
+			fill(0);
+		}
+		return 1;
+	case 'c':
+		for (unsigned i = 0; i < turns_n_blocks; i++)
+			CHECK(driver_holds(turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+		return sim_broken_rules() == 0;
+	case 'p':
+		return turns_leave_a_child(n);
+	default:
+		exit(0);
+	}
+}
+
+struct rank turns_start(const struct rank_part *part, const void *how, unsigned n)
+{
+	struct rank rank = rank_start(part, how);
+
+	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', n));
+	return rank;
+}
+
+void turns_start_all(struct rank *ranks, unsigned n, const struct rank_part *part, const void *how)
+{
+	for (unsigned i = 0; i < n; i++)
+		ranks[i] = turns_start(part, how, TURNS_NEEDS);
+}
+
+void turns_tell(const struct rank *ranks, unsigned n, char what, unsigned argument)
+{
+	for (unsigned i = 0; i < n; i++)
+		rank_tell(&ranks[i], what, argument);
+}
+
+void turns_hear(const struct rank *ranks, unsigned n, unsigned but)
+{
+	for (unsigned i = 0; i < n; i++)
+		assert_true(i == but || rank_hear(&ranks[i]));
+}
+
+void turns_do(const struct rank *ranks, unsigned n, char what, unsigned argument)
+{
+	turns_tell(ranks, n, what, argument);
+	turns_hear(ranks, n, n);
+}
+
+void turns_check(const struct rank *ranks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		assert_true(rank_ask(&ranks[i], 'c', 0));
+}
+
+void turns_check_and_end(const struct rank *ranks, unsigned n)
+{
+	turns_check(ranks, n);
+	for (unsigned i = 0; i < n; i++)
+		rank_end(&ranks[i]);
 }
 
 void turns_run(const struct rank *ranks, unsigned n, uint64_t turns)
@@ -120,13 +199,10 @@ void turns_run(const struct rank *ranks, unsigned n, uint64_t turns)
 	assert_true(n <= GPU_ACCOUNT_MOST);
 	for (unsigned i = 0; i < n; i++)
 		from[i] = account_turns(&ranks[i]);
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; round < TURNS_TRIES; round++) {
 		bool all = true;
 
-		for (unsigned i = 0; i < n; i++)
-			rank_tell(&ranks[i], 's', 5);
-		for (unsigned i = 0; i < n; i++)
-			assert_true(rank_hear(&ranks[i]));
+		turns_do(ranks, n, 's', 5);
 		account_check();
 		for (unsigned i = 0; i < n; i++)
 			all = all && account_turns(&ranks[i]) >= from[i] + turns;
@@ -138,11 +214,14 @@ void turns_run(const struct rank *ranks, unsigned n, uint64_t turns)
 
 void turns_end(const struct rank *ranks, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
-		assert_true(rank_ask(&ranks[i], 'c', 0));
 	account_check();
-	for (unsigned i = 0; i < n; i++)
-		rank_end(&ranks[i]);
+	turns_check_and_end(ranks, n);
+}
+
+void turns_run_and_end(const struct rank *ranks, unsigned n, uint64_t turns)
+{
+	turns_run(ranks, n, turns);
+	turns_end(ranks, n);
 }
 
 /* ---- the log ---- */
@@ -194,8 +273,9 @@ int begin_log(void **state)
 	return log_begin < 0 || folder_make(state);
 }
 
-static int again_with_log(char **argv)
+static int again_with_log(void)
 {
+	char *argv[] = {program_invocation_name, NULL};
 	char path[] = "/tmp/turns_test-XXXXXX";
 	int fd = mkostemp(path, O_APPEND);
 
@@ -206,10 +286,10 @@ static int again_with_log(char **argv)
 	return 1;
 }
 
-int turns_main(char **argv, int (*run)(void))
+int turns_main(int (*run)(void))
 {
 	if (!getenv("TURNS_TEST_LOG"))
-		return again_with_log(argv);
+		return again_with_log();
 	int failed = run();
 
 	if (failed)

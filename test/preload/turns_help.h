@@ -6,7 +6,10 @@
 #define PRELOAD_TURNS_HELP_H
 
 #include "shim/accounting/gpu_account.h"
+#include "test/preload/child.h"
+#include "test/preload/folder.h"
 #include "test/rank.h"
+#include "test/test.h"
 
 /*
  * Reads it, without the slots of the dead, or with what their children keep in them. Returns false if it is not whole
@@ -33,14 +36,43 @@ bool account_close(void);
 extern int turns_child_waits[2];
 uint64_t turns_leave_a_child(bool clone);
 
-/* ---- ranks that obey 's' N: N steps, and 'c': whether all contents are right ---- */
+/* ---- ranks that make steps ---- */
+
+/* The settings of all of them, and more; those of most, where what leaves for the turns of others fits the host. */
+#define TURNS_SET(more) "SPILLWAY_SET=device.total=32MiB,report.summary=no,share.quantum=20ms" more
+#define TURNS(more)     TURNS_SET(",host.budget=256MiB,share=turns" more)
+enum { TURNS_MIB = 32 };     /* device.total */
+enum { TURNS_NEEDS = 6 };    /* blocks of 4 MiB: more than half of it */
+enum { TURNS_MOST = 64 };    /* blocks of a rank */
+enum { TURNS_TRIES = 3000 }; /* what has not happened by then never does */
+
+/* Of a rank: block i holds `fills` + i. */
+extern CUdeviceptr turns_blocks[TURNS_MOST];
+extern unsigned turns_n_blocks, turns_fills;
 
 /* For struct rank_part: the settings that all of them have, and those of one. */
 void turns_begin(const void *settings);
+/*
+ * 'd' N: begin with device N; 'a' N: allocate N blocks, and fill them; 's' N: N steps, each fills all blocks; 'c':
+ * whether all contents are right; 'p' N: turns_leave_a_child(N); 'e': end.
+ */
+uint64_t turns_obey(char what, unsigned n);
+/* One that has begun with device 0, and has allocated n blocks; so many of them, each with TURNS_NEEDS. */
+struct rank turns_start(const struct rank_part *part, const void *how, unsigned n);
+void turns_start_all(struct rank *ranks, unsigned n, const struct rank_part *part, const void *how);
+
+/* All of them do that at the same time, and all but one do it right. `but` is n where none is left out. */
+void turns_tell(const struct rank *ranks, unsigned n, char what, unsigned argument);
+void turns_hear(const struct rank *ranks, unsigned n, unsigned but);
+void turns_do(const struct rank *ranks, unsigned n, char what, unsigned argument);
+/* One after the other: are all contents right? */
+void turns_check(const struct rank *ranks, unsigned n);
+void turns_check_and_end(const struct rank *ranks, unsigned n);
 /* All of them make steps at the same time, until each has had so many turns more. */
 void turns_run(const struct rank *ranks, unsigned n, uint64_t turns);
-/* Checks contents and account, and ends all of them. */
+/* Checks contents and account, and ends all of them; after so many turns more. */
 void turns_end(const struct rank *ranks, unsigned n);
+void turns_run_and_end(const struct rank *ranks, unsigned n, uint64_t turns);
 
 /* Return whether these words were logged since begin_log(). The second prints what was logged if not. */
 bool log_has(const char *words);
@@ -53,6 +85,6 @@ int begin_log(void **state);
  * is started again with a file for that, for all ranks, and TURNS_TEST_LOG set, and calls run() then, which returns how
  * many tests have failed. If any has, prints the log of all of them. Returns the exit status.
  */
-int turns_main(char **argv, int (*run)(void));
+int turns_main(int (*run)(void));
 
 #endif

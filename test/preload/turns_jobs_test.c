@@ -3,18 +3,13 @@
  * programs do, and each adds what the others have found to its loss: whoever ran without the others would stand still.
  * Each rank has a simulated GPU of its own; what they share is the account of a GPU with that number.
  */
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/tool.h"
 #include "test/preload/turns_help.h"
-#include "test/rank.h"
-#include "test/test.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#define SET                                                                                                            \
-	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,"         \
-	"spill.mode=fast"
+#define SET TURNS(",spill.mode=fast")
 enum { MOST = 8, JOBS = 4, DEVICES = 2, BLOCKS = 6, ROUNDS = 600 };
 
 /* What a rank is, and where the ranks of a job meet. */
@@ -132,11 +127,9 @@ static void begin(const void *how)
 	char name[300], rank[32];
 
 	own = how;
-	child_set("SIM_MEMORY=256MiB");
+	turns_begin(SET);
 	child_set("SIM_DEVICES=2");
-	child_set(runtime);
 	if (own->setting) {
-		child_set(SET);
 		child_set(own->setting);
 		child_set("WORLD_SIZE=2");
 		child_set("MASTER_ADDR=localhost");
@@ -149,13 +142,6 @@ static void begin(const void *how)
 	driver_start((int)own->device);
 	for (unsigned i = 0; i < own->n; i++)
 		blocks[i] = child_alloc(4 * MIB);
-}
-
-static struct rank start(const struct part *part)
-{
-	static const struct rank_part what = {.begin = begin, .obey = obey};
-
-	return rank_start(&what, part);
 }
 
 /* ---- what the accounts say ---- */
@@ -227,9 +213,11 @@ static uint64_t turns_of(const struct rank *rank)
 
 static void start_all(const struct part *parts, struct rank *ranks, unsigned n)
 {
+	static const struct rank_part what = {.begin = begin, .obey = obey};
+
 	memset(meeting, 0, sizeof(*meeting));
 	for (unsigned i = 0; i < n; i++)
-		ranks[i] = start(&parts[i]);
+		ranks[i] = rank_start(&what, &parts[i]);
 }
 
 /* All make steps at the same time, until each has had so many turns more. Returns the number of steps. */
@@ -281,15 +269,11 @@ static void check_all(const struct part *parts, const struct rank *ranks, unsign
 /* How many processes `spillway list` shows as of the first job that has several. */
 static unsigned listed(void)
 {
-	char command[256], line[256];
 	unsigned n = 0;
 
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' list 2>&1", runtime, TOOL);
-	FILE *output = popen(command, "r");
-	assert_non_null(output);
-	while (fgets(line, sizeof(line), output))
-		n += strstr(line, "s    1  ") != NULL; /* behind IDLE */
-	return pclose(output) == 0 ? n : 0;
+	for (const char *at = tool(NULL, "list"); (at = strstr(at, "s    1  ")); at++) /* behind IDLE */
+		n++;
+	return n;
 }
 
 static void take_turns(const struct part *parts, unsigned n, uint64_t turns)
@@ -339,19 +323,14 @@ TEST(a_job_goes_on_when_one_of_it_is_killed)
 		start_all(parts, ranks, N);
 		memcpy(left, parts, sizeof(left));
 		run_turns(left, ranks, N, 2);
-		for (unsigned i = 0; i < N; i++)
-			rank_tell(&ranks[i], 's', 8);
+		turns_tell(ranks, N, 's', 8);
 		usleep(victim * 20000);
 		rank_kill(&ranks[victim]);
-		for (unsigned i = 0; i < N; i++)
-			assert_true(i == victim || rank_hear(&ranks[i]));
+		turns_hear(ranks, N, victim);
 		ranks[victim] = ranks[N - 1];
 		left[victim] = left[N - 1];
 		run_turns(left, ranks, N - 1, 2);
-		for (unsigned i = 0; i < N - 1; i++) {
-			assert_true(rank_ask(&ranks[i], 'c', 0));
-			rank_end(&ranks[i]);
-		}
+		turns_check_and_end(ranks, N - 1);
 	}
 }
 
@@ -363,10 +342,7 @@ TEST(jobs_whose_gpus_wait_for_each_other_take_turns)
 
 	start_all(parts, ranks, 4);
 	run_turns_of(parts, ranks, 4, 3, 'x');
-	for (unsigned i = 0; i < 4; i++) {
-		assert_true(rank_ask(&ranks[i], 'c', 0));
-		rank_end(&ranks[i]);
-	}
+	turns_check_and_end(ranks, 4);
 }
 
 TEST(two_jobs_that_cross_on_two_devices_both_end)
@@ -388,7 +364,7 @@ static int run(void)
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, run);
+	return turns_main(run);
 }

@@ -2,45 +2,12 @@
  * share.queue: where host.total does not hold what one more process may give up for the turns of others, it waits at
  * its first allocation. A rank is a process of its own, with a simulated GPU of its own, that does what it is told.
  */
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
-#include "test/rank.h"
-#include "test/test.h"
 
 #include <poll.h>
 
 /* Of two that need 24 MiB each, and a slab, less than 56 MiB are away while the turn changes; of three much more. */
-#define SET(queue)                                                                                                     \
-	"SPILLWAY_SET=device.total=32MiB,host.total=56MiB,host.budget=56MiB,report.summary=no,share=turns,share."      \
-	"quantum=20ms,share.queue=" queue
-#define NEEDS 6 /* blocks of 4 MiB */
-
-static CUdeviceptr blocks[NEEDS];
-static unsigned n_blocks;
-
-/* 'd' N: begin with device N; 'a' N: allocate N blocks, and use them; 'c': check them; 'e': end. */
-static uint64_t obey(char what, unsigned n)
-{
-	switch (what) {
-	case 'd':
-		driver_start((int)n);
-		return 1;
-	case 'a':
-		for (; n; n--, n_blocks++) {
-			blocks[n_blocks] = child_alloc(4 * MIB);
-			MUST(driver_fill(NULL, blocks[n_blocks], n_blocks, 4 * MIB / 4));
-		}
-		MUST(cu.cuCtxSynchronize());
-		return 1;
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
-	default:
-		exit(0);
-	}
-}
+#define SET(queue) TURNS_SET(",host.total=56MiB,host.budget=56MiB,share=turns,share.queue=" queue)
 
 static void begin(const void *settings)
 {
@@ -50,7 +17,7 @@ static void begin(const void *settings)
 
 static struct rank start_on(unsigned device, const char *settings)
 {
-	static const struct rank_part part = {.begin = begin, .obey = obey};
+	static const struct rank_part part = {.begin = begin, .obey = turns_obey};
 	struct rank rank = rank_start(&part, settings);
 
 	assert_true(rank_ask(&rank, 'd', device));
@@ -69,16 +36,26 @@ static void allocate_more(const struct rank *rank, unsigned n)
 	const struct gpu_account_member *member = NULL;
 
 	assert_true(rank_ask(rank, 'a', n));
-	for (unsigned tries = 0; tries < 1000 && !(member && member->needs >= 4 * NEEDS * MIB); tries++) {
+	for (unsigned tries = 0; tries < 1000 && !(member && member->needs >= 4 * TURNS_NEEDS * MIB); tries++) {
 		usleep(5000);
 		member = account_read(&page) ? account_member(&page, rank) : NULL;
 	}
-	assert_true(member && member->needs >= 4 * NEEDS * MIB);
+	assert_true(member && member->needs >= 4 * TURNS_NEEDS * MIB);
 }
 
 static void allocate(const struct rank *rank)
 {
-	allocate_more(rank, NEEDS);
+	allocate_more(rank, TURNS_NEEDS);
+}
+
+/* It does not wait; allocates a block. */
+static void answers(const struct rank *rank)
+{
+	struct pollfd answer = {.fd = rank->from, .events = POLLIN};
+
+	rank_tell(rank, 'a', 1);
+	assert_int_equal(poll(&answer, 1, 5000), 1);
+	assert_true(rank_hear(rank));
 }
 
 static bool has_answered(const struct rank *rank)
@@ -95,6 +72,14 @@ static void wait_for_log(const char *words)
 	assert_true(log_says(words));
 }
 
+/* It is told to allocate, and waits. */
+static void waits(const struct rank *rank)
+{
+	rank_tell(rank, 'a', TURNS_NEEDS);
+	wait_for_log("share.queue: this process waits at its first allocation");
+	assert_false(has_answered(rank));
+}
+
 static void end(const struct rank *rank)
 {
 	assert_true(rank_ask(rank, 'c', 0));
@@ -109,9 +94,7 @@ TEST(who_does_not_fit_the_host_waits_until_another_ends)
 	allocate(&b);
 	assert_false(log_has("share.queue"));
 	c = start(SET("yes"));
-	rank_tell(&c, 'a', NEEDS);
-	wait_for_log("share.queue: this process waits at its first allocation");
-	assert_false(has_answered(&c));
+	waits(&c);
 	rank_kill(&a);
 	assert_true(rank_hear(&c));
 	assert_true(log_says("share.queue: this process has waited"));
@@ -140,11 +123,8 @@ TEST(they_are_admitted_one_after_the_other)
 	struct rank a = start(SET("yes")), b = start(SET("yes")), c = start(SET("yes"));
 
 	allocate(&a);
-	rank_tell(&b, 'a', NEEDS);
-	assert_true(rank_hear(&b));
-	rank_tell(&c, 'a', NEEDS);
-	wait_for_log("share.queue: this process waits at its first allocation");
-	assert_false(has_answered(&c));
+	assert_true(rank_ask(&b, 'a', TURNS_NEEDS));
+	waits(&c);
 	end(&a);
 	assert_true(rank_hear(&c));
 	end(&b);
@@ -157,9 +137,9 @@ TEST(the_first_is_waited_for)
 	struct rank a = start(SET("yes")), b = start(SET("yes")), c = start(SET("no"));
 
 	assert_true(rank_ask(&a, 'a', 1));
-	rank_tell(&b, 'a', NEEDS);
+	rank_tell(&b, 'a', TURNS_NEEDS);
 	allocate(&c);
-	allocate_more(&a, NEEDS - 1);
+	allocate_more(&a, TURNS_NEEDS - 1);
 	wait_for_log("share.queue: this process waits at its first allocation");
 	assert_false(has_answered(&b));
 	end(&a);
@@ -175,11 +155,7 @@ TEST(who_is_of_the_job_of_another_does_not_wait)
 
 	allocate(&a);
 	allocate(&b);
-	rank_tell(&c, 'a', 1);
-	for (unsigned tries = 0; tries < 1000 && !has_answered(&c); tries++)
-		usleep(5000);
-	assert_true(has_answered(&c));
-	assert_true(rank_hear(&c));
+	answers(&c);
 	end(&c);
 	end(&b);
 	end(&a);
@@ -194,11 +170,7 @@ TEST(who_shares_another_gpu_already_does_not_wait)
 	allocate(&b);
 	c = start_on(0, SET("yes"));
 	assert_true(rank_ask(&c, 'a', 1) && rank_ask(&c, 'd', 1));
-	rank_tell(&c, 'a', 1);
-	for (unsigned tries = 0; tries < 1000 && !has_answered(&c); tries++)
-		usleep(5000);
-	assert_true(has_answered(&c));
-	assert_true(rank_hear(&c));
+	answers(&c);
 	end(&c);
 	end(&b);
 	end(&a);
@@ -211,7 +183,7 @@ TEST(who_waits_can_end)
 
 	allocate(&a);
 	allocate(&b);
-	rank_tell(&c, 'a', NEEDS);
+	rank_tell(&c, 'a', TURNS_NEEDS);
 	wait_for_log("share.queue: this process waits at its first allocation");
 	assert_int_equal(kill(c.pid, SIGTERM), 0);
 	rank_gone(&c, SIGTERM);
@@ -221,7 +193,7 @@ TEST(who_waits_can_end)
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, test_run);
+	return turns_main(test_run);
 }

@@ -3,44 +3,21 @@
  * together, which the simulated GPUs sum, is never more than the total. The host has room for what leaves, and for no
  * more. A rank is a process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c).
  */
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
 #include "test/preload/turns_help.h"
-#include "test/rank.h"
-#include "test/test.h"
 #include "test/unit/seed.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
-#define TOTAL 32 /* MiB */
-#define SET(m)                                                                                                         \
-	"SPILLWAY_SET=device.total=32MiB,host.budget=32MiB,report.summary=no,share=turns,share.quantum=20ms,"          \
-	"share.queue=no,spill.mode=" m
-#define NEEDS  6 /* blocks of 4 MiB: more than half of the total */
-#define ROUNDS 3000
+#define SET(m) TURNS_SET(",host.budget=32MiB,share=turns,share.queue=no,spill.mode=" m)
 #define MOST   4
 #define EVENTS 6
 
-static CUdeviceptr blocks[NEEDS];
-static unsigned n_blocks, fills;
 static struct sim_together *together;
 
-static uint64_t step(unsigned n)
-{
-	for (; n; n--) {
-		fills++;
-		for (unsigned i = 0; i < n_blocks; i++)
-			MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-		MUST(cu.cuCtxSynchronize());
-	}
-	return 1;
-}
-
 /*
- * 'd' N: begin, with place N in what all have together; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'm':
- * allocate as much again, for a moment; 'x': close the account; 'p': have a child; 'e': end.
+ * turns_obey(), and 'd' N: begin, with place N in what all have together; 'm': allocate as much again, for a moment; 'x':
+ * close the account.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -49,27 +26,15 @@ static uint64_t obey(char what, unsigned n)
 		driver_start(0);
 		sim_together(together, n);
 		return 1;
-	case 'a':
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		return step(1);
-	case 's':
-		return step(n);
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
 	case 'm':
-		MUST(cu.cuMemFree_v2(child_alloc(NEEDS * 4 * MIB)));
+		MUST(cu.cuMemFree_v2(child_alloc(TURNS_NEEDS * 4 * MIB)));
 		return 1;
 	case 'x':
 		/* It may just be lost, and not open. */
 		account_close();
 		return 1;
-	case 'p':
-		return turns_leave_a_child(false);
 	default:
-		exit(0);
+		return turns_obey(what, n);
 	}
 }
 
@@ -104,7 +69,7 @@ static void end_child(const struct member *dead)
 
 	atomic_store(&together->now[dead->place], 0);
 	assert_int_equal(write(turns_child_waits[1], "", 1), 1);
-	for (unsigned tries = 0; tries < ROUNDS && (!account_read(&page) || account_member(&page, &dead->rank));
+	for (unsigned tries = 0; tries < TURNS_TRIES && (!account_read(&page) || account_member(&page, &dead->rank));
 	     tries++)
 		usleep(1000);
 }
@@ -133,7 +98,7 @@ static void wait_until_all_are_in(const struct member *all)
 {
 	struct account_page page;
 
-	for (unsigned tries = 0, n = 0; tries < ROUNDS && n < MOST; tries++) {
+	for (unsigned tries = 0, n = 0; tries < TURNS_TRIES && n < MOST; tries++) {
 		if (!account_read(&page))
 			n = 0;
 		else
@@ -152,7 +117,7 @@ static void goes_on(struct member *victim, enum event event, const char *setting
 		kill(victim->rank.pid, SIGCONT);
 		assert_true(rank_hear(&victim->rank));
 	} else if (event == KILL || event == KILL_PARENT) {
-		*victim = start(settings, place, NEEDS - (unsigned)seed_below(dice, 3));
+		*victim = start(settings, place, TURNS_NEEDS - (unsigned)seed_below(dice, 3));
 	}
 	if (event == KILL_PARENT)
 		end_child(&dead);
@@ -165,7 +130,7 @@ static void whatever_happens(const char *settings, struct seed *dice)
 
 	memset(together, 0, sizeof(*together));
 	for (unsigned i = 0; i < MOST; i++)
-		all[i] = start(settings, places++, NEEDS);
+		all[i] = start(settings, places++, TURNS_NEEDS);
 	for (unsigned n = 0; n < EVENTS; n++) {
 		struct member *victim = &all[seed_below(dice, MOST)];
 		enum event event = (enum event)seed_below(dice, N_EVENTS);
@@ -184,9 +149,9 @@ static void whatever_happens(const char *settings, struct seed *dice)
 		wait_until_all_are_in(all);
 		for (unsigned i = 0; i < MOST; i++)
 			assert_true(rank_ask(&all[i].rank, 'c', 0));
-		if (atomic_load(&together->most) > TOTAL * MIB)
+		if (atomic_load(&together->most) > TURNS_MIB * MIB)
 			fail_msg("event %u, %d: %zu MiB of %d", n, (int)event,
-				 (size_t)(atomic_load(&together->most) / MIB), TOTAL);
+				 (size_t)(atomic_load(&together->most) / MIB), TURNS_MIB);
 	}
 	for (unsigned i = 0; i < MOST; i++)
 		rank_end(&all[i].rank);
@@ -210,7 +175,7 @@ static int run(void)
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, run);
+	return turns_main(run);
 }

@@ -4,24 +4,177 @@
  * that stands still keeps a switch in its middle for as long as the test looks.
  */
 #include "shim/spillway.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/tool.h"
 #include "test/preload/turns_help.h"
-#include "test/preload/turns_switch_rank.h"
-#include "test/rank.h"
-#include "test/test.h"
 
 #include <stdatomic.h>
 
-#define SET      "SPILLWAY_SET=device.total=32MiB,report.summary=no,share=turns,share.quantum=20ms,host.budget="
-#define SETTINGS SET "256MiB"
+#define SET(host) TURNS_SET(",share=turns,host.budget=" host)
+#define SETTINGS  TURNS("")
 
-static struct rank start(const char *settings)
+/* ---- a rank ---- */
+
+static _Atomic bool told; /* by SIGUSR1 */
+
+/* While the thread that obeys is in a step. */
+static void *go_on_when_told(void *unused)
 {
-	struct rank rank = rank_start(&turns_switch_rank, settings);
-	assert_true(rank_ask(&rank, 'd', 0) && rank_ask(&rank, 'a', NEEDS));
-	return rank;
+	sigset_t set;
+	int signal;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigwait(&set, &signal);
+	atomic_store(&told, true);
+	sim_go_on();
+	return NULL;
 }
+
+static void listen_for_signal(void)
+{
+	atomic_store(&told, false);
+	pthread_detach(test_thread(go_on_when_told, NULL));
+}
+
+static uint64_t stall(const char *name, unsigned n)
+{
+	listen_for_signal();
+	sim_stall_at(name, n);
+	return 1;
+}
+
+static uint64_t step_until_told(void)
+{
+	listen_for_signal();
+	while (!atomic_load(&told))
+		turns_obey('s', 1);
+	return 1;
+}
+
+/* Steps until all blocks are on the device, and host memory for what leaves is there. Returns whether that comes. */
+static uint64_t step_until_pinned(unsigned mib)
+{
+	for (unsigned i = 0; i < TURNS_TRIES; i++) {
+		struct sim_live live = sim_live();
+
+		if (live.device_bytes >= turns_n_blocks * 4 * MIB && live.host_bytes >= mib * MIB)
+			return 1;
+		turns_obey('s', 1);
+	}
+	return 0;
+}
+
+/* Makes the second block dead, and those behind it until this one, or has them born and filled. */
+static void set_alive(bool alive, unsigned end)
+{
+	for (unsigned i = 1; i < end; i++) {
+		void *block = (void *)(uintptr_t)turns_blocks[i]; /* NOLINT(performance-no-int-to-ptr) */
+
+		CHECK((alive ? spillway_born(block, 4 * MIB) : spillway_discard(block, 4 * MIB)) == 0);
+	}
+}
+
+static void work_for(uint64_t ms, unsigned n)
+{
+	for (uint64_t end = test_now() / 1000000 + ms; test_now() / 1000000 < end;) {
+		turns_fills++;
+		for (unsigned i = 0; i < n; i++)
+			MUST(driver_fill(NULL, turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+	}
+}
+
+/* Long steps: for a short time at their beginning little is alive, then everything. */
+static uint64_t long_steps(unsigned n)
+{
+	for (; n; n--) {
+		set_alive(false, turns_n_blocks);
+		work_for(20, 1);
+		set_alive(true, turns_n_blocks);
+		work_for(700, turns_n_blocks);
+	}
+	return 1;
+}
+
+/* The first block is written afterwards, so that the deaths of the others count. */
+static uint64_t let_die(unsigned n)
+{
+	set_alive(false, n + 1);
+	MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 4 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	return 1;
+}
+
+/* Returns the MiB on the device when a call stands still, 0 if none does. */
+static uint64_t device_mib_in_stall(void)
+{
+	for (unsigned i = 0; i < TURNS_TRIES && !sim_stalled(); i++)
+		usleep(2000);
+	return sim_stalled() ? sim_live().device_bytes / MIB : 0;
+}
+
+/* Some of them are mapped on the host, at some moment of the next 100 ms. Makes no submission. */
+static bool any_is_mapped_on_host(void)
+{
+	for (unsigned look = 0; look < 50; look++) {
+		for (unsigned i = 0; i < turns_n_blocks; i++)
+			if (sim_where(turns_blocks[i]) == 'H')
+				return true;
+		usleep(2000);
+	}
+	return false;
+}
+
+/*
+ * turns_obey(), and 'A' N: allocate N blocks, and do not fill them; 'w' N: steps until N MiB are pinned; 'l' N: N long
+ * ones, of which little is alive at times; 'o': steps until SIGUSR1; 'r' N: the Nth release of memory from now stands
+ * still, until SIGUSR1; 'm' N: the same for one that is made; 'k' N: for a copy; 'p': MiB on the device in a stall; 'z'
+ * N: N blocks die; 'n': whether nothing is mapped on the host.
+ */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'A':
+		for (; n; n--)
+			turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
+		return 1;
+	case 'w':
+		return step_until_pinned(n);
+	case 'l':
+		return long_steps(n);
+	case 'o':
+		return step_until_told();
+	case 'r':
+		return stall("cuMemRelease", n);
+	case 'm':
+		return stall("cuMemCreate", n);
+	case 'k':
+		return stall("cuMemcpyDtoDAsync_v2", n);
+	case 'p':
+		return device_mib_in_stall();
+	case 'z':
+		return let_die(n);
+	case 'n':
+		return !any_is_mapped_on_host();
+	default:
+		return turns_obey(what, n);
+	}
+}
+
+static void begin(const void *settings)
+{
+	sigset_t set;
+
+	/* In all threads. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	turns_begin(settings);
+}
+
+static const struct rank_part part = {.begin = begin, .obey = obey};
+
+/* ---- what is published ---- */
 
 /* Reads what a rank has published. Returns false if that cannot be read now; *ret_holder: whether it has the turn. */
 static bool published(const struct rank *rank, struct gpu_account_member *ret, bool *ret_holder)
@@ -44,7 +197,7 @@ static void give_first_the_turn(const struct rank ranks[2])
 	struct gpu_account_member first;
 	bool has_it;
 
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; round < TURNS_TRIES; round++) {
 		assert_true(rank_ask(&ranks[0], 's', 1));
 		if (published(&ranks[0], &first, &has_it) && has_it && !first.claim.moving && !first.claim.away)
 			return;
@@ -55,7 +208,7 @@ static void give_first_the_turn(const struct rank ranks[2])
 static void start_two(struct rank ranks[2], const char *first_settings)
 {
 	for (unsigned i = 0; i < 2; i++)
-		ranks[i] = start(i ? SETTINGS : first_settings);
+		ranks[i] = turns_start(&part, i ? SETTINGS : first_settings, TURNS_NEEDS);
 	turns_run(ranks, 2, 1);
 	give_first_the_turn(ranks);
 }
@@ -75,7 +228,7 @@ static void stop_in_the_middle(const struct rank ranks[2])
 	uint64_t before = second.holds;
 	assert_true(rank_ask(&ranks[0], 'r', 3));
 	rank_tell(&ranks[1], 's', 1);
-	for (unsigned tries = 0; tries < ROUNDS; tries++) {
+	for (unsigned tries = 0; tries < TURNS_TRIES; tries++) {
 		if (published(&ranks[0], &first, &has_it) && !has_it && first.claim.moving && !first.claim.away &&
 		    published(&ranks[1], &second, &has_it) && has_it && second.holds >= before + 4 * MIB) {
 			account_check();
@@ -97,8 +250,7 @@ TEST(memory_comes_while_that_of_another_leaves)
 	stop_in_the_middle(ranks);
 	let_go_on(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* What it has not given up does not come; the other goes on with the rest, and with all of it once the slot is free. */
@@ -110,9 +262,8 @@ TEST(one_that_is_killed_while_its_memory_leaves_is_not_waited_for)
 	stop_in_the_middle(ranks);
 	rank_kill(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
-	ranks[0] = start(SETTINGS);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	ranks[0] = turns_start(&part, SETTINGS, TURNS_NEEDS);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* A driver that does not take its memory back in time: the other begins with what there is. */
@@ -125,8 +276,7 @@ TEST(memory_that_does_not_leave_in_time_is_not_waited_for)
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[1], 'c', 0));
 	account_check();
 	let_go_on(&ranks[0]);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* Returns whether what the first has published is of a later time than before. *ret: what it is. */
@@ -138,33 +288,16 @@ static bool shows_itself(const struct rank *rank, struct gpu_account_member *ret
 	return published(rank, ret, &has_it) && ret->claim.beat != before;
 }
 
-/* Begins a suspension on request. Returns what the tool says, to be closed. */
-static FILE *begin_to_suspend(const struct rank *rank)
+/* Suspends it on request. */
+static void *suspend(void *rank)
 {
-	char command[256];
-
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' suspend %d 2>&1", runtime, TOOL, (int)rank->pid);
-	FILE *output = popen(command, "r");
-	assert_non_null(output);
-	return output;
-}
-
-static void end_suspending(FILE *output)
-{
-	char line[256];
-
-	while (fgets(line, sizeof(line), output))
-		;
-	assert_int_equal(pclose(output), 0);
+	CHECK(tool_tells("", "suspend %d", (int)((const struct rank *)rank)->pid));
+	return NULL;
 }
 
 static void resume(const struct rank *rank)
 {
-	char command[256];
-
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' resume %d >/dev/null 2>&1", runtime, TOOL,
-		 (int)rank->pid);
-	assert_int_equal(system(command), 0);
+	assert_true(tool_tells("", "resume %d", (int)rank->pid));
 }
 
 /* Returns once the second has the turn, and its memory stands still in the middle of coming. */
@@ -176,7 +309,7 @@ static void stop_the_second(const struct rank ranks[2])
 	assert_true(rank_ask(&ranks[1], 'm', 2));
 	rank_tell(&ranks[1], 's', 1);
 	/* The first leaves at once, as it has nothing to do, and is to have work when the other is gone. */
-	for (unsigned tries = 0; tries < ROUNDS && !has_it; tries++) {
+	for (unsigned tries = 0; tries < TURNS_TRIES && !has_it; tries++) {
 		bool known = published(&ranks[1], &second, &has_it);
 
 		has_it = known && has_it && second.claim.moving && second.claim.away;
@@ -194,9 +327,8 @@ TEST(the_other_goes_on_when_one_is_killed_while_its_memory_comes)
 	stop_the_second(ranks);
 	rank_kill(&ranks[1]);
 	assert_true(rank_hear(&ranks[0]) && rank_ask(&ranks[0], 'c', 0));
-	ranks[1] = start(SETTINGS);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	ranks[1] = turns_start(&part, SETTINGS, TURNS_NEEDS);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* Its turn is given to the other meanwhile; it waits for the next one. */
@@ -212,8 +344,7 @@ TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn)
 	assert_int_equal(kill(ranks[1].pid, SIGCONT), 0);
 	let_go_on(&ranks[1]);
 	assert_true(rank_hear(&ranks[1]));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* Copies begin at once: what is dead leaves while they run. More has to leave than what is dead. */
@@ -224,11 +355,10 @@ TEST(copies_do_not_wait_until_the_dead_have_left)
 	start_two(ranks, SETTINGS);
 	assert_true(rank_ask(&ranks[0], 's', 1) && rank_ask(&ranks[0], 'z', 2) && rank_ask(&ranks[0], 'k', 1));
 	rank_tell(&ranks[1], 's', 1);
-	assert_int_equal(rank_ask(&ranks[0], 'p', 0), NEEDS * 4);
+	assert_int_equal(rank_ask(&ranks[0], 'p', 0), TURNS_NEEDS * 4);
 	let_go_on(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* It comes back before it is used. */
@@ -241,8 +371,7 @@ TEST(what_has_left_for_another_is_mapped_nowhere)
 	turns_run(ranks, 2, 2);
 	give_first_the_turn(ranks);
 	assert_true(rank_ask(&ranks[1], 'n', 0));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /*
@@ -258,8 +387,8 @@ TEST(one_that_is_being_suspended_is_not_waited_for)
 
 	start_two(ranks, SETTINGS);
 	assert_true(rank_ask(&ranks[0], 'r', 3));
-	FILE *output = begin_to_suspend(&ranks[0]);
-	for (unsigned tries = 0; tries < ROUNDS && shown < 20; tries++) {
+	pthread_t suspends = test_thread(suspend, &ranks[0]);
+	for (unsigned tries = 0; tries < TURNS_TRIES && shown < 20; tries++) {
 		shown += shows_itself(&ranks[0], &first) && first.claim.moving && first.claim.kind == GPU_TURN_OFF;
 		usleep(2000);
 	}
@@ -271,10 +400,9 @@ TEST(one_that_is_being_suspended_is_not_waited_for)
 	assert_true(first.claim.moving && !second.claim.away);
 	account_check();
 	let_go_on(&ranks[0]);
-	end_suspending(output);
+	pthread_join(suspends, NULL);
 	resume(&ranks[0]);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /*
@@ -288,9 +416,9 @@ TEST(one_that_is_suspended_looks_seldom)
 	unsigned looks = 0;
 
 	start_two(ranks, SETTINGS);
-	end_suspending(begin_to_suspend(&ranks[0]));
+	suspend(&ranks[0]);
 	rank_tell(&ranks[1], 's', 20);
-	for (unsigned tries = 0; tries < ROUNDS && looks < 8; tries++) {
+	for (unsigned tries = 0; tries < TURNS_TRIES && looks < 8; tries++) {
 		uint64_t before = first.claim.beat;
 
 		if (shows_itself(&ranks[0], &first) && ++looks > 3)
@@ -300,8 +428,7 @@ TEST(one_that_is_suspended_looks_seldom)
 	assert_int_equal(looks, 8);
 	assert_true(rank_hear(&ranks[1]));
 	resume(&ranks[0]);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /*
@@ -318,16 +445,16 @@ TEST(host_memory_is_pinned_before_it_is_needed)
 		bool has_it = false;
 
 		for (unsigned i = 0; i < 2; i++)
-			ranks[i] = rank_start(&turns_switch_rank, SETTINGS);
+			ranks[i] = rank_start(&part, SETTINGS);
 		for (unsigned i = 0; i < 2; i++)
 			assert_true(rank_ask(&ranks[i], 'd', 0));
 		assert_true(rank_ask(&ranks[0], 'a', 4) && rank_ask(&ranks[1], 'A', 3));
-		for (unsigned looks = 0; looks < ROUNDS && member.needs < 12 * MIB; looks++) {
+		for (unsigned looks = 0; looks < TURNS_TRIES && member.needs < 12 * MIB; looks++) {
 			published(&ranks[1], &member, &has_it);
 			usleep(1000);
 		}
 		assert_true(rank_ask(&ranks[0], 'a', 2));
-		for (unsigned looks = 0; looks < ROUNDS && !member.claim.n; looks++) {
+		for (unsigned looks = 0; looks < TURNS_TRIES && !member.claim.n; looks++) {
 			assert_true(rank_ask(&ranks[0], 's', 1));
 			published(&ranks[0], &member, &has_it);
 		}
@@ -359,7 +486,7 @@ TEST(a_turn_goes_on_until_little_is_alive)
 	struct rank ranks[2];
 
 	for (unsigned i = 0; i < 2; i++)
-		ranks[i] = start(settings);
+		ranks[i] = turns_start(&part, settings, TURNS_NEEDS);
 	rank_tell(&ranks[1], 'o', 0);
 	for (unsigned round = 0; round < 40 && in_a_row < 2; round++) {
 		struct gpu_account_member first;
@@ -389,7 +516,7 @@ TEST(one_that_cannot_put_all_away_takes_turns_nevertheless)
 {
 	struct rank ranks[2];
 
-	start_two(ranks, SET "12MiB");
+	start_two(ranks, SET("12MiB"));
 	turns_run(ranks, 2, 3);
 	assert_true(log_says("some of the memory of this process cannot leave the GPU"));
 	turns_end(ranks, 2);
@@ -397,7 +524,7 @@ TEST(one_that_cannot_put_all_away_takes_turns_nevertheless)
 
 EACH_TEST(begin_log, folder_remove)
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, test_run);
+	return turns_main(test_run);
 }

@@ -4,24 +4,12 @@
  * of its own that does what it is told; its simulated GPU is its own, so only the account limits them. Turns are short,
  * and what is waited for is a number of them, never a time.
  */
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/tool.h"
 #include "test/preload/turns_help.h"
-#include "test/rank.h"
-#include "test/test.h"
 
-#include <sys/stat.h>
-
-#define TOTAL 32 /* MiB */
-#define SET(m)                                                                                                         \
-	"SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=turns,share.quantum=20ms,spill."   \
-	"mode=" m
-#define NEEDS  6 /* blocks of 4 MiB: more than half of the total */
-#define ROUNDS 3000
+#define SET(m) TURNS(",spill.mode=" m)
 #define MOST   4
 
-static CUdeviceptr blocks[NEEDS];
-static unsigned n_blocks, fills;
 static unsigned *hold;
 
 /* What cuMemGetInfo says is the same in all turns. */
@@ -30,93 +18,52 @@ static void check_capacity(void)
 	size_t free_bytes, total;
 
 	MUST(cu.cuMemGetInfo_v2(&free_bytes, &total));
-	CHECK(total == TOTAL * MIB);
+	CHECK(total == TURNS_MIB * MIB);
 	/* A slab may be there beside the blocks. */
-	CHECK(free_bytes <= (TOTAL - 4ull * n_blocks) * MIB && free_bytes >= (TOTAL - 4ull * n_blocks - 8) * MIB);
+	CHECK(free_bytes <= (TURNS_MIB - 4ull * turns_n_blocks) * MIB &&
+	      free_bytes >= (TURNS_MIB - 4ull * turns_n_blocks - 8) * MIB);
 }
 
-/* All blocks anew, as in a step. */
-static void step(void)
-{
-	fills++;
-	for (unsigned i = 0; i < n_blocks; i++)
-		MUST(driver_fill(NULL, blocks[i], fills + i, 4 * MIB / 4));
-	MUST(cu.cuCtxSynchronize());
-	check_capacity();
-}
-
-/*
- * 'd': begin; 'a' N: allocate N blocks; 's' N: N steps; 'c': check all; 'p' N: have a child, by fork() or (1) clone();
- * 'k': work that does not end; 'r': it ends; 'e': end.
- */
+/* turns_obey(), and 'k': work that does not end; 'r': it ends. */
 static uint64_t obey(char what, unsigned n)
 {
+	uint64_t answer = 1;
+
 	switch (what) {
-	case 'd':
-		driver_start(0);
-		return 1;
-	case 'a':
-		for (; n; n--)
-			blocks[n_blocks++] = child_alloc(4 * MIB);
-		step();
-		return 1;
-	case 'p':
-		return turns_leave_a_child(n);
-	case 's':
-		for (; n; n--)
-			step();
-		return 1;
-	case 'c':
-		for (unsigned i = 0; i < n_blocks; i++)
-			CHECK(driver_holds(blocks[i], fills + i, 4 * MIB / 4));
-		return sim_broken_rules() == 0;
 	case 'k':
 		hold = child_hold(NULL);
-		MUST(driver_fill(NULL, blocks[0], fills, 1));
+		MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 1));
 		return 1;
 	case 'r':
 		child_release(hold);
 		MUST(cu.cuCtxSynchronize());
 		return 1;
+	case 's':
+		for (; n; n--) {
+			turns_obey('s', 1);
+			check_capacity();
+		}
+		return 1;
 	default:
-		exit(0);
+		answer = turns_obey(what, n);
+		if (what == 'a')
+			check_capacity();
+		return answer;
 	}
 }
 
-static struct rank start(const char *settings)
-{
-	static const struct rank_part part = {.begin = turns_begin, .obey = obey};
-
-	struct rank rank = rank_start(&part, settings);
-	assert_true(rank_ask(&rank, 'd', 0));
-	return rank;
-}
+static const struct rank_part part = {.begin = turns_begin, .obey = obey};
 
 /* ---- the parts ---- */
-
-static void start_all(struct rank *ranks, unsigned n, const char *settings)
-{
-	for (unsigned i = 0; i < n; i++) {
-		ranks[i] = start(settings);
-		assert_true(rank_ask(&ranks[i], 'a', NEEDS));
-	}
-}
-
-static void check_all(const struct rank *ranks, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		assert_true(rank_ask(&ranks[i], 'c', 0));
-}
 
 static void take_turns(unsigned n, const char *settings)
 {
 	struct rank ranks[MOST];
 
-	start_all(ranks, n, settings);
+	turns_start_all(ranks, n, &part, settings);
 	turns_run(ranks, n, 4);
-	check_all(ranks, n);
-	turns_run(ranks, n, 3);
-	turns_end(ranks, n);
+	turns_check(ranks, n);
+	turns_run_and_end(ranks, n, 3);
 	assert_true(log_says("take turns"));
 }
 
@@ -135,7 +82,7 @@ static unsigned wait_for_holder(const struct rank *ranks, unsigned n)
 {
 	unsigned found = n;
 
-	for (unsigned tries = 0; tries < ROUNDS && found == n; tries++) {
+	for (unsigned tries = 0; tries < TURNS_TRIES && found == n; tries++) {
 		found = account_holder(ranks, n);
 		usleep(1000);
 	}
@@ -149,27 +96,22 @@ static void the_others_go_on_when_one_is_killed(void **state)
 	struct rank ranks[4];
 	unsigned n = 4;
 
-	start_all(ranks, n, SET("fast"));
+	turns_start_all(ranks, n, &part, SET("fast"));
 	turns_run(ranks, n, 1);
 	for (unsigned killed = 0; killed < 2; killed++) {
-		for (unsigned i = 0; i < n; i++)
-			rank_tell(&ranks[i], 's', 5);
+		turns_tell(ranks, n, 's', 5);
 		unsigned victim = wait_for_holder(ranks, n);
 		if (killed)
 			victim = (victim + 1) % n;
 		rank_kill(&ranks[victim]);
-		for (unsigned i = 0; i < n; i++)
-			if (i != victim)
-				assert_true(rank_hear(&ranks[i]));
+		turns_hear(ranks, n, victim);
 		ranks[victim] = ranks[--n];
 		turns_run(ranks, n, 2);
-		check_all(ranks, n);
+		turns_check(ranks, n);
 	}
 	/* One that comes later has its turns, too. */
-	ranks[n] = start(SET("fast"));
-	assert_true(rank_ask(&ranks[n++], 'a', NEEDS));
-	turns_run(ranks, n, 2);
-	turns_end(ranks, n);
+	ranks[n++] = turns_start(&part, SET("fast"), TURNS_NEEDS);
+	turns_run_and_end(ranks, n, 2);
 }
 
 /*
@@ -184,10 +126,10 @@ static void what_a_child_keeps_of_a_dead_process_counts(void **state)
 		struct rank ranks[2];
 		bool holds = false;
 
-		start_all(ranks, 2, SET("fast"));
+		turns_start_all(ranks, 2, &part, SET("fast"));
 		turns_run(ranks, 2, 1);
 		assert_true(rank_ask(&ranks[0], 'p', how));
-		for (unsigned tries = 0; tries < ROUNDS && !holds; tries++) {
+		for (unsigned tries = 0; tries < TURNS_TRIES && !holds; tries++) {
 			assert_true(rank_ask(&ranks[0], 's', 1) && account_read(&page));
 			holds = account_holder(ranks, 2) == 0;
 		}
@@ -198,15 +140,16 @@ static void what_a_child_keeps_of_a_dead_process_counts(void **state)
 		do {
 			assert_true(account_read(&page));
 			dead = account_member(&page, &ranks[0]);
-			assert_true(dead && dead->may_have >= NEEDS * 2 * MIB);
+			assert_true(dead && dead->may_have >= TURNS_NEEDS * 2 * MIB);
 		} while (dead->stuck != dead->may_have);
 		account_check();
 		assert_int_equal(write(turns_child_waits[1], "", 1), 1);
-		for (unsigned tries = 0; tries < ROUNDS && (!other || other->may_have < NEEDS * 4 * MIB); tries++) {
+		for (unsigned tries = 0; tries < TURNS_TRIES && (!other || other->may_have < TURNS_NEEDS * 4 * MIB);
+		     tries++) {
 			assert_true(rank_ask(&ranks[1], 's', 1) && account_read(&page));
 			other = account_member(&page, &ranks[1]);
 		}
-		assert_true(other && other->may_have >= NEEDS * 4 * MIB);
+		assert_true(other && other->may_have >= TURNS_NEEDS * 4 * MIB);
 		assert_null(account_member(&page, &ranks[0]));
 		turns_end(&ranks[1], 1);
 	}
@@ -216,24 +159,20 @@ static void the_others_go_on_when_the_holder_is_stopped(void **state)
 {
 	struct rank ranks[3];
 
-	start_all(ranks, 3, SET("fast"));
+	turns_start_all(ranks, 3, &part, SET("fast"));
 	turns_run(ranks, 3, 1);
-	for (unsigned i = 0; i < 3; i++)
-		rank_tell(&ranks[i], 's', 60);
+	turns_tell(ranks, 3, 's', 60);
 	unsigned stopped = wait_for_holder(ranks, 3);
 	assert_int_equal(kill(ranks[stopped].pid, SIGSTOP), 0);
 	/* In what is left, which is less than they need. */
-	for (unsigned i = 0; i < 3; i++)
-		if (i != stopped)
-			assert_true(rank_hear(&ranks[i]));
+	turns_hear(ranks, 3, stopped);
 	account_check();
 	for (unsigned i = 0; i < 3; i++)
 		if (i != stopped)
 			assert_true(rank_ask(&ranks[i], 'c', 0));
 	assert_int_equal(kill(ranks[stopped].pid, SIGCONT), 0);
 	assert_true(rank_hear(&ranks[stopped]));
-	turns_run(ranks, 3, 2);
-	turns_end(ranks, 3);
+	turns_run_and_end(ranks, 3, 2);
 }
 
 static void a_damaged_account_is_made_again(void **state)
@@ -242,13 +181,12 @@ static void a_damaged_account_is_made_again(void **state)
 	struct account_page page;
 	char path[256];
 
-	start_all(ranks, 2, SET("fast"));
+	turns_start_all(ranks, 2, &part, SET("fast"));
 	turns_run(ranks, 2, 1);
 	for (unsigned how = 0; how < 3; how++) {
 		static const uint64_t wrong[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-		for (unsigned i = 0; i < 2; i++)
-			rank_tell(&ranks[i], 's', 20);
+		turns_tell(ranks, 2, 's', 20);
 		assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, path), 1);
 		if (how == 0) {
 			assert_int_equal(truncate(path, 100), 0);
@@ -260,60 +198,43 @@ static void a_damaged_account_is_made_again(void **state)
 			assert_int_equal(pwrite(fd, wrong, sizeof(wrong), 0), sizeof(wrong));
 			close(fd);
 		}
-		for (unsigned i = 0; i < 2; i++)
-			assert_true(rank_hear(&ranks[i]));
-		check_all(ranks, 2);
+		turns_hear(ranks, 2, 2);
+		turns_check(ranks, 2);
 		/* What one has is not counted before it is in the new file. */
 		for (unsigned tries = 0;
-		     tries < ROUNDS && (!account_read(&page) || account_sum(&page) > page.head.file.total); tries++)
+		     tries < TURNS_TRIES && (!account_read(&page) || account_sum(&page) > page.head.file.total);
+		     tries++)
 			usleep(5000);
 		turns_run(ranks, 2, 2);
 	}
 	turns_end(ranks, 2);
 }
 
-/* Runs the tool. Returns whether it succeeds, and says these words. */
-static bool tool_says(const char *what, const char *words)
-{
-	char command[256], line[256];
-	bool says = false;
-
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD %s '%s' %s 2>&1", runtime, TOOL, what);
-	FILE *output = popen(command, "r");
-	assert_non_null(output);
-	while (fgets(line, sizeof(line), output))
-		says |= strstr(line, words) != NULL;
-	return pclose(output) == 0 && says;
-}
-
 /* Who is suspended by its user takes no turns; who is resumed waits for its turn. */
 static void one_that_is_suspended_leaves_its_turns_to_the_others(void **state)
 {
 	struct rank ranks[2];
-	char suspend[32], resume[32];
+	int pid;
 
-	start_all(ranks, 2, SET("fast"));
+	turns_start_all(ranks, 2, &part, SET("fast"));
 	turns_run(ranks, 2, 1);
-	assert_true(tool_says("list", "  TURN  "));
-	assert_true(tool_says("list", "has it"));
-	snprintf(suspend, sizeof(suspend), "suspend %d", (int)ranks[0].pid);
-	snprintf(resume, sizeof(resume), "resume %d", (int)ranks[0].pid);
+	assert_true(tool_tells("  TURN  ", "list"));
+	assert_true(tool_tells("has it", "list"));
+	pid = (int)ranks[0].pid;
 	for (unsigned round = 0; round < 3; round++) {
-		for (unsigned i = 0; i < 2; i++)
-			rank_tell(&ranks[i], 's', 20);
+		turns_tell(ranks, 2, 's', 20);
 		/* A capture or a kernel may be in the way for a moment, and the machine may be slow. */
 		bool suspended = false;
 		for (unsigned tries = 0; tries < 20 && !suspended; tries++)
-			suspended = tool_says(suspend, "suspended");
+			suspended = tool_tells("suspended", "suspend %d", pid);
 		assert_true(suspended);
 		assert_true(rank_hear(&ranks[1]));
 		assert_true(rank_ask(&ranks[1], 's', 5) && rank_ask(&ranks[1], 'c', 0));
-		assert_true(tool_says(resume, "resumed"));
+		assert_true(tool_tells("resumed", "resume %d", pid));
 		assert_true(rank_hear(&ranks[0]));
-		check_all(ranks, 2);
+		turns_check(ranks, 2);
 	}
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 static uint64_t account_weight(const struct rank *rank)
@@ -321,7 +242,7 @@ static uint64_t account_weight(const struct rank *rank)
 	struct account_page page;
 	const struct gpu_account_member *member = NULL;
 
-	for (unsigned tries = 0; tries < ROUNDS && !member; tries++)
+	for (unsigned tries = 0; tries < TURNS_TRIES && !member; tries++)
 		member = account_read(&page) ? account_member(&page, rank) : NULL;
 	return member ? member->claim.weight : 0;
 }
@@ -329,15 +250,12 @@ static uint64_t account_weight(const struct rank *rank)
 static void the_weight_of_a_running_process_can_be_changed(void **state)
 {
 	struct rank ranks[2];
-	char set[64];
 
-	start_all(ranks, 2, SET("exact"));
+	turns_start_all(ranks, 2, &part, SET("exact"));
 	turns_run(ranks, 2, 1);
 	assert_int_equal(account_weight(&ranks[0]), 1);
-	snprintf(set, sizeof(set), "set %d share.weight=7", (int)ranks[0].pid);
-	assert_true(tool_says(set, "share.weight=7"));
-	snprintf(set, sizeof(set), "set %d share.weight=101", (int)ranks[1].pid);
-	assert_false(tool_says(set, "no weight"));
+	assert_true(tool_tells("share.weight=7", "set %d share.weight=7", (int)ranks[0].pid));
+	assert_false(tool_tells("no weight", "set %d share.weight=101", (int)ranks[1].pid));
 	turns_run(ranks, 2, 2);
 	assert_int_equal(account_weight(&ranks[0]), 7);
 	assert_int_equal(account_weight(&ranks[1]), 1);
@@ -352,18 +270,15 @@ static void who_finds_an_account_of_another_version_goes_on_alone(void **state)
 	struct rank ranks[2];
 	char path[256];
 
-	start_all(ranks, 2, SET("fast"));
+	turns_start_all(ranks, 2, &part, SET("fast"));
 	turns_run(ranks, 2, 1);
 	assert_int_equal(folder_files(GPU_ACCOUNT_TAIL, path), 1);
 	int fd = open(path, O_RDWR);
 	assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
 	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
-	for (unsigned i = 0; i < 2; i++)
-		rank_tell(&ranks[i], 's', 20);
-	for (unsigned i = 0; i < 2; i++)
-		assert_true(rank_hear(&ranks[i]));
+	turns_do(ranks, 2, 's', 20);
 	assert_true(log_says("this process goes by its own budget"));
-	check_all(ranks, 2);
+	turns_check(ranks, 2);
 	close(fd);
 	for (unsigned i = 0; i < 2; i++)
 		rank_end(&ranks[i]);
@@ -374,7 +289,7 @@ static void work_that_does_not_end_keeps_its_turn(void **state)
 {
 	struct rank ranks[2];
 
-	start_all(ranks, 2, SET("fast"));
+	turns_start_all(ranks, 2, &part, SET("fast"));
 	turns_run(ranks, 2, 1);
 	assert_true(rank_ask(&ranks[0], 'k', 0));
 	assert_true(rank_ask(&ranks[1], 's', 2));
@@ -400,38 +315,32 @@ static void who_waits_keeps_what_the_other_does_not_need(void **state)
 {
 	struct rank ranks[2];
 
-	ranks[0] = start(SET("fast"));
-	assert_true(rank_ask(&ranks[0], 'a', NEEDS));
-	ranks[1] = start(SET("fast"));
-	assert_true(rank_ask(&ranks[1], 'a', 3));
+	ranks[0] = turns_start(&part, SET("fast"), TURNS_NEEDS);
+	ranks[1] = turns_start(&part, SET("fast"), 3);
 	turns_run(ranks, 2, 3);
 	/* Once this one has made a step and is idle, the other gets the turn for its own. */
 	for (unsigned i = 0; i < 2; i++) {
 		uint64_t kept = 0;
 
-		for (unsigned tries = 0; tries < ROUNDS && !kept; tries++) {
+		for (unsigned tries = 0; tries < TURNS_TRIES && !kept; tries++) {
 			assert_true(rank_ask(&ranks[!i], 's', 1));
 			kept = keeps(&ranks[i]);
 		}
-		assert_in_range(kept, 4 * MIB, (i ? TOTAL - 24 : TOTAL - 12) * MIB);
+		assert_in_range(kept, 4 * MIB, (i ? TURNS_MIB - 24 : TURNS_MIB - 12) * MIB);
 	}
-	check_all(ranks, 2);
+	turns_check(ranks, 2);
 	assert_true(rank_ask(&ranks[1], 'a', 3));
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* Beside each other they lose most of their time; then they take turns. */
 static void auto_takes_turns_where_spilling_costs_much(void **state)
 {
-	static const char *const settings =
-	    "SPILLWAY_SET=device.total=32MiB,host.budget=256MiB,report.summary=no,share=auto,share.quantum=20ms";
 	struct rank ranks[2];
 
-	start_all(ranks, 2, settings);
+	turns_start_all(ranks, 2, &part, TURNS_SET(",host.budget=256MiB,share=auto"));
 	assert_int_equal(account_turns(&ranks[0]) + account_turns(&ranks[1]), 0);
-	turns_run(ranks, 2, 2);
-	turns_end(ranks, 2);
+	turns_run_and_end(ranks, 2, 2);
 }
 
 /* Where all fits, nobody waits. */
@@ -439,10 +348,8 @@ static void there_are_no_turns_where_all_fits(void **state)
 {
 	struct rank ranks[2];
 
-	for (unsigned i = 0; i < 2; i++) {
-		ranks[i] = start(SET("fast"));
-		assert_true(rank_ask(&ranks[i], 'a', 3));
-	}
+	for (unsigned i = 0; i < 2; i++)
+		ranks[i] = turns_start(&part, SET("fast"), 3);
 	for (unsigned i = 0; i < 20; i++)
 		for (unsigned j = 0; j < 2; j++)
 			assert_true(rank_ask(&ranks[j], 's', 5));
@@ -476,7 +383,7 @@ static int run(void)
 					  : cmocka_run_group_tests(faults, NULL, NULL);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	return turns_main(argv, run);
+	return turns_main(run);
 }
