@@ -31,7 +31,7 @@ static void *open_apart(void)
 }
 
 /* Without the audit library it must have worked, too, or it would prove nothing. */
-static int look_at(CUdeviceptr address)
+static void look_at(CUdeviceptr address)
 {
 	struct spillway_place place;
 	int result = spillway_where((const void *)(uintptr_t)address, &place);
@@ -39,14 +39,13 @@ static int look_at(CUdeviceptr address)
 	CHECK(address != 0);
 	if (!getenv("LD_AUDIT")) {
 		CHECK(result == -ENOENT || (result == 0 && place.backend != SPILLWAY_HEAP));
-		return 0;
+		return;
 	}
 	CHECK(result == 0 && place.backend == SPILLWAY_HEAP && place.bytes == BYTES);
 	CHECK(sim_calls("cuMemAlloc_v2") == 0 && sim_broken_rules() == 0);
 	/* It is one memory with the program's: the program goes on with it. */
 	MUST(cu.cuMemFree_v2(address));
 	CHECK(spillway_where((const void *)(uintptr_t)address, &place) == -ENOENT);
-	return 0;
 }
 
 static void *opened(const char *name)
@@ -61,36 +60,36 @@ static void *opened(const char *name)
 	return function;
 }
 
-static int by_link(void)
+static void by_link(void)
 {
 	CUdeviceptr (*function)(size_t) = (CUdeviceptr(*)(size_t))opened("audit_by_link");
 
 	driver_start(0);
 	/* The heap is there before, so that what lies elsewhere is not taken for it. */
 	MUST(cu.cuMemFree_v2(child_alloc(BYTES)));
-	return look_at(function(BYTES));
+	look_at(function(BYTES));
 }
 
-static int by_look_up(const char *name)
+static void by_look_up(const char *name)
 {
 	CUdeviceptr (*function)(const char *, size_t) = (CUdeviceptr(*)(const char *, size_t))opened(name);
 
 	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(BYTES)));
-	return look_at(function(path, BYTES));
+	look_at(function(path, BYTES));
 }
 
-static int by_dlsym(void)
+static void by_dlsym(void)
 {
-	return by_look_up("audit_by_dlsym");
+	by_look_up("audit_by_dlsym");
 }
 
-static int by_proc(void)
+static void by_proc(void)
 {
-	return by_look_up("audit_by_proc");
+	by_look_up("audit_by_proc");
 }
 
-static void each_library(void *(*how)(void), int (*what)(void), const char *driver)
+static void each_library(void *(*how)(void), void (*what)(void), const char *driver)
 {
 	static const char *const libraries[] = {LAZY, NOW};
 

@@ -93,7 +93,7 @@ CHILD_TEST(what_is_dead_is_not_copied_wherever_it_begins, SCENE_SETTINGS(runtime
 		CHECK(holds(3 * MIB, 0x4000 + i, 6 * MIB + 512));
 	}
 	CHECK(dead_out() >= 2 * MIB);
-	return own_end();
+	own_end();
 }
 
 /* ---- what is born ---- */
@@ -111,7 +111,7 @@ CHILD_TEST(what_is_born_is_not_copied_in, SCENE_SETTINGS(runtime))
 		CHECK(holds(0, 0x1111, MIB) && holds(10 * MIB, 0x1111, POOL - 10 * MIB));
 	}
 	CHECK(dead_in() > 0 && dead_out() == 0);
-	return own_end();
+	own_end();
 }
 
 /* ---- where it may not say so ---- */
@@ -170,7 +170,7 @@ CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
 	MUST(cu.cuGraphDestroy(second));
-	return own_end();
+	own_end();
 }
 
 /* What was discarded is born again after the block has grown: with all of it, beside what was there. */
@@ -188,7 +188,6 @@ CHILD_TEST(what_is_born_again_in_a_block_that_has_grown_survives, SCENE_SETTINGS
 	fill(6 * MIB, 0x5555, 6 * MIB);
 	evict();
 	CHECK(holds(0, 0x4444, 4 * MIB) && holds(4 * MIB, 0x3333, 2 * MIB) && holds(6 * MIB, 0x5555, 6 * MIB));
-	return child_end();
 }
 
 /* ---- anything ---- */
@@ -200,7 +199,7 @@ struct part {
 	unsigned value; /* 0: it is not in use */
 };
 
-static int anything(void)
+static void anything(void)
 {
 	struct seed seed = seed_start(__func__);
 	struct part parts[PARTS];
@@ -240,7 +239,7 @@ static int anything(void)
 		CHECK(!parts[i].value || holds(parts[i].at, parts[i].value, parts[i].bytes));
 	CHECK(holds(0, 0x1111, MIB) && holds(at, 0x1111, POOL - at));
 	CHECK(dead_out() > 0);
-	return own_end();
+	own_end();
 }
 
 TEST(what_is_alive_survives_any_births_and_deaths)

@@ -11,29 +11,30 @@
 /* Puts a setting, "NAME=value", into the environment. */
 void child_set(const char *setting);
 /*
- * Settings end with NULL. Exit status of the child: what run() returns, or 128 + the signal. A child that does not end
- * is ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
+ * Settings end with NULL. Runs a part of a test in a child, where the model must have seen no broken rule when it
+ * returns. Exit status of the child: 0, the part's own if it ends by exit(), or 128 + the signal. A child that does not
+ * end is ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
  */
-int child_run(const char *const *settings, int (*run)(void));
-/* A test whose body, which follows, runs there with these settings, and returns 0. */
+int child_run(const char *const *settings, void (*part)(void));
+/* A test whose body, which follows, runs there with these settings. */
 #define CHILD_TEST(name, ...)                                                                                          \
-	static int name##_there(void);                                                                                 \
+	static void name##_there(void);                                                                                \
 	TEST(name)                                                                                                     \
 	{                                                                                                              \
 		assert_int_equal(child_run(__VA_ARGS__, name##_there), 0);                                             \
 	}                                                                                                              \
-	static int name##_there(void)
+	static void name##_there(void)
 
-/* A test whose body, which follows, is the function `part`, and returns 0: the statement runs it where it belongs. */
+/* A test whose body, which follows, is the function `part`: the statement runs it where it belongs. */
 #define PART_TEST(name, ...)                                                                                           \
-	static int name##_part(void);                                                                                  \
+	static void name##_part(void);                                                                                 \
 	TEST(name)                                                                                                     \
 	{                                                                                                              \
-		int (*const part)(void) = name##_part;                                                                 \
+		void (*const part)(void) = name##_part;                                                                \
                                                                                                                        \
 		__VA_ARGS__;                                                                                           \
 	}                                                                                                              \
-	static int name##_part(void)
+	static void name##_part(void)
 
 CUdeviceptr child_alloc(size_t bytes);
 /* Of device 0, made current beside its primary one. */
@@ -50,10 +51,8 @@ CUstream child_stream(void);
 unsigned *child_hold(CUstream stream);
 void child_release(unsigned *word);
 
-/* The model has seen nothing wrong: 0, as a part returns it. */
-int child_end(void);
-/* Of CHILD_BUDGETS everything can be had again, and the model has seen nothing wrong: 0, as a part returns it. */
-int child_all_is_there(void);
+/* Of CHILD_BUDGETS everything can be had again. */
+void child_all_is_there(void);
 
 /* 32 MiB of the device and 64 MiB of the host on a device of 128 MiB. */
 #define CHILD_BUDGETS "SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no"

@@ -50,5 +50,4 @@ CHILD_TEST(a_job_goes_on_when_the_time_of_day_is_set_back, SCENE_SETTINGS())
 	MUST(cu.cuCtxDestroy_v2(child_context()));
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	scene_close(&scene);
-	return 0;
 }

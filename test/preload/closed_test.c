@@ -53,7 +53,7 @@ static bool is_loaded(const char *library)
 }
 
 /* In every mode the library finds out who asks. */
-static void run_in_all_modes(int (*part)(void))
+static void run_in_all_modes(void (*part)(void))
 {
 	static const char *const modes[] = {"exact", "fast", "static", "off"};
 
@@ -82,7 +82,6 @@ PART_TEST(an_interpreter_is_closed_and_asked_no_more, run_in_all_modes(part))
 	child_alloc(3 * MIB);
 	open_fake(count_asked);
 	child_alloc(3 * MIB);
-	return 0;
 }
 
 static void *ask(void *unused)
@@ -111,7 +110,6 @@ PART_TEST(it_is_closed_once_no_thread_is_asking_it, run_in_all_modes(part))
 	CHECK(dlclose(fake) == 0 && atomic_load(&n_ended) == 1 && !is_loaded(FAKE_PYTHON));
 	pthread_join(thread, NULL);
 	child_alloc(3 * MIB);
-	return 0;
 }
 
 /* The thread that is inside is not in the child. */
@@ -128,14 +126,13 @@ CHILD_TEST(a_fork_while_a_thread_asks_leaves_a_child_that_can_end, ((const char 
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
 	atomic_store(&is_closing, true);
 	pthread_join(thread, NULL);
-	return 0;
 }
 
 /* While it is open, an allocation by way of the runtime asks it which code is behind that. */
 PART_TEST(the_unwinder_may_be_closed, run_in_all_modes(part))
 {
 	if (is_loaded("libgcc_s.so.1"))
-		return 0; /* by a sanitizer: it is never unloaded */
+		return; /* by a sanitizer: it is never unloaded */
 	void *unwinder = dlopen("libgcc_s.so.1", RTLD_NOW), *runtime = dlopen(RUNTIME, RTLD_NOW | RTLD_LOCAL);
 	CHECK(unwinder && runtime);
 	unsigned long long (*alloc)(size_t) = (unsigned long long (*)(size_t))dlsym(runtime, "runtime_alloc");
@@ -143,7 +140,6 @@ PART_TEST(the_unwinder_may_be_closed, run_in_all_modes(part))
 	CHECK(alloc(3 * MIB));
 	CHECK(dlclose(unwinder) == 0);
 	CHECK(alloc(3 * MIB));
-	return 0;
 }
 
 PART_TEST(autograd_may_be_closed, run_in_all_modes(part))
@@ -162,7 +158,6 @@ PART_TEST(autograd_may_be_closed, run_in_all_modes(part))
 	CHECK(dlclose(autograd) == 0);
 	for (int i = 0; i < 4; i++)
 		CHECK(torch->allocate(cache, 3 * MIB, NULL, NULL));
-	return 0;
 }
 
 /* Is what the plugin allocates of the driver, as the rule for the first one has it? */
@@ -193,18 +188,17 @@ CHILD_TEST(a_plugin_that_is_opened_where_another_was_has_its_own_rule,
 		CHECK(is_of_driver(PLUG_OTHER, &other) == 0);
 		CHECK(one == other); /* else it is no test */
 	}
-	return 0;
 }
 
-/* Returns 1 if it is no library that can be used. */
-static int close_real(void)
+/* The status is 1 if it is no library that can be used. */
+static void close_real(void)
 {
 	void *python = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	void (*begin)(int) = python ? (void (*)(int))dlsym(python, "Py_InitializeEx") : NULL;
 	int (*end)(void) = python ? (int (*)(void))dlsym(python, "Py_FinalizeEx") : NULL;
 
 	if (!begin || !end)
-		return 1;
+		_exit(1);
 	begin(0);
 	driver_start(0);
 	child_alloc(3 * MIB);
@@ -213,7 +207,6 @@ static int close_real(void)
 	CHECK(!is_loaded(path));
 	child_alloc(3 * MIB);
 	child_alloc(5 * MIB);
-	return 0;
 }
 
 /* ---- promises ---- */

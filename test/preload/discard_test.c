@@ -73,7 +73,7 @@ static bool is_spared_once(CUstream stream, CUdeviceptr block)
 	return false;
 }
 
-static int discarding(void)
+static void discarding(void)
 {
 	scene_load(&own_scene, 0);
 	CUdeviceptr block = child_alloc(LARGE), kept = child_alloc(LARGE);
@@ -97,7 +97,7 @@ static int discarding(void)
 		CHECK(driver_holds(block + 4096 + MIB, 0x7000 + i, MIB / 4));
 	}
 	CHECK(driver_holds(kept, 0x6666, LARGE / 4));
-	return own_end();
+	own_end();
 }
 
 enum { HALVES = 2, WORDS = 2 * MIB / 4, MINE = 3, STEPS = 60 };
@@ -153,7 +153,7 @@ static void *discard_and_write(void *argument)
 	return NULL;
 }
 
-static int discarding_at_random(void)
+static void discarding_at_random(void)
 {
 	struct discarder own = {.seed = 4711};
 
@@ -173,7 +173,7 @@ static int discarding_at_random(void)
 	CHECK(pthread_join(own.thread, NULL) == 0);
 	for (unsigned i = 0; i < MINE; i++)
 		MUST(cu.cuMemFree_v2(own.block[i]));
-	return own_end();
+	own_end();
 }
 
 /* ---- before it is known what runs ---- */
@@ -189,7 +189,7 @@ static void *release_soon(void *word)
 /*
  * A write that was submitted before anybody looked comes after the discard; the process is suspended right behind it.
  */
-static int discarding_what_is_still_written(void)
+static void discarding_what_is_still_written(void)
 {
 	scene_load(&own_scene, 0);
 	CUstream stream = child_stream();
@@ -210,12 +210,12 @@ static int discarding_what_is_still_written(void)
 	CHECK(pthread_join(thread, NULL) == 0);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(driver_holds(block, 0x2222, LARGE / 4));
-	return own_end();
+	own_end();
 }
 
 /* ---- in the order of a stream ---- */
 
-static int discarding_in_a_stream(void)
+static void discarding_in_a_stream(void)
 {
 	scene_load(&own_scene, 0);
 	CUstream stream = child_stream(), other = child_stream();
@@ -261,7 +261,7 @@ static int discarding_in_a_stream(void)
 		own_see_out(block);
 		CHECK(driver_holds(block, 0x9000 + i, LARGE / 4));
 	}
-	return own_end();
+	own_end();
 }
 
 TEST(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept)

@@ -14,7 +14,7 @@ static bool is_fast(void)
 	return !strcmp(scene_mode(), "fast");
 }
 
-static void expandable_run(int (*part)(void))
+static void expandable_run(void (*part)(void))
 {
 	char set[300];
 
@@ -96,7 +96,7 @@ PART_TEST(what_is_reported_moves, expandable_run(part))
 	CHECK(!scene_moves() || torch_bytes_out() - out >= 8 * LARGE);
 	MUST(cu.cuStreamSynchronize(stream));
 	CHECK(tensor_holds(&first) && tensor_holds(&second));
-	return own_end();
+	own_end();
 }
 
 /* Of a handle, behind which nothing is mapped, only the last bytes are alive. */
@@ -119,7 +119,7 @@ PART_TEST(a_handle_moves_of_which_only_the_end_is_alive, expandable_run(part))
 		torch_evict();
 		CHECK(tensor_holds(&last));
 	}
-	return own_end();
+	own_end();
 }
 
 /* ---- but not while it is used ---- */
@@ -142,7 +142,7 @@ PART_TEST(nothing_moves_of_what_a_kernel_uses, expandable_run(part))
 		CHECK(tensor_holds(&to));
 	}
 	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
-	return own_end();
+	own_end();
 }
 
 /*
@@ -189,7 +189,7 @@ PART_TEST(nothing_moves_of_what_a_kernel_uses_backwards, expandable_run(part))
 		CHECK(tensor_holds(&to));
 	}
 	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
-	return own_end();
+	own_end();
 }
 
 /* A copy names how far it reaches; here over what was born as two tensors. */
@@ -213,7 +213,7 @@ PART_TEST(nothing_moves_of_what_a_copy_uses, expandable_run(part))
 		for (size_t at = 0; at < bytes / 4; at++)
 			CHECK(words[at] == i * 0x01010101u);
 	}
-	return own_end();
+	own_end();
 }
 
 /* ---- growing and shrinking ---- */
@@ -252,14 +252,14 @@ static void shrink(struct tensor *small, unsigned i, bool tells)
 		empty_cache(small, tells);
 }
 
-static int shrinking(void)
+static void shrinking(void)
 {
 	begin();
 	struct tensor small = tensor_new(1000, child_stream());
 
 	for (unsigned i = 0; i < 8; i++)
 		shrink(&small, i, i < 4);
-	return own_end();
+	own_end();
 }
 
 TEST(segments_grow_and_shrink)
@@ -307,7 +307,7 @@ PART_TEST(what_a_graph_uses_stays_in_fast, expandable_run(part))
 	}
 	CHECK(becomes_movable(&out, scene_moves() && !is_fast()) && becomes_movable(&in, scene_moves() && !is_fast()));
 	MUST(cu.cuGraphExecDestroy(exec));
-	return own_end();
+	own_end();
 }
 
 /* Something is born while a capture is open: a graph may use all of the address space from then on. */
@@ -349,7 +349,6 @@ PART_TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved, expandab
 	MUST(cu.cuCtxSynchronize());
 	torch_evict();
 	CHECK(tensor_holds(&first) && tensor_holds(&reaching));
-	return child_end();
 }
 
 /* ---- what is not reported ---- */
@@ -387,7 +386,7 @@ PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 	}
 	MUST(cu.cuMemUnmap(at, 3 * HANDLE));
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
-	return own_end();
+	own_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -7,8 +7,8 @@
 
 #include "test/preload/scene.h"
 
-/* NEVER_REACHED: the job made fewer calls of that name than it took to fail. */
-enum { FINE = 0, NEVER_REACHED = 2, ROUNDS = 14, MOST_ROUNDS = 250 };
+/* The status NEVER_REACHED: the job made fewer calls of that name than it took to fail. */
+enum { NEVER_REACHED = 2, ROUNDS = 14, MOST_ROUNDS = 250 };
 /* Host memory that the mover has for itself, beside the budget: a word. */
 #define OWN 64
 

@@ -57,7 +57,7 @@ static unsigned n_threads_of_ours(void)
 	return n;
 }
 
-static int is_counted(void)
+static void is_counted(void)
 {
 	driver_start(0);
 	CHECK(sim_uvm_opened() == 0);
@@ -70,7 +70,6 @@ static int is_counted(void)
 	while (getenv("EVENTS") && n_threads_of_ours() != 1) /* it gives itself its name */
 		usleep(1000);
 	CHECK(n_threads_of_ours() == (getenv("EVENTS") ? 1 : 0));
-	return child_end();
 }
 
 TEST(managed_memory_of_the_program_is_counted)
@@ -81,13 +80,12 @@ TEST(managed_memory_of_the_program_is_counted)
 	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=passthrough"), is_counted), 0);
 }
 
-static int is_counted_by_policy(void)
+static void is_counted_by_policy(void)
 {
 	driver_start(0);
 	CUdeviceptr at = child_alloc(BYTES);
 	use(at);
 	is_equal();
-	return 0;
 }
 
 TEST(device_memory_that_the_policy_makes_managed_is_counted)
@@ -128,7 +126,7 @@ static struct seen look(CUdeviceptr at)
 }
 
 /* What the model has counted is in the trace after a while, as single faults and as figures. */
-static int is_traced(void)
+static void is_traced(void)
 {
 	struct seen seen = {0};
 
@@ -142,7 +140,6 @@ static int is_traced(void)
 	}
 	CHECK(seen.gpu == model.gpu_faults && seen.cpu == model.cpu_faults && !seen.n_elsewhere);
 	CHECK(seen.last_gpu == model.gpu_faults && seen.last_in == model.bytes_in);
-	return 0;
 }
 
 TEST(faults_are_in_a_trace)
@@ -158,7 +155,7 @@ TEST(faults_are_in_a_trace)
 	assert_int_equal(status, 0);
 }
 
-static int opens_nothing(void)
+static void opens_nothing(void)
 {
 	CUdeviceptr at = 0;
 
@@ -171,7 +168,6 @@ static int opens_nothing(void)
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemFree_v2(at));
 	CHECK(sim_uvm_opened() == 0 && n_threads_of_ours() == 0);
-	return 0;
 }
 
 TEST(without_managed_memory_or_switched_off_nothing_is_opened)
@@ -182,12 +178,11 @@ TEST(without_managed_memory_or_switched_off_nothing_is_opened)
 	assert_int_equal(child_run(SETTINGS("MANAGED=1", "SPILLWAY=0"), opens_nothing), 0);
 }
 
-static int works_without(void)
+static void works_without(void)
 {
 	driver_start(0);
 	use(managed());
 	CHECK(sim_uvm_opened() > 0 && sim_uvm_trackers() == 0);
-	return 0;
 }
 
 TEST(a_program_does_not_notice_that_there_is_no_source)
@@ -201,7 +196,7 @@ TEST(a_program_does_not_notice_that_there_is_no_source)
 }
 
 /* Descriptors of this process that another one would get. */
-static int leaves_nothing_to_others(void)
+static void leaves_nothing_to_others(void)
 {
 	int status;
 
@@ -216,7 +211,6 @@ static int leaves_nothing_to_others(void)
 	CHECK(waitpid(child, &status, 0) == child && !status);
 	use(at);
 	is_equal();
-	return 0;
 }
 
 TEST(neither_a_fork_nor_what_it_executes_has_our_descriptors)

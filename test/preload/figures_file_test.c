@@ -12,11 +12,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-static int is_killed(void)
+static void is_killed(void)
 {
 	work();
 	raise(SIGKILL);
-	return 0;
 }
 
 TEST(the_last_figures_outlive_a_kill)
@@ -39,7 +38,7 @@ static bool is_there_again(void)
 }
 
 /* As at a log-out; the file is looked for once a second. */
-static int loses_its_folder(void)
+static void loses_its_folder(void)
 {
 	char path[256];
 	struct stat status;
@@ -66,7 +65,7 @@ TEST(the_figures_are_found_again_when_their_folder_was_removed)
 	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
 
-static int exits(void)
+static void exits(void)
 {
 	work();
 	page_there();
@@ -161,13 +160,12 @@ CHILD_TEST(a_forked_child_neither_counts_there_nor_removes_it, SETTINGS())
 	CHECK(page_there()->counter[STAT_allocations] == allocations && page->counter[STAT_foreign_frees] == before);
 	child_alloc(BLOCK);
 	CHECK(page->counter[STAT_allocations] == allocations + 1);
-	return 0;
 }
 
 static bool first_frees;
 
 /* By a way that no handler of fork() is told of. */
-static int clones(void)
+static void clones(void)
 {
 	int status;
 
@@ -190,7 +188,6 @@ static int clones(void)
 	CHECK(page->counter[STAT_allocations] == allocations && page->counter[STAT_frees] == frees);
 	CHECK(page->live[PLACE_DEVICE] + page->live[PLACE_HOST] == live);
 	CHECK(page_there()->state == STATS_RUNNING && !page->end_clock);
-	return 0;
 }
 
 TEST(a_cloned_child_neither_counts_there_nor_ends_it)
@@ -202,7 +199,7 @@ TEST(a_cloned_child_neither_counts_there_nor_ends_it)
 	}
 }
 
-static int is_in_memory(void)
+static void is_in_memory(void)
 {
 	char path[128];
 
@@ -228,11 +225,10 @@ TEST(without_a_runtime_folder_they_are_in_memory)
 	assert_int_equal(child_run(SETTINGS(), is_in_memory), 7);
 }
 
-static int is_unseen(void)
+static void is_unseen(void)
 {
 	work();
 	CHECK(folder_files(STATS_TAIL, NULL) == 0);
-	return 0;
 }
 
 TEST(in_a_folder_that_others_may_read_there_is_no_file)
@@ -261,7 +257,7 @@ static char *said(void)
 	return text;
 }
 
-static int run_heard(const char *part)
+static void run_heard(const char *part)
 {
 	char number[16];
 	int ends[2];
@@ -272,19 +268,18 @@ static int run_heard(const char *part)
 	snprintf(number, sizeof(number), "%d", ends[0]);
 	setenv("HEARD", number, 1);
 	execl("/proc/self/exe", "figures_file_test", part, NULL);
-	return 1;
+	_exit(1);
 }
 
-static int says_that_the_folder_is_open(void)
+static void says_that_the_folder_is_open(void)
 {
 	const char *text = said();
 
 	CHECK(strstr(text, "cannot see process") && strstr(text, strerror(EPERM)) && strstr(text, "open to others"));
 	CHECK(!strstr(text, "errno"));
-	return 0;
 }
 
-static int says_that_files_are_limited(void)
+static void says_that_files_are_limited(void)
 {
 	const struct rlimit limit = {4096, 4096};
 
@@ -292,17 +287,16 @@ static int says_that_files_are_limited(void)
 	CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 	const char *text = said();
 	CHECK(strstr(text, "cannot see process") && strstr(text, strerror(EFBIG)) && strstr(text, "ulimit -f"));
-	return 0;
 }
 
-static int says_that_the_folder_is_open_heard(void)
+static void says_that_the_folder_is_open_heard(void)
 {
-	return run_heard("folder");
+	run_heard("folder");
 }
 
-static int says_that_files_are_limited_heard(void)
+static void says_that_files_are_limited_heard(void)
 {
-	return run_heard("limit");
+	run_heard("limit");
 }
 
 TEST(why_there_is_no_file_is_said_in_words)
@@ -316,7 +310,7 @@ TEST(why_there_is_no_file_is_said_in_words)
 	assert_int_equal(child_run(SETTINGS(), says_that_the_folder_is_open_heard), 0);
 }
 
-static int is_beside(void)
+static void is_beside(void)
 {
 	driver_start(0);
 	child_alloc(BLOCK);
@@ -337,12 +331,11 @@ TEST(what_is_left_of_others_goes_after_a_day)
 	assert_int_equal(folder_files(STATS_TAIL, path), 0);
 }
 
-static int made_in_time(void)
+static void made_in_time(void)
 {
 	driver_start(0);
 	child_alloc(BLOCK);
 	raise(SIGKILL);
-	return 0;
 }
 
 /* As of a container with this folder: the number of the process means nothing here, the lock of the file does. */
@@ -379,14 +372,17 @@ CHILD_TEST(a_live_process_holds_its_file, SETTINGS())
 	CHECK(folder_files(STATS_TAIL, path) == 1);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	CHECK(fd >= 0 && user_dir_is_held(fd));
-	return 0;
 }
 
 EACH_TEST(folder_make, folder_remove)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		return strcmp(argv[1], "limit") ? says_that_the_folder_is_open() : says_that_files_are_limited();
-	return test_run();
+	if (argc == 1)
+		return test_run();
+	if (strcmp(argv[1], "limit"))
+		says_that_the_folder_is_open();
+	else
+		says_that_files_are_limited();
+	return 0;
 }

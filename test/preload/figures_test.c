@@ -86,7 +86,6 @@ CHILD_TEST(placed_once_nothing_moves, SETTINGS(",spill.mode=static"))
 		MUST(cu.cuMemFree_v2(blocks[i]));
 	CHECK(page->device[0].figures.figure[FIGURE_live] == 0);
 	CHECK(sum_of(page, FIGURE_frees) == N_BLOCKS && page->counter[STAT_frees] == N_BLOCKS);
-	return 0;
 }
 
 /* Whether memory moves at once depends on how soon the mover gets its turn. */
@@ -102,7 +101,7 @@ static void work_until_it_moves(const struct stats_page *page)
 	}
 }
 
-static int counts_moves(void)
+static void counts_moves(void)
 {
 	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(BLOCK)));
@@ -115,7 +114,6 @@ static int counts_moves(void)
 	for (unsigned i = 0; i < N_BLOCKS; i++)
 		MUST(cu.cuMemFree_v2(blocks[i]));
 	CHECK(sum_of(page, FIGURE_live) == 0);
-	return 0;
 }
 
 /* All of the first blocks leave, and are freed; others are made where they were. None of these comes back. */
@@ -143,7 +141,6 @@ CHILD_TEST(what_is_made_where_something_had_left_is_no_refetch, SETTINGS(",spill
 		MUST(cu.cuCtxSynchronize());
 	}
 	CHECK(page->counter[STAT_moves_in] > moves && page->counter[STAT_refetches] == refetches);
-	return 0;
 }
 
 /*
@@ -180,7 +177,7 @@ static void *run_steps(void *argument)
 	return NULL;
 }
 
-static int runs_two_that_do_not_fit(void)
+static void runs_two_that_do_not_fit(void)
 {
 	CUgraphExec exec[2];
 
@@ -198,7 +195,6 @@ static int runs_two_that_do_not_fit(void)
 	CHECK(pthread_join(other, NULL) == 0);
 	/* A busy machine may hold one up; half of them did. */
 	CHECK(page->counter[STAT_waits_given_up] * 8 < page->counter[STAT_waits]);
-	return 0;
 }
 
 CHILD_TEST(exact_counts_moves_and_gaps, SETTINGS(",spill.mode=exact"))
@@ -207,7 +203,6 @@ CHILD_TEST(exact_counts_moves_and_gaps, SETTINGS(",spill.mode=exact"))
 	const struct stats_page *page = page_there();
 
 	CHECK(page->counter[STAT_gaps] > 0 && page->counter[STAT_gap_us] > 0 && !strcmp(page->mode, "exact"));
-	return 0;
 }
 
 TEST(fast_counts_moves)
@@ -231,7 +226,6 @@ CHILD_TEST(a_suspended_process_is_seen_to_be_so, SETTINGS())
 	CHECK(spillway_suspend() == 0 && page->state == STATS_SUSPENDED);
 	CHECK(page->live[PLACE_DEVICE] == 0 && page->counter[STAT_moved_out_bytes] > 0);
 	CHECK(spillway_resume() == 0 && page->state == STATS_RUNNING);
-	return 0;
 }
 
 /* All of it is on the device again; whether moving would pay is tried all the same. */
@@ -253,11 +247,10 @@ CHILD_TEST(moving_is_not_switched_off_where_nothing_is_to_move, SETTINGS(",spill
 		MUST(cu.cuCtxSynchronize());
 	}
 	CHECK(page->counter[STAT_governor_changes] >= changes && page->counter[STAT_unmoved_us] == unmoved);
-	return 0;
 }
 
 /* Where nothing spills, too, each once. */
-static int traces(void)
+static void traces(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(BLOCK);
@@ -270,7 +263,7 @@ static int traces(void)
 
 static uint64_t *shared;
 
-static int moves_and_says_how_busy_it_was(void)
+static void moves_and_says_how_busy_it_was(void)
 {
 	work();
 	CHECK(spillway_suspend() == 0);
@@ -336,7 +329,7 @@ TEST(submissions_of_a_traced_program_are_counted)
 	"  - {name: big ones, match: {size: \">= 4MiB\"}, use: heap, movable: no, place: host}\n"                      \
 	"  - {name: never, match: {size: \"== 3MiB\"}, use: heap}\n"
 
-static int counts_by_rule(void)
+static void counts_by_rule(void)
 {
 	work();
 	child_alloc(MIB);
@@ -347,7 +340,6 @@ static int counts_by_rule(void)
 	CHECK(page->rule[1].figures.figure[FIGURE_spilled_bytes] == N_BLOCKS * BLOCK);
 	CHECK(page->rule[2].figures.figure[FIGURE_allocations] == 0);
 	CHECK(page->rule[0].figures.figure[FIGURE_live] == MIB);
-	return 0;
 }
 
 TEST(rules_have_figures_of_their_own)

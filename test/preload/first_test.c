@@ -54,7 +54,6 @@ PART_TEST(nothing_moves_before_anything_is_known, own_run(part))
 	CHECK(now() - begin > EARLY || pinned_since == 0);
 	for (int i = 0; now() - begin < EARLY && i < BLOCKS; i++)
 		CHECK(before[i] == after[i]);
-	return 0;
 }
 
 PART_TEST(what_repeats_itself_moves, own_run(part))
@@ -74,5 +73,4 @@ PART_TEST(what_repeats_itself_moves, own_run(part))
 			moved |= before[i] != after[i];
 	}
 	CHECK(moved == scene_moves());
-	return 0;
 }

@@ -44,7 +44,7 @@ static void neighbour_takes(size_t bytes)
 	sim_switch("MEMORY", 128 * MIB - bytes);
 }
 
-static int follows_what_is_free(void)
+static void follows_what_is_free(void)
 {
 	job_start();
 	CHECK(held() >= JOB);
@@ -59,7 +59,7 @@ static int follows_what_is_free(void)
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
 	neighbour_takes(108 * MIB);
 	CHECK(comes_to_hold(1, 20 * MIB - RESERVE));
-	return job_check(0x2000 + rounds);
+	job_check(0x2000 + rounds);
 }
 
 CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
@@ -75,7 +75,7 @@ CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
 	CHECK(comes_to_hold(28 * MIB, 72 * MIB - RESERVE));
 	neighbour_takes(0);
 	CHECK(comes_to_hold(JOB, JOB + 8 * MIB + without));
-	return job_check(0x2000 + rounds);
+	job_check(0x2000 + rounds);
 }
 
 TEST(the_budget_follows_what_the_driver_has_free)
@@ -103,7 +103,7 @@ CHILD_TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to,
 	CHECK(held() >= JOB);
 	CHECK(system(command) == 0);
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
-	return job_check(0x2000 + rounds);
+	job_check(0x2000 + rounds);
 }
 
 int main(void)

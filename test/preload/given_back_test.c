@@ -7,7 +7,7 @@
 #include "test/preload/torch_help.h"
 
 /* What is dead is not there afterwards: memory that the driver gives out again does not hold what it held. */
-static void run(int (*part)(void))
+static void run(void (*part)(void))
 {
 	folder_clear();
 	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), part), 0);
@@ -33,7 +33,7 @@ static void keep(CUdeviceptr address)
 	given_back = address;
 }
 
-static int plugged(void)
+static void plugged(void)
 {
 	torch_begin(false);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
@@ -55,7 +55,6 @@ static int plugged(void)
 	words_fill(given_back, 75, n, NULL);
 	away_and_back();
 	CHECK(words_same(given_back, 75, n) == n);
-	return child_end();
 }
 
 TEST(what_a_plugged_in_allocator_keeps_is_preserved)
@@ -68,7 +67,7 @@ TEST(what_a_plugged_in_allocator_keeps_is_preserved)
  * thread submits and reports meanwhile. Then the state of the pool is restored: the output is born again, with
  * contents.
  */
-static int restored(void)
+static void restored(void)
 {
 	torch_begin(false);
 	CUstream stream = child_stream();
@@ -102,7 +101,6 @@ static int restored(void)
 		tensor_free(&out);
 	}
 	MUST(cu.cuGraphExecDestroy(exec));
-	return child_end();
 }
 
 TEST(what_a_pool_of_graphs_restores_after_submissions_is_preserved)

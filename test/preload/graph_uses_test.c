@@ -76,7 +76,7 @@ static bool all_hold(const CUdeviceptr *blocks)
 	return true;
 }
 
-static int what_most_nodes_use_comes(void)
+static void what_most_nodes_use_comes(void)
 {
 	char before[2][PAIRS * EACH_BYTES / MIB], after[2][sizeof(before[0])];
 	time_t until = time(NULL) + IN_TIME_S;
@@ -104,11 +104,10 @@ static int what_most_nodes_use_comes(void)
 			CHECK(before[0][at] == 'H' || after[0][at] == 'D');
 	}
 	CHECK(all_hold(seldom) && all_hold(often));
-	return child_end();
 }
 
 /* Each is used often by one of them: for the other it is in the way. */
-static int graphs_that_take_turns_are_right(void)
+static void graphs_that_take_turns_are_right(void)
 {
 	open_pairs();
 	CUgraphExec there = capture(seldom, often), back = capture(often, seldom);
@@ -120,7 +119,6 @@ static int graphs_that_take_turns_are_right(void)
 		run(back);
 	}
 	CHECK(all_hold(seldom) && all_hold(often));
-	return child_end();
 }
 
 /* Copies what the graph seldom uses, in a stream of its own: what is to leave is in use, and others wait, too. */
@@ -142,7 +140,7 @@ static void *copy_all_the_time(void *argument)
 	return argument;
 }
 
-static int what_others_use_is_right(void)
+static void what_others_use_is_right(void)
 {
 	open_pairs();
 	for (unsigned i = 0; i < PAIRS; i++)
@@ -154,7 +152,6 @@ static int what_others_use_is_right(void)
 	atomic_store(&over, true);
 	CHECK(pthread_join(thread, NULL) == 0);
 	CHECK(all_hold(seldom) && all_hold(often) && all_hold(copies));
-	return child_end();
 }
 
 /*
@@ -165,7 +162,7 @@ static int what_others_use_is_right(void)
 enum { PARTS = 24, NAMES = 1100 };
 #define PART_BYTES (6 * MIB)
 
-static int one_block_is_told_apart(void)
+static void one_block_is_told_apart(void)
 {
 	CUdeviceptr block, others, parts[PARTS];
 	time_t until = time(NULL) + IN_TIME_S;
@@ -211,10 +208,9 @@ static int one_block_is_told_apart(void)
 		print_message("%u MiB are there\n", there);
 	CHECK(there == PARTS / 2 * PART_BYTES / MIB);
 	CHECK(driver_holds(block, 1000, PARTS * PART_BYTES / 4));
-	return child_end();
 }
 
-static void part(int (*program)(void), size_t budget)
+static void part(void (*program)(void), size_t budget)
 {
 	char set[160];
 

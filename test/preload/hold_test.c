@@ -13,14 +13,13 @@ enum { ROUNDS = 100, ON_MAIN = 0, ON_HELD = 1, ON_OTHER = 2, ON_THREAD = 3 }; /*
 
 static struct scene scene;
 
-static int end(CUstream one, CUstream two)
+static void end(CUstream one, CUstream two)
 {
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	MUST(cu.cuStreamDestroy_v2(one));
 	MUST(cu.cuStreamDestroy_v2(two));
 	scene_close(&scene);
-	return child_end();
 }
 
 static void rounds(CUstream stream, unsigned lane, int n)
@@ -34,7 +33,7 @@ static void rounds(CUstream stream, unsigned lane, int n)
 
 /* ---- held by a value, by a host function ---- */
 
-static int value_written_by_the_thread_after_more_launches(void)
+static void value_written_by_the_thread_after_more_launches(void)
 {
 	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
@@ -45,11 +44,11 @@ static int value_written_by_the_thread_after_more_launches(void)
 	rounds(held, ON_HELD, 2);
 	rounds(other, ON_OTHER, ROUNDS);
 	child_release(word);
-	return end(held, other);
+	end(held, other);
 }
 
 /* The word lies in memory that may itself be spilled, and another stream writes it. */
-static int value_in_a_block_written_by_another_stream(void)
+static void value_in_a_block_written_by_another_stream(void)
 {
 	scene_open(&scene, 0);
 	CUdeviceptr word = child_alloc(3 * MIB);
@@ -64,7 +63,7 @@ static int value_in_a_block_written_by_another_stream(void)
 	rounds(held, ON_HELD, 1);
 	MUST(cu.cuStreamSynchronize(held));
 	MUST(cu.cuMemFree_v2(word));
-	return end(held, other);
+	end(held, other);
 }
 
 static pthread_mutex_t interpreter = PTHREAD_MUTEX_INITIALIZER;
@@ -75,7 +74,7 @@ static void CUDA_CB needs_the_interpreter(void *argument)
 	pthread_mutex_unlock(&interpreter);
 }
 
-static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
+static void host_function_that_needs_the_lock_of_the_submitting_thread(void)
 {
 	CUdeviceptr block, small;
 
@@ -97,14 +96,14 @@ static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
 		MUST(cu.cuStreamSynchronize(held));
 		MUST(cu.cuMemFree_v2(small));
 	}
-	return end(held, other);
+	end(held, other);
 }
 
 /* ---- spin kernels ---- */
 
 enum release { BY_KERNEL, BY_COPY, BY_SET, BY_KERNEL_IN_BLOCK };
 
-static int spin(enum release release)
+static void spin(enum release release)
 {
 	CUdeviceptr one = child_alloc(4096), word;
 	CUstream held = child_stream(), other = child_stream();
@@ -126,34 +125,34 @@ static int spin(enum release release)
 	rounds(held, ON_HELD, 1);
 	MUST(cu.cuStreamSynchronize(held));
 	MUST(cu.cuMemFree_v2(one));
-	return end(held, other);
+	end(held, other);
 }
 
-static int spin_released_by_a_kernel(void)
+static void spin_released_by_a_kernel(void)
 {
 	scene_open_warm(&scene);
-	return spin(BY_KERNEL);
+	spin(BY_KERNEL);
 }
 
-static int spin_released_by_a_copy(void)
+static void spin_released_by_a_copy(void)
 {
 	scene_open_warm(&scene);
-	return spin(BY_COPY);
+	spin(BY_COPY);
 }
 
-static int spin_released_by_a_set(void)
+static void spin_released_by_a_set(void)
 {
 	scene_open_warm(&scene);
-	return spin(BY_SET);
+	spin(BY_SET);
 }
 
-static int spin_on_a_word_in_a_block(void)
+static void spin_on_a_word_in_a_block(void)
 {
 	scene_open_warm(&scene);
-	return spin(BY_KERNEL_IN_BLOCK);
+	spin(BY_KERNEL_IN_BLOCK);
 }
 
-static int spin_released_by_a_kernel_of_another_device(void)
+static void spin_released_by_a_kernel_of_another_device(void)
 {
 	static struct scene second;
 
@@ -174,7 +173,7 @@ static int spin_released_by_a_kernel_of_another_device(void)
 	MUST(cu.cuStreamDestroy_v2(there));
 	scene_close(&second);
 	MUST(cu.cuCtxSetCurrent(scene.context));
-	return end(here, child_stream());
+	end(here, child_stream());
 }
 
 /* ---- more than one thread ---- */
@@ -193,7 +192,7 @@ static void *synchronize_again_and_again(void *argument)
 }
 
 /* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
-static int one_thread_synchronizes_while_another_submits(void)
+static void one_thread_synchronizes_while_another_submits(void)
 {
 	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
@@ -211,7 +210,7 @@ static int one_thread_synchronizes_while_another_submits(void)
 	}
 	atomic_store(&stop, true);
 	pthread_join(thread, NULL);
-	return end(held, other);
+	end(held, other);
 }
 
 static void *allocate_and_launch(void *argument)
@@ -230,7 +229,7 @@ static void *allocate_and_launch(void *argument)
 	return NULL;
 }
 
-static int capture_open_while_another_thread_allocates_and_launches(void)
+static void capture_open_while_another_thread_allocates_and_launches(void)
 {
 	pthread_t thread;
 	CUgraph graph;
@@ -254,7 +253,7 @@ static int capture_open_while_another_thread_allocates_and_launches(void)
 		MUST(cu.cuStreamSynchronize(stream));
 		MUST(cu.cuGraphExecDestroy(exec));
 	}
-	return end(stream, child_stream());
+	end(stream, child_stream());
 }
 
 /* ---- exit and fork in the middle ---- */
@@ -282,7 +281,7 @@ static void start_launching(pthread_t *threads, unsigned n)
 		sched_yield();
 }
 
-static int exits_in_the_middle(void)
+static void exits_in_the_middle(void)
 {
 	pthread_t threads[2];
 
@@ -295,7 +294,7 @@ static int exits_in_the_middle(void)
 	exit(0);
 }
 
-static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
+static void exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 {
 	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
@@ -309,7 +308,7 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
  * Streams share queues of the hardware: the copies of a move may lie behind what waits for this thread. Natively
  * launches wait for nothing then.
  */
-static int copies_that_lie_behind_held_work(void)
+static void copies_that_lie_behind_held_work(void)
 {
 	scene_open_warm(&scene);
 	CUstream one = child_stream(), two = child_stream();
@@ -323,7 +322,7 @@ static int copies_that_lie_behind_held_work(void)
 	}
 	/* It goes on moving. */
 	CHECK(scene_warm_up(&scene));
-	return end(one, two);
+	end(one, two);
 }
 
 /* Until that stream is done, or it is all held. */
@@ -343,7 +342,7 @@ static void wait_or_held(CUstream stream)
  * nothing can be held). They begin after that many calls of a function that little else calls: by any of them there is
  * something else under way.
  */
-static int copies_that_measure_behind_held_work(void)
+static void copies_that_measure_behind_held_work(void)
 {
 	bool beside = !strcmp(scene_mode(), "fast");
 
@@ -364,7 +363,7 @@ static int copies_that_measure_behind_held_work(void)
 	MUST(cu.cuCtxSynchronize());
 	sim_switch("PIECE_US", 0);
 	CHECK(scene_warm_up(&scene));
-	return end(one, two);
+	end(one, two);
 }
 
 TEST(copies_that_measure_behind_held_work_ends)
@@ -397,7 +396,7 @@ static void child_of_fork(int number)
 	_exit(0);
 }
 
-static int forks_in_the_middle(void)
+static void forks_in_the_middle(void)
 {
 	pthread_t threads[2];
 
@@ -418,7 +417,7 @@ static int forks_in_the_middle(void)
 	atomic_store(&stop, true);
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
-	return end(one, two);
+	end(one, two);
 }
 
 /* ---- the parts ---- */

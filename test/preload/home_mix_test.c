@@ -32,7 +32,6 @@ CHILD_TEST(the_spill_engine_moves_the_heap_and_nothing_else, SCENE_SETTINGS("SPI
 	MUST(cu.cuMemFree_v2(managed));
 	MUST(cu.cuMemFree_v2(pages));
 	scene_close(&scene);
-	return child_end();
 }
 
 /* ---- threads ---- */
@@ -86,7 +85,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static int threads(void)
+static void threads(void)
 {
 	struct worker worker[THREADS] = {0};
 
@@ -103,7 +102,6 @@ static int threads(void)
 	MUST(cu.cuMemFree_v2(child_alloc(3 * MIB)));
 	CHECK(sim_calls("cuMemHostRegister_v2") == sim_calls("cuMemHostUnregister"));
 	CHECK(sim_calls("cuMemHostRegister_v2") > 0 && sim_managed().resident == 0 && sim_live().allocations == 0);
-	return child_end();
 }
 
 TEST(threads_allocate_and_free_all_of_them_at_once)

@@ -126,7 +126,7 @@ static void takes_all(void)
 	CHECK(sim_live().device_bytes == 0 && sim_live().host_bytes == 0 && sim_broken_rules() == 0);
 }
 
-static int gives_all(void)
+static void gives_all(void)
 {
 	pid_t pid = split(takes_all);
 
@@ -145,7 +145,6 @@ static int gives_all(void)
 		MUST(cu.cuMemFree_v2(block));
 	}
 	join(pid);
-	return child_end();
 }
 
 TEST(memory_is_the_same_on_both_sides)
@@ -205,7 +204,6 @@ CHILD_TEST(without_the_setting_only_memory_of_a_rule_is_given,
 	tell(to_taker[1], &handle, sizeof(handle));
 	take_turn(to_giver[0]);
 	join(pid);
-	return 0;
 }
 
 /* ---- who cannot open it ---- */
@@ -227,7 +225,7 @@ static void takes_without_spillway(void)
 	CHECK(try_to_open(handle) == CUDA_ERROR_INVALID_VALUE);
 }
 
-static int gives_to_a_stranger(void)
+static void gives_to_a_stranger(void)
 {
 	pid_t pid = split(takes_without_spillway);
 
@@ -235,7 +233,6 @@ static int gives_to_a_stranger(void)
 	CUipcMemHandle handle = handle_of(child_alloc(MIB));
 	tell(to_taker[1], &handle, sizeof(handle));
 	join(pid);
-	return 0;
 }
 
 /* The words of a handle: 3 pid, 4 and 5 start, 6 nonce, 8 id, 10 base. */
@@ -282,7 +279,7 @@ static void takes_what_is_wrong(void)
 	CHECK(try_to_open(handle) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-static int ends_early(void)
+static void ends_early(void)
 {
 	pid_t pid = split(takes_what_is_wrong), giver;
 
@@ -294,7 +291,7 @@ static int ends_early(void)
 		close(to_taker[1]);
 		CHECK(waitpid(giver, &status, 0) == giver && WIFSIGNALED(status));
 		join(pid);
-		return 0;
+		return;
 	}
 	driver_start(0);
 	CUdeviceptr block = child_alloc(4 * MIB);
@@ -312,7 +309,6 @@ static int ends_early(void)
 	tell(to_taker[1], &handle, sizeof(handle));
 	take_turn(to_giver[0]);
 	kill(getpid(), SIGKILL);
-	return 1;
 }
 
 TEST(who_cannot_open_it_is_told_so)
@@ -361,7 +357,6 @@ CHILD_TEST(what_fails_on_the_way_leaves_nothing_behind, SETTINGS("ipc=yes,heap.c
 	tell(to_taker[1], &handle, sizeof(handle));
 	take_turn(to_giver[0]);
 	join(pid);
-	return 0;
 }
 
 /* ---- neither call waits for the GPU ---- */
@@ -492,7 +487,7 @@ static void takes_in_a_context_that_ends(void)
 
 static void (*takes)(void);
 
-static int gives_two(void)
+static void gives_two(void)
 {
 	pid_t pid = split(takes);
 
@@ -506,7 +501,6 @@ static int gives_two(void)
 	}
 	take_turn(to_giver[0]);
 	join(pid);
-	return 0;
 }
 
 TEST(opening_and_closing_wait_for_no_stream)

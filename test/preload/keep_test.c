@@ -95,7 +95,6 @@ PART_TEST(tables, assert_int_equal(scene_run(BUDGET, part), 0))
 	work(hidden, 7);
 	/* Slabs stay in `exact`, too. */
 	CHECK(sim_where(~hidden[1]) == 'D');
-	return 0;
 }
 
 /* Small blocks of the program have all of their share before; the shipped policy knows the library by its name. */
@@ -121,5 +120,4 @@ PART_TEST(tables_of_a_library, assert_int_equal(scene_run(BUDGET, part), 0))
 		sum += i + 1;
 	}
 	work(hidden, sum);
-	return 0;
 }

@@ -23,7 +23,7 @@ PART_TEST(a_free_after_our_end_succeeds, assert_int_equal(child_run(LOUD, part),
 /* ---- a stderr that nobody reads ---- */
 
 /* Run that part of main() as a program of its own, whose standard error nobody reads from the start. */
-static int run_unread(const char *part)
+static void run_unread(const char *part)
 {
 	int ends[2];
 
@@ -32,11 +32,11 @@ static int run_unread(const char *part)
 	dup2(ends[1], STDERR_FILENO);
 	close(ends[1]);
 	execl("/proc/self/exe", "late_test", part, NULL);
-	return 1;
+	_exit(1);
 }
 
 /* Says that spilling begins, that memory is out, and the summary. */
-static int talks_to_nobody(void)
+static void talks_to_nobody(void)
 {
 	CUdeviceptr none;
 
@@ -48,7 +48,7 @@ static int talks_to_nobody(void)
 
 PART_TEST(a_stderr_that_nobody_reads_does_not_end_the_program, assert_int_equal(child_run(LOUD, part), 7))
 {
-	return run_unread("talks_to_nobody");
+	run_unread("talks_to_nobody");
 }
 
 static bool is_pending(void)
@@ -83,7 +83,7 @@ static void count(int number)
 	n_caught++;
 }
 
-static int talks_with_a_signal_pending(void)
+static void talks_with_a_signal_pending(void)
 {
 	struct sigaction action = {.sa_handler = count};
 	CUdeviceptr none;
@@ -103,15 +103,14 @@ static int talks_with_a_signal_pending(void)
 	CHECK(is_pending() && is_blocked());
 	set_blocked(false);
 	CHECK(n_caught >= 2); /* of the process and of the thread, they are two */
-	return 0;
 }
 
 CHILD_TEST(a_broken_pipe_signal_of_the_program_stays_pending, LOUD)
 {
-	return run_unread("talks_with_a_signal_pending");
+	run_unread("talks_with_a_signal_pending");
 }
 
-static int talks_with_the_signal_blocked(void)
+static void talks_with_the_signal_blocked(void)
 {
 	struct sigaction action = {.sa_handler = count};
 	CUdeviceptr none;
@@ -124,19 +123,18 @@ static int talks_with_the_signal_blocked(void)
 	set_blocked(false);
 	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(!n_caught && !is_blocked());
-	return 0;
 }
 
 CHILD_TEST(no_broken_pipe_signal_of_ours_stays_behind, LOUD)
 {
-	return run_unread("talks_with_the_signal_blocked");
+	run_unread("talks_with_the_signal_blocked");
 }
 
 /* ---- a data file in the place of stderr ---- */
 
 static char data[] = "/tmp/late_test.XXXXXX";
 
-static int opens_a_data_file_as_descriptor_2(void)
+static void opens_a_data_file_as_descriptor_2(void)
 {
 	CUdeviceptr none;
 
@@ -165,14 +163,16 @@ int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
-		int (*run)(void);
+		void (*run)(void);
 	} parts[] = {
 	    {"talks_to_nobody", talks_to_nobody},
 	    {"talks_with_a_signal_pending", talks_with_a_signal_pending},
 	    {"talks_with_the_signal_blocked", talks_with_the_signal_blocked},
 	};
-	for (unsigned i = 0; argc > 1 && i < sizeof(parts) / sizeof(*parts); i++)
+	if (argc == 1)
+		return test_run();
+	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++)
 		if (!strcmp(argv[1], parts[i].name))
-			return parts[i].run();
-	return test_run();
+			parts[i].run();
+	return 0;
 }

@@ -31,7 +31,7 @@ static void free_in_a_capture(CUdeviceptr block)
 	MUST(cu.cuStreamDestroy_v2(stream));
 }
 
-static int asks_how_much_is_free_after_a_capture(void)
+static void asks_how_much_is_free_after_a_capture(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
@@ -40,10 +40,9 @@ static int asks_how_much_is_free_after_a_capture(void)
 	free_in_a_capture(block);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(free_now() == before + 20 * MIB);
-	return child_end();
 }
 
-static int allocates_the_device_after_a_capture(void)
+static void allocates_the_device_after_a_capture(void)
 {
 	CUdeviceptr block;
 
@@ -52,12 +51,11 @@ static int allocates_the_device_after_a_capture(void)
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemAllocAsync(&block, 120 * MIB, NULL));
 	MUST(cu.cuMemFreeAsync(block, NULL));
-	return child_end();
 }
 
 #define MAY_BE_WARM (8 * MIB) /* a quarter of BUDGETS */
 
-static int allocates_and_frees_after_a_capture(void)
+static void allocates_and_frees_after_a_capture(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
@@ -69,7 +67,6 @@ static int allocates_and_frees_after_a_capture(void)
 	sim_release();
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(sim_live().device_bytes <= MAY_BE_WARM);
-	return child_end();
 }
 
 TEST(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle)
@@ -104,7 +101,6 @@ CHILD_TEST(frees_behind_a_held_stream_ask_about_few_events_each, BUDGETS)
 	CHECK(child_on_device(block, 32 * MIB));
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(sim_live().mappings == 0 && sim_broken_rules() == 0);
-	return 0;
 }
 
 /* Behind a stream that is held, and one behind a stream that is done: that one must be found at once. */
@@ -123,9 +119,8 @@ CHILD_TEST(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one, B
 	MUST(cu.cuMemFreeAsync(large, finished));
 	MUST(cu.cuStreamSynchronize(finished));
 	CUdeviceptr again = child_alloc(24 * MIB);
-	bool reused = child_on_device(again, 24 * MIB);
+	CHECK(child_on_device(again, 24 * MIB));
 	child_release(word);
-	return reused ? 0 : 1;
 }
 
 /* ---- captures and contexts ---- */
@@ -146,5 +141,4 @@ CHILD_TEST(a_capture_ends_with_the_context_of_its_stream_whichever_is_current, B
 		MUST(cu.cuMemFree_v2(block));
 		CHECK(sim_calls("cuCtxSynchronize") > waits && sim_live().mappings == 0);
 	}
-	return child_end();
 }

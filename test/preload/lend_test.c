@@ -48,7 +48,6 @@ CHILD_TEST(blocks_lie_on_devices_that_lend, ((const char *const[]){DEVICES, BUDG
 	CHECK(driver_holds(plain, 1, 6 * MIB));
 	MUST(cu.cuMemFree_v2(striped));
 	MUST(cu.cuMemFree_v2(plain));
-	return child_end();
 }
 
 /* Device 3 has no heap and nobody has asked for one; what lends to it is what would. */
@@ -68,7 +67,6 @@ CHILD_TEST(the_total_is_the_same_by_device_as_by_context, ((const char *const[])
 		MUST(cu.cuMemGetInfo_v2(&free, &total));
 		CHECK(total == by_device[i]);
 	}
-	return 0;
 }
 
 /* ---- whose it is ---- */
@@ -95,13 +93,12 @@ CHILD_TEST(what_a_device_lends_does_not_come_off_its_own_budget,
 	driver_start(0);
 	CUdeviceptr own = child_alloc(32 * MIB);
 	CHECK(on_own_device(own) == 32);
-	return 0;
 }
 
 /* Its budget is all that heaps may take of it. */
 #define TWO "SIM_MEMORY=128MiB", "SIM_DEVICES=2"
 
-static int has_used_most_of_it(void)
+static void has_used_most_of_it(void)
 {
 	driver_start(0);
 	CUdeviceptr own = child_alloc(48 * MIB);
@@ -114,11 +111,10 @@ static int has_used_most_of_it(void)
 	driver_start(0);
 	CUdeviceptr more = child_alloc(16 * MIB);
 	CHECK(on_own_device(more) == 16);
-	return 0;
 }
 
 /* The same for what comes in: nothing has to leave for it. */
-static int brings_its_own_in(void)
+static void brings_its_own_in(void)
 {
 	CUdeviceptr own[4];
 
@@ -144,11 +140,10 @@ static int brings_its_own_in(void)
 	}
 	for (unsigned i = 0; i < 4; i++)
 		CHECK(on_own_device(own[i]) == 16 && driver_holds(own[i], i, 4 * MIB));
-	return 0;
 }
 
 /* Nobody has said how much: half of its budget stays its own, whoever borrows. */
-static int has_used_nothing(void)
+static void has_used_nothing(void)
 {
 	driver_start(1);
 	CUdeviceptr first = child_alloc(96 * MIB);
@@ -159,7 +154,6 @@ static int has_used_nothing(void)
 	driver_start(0);
 	CUdeviceptr own = child_alloc(32 * MIB);
 	CHECK(on_own_device(own) == 32);
-	return 0;
 }
 
 TEST(no_more_is_lent_of_a_budget_than_its_owner_leaves)
@@ -220,7 +214,7 @@ static size_t all_on_own_device(const CUdeviceptr *blocks, unsigned n)
 }
 
 /* What others have had before the device began has to leave. */
-static int takes_its_own_back(void)
+static void takes_its_own_back(void)
 {
 	CUdeviceptr own[OWN];
 	unsigned n_there = 0;
@@ -249,7 +243,6 @@ static int takes_its_own_back(void)
 	}
 	CHECK(all_on_own_device(own, OWN) == 64);
 	CHECK(are_right(borrowed, BORROWED, 0));
-	return child_end();
 }
 
 TEST(what_a_device_needs_itself_comes_back)
@@ -268,7 +261,7 @@ TEST(what_a_device_needs_itself_comes_back)
  * begin giving back what they borrowed, and copies so much for each piece; a loaded machine needs longer
  * (slow_clock.h).
  */
-static int makes_room_for_others(void)
+static void makes_room_for_others(void)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -283,7 +276,6 @@ static int makes_room_for_others(void)
 	driver_start(1);
 	CHECK(are_right(borrowed, BORROWED, 100));
 	CHECK(sim_live().host_bytes >= 32 * MIB);
-	return child_end();
 }
 
 TEST(what_a_device_has_lent_makes_room_for_anybody_there)

@@ -30,17 +30,17 @@ static void read_late(CUstream side, bool evict)
 	tensor_free(&to);
 }
 
-static int reading_late(void)
+static void reading_late(void)
 {
 	torch_begin(true);
 	CUstream side = child_stream();
 	for (unsigned i = 0; i < 8; i++)
 		read_late(side, i % 2);
-	return own_end();
+	own_end();
 }
 
 /* Nothing has spilled yet: no submission was tracked. */
-static int reading_late_at_first(void)
+static void reading_late_at_first(void)
 {
 	torch_begin(false);
 	CUstream side = child_stream();
@@ -55,7 +55,7 @@ static int reading_late_at_first(void)
 	torch_leave();
 	MUST(cu.cuCtxSynchronize());
 	CHECK(tensor_holds(&to));
-	return own_end();
+	own_end();
 }
 
 TEST(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch)
@@ -66,7 +66,7 @@ TEST(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch)
 
 /* ---- named after its death ---- */
 
-static int naming_the_dead(void)
+static void naming_the_dead(void)
 {
 	torch_begin(true);
 	struct tensor beside = tensor_new(4 * MIB, NULL);
@@ -85,11 +85,11 @@ static int naming_the_dead(void)
 		torch_evict();
 		CHECK(tensor_holds(&tensor) && tensor_holds(&beside));
 	}
-	return own_end();
+	own_end();
 }
 
 /* What was never born, behind the only tensor of a segment. */
-static int naming_the_unborn(void)
+static void naming_the_unborn(void)
 {
 	torch_begin(true);
 	struct tensor tensor = tensor_new(MIB / 2, NULL);
@@ -103,7 +103,7 @@ static int naming_the_unborn(void)
 		torch_evict();
 		CHECK(tensor_holds(&tensor) && words_same(behind, 1000 + i, n) == n);
 	}
-	return own_end();
+	own_end();
 }
 
 TEST(what_is_named_after_its_death_is_alive_again)
@@ -128,7 +128,7 @@ static void bring_both(struct tensor *first, struct tensor *second)
  * Two tensors die, and one is born across their bounds, is filled, and the device is emptied at once: the order to do
  * so comes before the mover reads of any of it.
  */
-static int being_born_at_the_last_moment(void)
+static void being_born_at_the_last_moment(void)
 {
 	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -150,11 +150,11 @@ static int being_born_at_the_last_moment(void)
 		tensor_free(&small);
 		tensor_free(&across);
 	}
-	return own_end();
+	own_end();
 }
 
 /* The same with a dead tensor that is named again. */
-static int being_named_at_the_last_moment(void)
+static void being_named_at_the_last_moment(void)
 {
 	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -171,7 +171,7 @@ static int being_named_at_the_last_moment(void)
 		torch_evict();
 		CHECK(tensor_holds(&second) && tensor_holds(&kept));
 	}
-	return own_end();
+	own_end();
 }
 
 TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved)
@@ -181,7 +181,7 @@ TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved)
 }
 
 /* More events than the ring has places for, with nothing submitted that would have them read. */
-static int being_born_often(void)
+static void being_born_often(void)
 {
 	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -198,11 +198,11 @@ static int being_born_often(void)
 	tensor_fill(&last, NULL);
 	torch_evict();
 	CHECK(tensor_holds(&kept) && tensor_holds(&last));
-	return own_end();
+	own_end();
 }
 
 /* The same before a mover reads. */
-static int being_born_often_at_first(void)
+static void being_born_often_at_first(void)
 {
 	torch_begin(false);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -216,7 +216,7 @@ static int being_born_often_at_first(void)
 	scene_allocate(&own_scene);
 	torch_evict();
 	CHECK(tensor_holds(&kept));
-	return own_end();
+	own_end();
 }
 
 TEST(more_events_than_a_ring_holds_lose_nothing)
@@ -257,7 +257,7 @@ PART_TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed, torch_r
 	CHECK(words_same(slab, 81, 2 * MIB / 4) == 2 * MIB / 4);
 	CHECK(words_same(slab + 4 * MIB, 82, 2 * MIB / 4) == 2 * MIB / 4);
 	tensor_free(&tensor);
-	return own_end();
+	own_end();
 }
 
 /* ---- memory that changes hands ---- */
@@ -287,7 +287,7 @@ PART_TEST(a_slab_that_is_given_on_is_kept, torch_run(part))
 	usleep(20000);
 	torch_evict();
 	CHECK(words_same(slab, 81, 8 * MIB / 4) == 8 * MIB / 4);
-	return own_end();
+	own_end();
 }
 
 static CUcontext context;
@@ -324,7 +324,7 @@ PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch
 	usleep(20000);
 	torch->checkpoint(torch_cache, pool, let_another_thread_submit);
 	CHECK(tensor_holds(&tensor));
-	return own_end();
+	own_end();
 }
 
 /* Where nothing was born, by its address, before anything has spilled. */
@@ -341,7 +341,7 @@ PART_TEST(what_was_written_before_anything_spilled_is_kept, torch_run(part))
 	own_rounds(2);
 	torch_evict();
 	CHECK(words_same(fresh, 77, n) == n);
-	return own_end();
+	own_end();
 }
 
 int main(void)

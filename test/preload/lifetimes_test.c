@@ -32,7 +32,6 @@ PART_TEST(the_original_function_is_called_with_the_same_arguments, torch_run(par
 	CHECK(fake_torch_reports().n == 3 && is_last_report(&small, -1024, 6 * MIB));
 	tensor_free(&large);
 	CHECK(fake_torch_reports().n == 4 && is_last_report(&large, -(int64_t)(6 * MIB), 0));
-	return 0;
 }
 
 /* ---- what is alive ---- */
@@ -74,7 +73,7 @@ PART_TEST(what_is_alive_survives_any_number_of_evictions, torch_run(part))
 		if (round % 4 == 3)
 			torch->empty_cache(torch_cache);
 	}
-	return own_end();
+	own_end();
 }
 
 /* ---- what is dead ---- */
@@ -101,7 +100,7 @@ static void report_a_file(void)
  * Nothing beside the tensors, whose memory fits: all that is not on the device is so because it was sent out. Each
  * figure is exact.
  */
-static int dying(void)
+static void dying(void)
 {
 	report_a_file();
 	torch_begin(false);
@@ -146,11 +145,10 @@ static int dying(void)
 		CHECK(spillway_resume() == 0);
 		CHECK(tensor_holds(&in_part) && (i == 2 || tensor_holds(&whole)) && (i >= 1 || tensor_holds(&beside)));
 	}
-	return child_end();
 }
 
 /* A piece is dead, and one in part: what is left behind is not what was written. */
-static int dying_beside_a_job(void)
+static void dying_beside_a_job(void)
 {
 	torch_begin(true);
 	struct tensor in_part = tensor_new(MIB, NULL), beside = tensor_new(MIB / 2, NULL),
@@ -169,10 +167,10 @@ static int dying_beside_a_job(void)
 		whole = tensor_new(4 * MIB, NULL);
 	}
 	CHECK(torch_dead_bytes() >= 4 * MIB); /* at least once all of the whole one was dead when it left */
-	return own_end();
+	own_end();
 }
 
-static int dying_is_seen(void)
+static void dying_is_seen(void)
 {
 	unsigned lost = 0;
 
@@ -189,7 +187,7 @@ static int dying_is_seen(void)
 		lost += tensor_same(&tensor) < tensor.bytes / 4;
 	}
 	CHECK(lost > 0);
-	return own_end();
+	own_end();
 }
 
 TEST(what_is_dead_is_not_copied)
@@ -251,7 +249,7 @@ PART_TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved, torch_run(part)
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
 	torch->empty_cache(torch_cache);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
-	return own_end();
+	own_end();
 }
 
 /* ---- memory of graphs ---- */
@@ -271,7 +269,7 @@ static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *
 	return torch_end_capture(stream);
 }
 
-static int replaying(void)
+static void replaying(void)
 {
 	torch_begin(true);
 	CUstream stream = child_stream();
@@ -297,7 +295,7 @@ static int replaying(void)
 	tensor_free(&out);
 	torch->drop_pool(torch_cache, pool);
 	torch->empty_cache(torch_cache);
-	return own_end();
+	own_end();
 }
 
 /*
@@ -341,14 +339,14 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	torch->empty_cache(torch_cache);
 }
 
-static int replaying_unannounced(void)
+static void replaying_unannounced(void)
 {
 	torch_begin(true);
 	CUstream stream = child_stream();
 	CUdeviceptr table = child_alloc(4096);
 	for (unsigned i = 0; i < 6; i++)
 		write_unannounced(stream, table, 900 + i, i % 2);
-	return own_end();
+	own_end();
 }
 
 TEST(the_pool_of_a_graph_is_preserved_across_evictions_and_replays)
@@ -389,7 +387,7 @@ PART_TEST(what_a_checkpoint_restores_is_preserved, torch_run(part))
 		for (unsigned j = 0; j < 3; j++)
 			CHECK(tensor_holds(&tensors[j]));
 	}
-	return own_end();
+	own_end();
 }
 
 /* The block of the job beside is discarded, so that what is born is looked for. */
@@ -409,7 +407,7 @@ PART_TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing, torc
 		torch_evict();
 		CHECK(tensor_holds(&tensor));
 	}
-	return own_end();
+	own_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

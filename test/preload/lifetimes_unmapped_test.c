@@ -48,7 +48,7 @@ PART_TEST(what_is_born_where_nothing_is_mapped_comes_without_a_copy, torch_run(p
 		CHECK(tensor_holds(&tensor) && tensor_holds(&other));
 	}
 	CHECK(skipped >= 4 * MIB);
-	return own_end();
+	own_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

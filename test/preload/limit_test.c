@@ -82,7 +82,7 @@ static bool step_fits(unsigned batch)
 }
 
 /* The exit status is the batch size that it finds. */
-static int find(void)
+static void find(void)
 {
 	unsigned fits = 0, fails = 1;
 
@@ -97,7 +97,7 @@ static int find(void)
 
 		*(step_fits(middle) ? &fits : &fails) = middle;
 	}
-	return sim_broken_rules() ? 255 : (int)fits;
+	_exit(sim_broken_rules() ? 255 : (int)fits);
 }
 
 TEST(a_finder_of_batch_sizes_finds_what_it_finds_with_that_much_device_memory)
@@ -140,7 +140,7 @@ static void give_all(unsigned n)
 		MUST(cu.cuMemFree_v2(blocks[i]));
 }
 
-static int asks(void)
+static void asks(void)
 {
 	CUdeviceptr small[3], large;
 
@@ -164,7 +164,6 @@ static int asks(void)
 	small[2] = child_alloc(GRANULE);
 	for (int i = 0; i < 3; i++)
 		MUST(cu.cuMemFree_v2(small[i]));
-	return child_end();
 }
 
 TEST(what_is_free_is_what_can_be_had_and_frees_make_room_again)
@@ -173,7 +172,7 @@ TEST(what_is_free_is_what_can_be_had_and_frees_make_room_again)
 		assert_int_equal(child_run(modes[i], asks), 0);
 }
 
-static int asks_for_the_total(void)
+static void asks_for_the_total(void)
 {
 	size_t is_free, total;
 
@@ -182,7 +181,6 @@ static int asks_for_the_total(void)
 	CHECK(is_free == ALL && total == ALL);
 	MUST(cu.cuDeviceTotalMem_v2(&total, 0));
 	CHECK(total == ALL);
-	return child_end();
 }
 
 TEST(the_capacity_of_both_budgets_ends_at_the_limit)
@@ -194,7 +192,7 @@ TEST(the_capacity_of_both_budgets_ends_at_the_limit)
 }
 
 /* Some of it may be of the driver's pools, which lie on the device and are charged to its budget. */
-static int takes_in_stream_order(void)
+static void takes_in_stream_order(void)
 {
 	CUstream stream;
 	unsigned n = 0, again = 0;
@@ -210,7 +208,6 @@ static int takes_in_stream_order(void)
 	again = take_all(8 * MIB);
 	CHECK(again == ALL / (8 * MIB));
 	give_all(again);
-	return child_end();
 }
 
 TEST(memory_in_stream_order_has_the_same_limit)
@@ -241,7 +238,7 @@ static void *takes(void *n)
 	return NULL;
 }
 
-static int threads_take(void)
+static void threads_take(void)
 {
 	pthread_t thread[THREADS];
 
@@ -256,7 +253,6 @@ static int threads_take(void)
 		CHECK(total == ALL / GRANULE);
 		give_all(total);
 	}
-	return child_end();
 }
 
 TEST(threads_together_get_all_of_it_and_no_more)
@@ -267,7 +263,7 @@ TEST(threads_together_get_all_of_it_and_no_more)
 
 /* ---- by rule ---- */
 
-static int has_rules(void)
+static void has_rules(void)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -291,7 +287,6 @@ static int has_rules(void)
 	give_all(n);
 	MUST(cu.cuMemFree_v2(first));
 	MUST(cu.cuMemAlloc_v2(&block, 8 * MIB));
-	return child_end();
 }
 
 TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy)

@@ -2,7 +2,7 @@
 
 CUcontext contexts[N];
 
-int run_part(const char *const *settings, int (*part)(void))
+int run_part(const char *const *settings, void (*part)(void))
 {
 	folder_clear(); /* what the one before has left is not looked at */
 	return child_run(settings, part);

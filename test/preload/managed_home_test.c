@@ -37,7 +37,6 @@ CHILD_TEST(large_blocks_have_one_address_for_both_sides, HOME_SETTINGS("managed"
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cu.cuMemFree_v2(small));
 	MUST(cu.cuMemFree_v2(odd));
-	return child_end();
 }
 
 CHILD_TEST(more_than_the_device_has_works, HOME_SETTINGS("managed", HOME_BUDGETS))
@@ -65,7 +64,6 @@ CHILD_TEST(more_than_the_device_has_works, HOME_SETTINGS("managed", HOME_BUDGETS
 	CHECK(home_words(large)[0] == 77 && home_words(large)[48 * MIB - 1] == 77);
 	MUST(cu.cuMemFree_v2(large));
 	CHECK(sim_live().allocations == 0 && sim_managed().resident == 0);
-	return 0;
 }
 
 CHILD_TEST(a_block_answers_as_device_memory_that_is_managed, HOME_SETTINGS("managed", HOME_BUDGETS))
@@ -91,14 +89,12 @@ CHILD_TEST(a_block_answers_as_device_memory_that_is_managed, HOME_SETTINGS("mana
 	CHECK(type == CU_MEMORYTYPE_UNIFIED || type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE);
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
-	return 0;
 }
 
 CHILD_TEST(a_block_is_freed_in_every_way_and_once, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	driver_start(0);
 	home_frees(3 * MIB, is_managed);
-	return 0;
 }
 
 CHILD_TEST(the_allocators_of_frameworks_take_and_free_it, HOME_SETTINGS("managed", HOME_BUDGETS))
@@ -113,12 +109,11 @@ CHILD_TEST(the_allocators_of_frameworks_take_and_free_it, HOME_SETTINGS("managed
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemFree_v2(managed(MIB)));
 	CHECK(sim_live().allocations < n + 1);
-	return 0;
 }
 
 /* ---- in stream order: the driver's pools, or the heap's rows beside managed ones ---- */
 
-static int allocates_in_stream_order(void)
+static void allocates_in_stream_order(void)
 {
 	CUdeviceptr pooled[3], block;
 
@@ -143,7 +138,6 @@ static int allocates_in_stream_order(void)
 	MUST(cu.cuMemFreeAsync(pooled[2], stream));
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemFree_v2(managed(MIB)));
-	return child_end();
 }
 
 TEST(memory_in_stream_order_is_not_mixed_up_with_it)
@@ -165,7 +159,7 @@ static int range_attribute(CUdeviceptr block, CUmem_range_attribute attribute)
 	return value;
 }
 
-static int is_advised_as_shipped(void)
+static void is_advised_as_shipped(void)
 {
 	driver_start(0);
 	CUdeviceptr block = managed(3 * MIB);
@@ -178,10 +172,9 @@ static int is_advised_as_shipped(void)
 	MUST(cuMemAdvise(block, 3 * MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
 	CHECK(range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY) == 1);
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
-static int is_advised_as_set(void)
+static void is_advised_as_set(void)
 {
 	driver_start(0);
 	CUdeviceptr block = managed(3 * MIB);
@@ -190,7 +183,6 @@ static int is_advised_as_set(void)
 	CHECK(range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY) == 1);
 	CHECK(range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) == 0);
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
 TEST(advice_is_what_the_policy_says)
@@ -212,12 +204,11 @@ CHILD_TEST(it_is_prefetched_when_the_policy_says, HOME_SETTINGS("managed", HOME_
 	CHECK(sim_managed().resident > 8 * MIB && sim_managed().resident <= 56 * MIB);
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cu.cuMemFree_v2(large));
-	return 0;
 }
 
 /* ---- where there is none ---- */
 
-static int is_in_the_heap(void)
+static void is_in_the_heap(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
@@ -229,17 +220,15 @@ static int is_in_the_heap(void)
 	CUdeviceptr own = driver_managed(MIB);
 	MUST(cu.cuMemFree_v2(own));
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
-static int is_the_drivers(void)
+static void is_the_drivers(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
 
 	CHECK(!driver_is_heap(block) && !is_managed(block) && sim_calls("cuMemAllocManaged") == 0);
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
 TEST(without_concurrent_access_the_next_choice_is_taken)

@@ -105,7 +105,7 @@ static void hint(CUdeviceptr block, bool young)
 	MUST(cu.cuStreamDestroy_v2(stream));
 }
 
-static int takes_hints(void)
+static void takes_hints(void)
 {
 	static char native[sizeof(told)];
 	CUdeviceptr own, block;
@@ -138,7 +138,6 @@ static int takes_hints(void)
 	CHECK(driver_is_heap(block));
 	MUST(cu.cuMemFree_v2(block));
 	end_gpus();
-	return 0;
 }
 
 TEST(hints_name_any_gpu_and_do_what_they_do_natively)

@@ -24,7 +24,7 @@ static const struct stats_page *figures(void)
 	return page;
 }
 
-static int belongs_to_its_device(void)
+static void belongs_to_its_device(void)
 {
 	CUdeviceptr block[N];
 
@@ -56,7 +56,6 @@ static int belongs_to_its_device(void)
 		CHECK(sim_managed_of(d).resident == 0);
 	}
 	end_gpus();
-	return 0;
 }
 
 TEST(a_block_belongs_to_the_device_it_was_asked_for_on)
@@ -128,7 +127,7 @@ static void copies_with_the_heap(CUdeviceptr block, int it)
 	MUST(cu.cuMemFree_v2(small));
 }
 
-static int is_used_by_all(void)
+static void is_used_by_all(void)
 {
 	CUdeviceptr block[N];
 
@@ -159,7 +158,6 @@ static int is_used_by_all(void)
 	for (int d = 0; d < N; d++)
 		MUST(cu.cuMemFree_v2(block[d]));
 	end_gpus();
-	return 0;
 }
 
 TEST(every_gpu_uses_what_any_has)
@@ -169,7 +167,7 @@ TEST(every_gpu_uses_what_any_has)
 	assert_int_equal(run_part(SETTINGS("none", ""), is_used_by_all), 0);
 }
 
-static int is_more_than_all_have(void)
+static void is_more_than_all_have(void)
 {
 	CUdeviceptr block[2 * N];
 
@@ -198,7 +196,6 @@ static int is_more_than_all_have(void)
 		MUST(cu.cuMemFree_v2(block[i]));
 	}
 	end_gpus();
-	return 0;
 }
 
 TEST(more_than_each_has_works_on_each)
@@ -222,7 +219,6 @@ PART_TEST(the_policy_brings_it_to_the_gpu_that_wants_it,
 		MUST(cu.cuMemFree_v2(block));
 	}
 	end_gpus();
-	return 0;
 }
 
 /* ---- how it ends ---- */
@@ -251,7 +247,7 @@ static void is_freed_behind(int owner, int user)
 	CHECK(!child_is_alive(block));
 }
 
-static int ends_anywhere(void)
+static void ends_anywhere(void)
 {
 	start_gpus();
 	for (int owner = 0; owner < N; owner++)
@@ -277,7 +273,6 @@ static int ends_anywhere(void)
 	CHECK(driver_holds(first, 8, BYTES / 4));
 	MUST(cu.cuMemFree_v2(first));
 	CHECK(figures()->device[1].live[PLACE_MANAGED] == 0 && sim_managed().resident == 0);
-	return child_end();
 }
 
 TEST(a_block_ends_whichever_gpu_is_current)

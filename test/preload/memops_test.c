@@ -65,7 +65,6 @@ PART_TEST(a_copy_with_sync_memops_returns_when_it_is_done, PASSES(part))
 		MUST(copier.result);
 		CHECK(sim_peek(copier.to, words, sizeof(words)) && words[0] == 9 && words[1023] == 9);
 	}
-	return 0;
 }
 
 PART_TEST(a_copy_with_sync_memops_leaves_captures_of_others_alone, PASSES(part))
@@ -89,7 +88,6 @@ PART_TEST(a_copy_with_sync_memops_leaves_captures_of_others_alone, PASSES(part))
 		MUST(cu.cuStreamEndCapture(stream, &graph));
 		MUST(cu.cuGraphDestroy(graph));
 	}
-	return 0;
 }
 
 PART_TEST(a_copy_with_sync_memops_waits_for_no_other_stream, PASSES(part))
@@ -102,5 +100,4 @@ PART_TEST(a_copy_with_sync_memops_waits_for_no_other_stream, PASSES(part))
 	MUST(cu.cuMemsetD32_v2(copier.to, 3, 1024));
 	child_release(word);
 	MUST(cu.cuCtxSynchronize());
-	return 0;
 }

@@ -29,8 +29,10 @@ static bool moves(void)
 
 /* ---- two ranks ---- */
 
+static void (*part_of_both)(void);
+
 /* Rank 1 is a process that was made before either has used the driver. */
-static int both(int (*part)(void))
+static void both(void)
 {
 	unsigned left = alarm(0);
 	int status = 0;
@@ -44,15 +46,12 @@ static int both(int (*part)(void))
 		if (getenv("RANK_1"))
 			setenv("SPILLWAY", getenv("RANK_1"), 1);
 	}
-	int result = part();
-	fflush(NULL);
-	if (!pid)
-		_exit(result);
-	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-	return result | WEXITSTATUS(status);
+	part_of_both();
+	if (pid)
+		CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void run_both(int (*run)(void), const char *more, const char *setting)
+static void run_both(void (*part)(void), const char *more, const char *setting)
 {
 	char set[256];
 
@@ -61,7 +60,8 @@ static void run_both(int (*run)(void), const char *more, const char *setting)
 		snprintf(set, sizeof(set), "NOTHING=1");
 	const char *const settings[] = {
 	    "SIM_DEVICES=2", "SIM_MEMORY=128MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, setting, NULL};
-	assert_int_equal(child_run(settings, run), 0);
+	part_of_both = part;
+	assert_int_equal(child_run(settings, both), 0);
 }
 
 /* ---- what is sent ---- */
@@ -290,7 +290,7 @@ static bool both_have(bool seen)
 	return n == 2;
 }
 
-static int exchanges(void)
+static struct mpi_counts exchanges(void)
 {
 	static char before[128], now[sizeof(before)];
 	bool moved = !moves();
@@ -312,15 +312,14 @@ static int exchanges(void)
 	}
 	CHECK(moved);
 	end();
-	return 0;
+	return mpi_counts();
 }
 
 /* ---- what a test expects of the way it went ---- */
 
-static int goes_in_two_copies(void)
+static void goes_in_two_copies(void)
 {
-	int result = exchanges();
-	struct mpi_counts n = mpi_counts();
+	struct mpi_counts n = exchanges();
 
 	CHECK(n.one_copy == 0 && n.two_copies > 6 * LEAST_ROUNDS && n.host > 2 * LEAST_ROUNDS);
 	/*
@@ -328,83 +327,58 @@ static int goes_in_two_copies(void)
 	 * it.
 	 */
 	CHECK(is_native() ? n.gave && n.capable && n.opened_not : !n.gave && n.gave_not && !n.capable);
-	return result;
 }
 
-static int goes_in_one_copy(void)
+static void goes_in_one_copy(void)
 {
-	int result = exchanges();
-	struct mpi_counts n = mpi_counts();
+	struct mpi_counts n = exchanges();
 
 	if (is_native())
-		return result;
+		return;
 	CHECK(n.one_copy > 6 * LEAST_ROUNDS && n.opened && !n.opened_not);
 	CHECK(n.gave && n.capable);
-	return result;
 }
 
-/* What never moves: some of it on the device, and some that found no room there. */
-static int goes_either_way(void)
-{
-	int result = exchanges();
-	struct mpi_counts n = mpi_counts();
-
-	CHECK(n.one_copy && n.two_copies && n.gave && n.gave_not && n.opened && !n.opened_not && n.retained);
-	return result;
-}
-
-static int is_refused_and_arrives(void)
-{
-	int result = exchanges();
-	struct mpi_counts n = mpi_counts();
-
-	CHECK(n.two_copies && n.opened_not);
-	return result;
-}
-
-static int both_exchange(void)
-{
-	return both(goes_in_two_copies);
-}
-
-static int both_exchange_by_ipc(void)
-{
-	return both(goes_in_one_copy);
-}
-
-/* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
+/*
+ * What never moves: some of it on the device, and some that found no room there. Such memory can be retained as a
+ * handle, and says that it is on the device whose memory it was asked for.
+ */
 PART_TEST(what_never_moves_goes_in_one_without_it, if (!is_native()) run_both(part, "", "SPILLWAY_POLICY=" MPI_POLICY))
 {
-	return both(goes_either_way);
+	struct mpi_counts n = exchanges();
+
+	CHECK(n.one_copy && n.two_copies && n.gave && n.gave_not && n.opened && !n.opened_not && n.retained);
 }
 
-static int both_are_refused(void)
+static void is_refused_and_arrives(void)
 {
-	return both(is_refused_and_arrives);
+	struct mpi_counts n = exchanges();
+
+	CHECK(n.two_copies && n.opened_not);
 }
 
 TEST(without_ipc_everything_arrives_in_two_copies)
 {
-	run_both(both_exchange, "", "NOTHING=");
-	run_both(both_exchange, "", "REPLACES=1");
+	run_both(goes_in_two_copies, "", "NOTHING=");
+	run_both(goes_in_two_copies, "", "REPLACES=1");
 }
 
 TEST(with_ipc_in_one)
 {
-	run_both(both_exchange_by_ipc, ",ipc=yes", "NOTHING=");
-	run_both(both_exchange_by_ipc, ",ipc=yes", "REPLACES=1");
+	run_both(goes_in_one_copy, ",ipc=yes", "NOTHING=");
+	run_both(goes_in_one_copy, ",ipc=yes", "REPLACES=1");
 }
 
 TEST(where_gpus_do_not_reach_each_other_it_arrives_too)
 {
 	if (!is_native())
-		run_both(both_are_refused, ",ipc=yes", "SIM_PEERS=none");
+		run_both(is_refused_and_arrives, ",ipc=yes", "SIM_PEERS=none");
 }
 
 TEST(one_side_without_spillway_does_no_harm)
 {
 	if (!is_native())
-		run_both(both_are_refused, ",ipc=yes", "RANK_1=0");
+		run_both(is_refused_and_arrives, ",ipc=yes", "RANK_1=0");
 }
 
 GROUP(folder_make_for_all, folder_remove)

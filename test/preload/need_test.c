@@ -42,18 +42,17 @@ static void allocate_in_a_cancelled_thread(CUcontext context, size_t bytes)
 	CHECK(result == PTHREAD_CANCELED);
 }
 
-static int starts_in_a_cancelled_thread(void)
+static void starts_in_a_cancelled_thread(void)
 {
 	allocate_in_a_cancelled_thread(driver_start(0), 4096);
 	MUST(cu.cuMemFree_v2(child_alloc(MIB)));
-	return 0;
 }
 
 /*
  * Under the heap's lock: the driver refuses host memory, which is said, and a smaller piece is taken. Nothing is
  * released there: the simulated driver closes files then, and is itself not made for being cancelled.
  */
-static int spills_in_a_cancelled_thread(void)
+static void spills_in_a_cancelled_thread(void)
 {
 	CUcontext context = driver_start(0);
 
@@ -62,11 +61,10 @@ static int spills_in_a_cancelled_thread(void)
 	allocate_in_a_cancelled_thread(context, 10 * MIB);
 	CHECK(!sim_fail_pending());
 	CHECK(sim_where(child_alloc(20 * MIB)) == 'H');
-	return 0;
 }
 
 /* A full heap waits for what is pending, between two looks with a sleep. */
-static int waits_in_a_cancelled_thread(void)
+static void waits_in_a_cancelled_thread(void)
 {
 	CUcontext context = driver_start(0);
 	CUdeviceptr block = child_alloc(90 * MIB);
@@ -78,7 +76,6 @@ static int waits_in_a_cancelled_thread(void)
 	child_release(word);
 	MUST(cu.cuStreamSynchronize(stream));
 	MUST(cu.cuMemFree_v2(child_alloc(70 * MIB)));
-	return 0;
 }
 
 TEST(other_threads_allocate_after_one_was_cancelled_in_an_allocation)
@@ -109,7 +106,6 @@ CHILD_TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_i
 	MUST(cu.cuMemCreate(&handle, 128 * MIB, &on_device, 0));
 	CHECK(sim_live().host_bytes > 0);
 	MUST(cu.cuMemRelease(handle));
-	return child_end();
 }
 
 /* ---- a bad policy ---- */
@@ -123,41 +119,37 @@ CHILD_TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_i
 		CHECK(sim_calls(name) == calls);                                                                       \
 	} while (0)
 
-static int allocates_asynchronously(void)
+static void allocates_asynchronously(void)
 {
 	CUdeviceptr block;
 
 	driver_start(0);
 	REFUSES("cuMemAllocAsync", cu.cuMemAllocAsync(&block, MIB, NULL));
-	return 0;
 }
 
-static int allocates_managed(void)
+static void allocates_managed(void)
 {
 	CUdeviceptr block;
 
 	driver_start(0);
 	REFUSES("cuMemAllocManaged", cu.cuMemAllocManaged(&block, MIB, CU_MEM_ATTACH_GLOBAL));
-	return 0;
 }
 
-static int creates_memory(void)
+static void creates_memory(void)
 {
 	CUmemGenericAllocationHandle handle;
 
 	driver_start(0);
 	REFUSES("cuMemCreate", cu.cuMemCreate(&handle, 2 * MIB, &on_device, 0));
-	return 0;
 }
 
-static int creates_an_array(void)
+static void creates_an_array(void)
 {
 	CUDA_ARRAY_DESCRIPTOR description = {.Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUarray array;
 
 	driver_start(0);
 	REFUSES("cuArrayCreate_v2", cuArrayCreate_v2(&array, &description));
-	return 0;
 }
 
 TEST(a_strict_bad_policy_permits_no_device_memory_by_any_entry_point)
@@ -195,5 +187,4 @@ CHILD_TEST(a_pool_made_before_the_first_allocation_leaves_the_heap_less, SETTING
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cuMemPoolDestroy(pool));
 	CHECK(child_on_device(child_alloc(32 * MIB), 32 * MIB));
-	return 0;
 }

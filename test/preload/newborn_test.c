@@ -31,7 +31,7 @@ static void bring_to_read(const struct tensor *tensor)
  * What is written where nothing announces it counts as well. sets: before anything else, something else is cleared, and
  * in some rounds the tensor itself is set.
  */
-static int being_born_after(bool sets)
+static void being_born_after(bool sets)
 {
 	uint64_t saved = 0, saved_in = 0;
 	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
@@ -74,17 +74,17 @@ static int being_born_after(bool sets)
 	}
 	/* Not where moving did not pay, and the first kernel wrote to the host; or where it was on its way by then. */
 	CHECK((seen < 3 || saved_in >= 4 * MIB) && saved_in <= saved);
-	return own_end();
+	own_end();
 }
 
-static int being_born(void)
+static void being_born(void)
 {
-	return being_born_after(false);
+	being_born_after(false);
 }
 
-static int being_born_before_sets(void)
+static void being_born_before_sets(void)
 {
-	return being_born_after(true);
+	being_born_after(true);
 }
 
 /* A kernel that waits for an address in a table is told of the tensor: by a copy, or by sets. */
@@ -102,7 +102,7 @@ static void tell(CUdeviceptr table, const struct tensor *tensor, bool by_sets, C
  * It leaves when nothing but a set of its own was submitted since its birth, or what tells a kernel of it, which was
  * submitted before and waits for that.
  */
-static int being_written_before_it_leaves(void)
+static void being_written_before_it_leaves(void)
 {
 	torch_begin(false);
 	CUstream side = child_stream(), stream = child_stream(); /* the default stream would wait for the kernel */
@@ -136,7 +136,6 @@ static int being_written_before_it_leaves(void)
 		own_empty_device();
 		CHECK(i % 3 ? words_same(tensor.at, i, n) == n : driver_holds(tensor.at, i * 0x01010101, n));
 	}
-	return child_end();
 }
 
 TEST(what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there)
@@ -149,7 +148,7 @@ TEST(what_was_born_is_fetched_without_a_copy_until_something_may_have_written_th
 }
 
 /* Again and again: discarded, born, and written by a kernel that finds the address in memory. by_torch: who says so. */
-static int being_reborn(bool by_torch)
+static void being_reborn(bool by_torch)
 {
 	torch_begin(false);
 	CUdeviceptr table = child_alloc(4096);
@@ -178,21 +177,20 @@ static int being_reborn(bool by_torch)
 		own_empty_device();
 		CHECK(words_same(tensor.at, i, n) == n);
 	}
-	return child_end();
 }
 
-static int being_reborn_by_torch(void)
+static void being_reborn_by_torch(void)
 {
-	return being_reborn(true);
+	being_reborn(true);
 }
 
-static int being_reborn_by_itself(void)
+static void being_reborn_by_itself(void)
 {
-	return being_reborn(false);
+	being_reborn(false);
 }
 
 /* Before anything in them is born, segments are filled; whether or not submissions were tracked by then. */
-static int being_filled(void)
+static void being_filled(void)
 {
 	const unsigned word = 0x5a5a5a5a;
 
@@ -213,7 +211,6 @@ static int being_filled(void)
 		own_empty_device();
 		CHECK(driver_holds(tensor.at, word, tensor.bytes / 4));
 	}
-	return child_end();
 }
 
 TEST(what_an_allocator_has_filled_is_kept)

@@ -42,13 +42,11 @@ CHILD_TEST(a_push_and_a_pop_return_the_level_of_their_domain, SETTINGS(US, TRACE
 		CHECK(user_pop() == i);
 	CHECK(user_pop() == NONE);
 	remove_trace();
-	return 0;
 }
 
-static int is_not_listened_to(void)
+static void is_not_listened_to(void)
 {
 	CHECK(user_push("range") == NONE && user_pop() == NONE);
-	return 0;
 }
 
 TEST(who_asks_for_no_trace_does_not_pay_for_ranges)
@@ -127,7 +125,6 @@ CHILD_TEST(ranges_are_in_a_trace_by_thread, SETTINGS(US, TRACE))
 	CHECK(user_pop_in(domain) == 0 && user_pop() == 0);
 	expect_ranges("step,loss?,.step,..registered,other,..", "copy,step,..");
 	remove_trace();
-	return 0;
 }
 
 CHILD_TEST(a_profiler_comes_first, SETTINGS("NVTX_INJECTION64_PATH=" NVTX_TOOL, TRACE))
@@ -136,5 +133,4 @@ CHILD_TEST(a_profiler_comes_first, SETTINGS("NVTX_INJECTION64_PATH=" NVTX_TOOL, 
 	MUST(cu.cuMemFree_v2(child_alloc(MIB)));
 	CHECK(user_push("range") == NONE && user_pop() == NONE && getenv("PROFILER_WAS_HERE"));
 	remove_trace();
-	return 0;
 }

@@ -33,7 +33,7 @@ const char *on_use_mode(void)
 	return getenv("SPILL_MODE");
 }
 
-int on_use_run_as(const char *mode, const char *budgets, int (*part)(void))
+int on_use_run_as(const char *mode, const char *budgets, void (*part)(void))
 {
 	static char settings[256];
 
@@ -43,15 +43,14 @@ int on_use_run_as(const char *mode, const char *budgets, int (*part)(void))
 			 part);
 }
 
-int on_use_run(int (*part)(void))
+int on_use_run(void (*part)(void))
 {
 	return on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB", part);
 }
 
-int on_use_end(void)
+void on_use_end(void)
 {
 	CHECK(on_use_live(PLACE_UNUSED) == 0);
-	return child_end();
 }
 
 void on_use_born(CUdeviceptr at, size_t bytes)

@@ -17,7 +17,7 @@ static void launch_unknown(CUdeviceptr small)
 	MUST(cu.cuCtxSynchronize());
 }
 
-static int reaches(void)
+static void reaches(void)
 {
 	static CUdeviceptr words[1100];
 	CUcontext peer = driver_start(1);
@@ -47,7 +47,7 @@ static int reaches(void)
 	MUST(cu.cuMemFree_v2(farther));
 	MUST(cu.cuMemFree_v2(near));
 	MUST(cu.cuMemFree_v2(far));
-	return on_use_end();
+	on_use_end();
 }
 
 /* A function of the driver that no row knows (sim_outside.c), which returns the difference of its arguments. */
@@ -76,7 +76,7 @@ PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, assert_int_equal
 	MUST(cu.cuMemFree_v2(more[1]));
 	CHECK(call_unknown(9, 4) == 5);
 	MUST(cu.cuMemFree_v2(block));
-	return on_use_end();
+	on_use_end();
 }
 
 /*
@@ -93,7 +93,7 @@ PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, assert_int_equal(on_u
 		CHECK(on_use_live(PLACE_UNUSED) == 0);
 		MUST(cu.cuMemFree_v2(block));
 	}
-	return on_use_end();
+	on_use_end();
 }
 
 TEST(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach)

@@ -56,7 +56,7 @@ PART_TEST(what_is_not_used_takes_no_memory,
 	/* Its addresses are nobody's. */
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &bytes, block) != CUDA_SUCCESS);
 	CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
-	return on_use_end();
+	on_use_end();
 }
 
 /* A block that is copied into, out of, and within, across parts that have memory and parts that have none. */
@@ -79,7 +79,7 @@ PART_TEST(copies_reach_what_they_name, assert_int_equal(on_use_run(part), 0))
 	CHECK(on_use_live(PLACE_DEVICE) <= 2 * (sizeof(words) + 2 * GRAIN));
 	MUST(cu.cuMemFree_v2(other));
 	MUST(cu.cuMemFree_v2(block));
-	return on_use_end();
+	on_use_end();
 }
 
 /* ---- kernels ---- */
@@ -107,7 +107,7 @@ PART_TEST(where_the_reach_is_unknown_all_is_taken, assert_int_equal(on_use_run(p
 		CHECK(on_use_is(block + i * 11 * MIB, 100 + i, 11 * MIB));
 	CHECK(on_use_counted(STAT_on_use_whole) == 1);
 	MUST(cu.cuMemFree_v2(block));
-	return on_use_end();
+	on_use_end();
 }
 
 /* ---- births ---- */
@@ -159,7 +159,7 @@ PART_TEST(a_pool_that_says_what_is_born_takes_no_more, assert_int_equal(on_use_r
 	MUST(driver_fill(NULL, block, 1, 1));
 	CHECK(on_use_counted(STAT_on_use_whole) == 2);
 	MUST(cu.cuMemFree_v2(block));
-	return on_use_end();
+	on_use_end();
 }
 
 /* ---- several threads ---- */
@@ -189,7 +189,7 @@ static void *use_a_share(void *argument)
 }
 
 /* They take parts of one allocation at the same time, of which not all fit. */
-static int threads(void)
+static void threads(void)
 {
 	pthread_t thread[THREADS];
 	unsigned which[THREADS];
@@ -207,7 +207,7 @@ static int threads(void)
 			CHECK(on_use_is(shared + i * SHARE + (turn * 7 + i) % 10 * 4 * MIB, i * 100 + turn, 4 * MIB));
 	CHECK(on_use_counted(STAT_on_use_whole) == 0);
 	MUST(cu.cuMemFree_v2(shared));
-	return on_use_end();
+	on_use_end();
 }
 
 TEST(threads_take_parts_of_one_allocation)
@@ -218,7 +218,7 @@ TEST(threads_take_parts_of_one_allocation)
 /* ---- questions ---- */
 
 /* About what has memory and what has none the answers are the same; what needs one block is refused. */
-static int answers(void)
+static void answers(void)
 {
 	struct spillway_place place;
 	CUipcMemHandle handle;
@@ -257,7 +257,7 @@ static int answers(void)
 	block = child_alloc(3 * MIB);
 	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_live(PLACE_DEVICE) >= 3 * MIB);
 	MUST(cu.cuMemFree_v2(block));
-	return on_use_end();
+	on_use_end();
 }
 
 TEST(questions_are_answered_for_all_of_it)

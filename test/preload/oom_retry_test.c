@@ -60,7 +60,7 @@ static bool some_left(int device)
 }
 
 /* With the usual patience: all of it is right, and 64 MiB of each device can be used as before. */
-static int end(void)
+static void end(void)
 {
 	int n_used = (int)(64 * MIB / block_bytes);
 
@@ -76,7 +76,6 @@ static int end(void)
 		for (int i = 0; i < n_used && held[device][i]; i++)
 			CHECK(driver_holds(held[device][i], 7, block_bytes / 4));
 	}
-	return child_end();
 }
 
 /* What the program must get where the driver has nothing. */
@@ -85,7 +84,7 @@ static CUresult expected(void)
 	return scene_moves() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static int run_with(const char *memory, size_t budget, int (*program)(void))
+static int run_with(const char *memory, size_t budget, void (*program)(void))
 {
 	char set[200];
 	const char *settings[] = {
@@ -98,7 +97,7 @@ static int run_with(const char *memory, size_t budget, int (*program)(void))
 	return child_run(settings, program);
 }
 
-static int run_small(int (*program)(void))
+static int run_small(void (*program)(void))
 {
 	return run_with("SIM_MEMORY=128MiB", 100 * MIB, program);
 }
@@ -114,15 +113,15 @@ static CUresult create(int device, size_t bytes)
 	return cu.cuMemCreate(&handle, bytes, &prop, 0);
 }
 
-static int creates(void)
+static void creates(void)
 {
 	fill_small(0);
 	CHECK(create(0, 16 * MIB) == expected());
 	CHECK(some_left(0) == scene_moves());
-	return end();
+	end();
 }
 
-static int makes_an_array(void)
+static void makes_an_array(void)
 {
 	const CUDA_ARRAY_DESCRIPTOR about = {
 	    .Width = 2048, .Height = 2048, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
@@ -131,17 +130,17 @@ static int makes_an_array(void)
 	fill_small(0);
 	CHECK(cuArrayCreate_v2(&array, &about) == expected());
 	CHECK(some_left(0) == scene_moves());
-	return end();
+	end();
 }
 
-static int allocates_from_the_drivers_pool(void)
+static void allocates_from_the_drivers_pool(void)
 {
 	CUdeviceptr block;
 
 	fill_small(0);
 	CHECK(cu.cuMemAllocAsync(&block, 16 * MIB, NULL) == expected());
 	CHECK(some_left(0) == scene_moves());
-	return end();
+	end();
 }
 
 TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for)
@@ -158,7 +157,7 @@ PART_TEST(nothing_is_spilled_for_more_than_the_device_has, assert_int_equal(run_
 	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(sim_calls("cuMemCreate") == calls + 1);
 	CHECK(!some_left(0));
-	return end();
+	end();
 }
 
 PART_TEST(a_request_that_room_was_made_for_is_a_rescue, assert_int_equal(run_small(part), 0))
@@ -170,7 +169,7 @@ PART_TEST(a_request_that_room_was_made_for_is_a_rescue, assert_int_equal(run_sma
 	/* What was refused is not counted, what was served is. */
 	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(page_there()->counter[STAT_rescues] == (scene_moves() ? 2 : 0));
-	return end();
+	end();
 }
 
 /* ---- what takes the driver's memory by the way ---- */
@@ -263,7 +262,7 @@ static void check_result(void)
 	MUST(driver_fill(NULL, held[0][3], value_of(0, 3), n_words));
 }
 
-static int is_called_in_need(void)
+static void is_called_in_need(void)
 {
 	prepare();
 	unsigned long calls = sim_calls(now->name);
@@ -276,7 +275,7 @@ static int is_called_in_need(void)
 	CHECK(some_left(0) == scene_moves());
 	driver_start(0);
 	check_result();
-	return end();
+	end();
 }
 
 TEST(what_takes_the_drivers_memory_by_the_way_is_called_again)
@@ -318,7 +317,7 @@ PART_TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none, assert
 		CHECK(driver_holds(held[0][3], 9, n_words));
 		MUST(driver_fill(NULL, held[0][3], value_of(0, 3), n_words));
 	}
-	return end();
+	end();
 }
 
 PART_TEST(nothing_is_spilled_while_a_capture_is_open, assert_int_equal(run_small(part), 0))
@@ -336,7 +335,7 @@ PART_TEST(nothing_is_spilled_while_a_capture_is_open, assert_int_equal(run_small
 	MUST(call_cuLaunchKernel());
 	MUST(cu.cuStreamEndCapture(stream, &captured));
 	CHECK(captured != NULL);
-	return end();
+	end();
 }
 
 /* ---- several at once ---- */
@@ -380,18 +379,18 @@ static void ask_at_once(unsigned n, int devices, size_t bytes)
 		CHECK(some_left(device) == scene_moves());
 }
 
-static int two_threads(void)
+static void two_threads(void)
 {
 	fill_small(0);
 	ask_at_once(2, 1, 8 * MIB);
-	return end();
+	end();
 }
 
-static int many_threads(void)
+static void many_threads(void)
 {
 	fill_small(0);
 	ask_at_once(THREADS, 1, 8 * MIB);
-	return end();
+	end();
 }
 
 PART_TEST(devices_do_not_refuse_for_each_other, assert_int_equal(run_small(part), 0))
@@ -399,7 +398,7 @@ PART_TEST(devices_do_not_refuse_for_each_other, assert_int_equal(run_small(part)
 	fill_small(0);
 	fill_small(1);
 	ask_at_once(2, 2, 16 * MIB);
-	return end();
+	end();
 }
 
 TEST(threads_that_ask_at_once_are_all_served)
@@ -415,7 +414,7 @@ static void fill_large(void)
 	fill(0, 64 * MIB, 14, 128 * MIB);
 }
 
-static int run_large(int (*program)(void))
+static int run_large(void (*program)(void))
 {
 	return run_with("SIM_MEMORY=1GiB", 1000 * MIB, program);
 }
@@ -428,7 +427,7 @@ PART_TEST(as_much_is_spilled_as_is_asked_for, assert_int_equal(run_large(part), 
 		/* Not all has left. */
 		CHECK(child_on_device(held[0][0], block_bytes) || child_on_device(held[0][13], block_bytes));
 	}
-	return end();
+	end();
 }
 
 /* Half a GiB leaves for the first of them, and is not enough for both. */
@@ -436,7 +435,7 @@ PART_TEST(what_left_for_one_request_does_not_have_to_do_for_two, assert_int_equa
 {
 	fill_large();
 	ask_at_once(2, 1, 400 * MIB);
-	return end();
+	end();
 }
 
 EACH_TEST(folder_make, folder_remove)

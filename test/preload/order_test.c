@@ -45,7 +45,7 @@ PART_TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it, PASSES(p
 	MUST(cu.cuCtxSetCurrent(first));
 	CHECK(driver_holds(next, 0x22, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
@@ -63,14 +63,14 @@ PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
 	MUST(cu.cuStreamSynchronize(CU_STREAM_PER_THREAD));
 	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 /*
  * Work of the first context is held. The second one is current when the block is freed, and the first cannot be entered
  * just then: that says nothing of its work.
  */
-static int frees_what_an_unreachable_context_uses(bool in_a_capture)
+static void frees_what_an_unreachable_context_uses(bool in_a_capture)
 {
 	CUcontext first = driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), next;
@@ -95,17 +95,17 @@ static int frees_what_an_unreachable_context_uses(bool in_a_capture)
 	MUST(cu.cuStreamSynchronize(stream));
 	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
-	return child_all_is_there();
+	child_all_is_there();
 }
 
-static int frees_what_an_unreachable_context_uses_at_once(void)
+static void frees_what_an_unreachable_context_uses_at_once(void)
 {
-	return frees_what_an_unreachable_context_uses(false);
+	frees_what_an_unreachable_context_uses(false);
 }
 
-static int frees_what_an_unreachable_context_uses_in_a_capture(void)
+static void frees_what_an_unreachable_context_uses_in_a_capture(void)
 {
-	return frees_what_an_unreachable_context_uses(true);
+	frees_what_an_unreachable_context_uses(true);
 }
 
 TEST(memory_of_a_context_that_cannot_be_entered_just_now_is_kept)
@@ -133,7 +133,7 @@ PART_TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing,
 	CHECK(child_is_alive(block) && driver_holds(block, 5, 2 * MIB));
 	MUST(cu.cuMemFreeAsync(block, NULL));
 	CHECK(cu.cuMemFreeAsync(block, NULL) == CUDA_ERROR_INVALID_VALUE);
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PASSES(part))
@@ -155,7 +155,7 @@ PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PA
 		MUST(i < 3 || i % 2 ? cu.cuMemFree_v2(block) : cu.cuMemFreeAsync(block, stream));
 		CHECK(!child_is_alive(block));
 	}
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 /* ---- an allocation that does not fit ---- */
@@ -180,7 +180,7 @@ PART_TEST(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream, PASSE
 	CHECK(cu.cuMemAlloc_v2(&block, 20 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	child_release(word);
 	MUST(cu.cuMemFree_v2(big));
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO_DEVICES)
@@ -201,7 +201,7 @@ CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO
 	CHECK(cu.cuMemAlloc_v2(&none, 20 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	child_release(word);
 	MUST(cu.cuMemFree_v2(here));
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 /* ---- what was freed in a capture ---- */
@@ -228,5 +228,5 @@ PART_TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spil
 		MUST(cu.cuMemFree_v2(block));
 	}
 	CHECK(n_reused);
-	return child_all_is_there();
+	child_all_is_there();
 }

@@ -49,7 +49,7 @@ static unsigned pages_away(CUdeviceptr part)
 	return n;
 }
 
-static int work(void)
+static void work(void)
 {
 	CUdeviceptr whole, other[2];
 	unsigned away = 0, looks = 0;
@@ -80,7 +80,6 @@ static int work(void)
 		CHECK(holds(other[i], PARTS * ROUNDS));
 	CHECK(away <= looks / 10);
 	CHECK(sim_broken_rules() == 0);
-	return 0;
 }
 
 TEST(what_each_kernel_names_stays_while_parts_of_a_block_take_turns)

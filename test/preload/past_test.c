@@ -12,7 +12,7 @@
 
 static struct scene scene;
 
-static int job(void)
+static void job(void)
 {
 	scene_open_warm(&scene);
 	for (int i = 0; i < 20; i++)
@@ -20,20 +20,19 @@ static int job(void)
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	return child_end();
 }
 
 /* ---- before the first allocation, when no books are kept yet ---- */
 
-static int destroyed_before(void)
+static void destroyed_before(void)
 {
 	driver_open();
 	MUST(cu.cuInit(0));
 	MUST(cu.cuCtxDestroy_v2(child_context()));
-	return job();
+	job();
 }
 
-static int detached_before(void)
+static void detached_before(void)
 {
 	CUcontext context, again;
 
@@ -45,22 +44,22 @@ static int detached_before(void)
 	MUST(cuCtxDetach(context));
 	MUST(cu.cuCtxSynchronize()); /* is alive */
 	MUST(cuCtxDetach(context));
-	return job();
+	job();
 }
 
 /* The primary context of another device: of the first one the job makes it again. */
-static int released_before(void)
+static void released_before(void)
 {
 	driver_start(1);
 	MUST(cu.cuDevicePrimaryCtxRelease_v2(1));
-	return job();
+	job();
 }
 
-static int reset_before(void)
+static void reset_before(void)
 {
 	driver_start(1);
 	MUST(cu.cuDevicePrimaryCtxReset_v2(1));
-	return job();
+	job();
 }
 
 /* ---- beside the job ---- */
@@ -127,7 +126,7 @@ static bool memory_moves(void)
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static int ends_beside(void *(*come)(void *))
+static void ends_beside(void *(*come)(void *))
 {
 	scene_open(&scene, 0);
 	pthread_t thread = test_thread(come, NULL);
@@ -140,7 +139,6 @@ static int ends_beside(void *(*come)(void *))
 	CHECK(memory_moves());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	return child_end();
 }
 
 /* A release that ends nothing, while another thread is in the context for as long as this one says. */
@@ -157,19 +155,19 @@ static void *free_from_outside(void *argument)
 	return NULL;
 }
 
-static int contexts_end(void)
+static void contexts_end(void)
 {
-	return ends_beside(come_and_go);
+	ends_beside(come_and_go);
 }
 
-static int green_contexts_end(void)
+static void green_contexts_end(void)
 {
-	return ends_beside(come_and_go_green);
+	ends_beside(come_and_go_green);
 }
 
 TEST(contexts_of_the_past_keep_nothing_from_moving)
 {
-	static int (*const parts[])(void) = {destroyed_before, detached_before, released_before, reset_before};
+	static void (*const parts[])(void) = {destroyed_before, detached_before, released_before, reset_before};
 
 	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++)
 		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), parts[i]), 0);
@@ -206,7 +204,6 @@ CHILD_TEST(the_last_owner_of_a_context_may_be_a_green_one, SCENE_SETTINGS("SIM_D
 	CHECK(scene_warm_up(&scene));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	return child_end();
 }
 
 /* It hung for two minutes. */
@@ -227,7 +224,6 @@ CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 	}
 	child_release(word);
 	pthread_join(thread, NULL);
-	return child_end();
 }
 
 START(scene_size = SCENE_SMALL)

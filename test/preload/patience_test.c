@@ -41,5 +41,4 @@ CHILD_TEST(a_link_that_was_slow_once_does_not_hold_launches_up, SCENE_SETTINGS()
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	return child_end();
 }

@@ -100,7 +100,7 @@ static bool stands_still(void)
 	return moves() == before;
 }
 
-static int close_both(void)
+static void close_both(void)
 {
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuStreamDestroy_v2(stream));
@@ -108,12 +108,11 @@ static int close_both(void)
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	return child_end();
 }
 
 /* ---- what cannot touch it ---- */
 
-static int a_kernel_on_its_own_memory(void)
+static void a_kernel_on_its_own_memory(void)
 {
 	open_both();
 	unsigned *word = scene_word();
@@ -121,7 +120,7 @@ static int a_kernel_on_its_own_memory(void)
 	CHECK(goes_on_moving());
 	child_release(word);
 	CHECK(goes_on_moving());
-	return close_both();
+	close_both();
 }
 
 TEST(memory_moves_beside_what_another_gpu_runs)
@@ -153,7 +152,7 @@ CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_S
 	child_release(word);
 	pthread_join(thread, NULL);
 	CHECK(goes_on_moving());
-	return close_both();
+	close_both();
 }
 
 /* ---- what can ---- */
@@ -198,7 +197,7 @@ CHILD_TEST(a_copy_that_names_it_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2", "
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	CHECK(driver_holds(to, 7, 2 * MIB / 4));
 	MUST(cu.cuMemFree_v2(to));
-	return close_both();
+	close_both();
 }
 
 CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2"))
@@ -219,7 +218,7 @@ CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2")
 	CHECK(goes_on_moving());
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
-	return close_both();
+	close_both();
 }
 
 /* In `fast` such a kernel may stop the job (spillway-limits(7)). */
@@ -234,7 +233,7 @@ PART_TEST(what_a_gpu_with_access_runs_is_waited_for,
 	CHECK(stands_still());
 	chase_end();
 	CHECK(goes_on_moving());
-	return close_both();
+	close_both();
 }
 
 /* ---- what can from now on ---- */
@@ -252,7 +251,7 @@ static void *rounds(void *unused)
 }
 
 /* What runs already on the other GPU writes as soon as it may. */
-static int access_that_is_opened(void)
+static void access_that_is_opened(void)
 {
 	open_both();
 	chase();
@@ -267,7 +266,7 @@ static int access_that_is_opened(void)
 	atomic_store(&rounds_end, true);
 	pthread_join(thread, NULL);
 	CHECK(goes_on_moving());
-	return close_both();
+	close_both();
 }
 
 TEST(access_is_opened_when_nothing_moves)

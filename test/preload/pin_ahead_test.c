@@ -32,7 +32,7 @@ static void wait_for_less(size_t bytes)
 }
 
 /* The driver pins no more, so it is what is ready that the suspension takes; and it is ready again afterwards. */
-static int is_suspended_at_once(void)
+static void is_suspended_at_once(void)
 {
 	struct worker worker;
 	size_t without = 0;
@@ -53,7 +53,6 @@ static int is_suspended_at_once(void)
 		job_check(0x2000 + 0x100 * round);
 		sim_switch("HOST_MEMORY", 512 * MIB);
 	}
-	return 0;
 }
 
 TEST(a_first_suspension_pins_nothing)
@@ -66,7 +65,7 @@ TEST(a_first_suspension_pins_nothing)
 }
 
 /* MOST is what may be pinned, in MiB. */
-static int pins_so_much(void)
+static void pins_so_much(void)
 {
 	size_t most = strtoul(getenv("MOST"), NULL, 10) * MIB, without;
 
@@ -76,7 +75,7 @@ static int pins_so_much(void)
 	wait_for(without + most);
 	usleep(MOMENT_MS * 1000);
 	CHECK(sim_live().host_bytes == without + most);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 TEST(no_more_is_pinned_than_wanted_allowed_or_of_use)
@@ -104,7 +103,7 @@ TEST(no_more_is_pinned_than_wanted_allowed_or_of_use)
 }
 
 /* The host budget is full of what is pinned ahead, and the program spills: its memory takes that. */
-static int spills(void)
+static void spills(void)
 {
 	CUdeviceptr more[4];
 
@@ -119,7 +118,6 @@ static int spills(void)
 		CHECK(driver_holds(more[i], 0x50 + i, 6 * MIB));
 		MUST(cu.cuMemFree_v2(more[i]));
 	}
-	return 0;
 }
 
 TEST(what_is_pinned_ahead_is_there_for_the_program)
@@ -132,7 +130,7 @@ TEST(what_is_pinned_ahead_is_there_for_the_program)
  * While memory moves, only as much is pinned as moving needs; once it rests, as much as lies on the device. Reading
  * over the link costs the model nothing, so moving may be switched off before the time is over.
  */
-static int pins_when_it_rests(void)
+static void pins_when_it_rests(void)
 {
 	driver_start(0);
 	size_t without = sim_live().host_bytes;
@@ -149,7 +147,6 @@ static int pins_when_it_rests(void)
 	}
 	steps_end();
 	wait_for(without + HELD);
-	return 0;
 }
 
 TEST(nothing_is_pinned_ahead_while_memory_moves)
@@ -159,7 +156,7 @@ TEST(nothing_is_pinned_ahead_while_memory_moves)
 }
 
 /* The driver has none for a while: the program does not notice, and nothing is logged as an error of its own. */
-static int meets_a_full_host(void)
+static void meets_a_full_host(void)
 {
 	driver_start(0);
 	sim_switch("HOST_MEMORY", sim_live().host_bytes + 8 * MIB);
@@ -170,11 +167,11 @@ static int meets_a_full_host(void)
 	CHECK(tool_lists("running"));
 	sim_switch("HOST_MEMORY", 512 * MIB);
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 /* What has left the device for good is not kept ready for. */
-static int frees_what_it_had(void)
+static void frees_what_it_had(void)
 {
 	driver_start(0);
 	size_t without = sim_live().host_bytes;
@@ -186,7 +183,6 @@ static int frees_what_it_had(void)
 	/* Of the new size one is missing, and the surplus goes for it. */
 	wait_for_less(without + HELD - BLOCK + 2 * MIB);
 	MUST(cu.cuMemFree_v2(other));
-	return 0;
 }
 
 TEST(a_machine_without_memory_and_a_job_that_shrinks_are_no_trouble)

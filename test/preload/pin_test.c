@@ -71,11 +71,10 @@ static size_t stays(void)
 	return bytes;
 }
 
-static int end(void)
+static void end(void)
 {
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	return child_end();
 }
 
 /* ---- by rule ---- */
@@ -89,7 +88,7 @@ static unsigned native_rdma(CUdeviceptr block)
 	return capable;
 }
 
-static int fixed_memory_that_is_exported(void)
+static void fixed_memory_that_is_exported(void)
 {
 	CUmemGenericAllocationHandle handle, again;
 	unsigned long long types = 77;
@@ -117,11 +116,10 @@ static int fixed_memory_that_is_exported(void)
 	MUST(cu.cuMemRelease(again));
 	MUST(cu.cuMemFree_v2(fixed));
 	CHECK(sim_live().device_bytes == FIXED_TAKE);
-	return 0;
 }
 
 /* Whoever has a handle takes it for all of the block. Pieces that move are of 4 MiB here. */
-static int fixed_memory_that_is_exported_whole(void)
+static void fixed_memory_that_is_exported_whole(void)
 {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr base, window;
@@ -141,10 +139,9 @@ static int fixed_memory_that_is_exported_whole(void)
 	CUdeviceptr rest = child_alloc(FIXED_LONG);
 	CHECK(!child_on_device(rest, FIXED_LONG));
 	CHECK(cu.cuMemRetainAllocationHandle(&handle, (void *)rest) == CUDA_ERROR_INVALID_VALUE);
-	return 0;
 }
 
-static int fixed_memory_that_the_device_cannot_make_so(void)
+static void fixed_memory_that_the_device_cannot_make_so(void)
 {
 	unsigned long long types = 77;
 
@@ -155,7 +152,6 @@ static int fixed_memory_that_the_device_cannot_make_so(void)
 	MUST(cu.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, fixed));
 	CHECK(types == CU_MEM_HANDLE_TYPE_NONE);
 	MUST(cu.cuMemFree_v2(fixed));
-	return 0;
 }
 
 /* ---- ranges that leave the process ---- */
@@ -182,16 +178,16 @@ static const struct {
 } ways_out[] = {{"cuMemGetHandleForAddressRange", export_range}, {"cuLogicalEndpointBindAddr", bind_range}};
 static unsigned out;
 
-static int range_that_the_driver_refuses(void)
+static void range_that_the_driver_refuses(void)
 {
 	scene_open(&scene, 0);
 	sim_fail(ways_out[out].call, 1, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(ways_out[out].give(scene.block[0]) == CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(stays() == 0);
-	return end();
+	end();
 }
 
-static int exported_range(void)
+static void exported_range(void)
 {
 	scene_open(&scene, 0);
 	CHECK(ways_out[out].give(scene.block[0]) == CUDA_SUCCESS);
@@ -209,7 +205,6 @@ static int exported_range(void)
 	MUST(cu.cuMemFree_v2(scene.block[0]));
 	CHECK(sim_live().device_bytes + sim_live().host_bytes <= before - SCENE_TAKE);
 	CHECK(stays() == 0);
-	return 0;
 }
 
 /* ---- tensor maps and textures ---- */
@@ -267,7 +262,7 @@ static void by_texture_reference(CUdeviceptr block)
 
 static void (*pin)(CUdeviceptr block);
 
-static int addresses_kept_elsewhere(void)
+static void addresses_kept_elsewhere(void)
 {
 	char was[32];
 
@@ -288,7 +283,6 @@ static int addresses_kept_elsewhere(void)
 	MUST(cu.cuMemFree_v2(scene.block[0]));
 	MUST(cu.cuMemFree_v2(scene.block[3]));
 	CHECK(stays() == 0);
-	return child_end();
 }
 
 /* A page of some block that is not mapped: it is on its way. False: none was seen for a while. */
@@ -311,7 +305,7 @@ static bool find_moving(unsigned *ret_block)
 }
 
 /* The call returns when all of the block is mapped, to stay. In `fast` alone anything is ever not mapped. */
-static int blocks_pinned_on_their_way(void)
+static void blocks_pinned_on_their_way(void)
 {
 	unsigned block;
 	char was[32];
@@ -328,11 +322,11 @@ static int blocks_pinned_on_their_way(void)
 		rounds(100);
 		CHECK(is_at(scene.block[block], SCENE_BYTES, was));
 	}
-	return end();
+	end();
 }
 
 /* The GPU does nothing any more: who asks is not to hang with it. */
-static int blocks_pinned_while_the_gpu_stands_still(void)
+static void blocks_pinned_while_the_gpu_stands_still(void)
 {
 	unsigned block;
 
@@ -347,7 +341,7 @@ static int blocks_pinned_while_the_gpu_stands_still(void)
 		sim_release();
 	}
 	rounds(10);
-	return end();
+	end();
 }
 
 /* ---- the parts ---- */
@@ -400,7 +394,7 @@ CHILD_TEST(what_a_rule_says_is_not_movable_stays_where_it_was_placed, PINNED())
 	MUST(cu.cuMemFree_v2(late));
 	if (scene_moves())
 		CHECK(stays() == 0);
-	return end();
+	end();
 }
 
 /* Freed memory of the one kind is not taken for the other, whole blocks, chunks and slots alike. */
@@ -429,7 +423,6 @@ CHILD_TEST(fixed_and_movable_memory_never_mix, PINNED())
 	MUST(cu.cuMemFree_v2(movable));
 	fixed = child_alloc(FIXED);
 	CHECK(child_on_device(fixed, FIXED) && native_rdma(fixed) == 1);
-	return 0;
 }
 
 TEST(fixed_memory_can_be_registered_and_exported_where_the_device_can)

@@ -80,11 +80,10 @@ CHILD_TEST(a_program_on_pools_may_need_twice_its_budget, SCENE_SETTINGS("SPILLWA
 	run(stream);
 	CHECK(n_in_heap() > 0);
 	end(stream);
-	return 0;
 }
 
 /* The budget is more than there is: the driver says when there is no more. */
-static int needs_twice_the_device(void)
+static void needs_twice_the_device(void)
 {
 	scene_load(&scene, 0);
 	CUstream stream = child_stream();
@@ -94,7 +93,6 @@ static int needs_twice_the_device(void)
 	CHECK(n_in_heap() > 0);
 	run(stream);
 	end(stream);
-	return 0;
 }
 
 TEST(a_program_on_pools_may_need_twice_the_device)
@@ -109,7 +107,7 @@ TEST(a_program_on_pools_may_need_twice_the_device)
 }
 
 /* Without the library, and where the policy leaves the pools to the driver, it is out of memory. */
-static int is_out_of_memory(void)
+static void is_out_of_memory(void)
 {
 	CUdeviceptr block;
 
@@ -119,7 +117,6 @@ static int is_out_of_memory(void)
 	for (unsigned i = 0; i < SCENE_BLOCKS && result == CUDA_SUCCESS; i++)
 		result = cu.cuMemAllocAsync(&block, SCENE_BYTES, NULL);
 	CHECK(result == CUDA_ERROR_OUT_OF_MEMORY);
-	return 0;
 }
 
 TEST(without_it_the_program_is_out_of_memory)

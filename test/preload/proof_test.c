@@ -33,5 +33,4 @@ CHILD_TEST(while_nothing_moves_few_events_are_recorded, SCENE_SETTINGS())
 		usleep(10000);
 	}
 	CHECK(fewest <= LAUNCHES / LEAST_BETWEEN);
-	return 0;
 }

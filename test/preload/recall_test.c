@@ -97,16 +97,15 @@ static void rounds_until_back(void (*beside)(unsigned round), unsigned least)
 	CHECK(there == ALL_MIB);
 }
 
-static int end(void)
+static void end(void)
 {
 	be(LENDER);
 	CHECK(are_right(own, own_value, OWN));
 	be(BORROWER);
 	CHECK(are_right(borrowed, borrowed_value, BORROWED));
-	return child_end();
 }
 
-static int run_with(int (*program)(void), const char *more)
+static int run_with(void (*program)(void), const char *more)
 {
 	char set[240];
 
@@ -129,11 +128,11 @@ static int run_with(int (*program)(void), const char *more)
 
 /* ---- calls that fail ---- */
 
-static int fails_by_chance(void)
+static void fails_by_chance(void)
 {
 	borrow_everything();
 	rounds_until_back(NULL, 0);
-	return end();
+	end();
 }
 
 TEST(calls_that_fail_do_not_end_it)
@@ -178,13 +177,13 @@ static void capture(unsigned round)
 	MUST(cu.cuGraphDestroy(graph));
 }
 
-static int captures(void)
+static void captures(void)
 {
 	borrow_everything();
 	be(BORROWER);
 	captured = child_stream();
 	rounds_until_back(capture, 12);
-	return end();
+	end();
 }
 PART(captures_stay_whole_and_it_goes_on_behind_them, captures)
 
@@ -213,11 +212,11 @@ static void fork_one(unsigned round)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static int forks(void)
+static void forks(void)
 {
 	borrow_everything();
 	rounds_until_back(fork_one, 12);
-	return end();
+	end();
 }
 PART(children_of_forks_end_and_it_goes_on, forks)
 
@@ -244,11 +243,11 @@ static void switch_peers(unsigned round)
 	}
 }
 
-static int switches_peers(void)
+static void switches_peers(void)
 {
 	borrow_everything();
 	rounds_until_back(switch_peers, 24);
-	return end();
+	end();
 }
 PART(peers_are_switched_on_and_off_beside_it, switches_peers)
 
@@ -287,20 +286,20 @@ static void change_blocks(unsigned round)
 	MUST(driver_fill(NULL, borrowed[i], borrowed_value[i], WORDS));
 }
 
-static int changes_blocks(void)
+static void changes_blocks(void)
 {
 	borrow_everything();
 	rounds_until_back(change_blocks, 60);
 	be(BORROWER);
 	MUST(cu.cuCtxSynchronize());
-	return end();
+	end();
 }
 PART(blocks_are_freed_grown_and_pinned_beside_it, changes_blocks)
 
 /* ---- contexts that end ---- */
 
 /* All that the borrower has goes with its context, wherever it lies, and the lender has its memory. */
-static int resets_the_borrower(void)
+static void resets_the_borrower(void)
 {
 	borrow_everything();
 	work_of_lender(7);
@@ -314,12 +313,11 @@ static int resets_the_borrower(void)
 		MUST(cu.cuMemFree_v2(own[i]));
 	MUST(cu.cuDevicePrimaryCtxReset_v2(LENDER));
 	CHECK(sim_live().allocations == 0);
-	return child_end();
 }
 PART(a_borrower_whose_context_ends_gives_all_back, resets_the_borrower)
 
 /* What it has lent is not its own: it stays, and is right. */
-static int resets_the_lender(void)
+static void resets_the_lender(void)
 {
 	borrow_everything();
 	work_of_lender(7);
@@ -332,7 +330,7 @@ static int resets_the_lender(void)
 	for (unsigned i = 0; i < OWN; i++)
 		own[i] = child_alloc(EACH_BYTES);
 	rounds_until_back(NULL, 3);
-	return end();
+	end();
 }
 PART(what_a_lender_whose_context_ends_has_lent_stays, resets_the_lender)
 
@@ -351,17 +349,17 @@ static void suspend_and_resume(unsigned round)
 	CHECK(resume() == 0);
 }
 
-static int suspends(void)
+static void suspends(void)
 {
 	borrow_everything();
 	rounds_until_back(suspend_and_resume, 10);
-	return end();
+	end();
 }
 PART(a_suspended_process_has_nothing_on_either, suspends)
 
 /* ---- the end of the process ---- */
 
-static int exits(void)
+static void exits(void)
 {
 	borrow_everything();
 	work_of_lender(3);

@@ -136,7 +136,7 @@ void fill_block(int which, unsigned value)
 	MUST(driver_fill(NULL, block[which], value, WORDS));
 }
 
-void graph_part(int (*program)(void))
+void graph_part(void (*program)(void))
 {
 	assert_int_equal(scene_run(BUDGET, program), 0);
 }

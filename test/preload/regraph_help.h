@@ -23,7 +23,7 @@ bool is_static(void);
 /* The scene, the blocks and the stream; in static it is checked that they are where they should be. */
 void open_blocks(void);
 /* This part of a test, in a process of its own, under the mode. */
-void graph_part(int (*program)(void));
+void graph_part(void (*program)(void));
 
 /* By number of block. */
 struct copy {

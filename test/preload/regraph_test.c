@@ -73,7 +73,6 @@ PART_TEST(a_copy_of_an_instance_is_given_memory_of_every_kind, graph_part(part))
 			else
 				from_one_to_the_other(copy[was], copy[will], way, word);
 		}
-	return sim_broken_rules() != 0;
 }
 
 /* The device is full of what must stay, or the block must: the program's own pins. */
@@ -83,10 +82,9 @@ PART_TEST(what_must_stay_on_the_host_is_refused_and_changes_nothing, graph_part(
 	CUdeviceptr word = child_alloc(4096);
 	CHECK(spillway_pin((void *)(uintptr_t)block[HOST]) == 0);
 	if (sim_where(block[HOST]) == 'D')
-		return 0; /* it was fetched meanwhile */
+		return; /* it was fetched meanwhile */
 	for (int way = 0; way < WAYS; way++)
 		is_refused((struct copy){DEVICE, DEVICE_TOO}, (struct copy){HOST, DEVICE}, way, word);
-	return sim_broken_rules() != 0;
 }
 
 /* ---- many copies ---- */
@@ -98,7 +96,7 @@ static CUgraph many(const struct copy *copy, CUdeviceptr word, unsigned value, b
 	return inside ? in_another(graph) : graph;
 }
 
-static int many_at_once(void)
+static void many_at_once(void)
 {
 	static const struct copy copy[][3] = {{{DEVICE, DEVICE_TOO}, {HOST, DEVICE}, {MIXED, HOST}},
 					      {{HOST, MIXED}, {HOST_TOO, HOST}, {DEVICE_TOO, HOST_TOO}},
@@ -126,12 +124,11 @@ static int many_at_once(void)
 		}
 		MUST(cu.cuGraphExecDestroy(exec));
 	}
-	return sim_broken_rules() != 0;
 }
 
 /* ---- copies from and to the host, and of a part ---- */
 
-static int with_the_host(void)
+static void with_the_host(void)
 {
 	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
 			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -172,7 +169,6 @@ static int with_the_host(void)
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
 	free(page);
-	return 0;
 }
 
 /* ---- between the heap and what the program has mapped itself, in several pieces side by side ---- */
@@ -197,7 +193,7 @@ static CUdeviceptr map_pieces(void)
 	return at;
 }
 
-static int with_mapped_memory(void)
+static void with_mapped_memory(void)
 {
 	static const int from[] = {HOST, DEVICE, MIXED, HOST_TOO};
 	CUDA_MEMCPY3D copy;
@@ -227,7 +223,6 @@ static int with_mapped_memory(void)
 	MUST(cu.cuGraphDestroy(graph));
 	MUST(cu.cuMemUnmap(at, (PIECES - 1) * 2 * MIB));
 	MUST(cu.cuMemAddressFree(at, PIECES * 2 * MIB));
-	return sim_broken_rules() != 0;
 }
 
 /* ---- while the thread captures ---- */
@@ -262,7 +257,6 @@ PART_TEST(a_change_disturbs_no_capture_of_its_thread, graph_part(part))
 	exec = instantiate(captured);
 	run_graph(exec);
 	CHECK(driver_holds(block[DEVICE], 0x77, WORDS));
-	return sim_broken_rules() != 0;
 }
 
 /* ---- when something fails ---- */
@@ -303,7 +297,6 @@ PART_TEST(a_failure_leaves_the_instance_as_it_was, graph_part(part))
 		for (unsigned n = 1; n <= FAILURES; n++)
 			happened += one_failure(way, n, word);
 	CHECK(is_static() || happened);
-	return sim_broken_rules() != 0;
 }
 
 /* ---- */

@@ -132,5 +132,4 @@ CHILD_TEST(what_is_needed_next_comes_back_first, SETTINGS)
 	/* Not each when it was waited for. */
 	CHECK(most > 1);
 	check_job();
-	return 0;
 }

@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 
 /* Run under a policy of this text. */
-static int under(const char *text, int (*run)(void))
+static int under(const char *text, void (*run)(void))
 {
 	char path[] = "/tmp/rule_test.XXXXXX.yaml", setting[64];
 	int fd = mkstemps(path, 5);
@@ -47,7 +47,6 @@ PART_TEST(a_rule_about_pools_means_those_that_are_named,
 	MUST(cu.cuMemFreeAsync(of_pool, NULL));
 	MUST(cu.cuMemFreeAsync(of_stream, NULL));
 	MUST(cu.cuStreamSynchronize(NULL));
-	return 0;
 }
 
 static uint64_t threshold(void)
@@ -84,37 +83,33 @@ static uint64_t kept(void)
 	return bytes;
 }
 
-static int keeps_what_the_policy_says(void)
+static void keeps_what_the_policy_says(void)
 {
 	driver_start(0);
 	CHECK(kept() >= 8 * MIB && threshold() == 16 * MIB);
 	/* What the program says later holds, 0 too. */
 	set_threshold(0);
 	CHECK(kept() == 0 && threshold() == 0);
-	return 0;
 }
 
-static int keeps_what_the_program_says(void)
+static void keeps_what_the_program_says(void)
 {
 	driver_start(0);
 	set_threshold(0);
 	CHECK(kept() == 0 && threshold() == 0);
-	return 0;
 }
 
-static int keeps_nothing(void)
+static void keeps_nothing(void)
 {
 	driver_start(0);
 	CHECK(kept() == 0 && threshold() == 0);
-	return 0;
 }
 
-static int cannot_be_told(void)
+static void cannot_be_told(void)
 {
 	driver_start(0);
 	sim_fail("cuMemPoolSetAttribute", 1, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(kept() == 0 && threshold() == 0 && !sim_fail_pending());
-	return 0;
 }
 
 /* ---- what the heap keeps ---- */
@@ -140,14 +135,13 @@ PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
 	MUST(cu.cuMemRelease(handle));
 	MUST(cu.cuMemGetInfo_v2(&after, NULL));
 	CHECK(after == before);
-	return 0;
 }
 
 /* ---- where heap memory begins ---- */
 
 #define BLOCK (4 * MIB)
 
-static int uses_what_begins_on_the_host(void)
+static void uses_what_begins_on_the_host(void)
 {
 	int rounds = 0;
 
@@ -165,7 +159,6 @@ static int uses_what_begins_on_the_host(void)
 	CHECK(sim_where(moves) == 'D' && sim_where(stays) == 'H');
 	CHECK(driver_holds(moves, (unsigned)rounds - 1, BLOCK / 4) &&
 	      driver_holds(stays, (unsigned)rounds - 1, 2 * MIB / 4));
-	return 0;
 }
 
 TEST(what_begins_on_the_host_comes_in_when_it_is_used)
@@ -184,14 +177,13 @@ TEST(what_begins_on_the_host_comes_in_when_it_is_used)
 
 /* ---- how heap memory is divided ---- */
 
-static int counts_pieces(void)
+static void counts_pieces(void)
 {
 	driver_start(0);
 	child_alloc(2 * MIB); /* the first call makes the heap */
 	unsigned long before = sim_calls("cuMemCreate");
 	child_alloc(24 * MIB);
 	CHECK(sim_calls("cuMemCreate") == before + (unsigned long)atoi(getenv("PIECES")));
-	return 0;
 }
 
 TEST(a_chunk_is_as_large_as_the_policy_lets_it_be)
@@ -261,16 +253,14 @@ PART_TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory,
 	CHECK(cu.cuMemAlloc_v2(&refused, MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	MUST(cu.cuMemFree_v2(pages));
 	MUST(cu.cuMemFree_v2(managed));
-	return 0;
 }
 
-static int gets_managed_memory(void)
+static void gets_managed_memory(void)
 {
 	driver_start(0);
 	CUdeviceptr managed = driver_managed(2 * MIB);
 	CHECK(sim_calls("cuMemAllocManaged") == 1);
 	MUST(cu.cuMemFree_v2(managed));
-	return 0;
 }
 
 TEST(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for)
@@ -302,7 +292,6 @@ PART_TEST(rules_bound_and_deny_pinned_memory,
 	CHECK(cu.cuMemHostAlloc(&refused, 8 * MIB, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	MUST(cu.cuMemFreeHost(block[0]));
 	MUST(cu.cuMemFreeHost(block[1]));
-	return 0;
 }
 
 /* ---- blocks that grow ---- */
@@ -352,7 +341,6 @@ PART_TEST(a_block_grows_within_the_cap_of_its_rule,
 	CHECK(has_room(4 * MIB) && !has_room(5 * MIB));
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(has_room(16 * MIB) && !has_room(17 * MIB) && sim_broken_rules() == 0);
-	return 0;
 }
 
 static cuuint64_t pool_bytes(CUmemPool_attribute attribute)
@@ -380,7 +368,6 @@ PART_TEST(a_block_that_grows_counts_in_its_pool, assert_int_equal(under("async.u
 	MUST(cu.cuMemFreeAsync(block, NULL));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0);
-	return 0;
 }
 
 /* ---- memory that the program maps ---- */
@@ -389,7 +376,7 @@ PART_TEST(a_block_that_grows_counts_in_its_pool, assert_int_equal(under("async.u
 #define SEGMENTS 8
 #define SEGMENT  (8 * MIB)
 
-static int expands_a_segment(void)
+static void expands_a_segment(void)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -416,10 +403,9 @@ static int expands_a_segment(void)
 	for (unsigned i = 0; i < SEGMENTS; i++)
 		MUST(cu.cuMemRelease(handle[i]));
 	MUST(cu.cuMemAddressFree(base, SEGMENTS * SEGMENT));
-	return 0;
 }
 
-static int is_denied_memory_of_its_own(void)
+static void is_denied_memory_of_its_own(void)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -431,40 +417,36 @@ static int is_denied_memory_of_its_own(void)
 	/* On the host it is none of the rule's. */
 	prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
 	MUST(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
-	return 0;
 }
 
 /* ---- ranks ---- */
 
-static int is_rank_0(void)
+static void is_rank_0(void)
 {
 	driver_start(0);
 	CHECK(!driver_is_heap(child_alloc(2 * MIB)) && driver_is_heap(child_alloc(4 * MIB)));
-	return 0;
 }
 
-static int is_rank_1(void)
+static void is_rank_1(void)
 {
 	CUdeviceptr refused;
 
 	driver_start(0);
 	CHECK(driver_is_heap(child_alloc(2 * MIB)));
 	CHECK(cu.cuMemAlloc_v2(&refused, 4 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
-	return 0;
 }
 
-static int is_no_rank(void)
+static void is_no_rank(void)
 {
 	driver_start(0);
 	CHECK(driver_is_heap(child_alloc(2 * MIB)) && driver_is_heap(child_alloc(4 * MIB)));
-	return 0;
 }
 
 /* As a program does that starts its ranks itself, after the library has been loaded into it. */
-static int becomes_rank_1(void)
+static void becomes_rank_1(void)
 {
 	setenv("RANK", "1", 1);
-	return is_rank_1();
+	is_rank_1();
 }
 
 TEST(ranks_of_a_job_have_rules_of_their_own)

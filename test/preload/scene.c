@@ -73,7 +73,7 @@ const char *scene_set(void)
 	return text;
 }
 
-int scene_run(size_t budget, int (*program)(void))
+int scene_run(size_t budget, void (*program)(void))
 {
 	char set[128];
 	const char *settings[] = {

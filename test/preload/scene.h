@@ -39,7 +39,7 @@ struct scene {
 const char *scene_set(void);
 const char *scene_mode(void);
 /* A child process in that mode with room for blocks of its own: 512 MiB of host memory, and that budget. Its status. */
-int scene_run(size_t budget, int (*program)(void));
+int scene_run(size_t budget, void (*program)(void));
 bool scene_moves(void); /* does this mode move memory? */
 
 /* Makes the device's context current and loads the kernels; allocates and sets to 0; both. */

@@ -144,7 +144,7 @@ static const char *set_for_mode(void)
 	return set;
 }
 
-static int run_part(int (*part)(void))
+static int run_part(void (*part)(void))
 {
 	const char *const settings[] = {
 	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_REUSE=1", runtime, set_for_mode(), NULL};
@@ -198,7 +198,6 @@ PART_TEST(parts_stay_where_they_were, assert_int_equal(run_part(part), 0))
 		usleep(1000); /* a piece is still on its way */
 	}
 	CHECK(left_later == left);
-	return child_end();
 }
 
 /* ---- orders ---- */
@@ -279,7 +278,6 @@ PART_TEST(what_a_stream_has_not_reached_is_kept, assert_int_equal(run_part(part)
 	MUST(cu.cuMemFreeAsync(others[2], second));
 	CHECK(cu.cuMemFreeAsync(others[2], second) == CUDA_ERROR_INVALID_VALUE);
 	MUST(cu.cuCtxSynchronize());
-	return child_end();
 }
 
 /* Any address in a part leads to its beginning; one in what is free there leads nowhere. */
@@ -297,7 +295,6 @@ PART_TEST(each_part_is_an_allocation, assert_int_equal(run_part(part), 0))
 	}
 	MUST(cu.cuMemFreeAsync(part[1], stream));
 	CHECK(!child_is_alive(part[1]) && child_is_alive(part[0]) && child_is_alive(part[2]));
-	return child_end();
 }
 
 /* ---- what is lost ---- */
@@ -341,7 +338,6 @@ PART_TEST(rounding_loses_little, assert_int_equal(run_part(part), 0))
 	fprintf(stderr, "%s: %u blocks of 8 MiB beside nothing, %u beside %u parts of 10 MiB\n", scene_mode(), before,
 		after, OWNERS);
 	CHECK((before - after) * LEFT_BYTES <= OWNERS * (LEFT_BYTES + 2 * MIB) + BUDGET_BYTES / 32 + LEFT_BYTES);
-	return child_end();
 }
 
 /* ---- */

@@ -37,7 +37,7 @@ static bool moves_in_gaps(void)
 	return shown_number("gaps") > gaps;
 }
 
-static int changes(void)
+static void changes(void)
 {
 	job_start();
 	steps_begin(step);
@@ -53,7 +53,6 @@ static int changes(void)
 		CHECK(moves_in_gaps());
 	}
 	steps_end();
-	return 0;
 }
 
 TEST(the_mode_changes_both_ways_while_steps_go_on)
@@ -76,7 +75,6 @@ CHILD_TEST(what_moves_later_begins_in_the_new_mode, AMPLE)
 	steps_begin(step);
 	CHECK(moves_without_gaps());
 	steps_end();
-	return 0;
 }
 
 CHILD_TEST(a_suspended_process_stays_suspended_and_goes_on_in_the_new_mode, SETTINGS(",spill.mode=exact"))
@@ -92,7 +90,6 @@ CHILD_TEST(a_suspended_process_stays_suspended_and_goes_on_in_the_new_mode, SETT
 	steps_begin(step);
 	CHECK(moves_without_gaps());
 	steps_end();
-	return 0;
 }
 
 /* ---- what must stay where it is in fast ---- */
@@ -135,7 +132,7 @@ static CUdeviceptr make_table(CUdeviceptr large[N_LARGE])
 	return table;
 }
 
-static int brings_small_blocks(void)
+static void brings_small_blocks(void)
 {
 	CUdeviceptr large[N_LARGE], table = make_table(large);
 
@@ -149,10 +146,9 @@ static int brings_small_blocks(void)
 	CHECK(driver_holds(table, 0x777, 2 * MIB / 4));
 	for (unsigned i = 0; i < N_LARGE; i++)
 		CHECK(driver_holds(large[i], 99 + i, LARGE / 4));
-	return 0;
 }
 
-static int has_no_room_for_small_blocks(void)
+static void has_no_room_for_small_blocks(void)
 {
 	CUdeviceptr large[N_LARGE], table = make_table(large);
 	unsigned pinned = 0;
@@ -173,7 +169,6 @@ static int has_no_room_for_small_blocks(void)
 	CHECK(driver_holds(table, 0x777, 2 * MIB / 4));
 	for (unsigned i = 0; i < N_LARGE; i++)
 		CHECK(driver_holds(large[i], 0x40 + i, LARGE / 4));
-	return 0;
 }
 
 TEST(small_blocks_are_on_the_device_before_memory_moves_beside_kernels)
@@ -203,7 +198,7 @@ CHILD_TEST(what_a_texture_has_the_address_of_stays, SETTINGS(",spill.mode=exact"
 		go_round(0x1000 + round);
 		CHECK(sim_where(job_blocks[0]) == where);
 	}
-	return job_check(0x1000 + 49);
+	job_check(0x1000 + 49);
 }
 
 /* ---- stream-ordered memory: small parts of segments ---- */
@@ -279,12 +274,11 @@ CHILD_TEST(segments_with_small_parts_stay, SETTINGS_SEGMENTS)
 	CHECK(moves(large));
 	CHECK(driver_holds(large, 1, 6 * MIB) && driver_holds(small, 5, MIB) && driver_holds(other, 3, 6 * MIB) &&
 	      driver_holds(little, 4, MIB));
-	return 0;
 }
 
 /* ---- refusals ---- */
 
-static int refuses_during_a_capture(void)
+static void refuses_during_a_capture(void)
 {
 	CUgraph graph;
 
@@ -296,11 +290,11 @@ static int refuses_during_a_capture(void)
 	MUST(driver_fill(stream, job_blocks[0], 0x1000, N_WORDS));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	CHECK(set_says("spill.mode=fast", 0, ": spill.mode=fast"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 /* A kernel that waits for what this thread does next. */
-static int refuses_while_the_gpu_does_not_end(void)
+static void refuses_while_the_gpu_does_not_end(void)
 {
 	job_start();
 	CUstream stream = child_stream();
@@ -312,24 +306,23 @@ static int refuses_while_the_gpu_does_not_end(void)
 	steps_begin(step);
 	CHECK(moves_without_gaps());
 	steps_end();
-	return 0;
 }
 
-static int refuses_other_values(void)
+static void refuses_other_values(void)
 {
 	job_start();
 	CHECK(set_says("spill.mode=static", 1, "it can be made exact or fast, not static"));
 	CHECK(set_says("spill.mode=", 1, "it can be made exact or fast, not"));
 	CHECK(shows_mode("exact"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
-static int refuses_what_stays(void)
+static void refuses_what_stays(void)
 {
 	job_start();
 	CHECK(set_says("spill.mode=fast", 1, "this process began in static"));
 	CHECK(shows_mode("static"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 TEST(what_cannot_be_is_said_and_changes_nothing)
@@ -394,7 +387,6 @@ CHILD_TEST(one_call_that_the_driver_refuses_loses_nothing, SETTINGS_LARGE(""))
 	CHECK(driver_holds(table, 0x777, 2 * MIB / 4));
 	printf("%u calls failed\n", failed);
 	CHECK(failed >= 4);
-	return 0;
 }
 
 int main(void)

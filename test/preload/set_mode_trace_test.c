@@ -6,7 +6,7 @@
 
 static char trace_file[200];
 
-static int is_traced(void)
+static void is_traced(void)
 {
 	job_start();
 	CHECK(set_says("spill.mode=fast", 0, ""));

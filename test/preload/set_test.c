@@ -38,7 +38,7 @@ static void step(unsigned base)
 	MUST(cu.cuCtxSynchronize());
 }
 
-static int sets_the_device_budget(void)
+static void sets_the_device_budget(void)
 {
 	driver_start(0);
 	size_t without = sim_live().device_bytes;
@@ -63,7 +63,6 @@ static int sets_the_device_budget(void)
 		await_steps(1);
 	steps_end();
 	CHECK(blocks_on_device() == N_BLOCKS);
-	return 0;
 }
 
 TEST(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on)
@@ -78,7 +77,7 @@ TEST(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on)
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=128MiB,report.summary=no,spill.mode=" mode, NULL})
 
 /* Nothing has spilled before: the mover is started for it. */
-static int sets_before_anything_has_spilled(void)
+static void sets_before_anything_has_spilled(void)
 {
 	driver_start(0);
 	size_t without = sim_live().device_bytes;
@@ -86,7 +85,7 @@ static int sets_before_anything_has_spilled(void)
 	CHECK(blocks_on_device() == N_BLOCKS);
 	CHECK(set_says("device.budget=20MiB", 0, "device.budget=20MiB, 28.0 MiB left in"));
 	CHECK(sim_live().device_bytes - without <= 20 * MIB);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 TEST(a_process_that_has_not_spilled_can_be_made_smaller)
@@ -103,7 +102,7 @@ CHILD_TEST(what_cannot_move_stays_but_nothing_more_is_taken, SETTINGS(",spill.mo
 	CHECK(blocks_on_device() == before);
 	CUdeviceptr more = child_alloc(BLOCK);
 	CHECK(sim_where(more) == 'H');
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 CHILD_TEST(the_host_budget_can_be_changed, SETTINGS(",spill.mode=static"))
@@ -117,7 +116,7 @@ CHILD_TEST(the_host_budget_can_be_changed, SETTINGS(",spill.mode=static"))
 	CHECK(set_says("host.budget=8MiB", 1, "8.0 MiB are above it still"));
 	CHECK(set_says("host.budget=64MiB", 0, "0 B left in"));
 	more = child_alloc(8 * MIB);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 CHILD_TEST(what_is_wrong_is_refused_and_nothing_changes, SETTINGS(""))
@@ -128,7 +127,7 @@ CHILD_TEST(what_is_wrong_is_refused_and_nothing_changes, SETTINGS(""))
 	CHECK(set_says("spill.peers=1", 1, "device.budget, host.budget, spill.mode and share.weight can be"));
 	CHECK(set_says("report.summary=no", 1, "device.budget, host.budget, spill.mode and share.weight can be"));
 	CHECK(set_says("share.weight=3", 1, "this process takes no turns"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 int main(void)

@@ -47,7 +47,6 @@ CHILD_TEST(what_the_program_took_before_counts_once_in_the_automatic_budget,
 	CHECK(sim_where(more) == 'H');
 	MUST(cu.cuMemRelease(handle));
 	CHECK(child_on_device(child_alloc(40 * MIB), 40 * MIB));
-	return 0;
 }
 
 CHILD_TEST(a_question_about_another_device_fixes_no_budget_from_the_current_one,
@@ -72,7 +71,6 @@ CHILD_TEST(a_question_about_another_device_fixes_no_budget_from_the_current_one,
 	CHECK(sim_where(child_alloc(2 * MIB)) == 'H');
 	MUST(cu.cuDeviceTotalMem_v2(&total, 1));
 	CHECK(total == 50 * MIB);
-	return 0;
 }
 
 /* ---- no host memory ---- */
@@ -100,7 +98,6 @@ CHILD_TEST(host_memory_that_cannot_be_had_is_out_of_memory, BUDGETS)
 		/* Warm memory would be taken without asking the driver: fill it again. */
 		child_alloc(8 * MIB);
 	}
-	return 0;
 }
 
 /* ---- warm memory is everybody's ---- */
@@ -117,7 +114,7 @@ static void keep_warm(void)
 	CHECK(sim_live().device_bytes == WARM);
 }
 
-static int allocates_much_asynchronously(void)
+static void allocates_much_asynchronously(void)
 {
 	CUdeviceptr block;
 
@@ -127,19 +124,17 @@ static int allocates_much_asynchronously(void)
 	unsigned long calls = sim_calls("cuMemAllocAsync");
 	CHECK(cu.cuMemAllocAsync(&block, MUCH, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(sim_calls("cuMemAllocAsync") == calls + 1);
-	return 0;
 }
 
-static int allocates_much_from_its_own_stream(void)
+static void allocates_much_from_its_own_stream(void)
 {
 	CUdeviceptr block;
 
 	keep_warm();
 	MUST(cuMemAllocAsync_ptsz(&block, MUCH, NULL));
-	return 0;
 }
 
-static int allocates_much_from_a_pool(void)
+static void allocates_much_from_a_pool(void)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = on_device.location};
 	CUmemoryPool pool;
@@ -148,10 +143,9 @@ static int allocates_much_from_a_pool(void)
 	keep_warm();
 	MUST(cuMemPoolCreate(&pool, &props));
 	MUST(cuMemAllocFromPoolAsync(&block, MUCH, pool, NULL));
-	return 0;
 }
 
-static int creates_much(void)
+static void creates_much(void)
 {
 	CUmemGenericAllocationHandle handle;
 
@@ -160,11 +154,10 @@ static int creates_much(void)
 	unsigned long calls = sim_calls("cuMemCreate");
 	CHECK(cu.cuMemCreate(&handle, MUCH, &on_device, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(sim_calls("cuMemCreate") == calls + 1);
-	return 0;
 }
 
 /* The model has managed memory on the host, and the array is small: the driver's out of memory is made. */
-static int allocates_managed_in_need(void)
+static void allocates_managed_in_need(void)
 {
 	keep_warm();
 	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -172,10 +165,9 @@ static int allocates_managed_in_need(void)
 	CHECK(sim_live().device_bytes == 0);
 	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(cu.cuMemAllocManaged(&block, MUCH, CU_MEM_ATTACH_GLOBAL) == CUDA_ERROR_OUT_OF_MEMORY);
-	return 0;
 }
 
-static int makes_an_array_in_need(void)
+static void makes_an_array_in_need(void)
 {
 	CUDA_ARRAY_DESCRIPTOR description = {.Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUarray array;
@@ -187,7 +179,6 @@ static int makes_an_array_in_need(void)
 	CHECK(sim_calls("cuArrayCreate_v2") == calls + 2);
 	MUST(cuArrayDestroy(array));
 	CHECK(sim_live().device_bytes == 0);
-	return 0;
 }
 
 /* By share.yaml requests from 100 MiB on are the driver's. */
@@ -202,7 +193,6 @@ CHILD_TEST(warm_memory_is_given_back_for_what_a_rule_gives_the_driver,
 	size_t pitch;
 	MUST(cu.cuMemAllocPitch_v2(&block, &pitch, MIB, 110, 4));
 	CHECK(!driver_is_heap(block));
-	return 0;
 }
 
 TEST(warm_memory_is_given_back_when_the_driver_has_none)
@@ -252,7 +242,6 @@ CHILD_TEST(a_pool_leaves_the_heap_less_until_it_is_destroyed, BUDGETS)
 	block = child_alloc(32 * MIB);
 	CHECK(child_on_device(block, 32 * MIB));
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
 CHILD_TEST(a_pool_whose_end_fails_still_counts, BUDGETS)
@@ -277,7 +266,6 @@ CHILD_TEST(a_pool_whose_end_fails_still_counts, BUDGETS)
 	CHECK(before - free_now() == 8 * MIB);
 	MUST(cuMemPoolDestroy(second));
 	CHECK(before == free_now());
-	return 0;
 }
 
 /* ---- no device memory, whatever the budget ---- */
@@ -298,5 +286,4 @@ CHILD_TEST(a_device_without_memory_is_asked_once_for_each_size,
 	CHECK(cu.cuMemAlloc_v2(&block, 1) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(sim_calls("cuMemCreate") == calls + 4);
 	CHECK(block == 4711);
-	return 0;
 }

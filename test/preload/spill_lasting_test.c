@@ -20,7 +20,7 @@ static struct fault {
 /* ---- what would mend it fails, too ---- */
 
 /* A call fails, and then the driver does not unmap memory so many times. */
-static int job_that_cannot_unmap(void)
+static void job_that_cannot_unmap(void)
 {
 	CUstream one, two;
 
@@ -32,14 +32,13 @@ static int job_that_cannot_unmap(void)
 	run_rounds(one, two, ROUNDS);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	return FINE;
 }
 
 static void goes_on_without_unmapping(const char *name, unsigned unmaps)
 {
 	fault = (struct fault){.name = name, .unmaps = unmaps};
 	for (fault.nth = 1; fault.nth < 12; fault.nth++)
-		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_unmap), FINE);
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_unmap), 0);
 }
 
 /*
@@ -58,7 +57,7 @@ TEST(a_mapping_that_is_in_the_way_is_taken_away)
 }
 
 /* A copy's event cannot be recorded, and then its stream not be waited for: it runs all the same. */
-static int job_with_a_copy_nobody_hears_of(void)
+static void job_with_a_copy_nobody_hears_of(void)
 {
 	CUstream one, two;
 
@@ -72,13 +71,12 @@ static int job_with_a_copy_nobody_hears_of(void)
 	}
 	CHECK(scene_holds(&scene));
 	CHECK(sim_broken_rules() == 0);
-	return FINE;
 }
 
 TEST(a_copy_that_nobody_hears_of_is_waited_for)
 {
 	for (fault.nth = 1; fault.nth < 40; fault.nth += 3)
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_with_a_copy_nobody_hears_of), FINE);
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), job_with_a_copy_nobody_hears_of), 0);
 }
 
 /*
@@ -86,7 +84,7 @@ TEST(a_copy_that_nobody_hears_of_is_waited_for)
  * before anybody counted submissions is still to run, and its memory stays where it is.
  */
 PART_TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle,
-	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), 0))
 {
 	scene_load(&scene, 0);
 	CUstream held = own_stream();
@@ -111,11 +109,10 @@ PART_TEST(a_context_that_cannot_be_entered_for_a_while_is_not_idle,
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	return FINE;
 }
 
 /* While moves go on the mover looks at events all the time, in a mode in which that ends no capture. */
-static int job_with_captures(void)
+static void job_with_captures(void)
 {
 	CUgraph graph;
 
@@ -137,19 +134,18 @@ static int job_with_captures(void)
 		scene.count[i][3] = 0;
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	return FINE;
 }
 
 TEST(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once)
 {
 	for (fault.nth = 1; fault.nth < 1000; fault.nth *= 5)
-		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_captures), FINE);
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_captures), 0);
 }
 
 /* ---- what a driver may not have ---- */
 
 PART_TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same,
-	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), 0))
 {
 	CUstream one, two;
 
@@ -162,12 +158,11 @@ PART_TEST(where_streams_cannot_wait_for_values_memory_moves_all_the_same,
 	CHECK(sim_calls("cuStreamWaitValue32_v2") <= 1);
 	sim_fail("cuStreamWaitValue32_v2", 0, CUDA_SUCCESS);
 	finish_job(one, two);
-	return FINE;
 }
 
 /* ---- again and again ---- */
 
-static int job_with_many_faults(void)
+static void job_with_many_faults(void)
 {
 	CUstream one, two;
 
@@ -180,7 +175,6 @@ static int job_with_many_faults(void)
 	MUST(cu.cuCtxSynchronize());
 	sim_fail(fault.name, 0, CUDA_SUCCESS);
 	finish_job(one, two);
-	return FINE;
 }
 
 TEST(calls_that_fail_again_and_again_cost_nothing_but_speed)
@@ -190,7 +184,7 @@ TEST(calls_that_fail_again_and_again_cost_nothing_but_speed)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		fault = (struct fault){.name = names[i], .error = CUDA_ERROR_OUT_OF_MEMORY};
-		if (child_run(SCENE_SETTINGS(), job_with_many_faults) != FINE)
+		if (child_run(SCENE_SETTINGS(), job_with_many_faults) != 0)
 			fail_msg("%s", names[i]);
 	}
 }
@@ -209,7 +203,7 @@ static void *fail_queries(void *argument)
 }
 
 PART_TEST(events_that_often_cannot_be_asked_are_no_dead_context,
-	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), part), FINE))
+	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=60"), part), 0))
 {
 	CUstream one, two;
 
@@ -224,13 +218,12 @@ PART_TEST(events_that_often_cannot_be_asked_are_no_dead_context,
 	/* It still moves. */
 	CHECK(scene_warm_up(&scene));
 	finish_job(one, two);
-	return FINE;
 }
 
 /* ---- no memory left ---- */
 
 /* Takes away what is not in use, gives it back after some rounds, several times. */
-static int job_short_of(const char *what)
+static void job_short_of(const char *what)
 {
 	bool host = !strcmp(what, "HOST_MEMORY");
 	CUstream one, two;
@@ -246,23 +239,22 @@ static int job_short_of(const char *what)
 		run_rounds(one, two, ROUNDS);
 	}
 	finish_job(one, two);
-	return FINE;
 }
 
 PART_TEST(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
-	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), 0))
 {
-	return job_short_of("HOST_MEMORY");
+	job_short_of("HOST_MEMORY");
 }
 
 PART_TEST(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed,
-	  assert_int_equal(child_run(SCENE_SETTINGS(), part), FINE))
+	  assert_int_equal(child_run(SCENE_SETTINGS(), part), 0))
 {
-	return job_short_of("MEMORY");
+	job_short_of("MEMORY");
 }
 
 /* The host budget holds what does not fit the device, and hardly a chunk more. */
-static int job_with_a_tight_host_budget(void)
+static void job_with_a_tight_host_budget(void)
 {
 	CUstream one, two;
 
@@ -272,7 +264,6 @@ static int job_with_a_tight_host_budget(void)
 	CHECK(scene_holds(&scene));
 	CHECK(sim_live().host_bytes <= 24 * MIB + OWN);
 	scene_close(&scene);
-	return FINE;
 }
 
 TEST(a_tight_host_budget_costs_nothing_but_speed)
@@ -281,7 +272,7 @@ TEST(a_tight_host_budget_costs_nothing_but_speed)
 
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=24MiB,report.summary=no",
 		 scene_mode());
-	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), FINE);
+	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), 0);
 }
 
 START(scene_size = SCENE_SMALL)

@@ -112,7 +112,7 @@ static bool is_little(const char *name, void *(*run)(void *))
 	return used <= STACK_BYTES;
 }
 
-static int little_stack_is_used(void)
+static void little_stack_is_used(void)
 {
 	CHECK(is_little("nothing", nothing));
 	CHECK(is_little("the start", start));
@@ -121,7 +121,6 @@ static int little_stack_is_used(void)
 	CHECK(is_little("launches", launch));
 	CHECK(is_little("copies again", copy));
 	CHECK(is_little("frees", release));
-	return 0;
 }
 
 /* In a folder of its own the first host memory makes the file of what processes share. */

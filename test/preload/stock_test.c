@@ -20,7 +20,7 @@ static void go_on(CUdeviceptr here)
 }
 
 /* So much, one piece that is begun, and a few words for the link. */
-static int pins(size_t ahead)
+static void pins(size_t ahead)
 {
 	driver_start(0);
 	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
@@ -31,21 +31,20 @@ static int pins(size_t ahead)
 	CHECK(sim_live().host_bytes <= SPILLED + ahead + 4 * MIB + PAGE);
 	MUST(cu.cuMemFree_v2(here));
 	MUST(cu.cuMemFree_v2(both));
-	return child_end();
 }
 
 /* What a gap moves, and what is free and under way (governor.c), of 64 MiB. */
-static int pins_for_a_gap(void)
+static void pins_for_a_gap(void)
 {
-	return pins(8 * MIB);
+	pins(8 * MIB);
 }
 
-static int pins_for_the_link(void)
+static void pins_for_the_link(void)
 {
-	return pins(16 * MIB);
+	pins(16 * MIB);
 }
 
-static int pins_nothing(void)
+static void pins_nothing(void)
 {
 	driver_start(0);
 	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
@@ -55,10 +54,9 @@ static int pins_nothing(void)
 	CHECK(sim_live().host_bytes == SPILLED);
 	MUST(cu.cuMemFree_v2(here));
 	MUST(cu.cuMemFree_v2(both));
-	return 0;
 }
 
-static int with(const char *settings, int (*run)(void))
+static int with(const char *settings, void (*run)(void))
 {
 	return child_run(((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=1GiB", "SPILLWAY_POLICY=heap",
 						settings, NULL}),

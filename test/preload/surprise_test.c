@@ -100,5 +100,4 @@ PART_TEST(a_surprise, assert_int_equal(scene_run(BUDGET, part), 0))
 	for (unsigned i = 0; i < N_SMALL; i++)
 		CHECK(holds(small[i], n_rounds));
 	CHECK(holds(large, SURPRISES));
-	return child_end();
 }

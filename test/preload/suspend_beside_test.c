@@ -35,7 +35,6 @@ PART_TEST(what_is_dead_leaves_while_the_rest_is_copied, torch_run(part))
 	CHECK(sim_live().device_bytes == 0);
 	CHECK(spillway_resume() == 0);
 	CHECK(tensor_holds(&alive));
-	return child_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -40,7 +40,7 @@ static size_t host_mib(void)
 
 /* ---- deaths that count ---- */
 
-static int dying_first(void)
+static void dying_first(void)
 {
 	torch_begin(false);
 	struct tensor whole = tensor_new(4 * MIB, NULL), alive = tensor_new(6 * MIB, NULL),
@@ -67,11 +67,10 @@ static int dying_first(void)
 	suspend();
 	resume();
 	CHECK(tensor_holds(&whole) && tensor_holds(&in_part) && tensor_holds(&alive) && tensor_holds(&beside));
-	return child_end();
 }
 
 /* Many times, as a training job does: what lives for a part of a step is dead at its end. */
-static int stepping(void)
+static void stepping(void)
 {
 	struct tensor kept, between[3];
 
@@ -96,7 +95,6 @@ static int stepping(void)
 		resume();
 		CHECK(tensor_holds(&kept));
 	}
-	return child_end();
 }
 
 TEST(what_is_dead_when_a_program_is_first_suspended_is_not_copied)
@@ -134,7 +132,7 @@ static void use_again(struct tensor *tensor, struct tensor *alive)
 }
 
 /* Others have the device when the program goes on. */
-static int finding_the_device_full(void)
+static void finding_the_device_full(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
@@ -145,11 +143,10 @@ static int finding_the_device_full(void)
 	CHECK(host_mib() == 8 && !child_on_device(dead.at, dead.bytes));
 	sim_switch("MEMORY", 256 * MIB);
 	use_again(&dead, &alive);
-	return 0;
 }
 
 /* And the system pins no more: it stays suspended, until there is memory. */
-static int finding_no_memory(void)
+static void finding_no_memory(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
@@ -162,11 +159,10 @@ static int finding_no_memory(void)
 	sim_switch("HOST_MEMORY", 512 * MIB);
 	resume();
 	use_again(&dead, &alive);
-	return 0;
 }
 
 /* The host budget has room for what is alive, not for what is dead: nothing is suspended, and nothing is lost. */
-static int having_no_host_budget(void)
+static void having_no_host_budget(void)
 {
 	struct tensor alive, dead = dead_one(14 * MIB, &alive);
 
@@ -176,7 +172,6 @@ static int having_no_host_budget(void)
 	CHECK(again.at == dead.at);
 	tensor_fill(&again, NULL);
 	CHECK(tensor_holds(&again) && tensor_holds(&alive));
-	return 0;
 }
 
 /* All calls of that entry point from now on, so many times; 0: no more of them. */
@@ -189,7 +184,7 @@ static void refuse(const char *name, unsigned times)
 }
 
 /* The driver does not take back what it should: nothing is suspended. */
-static int having_a_driver_that_takes_nothing(void)
+static void having_a_driver_that_takes_nothing(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
@@ -198,11 +193,10 @@ static int having_a_driver_that_takes_nothing(void)
 	refuse("cuMemRelease", 0);
 	CHECK(tensor_holds(&alive));
 	use_again(&dead, &alive);
-	return 0;
 }
 
 /* Nor does it map what it has made for what was dead: it lies on the host then. */
-static int having_a_driver_that_does_not_map(const char *call, unsigned times)
+static void having_a_driver_that_does_not_map(const char *call, unsigned times)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
@@ -212,26 +206,25 @@ static int having_a_driver_that_does_not_map(const char *call, unsigned times)
 	resume();
 	refuse(call, 0);
 	use_again(&dead, &alive);
-	return 0;
 }
 
-static int not_mapping(void)
+static void not_mapping(void)
 {
-	return having_a_driver_that_does_not_map("cuMemMap", 1);
+	having_a_driver_that_does_not_map("cuMemMap", 1);
 }
 
-static int not_opening(void)
+static void not_opening(void)
 {
-	return having_a_driver_that_does_not_map("cuMemSetAccess", 1);
+	having_a_driver_that_does_not_map("cuMemSetAccess", 1);
 }
 
-static int not_making(void)
+static void not_making(void)
 {
-	return having_a_driver_that_does_not_map("cuMemCreate", 1);
+	having_a_driver_that_does_not_map("cuMemCreate", 1);
 }
 
 /* While it is suspended, a block without memory is pinned. */
-static int pinning(void)
+static void pinning(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive), more = tensor_new(8 * MIB, NULL);
 
@@ -247,10 +240,9 @@ static int pinning(void)
 	CHECK(spillway_unpin(own_pointer(more.at)) == 0);
 	use_again(&dead, &alive);
 	tensor_free(&dead);
-	return 0;
 }
 
-static int freeing(void)
+static void freeing(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
@@ -266,7 +258,6 @@ static int freeing(void)
 	dead = tensor_new(6 * MIB, NULL);
 	tensor_fill(&dead, NULL);
 	CHECK(tensor_holds(&dead) && tensor_holds(&alive) && sim_broken_rules() == 0);
-	return 0;
 }
 
 static struct tensor alive_at_end;
@@ -279,7 +270,7 @@ static void check_end(void)
 }
 
 /* What is alive is there to the end; no memory is made for what is dead. */
-static int ending(void)
+static void ending(void)
 {
 	CHECK(atexit(check_end) == 0);
 	dead_one(6 * MIB, &alive_at_end);
@@ -288,7 +279,7 @@ static int ending(void)
 	exit(0);
 }
 
-static void run_with(const char *set, int (*part)(void))
+static void run_with(const char *set, void (*part)(void))
 {
 	const char *const settings[] = {
 	    "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_MAP_WAITS=3", set, runtime, NULL};
@@ -318,7 +309,7 @@ TEST(what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards)
 /* ---- deaths that do not ---- */
 
 /* The thread has submitted nothing since: it may be about to report the same memory alive. */
-static int going_no_further(void)
+static void going_no_further(void)
 {
 	torch_begin(false);
 	struct tensor first = tensor_new(4 * MIB, NULL), last = tensor_new(6 * MIB, NULL);
@@ -332,7 +323,6 @@ static int going_no_further(void)
 	CHECK(suspend_dead(10 * MIB) == 4 * MIB);
 	resume();
 	CHECK(tensor_holds(&last));
-	return 0;
 }
 
 static void suspend_between(void)
@@ -396,20 +386,18 @@ static void restore(void (*between)(void))
 	torch->empty_cache(torch_cache);
 }
 
-static int restoring(void)
+static void restoring(void)
 {
 	torch_begin(false);
 	restore(suspend_between);
-	return 0;
 }
 
-static int restoring_beside_another_thread(void)
+static void restoring_beside_another_thread(void)
 {
 	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
 	other_memory = child_alloc(4096);
 	restore(launch_in_another_thread);
-	return 0;
 }
 
 /* By a thread for which no place is left to count its submissions apart from those of others. */
@@ -420,7 +408,7 @@ static void *restore_in_another_thread(void *unused)
 	return NULL;
 }
 
-static int restoring_as_one_of_many(void)
+static void restoring_as_one_of_many(void)
 {
 	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
@@ -434,7 +422,6 @@ static int restoring_as_one_of_many(void)
 		else
 			test_beside(restore_in_another_thread, NULL);
 	}
-	return 0;
 }
 
 TEST(what_a_suspension_finds_half_restored_is_preserved)
@@ -448,7 +435,7 @@ TEST(what_a_suspension_finds_half_restored_is_preserved)
 /* ---- what submissions may still use ---- */
 
 /* A kernel on a side stream reads a tensor that died after the launch, and is not done when the order comes. */
-static int reading_late(void)
+static void reading_late(void)
 {
 	torch_begin(false);
 	CUstream side = child_stream();
@@ -464,7 +451,6 @@ static int reading_late(void)
 	resume();
 	MUST(cu.cuCtxSynchronize());
 	CHECK(tensor_holds(&to) && tensor_holds(&small));
-	return 0;
 }
 
 static struct tensor dead;
@@ -480,7 +466,7 @@ static void *name_the_dead(void *unused)
 }
 
 /* A kernel that names what is dead comes while the program is suspended: what it writes is there afterwards. */
-static int naming_the_dead(void)
+static void naming_the_dead(void)
 {
 	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
@@ -500,14 +486,13 @@ static int naming_the_dead(void)
 	CHECK(tensor_holds(&dead) && tensor_holds(&small));
 	suspend_between();
 	CHECK(tensor_holds(&dead) && tensor_holds(&small));
-	return 0;
 }
 
 /*
  * A graph's memory, which it writes through a pointer that nothing announces. early: it is born before the capture, and
  * the graph names another tensor of the same segment.
  */
-static int replay(bool early)
+static void replay(bool early)
 {
 	struct tensor inside, named;
 
@@ -539,17 +524,16 @@ static int replay(bool early)
 	suspend_between();
 	CHECK(words_same(inside.at, 9, inside.bytes / 4) == inside.bytes / 4);
 	MUST(cu.cuGraphExecDestroy(exec));
-	return 0;
 }
 
-static int replaying(void)
+static void replaying(void)
 {
-	return replay(false);
+	replay(false);
 }
 
-static int replaying_what_was_there_before(void)
+static void replaying_what_was_there_before(void)
 {
-	return replay(true);
+	replay(true);
 }
 
 TEST(what_is_submitted_around_a_suspension_finds_and_leaves_what_it_should)

@@ -26,8 +26,8 @@ extern CUdeviceptr job_blocks[N_BLOCKS];
 void job_allocate(void);
 /* The same, on device 0, which is current after that. */
 void job_start(void);
-/* Block i holds base + i, and the model has seen nothing wrong: 0, as a part returns it. */
-int job_check(unsigned base);
+/* Block i holds base + i. */
+void job_check(unsigned base);
 /* Fills block i with base + i. */
 void job_fill(unsigned base);
 /* A thread that calls step(base) again and again, each time with the next base; each must leave base + i in block i. */

@@ -31,7 +31,7 @@ static long log_end(void)
 }
 
 /* What is alive is mapped on the host when the device's memory has been given back. */
-static int mapping_later(void)
+static void mapping_later(void)
 {
 	torch_begin(false);
 	struct tensor alive = tensor_new(6 * MIB, NULL);
@@ -48,7 +48,6 @@ static int mapping_later(void)
 		CHECK(!i || !comes_before(from, " cuMemMap ", " cuMemRelease "));
 		CHECK(tensor_holds(&alive));
 	}
-	return 0;
 }
 
 TEST(what_is_alive_is_mapped_on_the_host_after_all_is_given_back)

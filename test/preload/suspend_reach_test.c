@@ -29,7 +29,7 @@ static int n_threads(void)
 	return n;
 }
 
-static int has_not_used_memory(void)
+static void has_not_used_memory(void)
 {
 	driver_start(0);
 	CHECK(n_threads() == 0);
@@ -37,18 +37,16 @@ static int has_not_used_memory(void)
 	CUdeviceptr block = child_alloc(BLOCK);
 	CHECK(tool_lists("running") && n_threads() == 1);
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
-static int may_not_be_reached(void)
+static void may_not_be_reached(void)
 {
 	job_start();
 	CHECK(n_threads() == 0);
 	CHECK(tool_says("suspend", 1, "control: no"));
-	return 0;
 }
 
-static int forks_while_suspended(void)
+static void forks_while_suspended(void)
 {
 	char text[2048];
 
@@ -63,11 +61,11 @@ static int forks_while_suspended(void)
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	CHECK(tool_says("resume", 0, "resumed"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 /* As a program does that becomes a daemon. */
-static int closes_its_descriptors_while_suspended(void)
+static void closes_its_descriptors_while_suspended(void)
 {
 	char text[2048] = "";
 
@@ -81,10 +79,10 @@ static int closes_its_descriptors_while_suspended(void)
 	CHECK(strstr(text, "resumed"));
 	job_check(0x1000);
 	CHECK(tool_says("suspend", 0, "suspended") && tool_says("resume", 0, "resumed"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
-static int exits(void)
+static void exits(void)
 {
 	job_start();
 	CHECK(tool_lists("running"));

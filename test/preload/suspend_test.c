@@ -9,7 +9,7 @@
 
 #define STILL_MS 200 /* a submission that would pass has passed by then */
 
-static int is_suspended_by_the_tool(void)
+static void is_suspended_by_the_tool(void)
 {
 	struct worker worker;
 
@@ -31,11 +31,10 @@ static int is_suspended_by_the_tool(void)
 		job_check(0x2000 + 0x100 * round);
 	}
 	CHECK(tool_says("resume", 0, "resumed"));
-	return 0;
 }
 
 /* Submissions on their way when the request comes are either done before it or wait. */
-static int is_suspended_in_the_middle(void)
+static void is_suspended_in_the_middle(void)
 {
 	struct worker worker;
 
@@ -47,10 +46,9 @@ static int is_suspended_in_the_middle(void)
 		worker_end(&worker);
 		job_check(0x3000 + 0x100 * round);
 	}
-	return 0;
 }
 
-static int is_suspended_by_itself(void)
+static void is_suspended_by_itself(void)
 {
 	__typeof__(&spillway_suspend) found = (__typeof__(found))dlsym(RTLD_DEFAULT, "spillway_suspend");
 	struct worker worker;
@@ -68,7 +66,6 @@ static int is_suspended_by_itself(void)
 	worker_end(&worker);
 	job_check(0x4000);
 	CHECK(tool_lists("running"));
-	return 0;
 }
 
 TEST(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was)
@@ -81,7 +78,7 @@ TEST(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was)
 }
 
 /* Threads that do not submit go on, and may allocate: the GPU stays somebody else's. */
-static int allocates_while_suspended(void)
+static void allocates_while_suspended(void)
 {
 	struct worker worker;
 
@@ -102,14 +99,12 @@ static int allocates_while_suspended(void)
 	MUST(cu.cuMemFree_v2(small));
 	more = child_alloc(4 * MIB);
 	CHECK(sim_where(more) == 'D');
-	return 0;
 }
 
 /* The context was reset, and made again where the library does not see it. */
-static int made_in_a_context_of_old(void)
+static void made_in_a_context_of_old(void)
 {
-	__typeof__(&cuDevicePrimaryCtxRetain) retain =
-	    (__typeof__(retain))driver_native("cuDevicePrimaryCtxRetain");
+	__typeof__(&cuDevicePrimaryCtxRetain) retain = (__typeof__(retain))driver_native("cuDevicePrimaryCtxRetain");
 	CUdeviceptr block;
 	CUcontext context;
 
@@ -121,7 +116,6 @@ static int made_in_a_context_of_old(void)
 	MUST(cu.cuMemAllocAsync(&block, BLOCK, NULL));
 	CHECK(spillway_suspend() == 0);
 	CHECK(spillway_resume() == 0);
-	return 0;
 }
 
 TEST(memory_of_a_stream_makes_its_context_known)
@@ -137,7 +131,7 @@ TEST(what_is_made_while_suspended_begins_on_the_host)
 
 /* ---- refused, and nothing changes ---- */
 
-static int cannot_be_suspended(void)
+static void cannot_be_suspended(void)
 {
 	struct worker worker;
 
@@ -147,10 +141,10 @@ static int cannot_be_suspended(void)
 	CHECK(tool_lists("running"));
 	worker_begin(&worker, 0x5000);
 	worker_end(&worker);
-	return job_check(0x5000);
+	job_check(0x5000);
 }
 
-static int is_in_a_capture(void)
+static void is_in_a_capture(void)
 {
 	CUgraph graph;
 
@@ -163,10 +157,10 @@ static int is_in_a_capture(void)
 	MUST(cu.cuGraphDestroy(graph));
 	job_check(0x1000);
 	CHECK(tool_says("suspend", 0, "suspended") && tool_says("resume", 0, "resumed"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
-static int has_a_driver_that_does_not_copy(void)
+static void has_a_driver_that_does_not_copy(void)
 {
 	job_start();
 	sim_fail_then("cuMemcpyDtoDAsync_v2", 1, CUDA_ERROR_UNKNOWN, "cuMemcpyDtoDAsync_v2", 1);
@@ -174,10 +168,10 @@ static int has_a_driver_that_does_not_copy(void)
 	CHECK(!sim_fail_pending() && tool_lists("running"));
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
-static int has_a_system_that_pins_no_more(void)
+static void has_a_system_that_pins_no_more(void)
 {
 	job_start();
 	sim_switch("HOST_MEMORY", sim_live().host_bytes);
@@ -186,7 +180,7 @@ static int has_a_system_that_pins_no_more(void)
 	sim_switch("HOST_MEMORY", 512 * MIB);
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 /* All calls of that entry point from now on, so many times; 0: no more of them. */
@@ -200,7 +194,7 @@ static void refuse(const char *name, unsigned times)
 
 #define FOR_EVER 1000000
 
-static int has_a_driver_that_lets_nothing_go(const char *call)
+static void has_a_driver_that_lets_nothing_go(const char *call)
 {
 	job_start();
 	/* What is measured with the first piece that moves is not meant. */
@@ -215,23 +209,23 @@ static int has_a_driver_that_lets_nothing_go(const char *call)
 	CHECK(tool_lists("running"));
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0 && spillway_resume() == 0);
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 /* The copy is made, but the address goes on leading to the device. */
-static int has_a_driver_that_does_not_unmap(void)
+static void has_a_driver_that_does_not_unmap(void)
 {
-	return has_a_driver_that_lets_nothing_go("cuMemUnmap");
+	has_a_driver_that_lets_nothing_go("cuMemUnmap");
 }
 
 /* Everything is on the host, but what it leaves is not free for others. */
-static int has_a_driver_that_does_not_release(void)
+static void has_a_driver_that_does_not_release(void)
 {
-	return has_a_driver_that_lets_nothing_go("cuMemRelease");
+	has_a_driver_that_lets_nothing_go("cuMemRelease");
 }
 
 /* What is free and still mapped. */
-static int has_a_driver_that_keeps_what_is_free(void)
+static void has_a_driver_that_keeps_what_is_free(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(24 * MIB);
@@ -242,7 +236,6 @@ static int has_a_driver_that_keeps_what_is_free(void)
 	refuse("cuMemUnmap", 0);
 	CHECK(tool_says("suspend", 0, "24.0 MiB of device memory given back") && sim_live().device_bytes == 0);
 	CHECK(spillway_resume() == 0);
-	return 0;
 }
 
 TEST(what_cannot_be_suspended_says_why_and_goes_on)
@@ -270,7 +263,7 @@ TEST(what_cannot_be_suspended_says_why_and_goes_on)
 /* ---- other devices ---- */
 
 /* 48 MiB: 32 on the device, 10 on the peer, the rest on the host. */
-static int lies_on_a_peer(void)
+static void lies_on_a_peer(void)
 {
 	struct worker worker = {0};
 
@@ -280,11 +273,11 @@ static int lies_on_a_peer(void)
 	CHECK(tool_says("resume", 0, "resumed"));
 	worker_begin(&worker, 0x5000);
 	worker_end(&worker);
-	return job_check(0x5000);
+	job_check(0x5000);
 }
 
 /* What the program makes for itself has all of the device's budget: nothing comes in, on the way to the host either. */
-static int lies_on_a_peer_alone(void)
+static void lies_on_a_peer_alone(void)
 {
 	static const CUmemAllocationProp here = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 						 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -296,11 +289,11 @@ static int lies_on_a_peer_alone(void)
 	job_start();
 	CHECK(tool_says("suspend", 0, "suspended") && sim_live().device_bytes == 32 * MIB);
 	CHECK(tool_says("resume", 0, "resumed"));
-	return job_check(0x1000);
+	job_check(0x1000);
 }
 
 /* What is striped stays: that is what its rule says. */
-static int is_striped(void)
+static void is_striped(void)
 {
 	driver_start(0);
 	CUdeviceptr striped = child_alloc(24 * MIB);
@@ -310,7 +303,6 @@ static int is_striped(void)
 	CHECK(tool_says("resume", 0, "resumed"));
 	job_check(0x1000);
 	CHECK(driver_holds(striped, 7, 6 * MIB));
-	return 0;
 }
 
 TEST(what_a_peer_lends_is_given_back_too)

@@ -41,7 +41,7 @@ static CUdeviceptr pages(size_t bytes)
 	return block;
 }
 
-static int serves_both_sides(void)
+static void serves_both_sides(void)
 {
 	driver_start(0);
 	CUdeviceptr block = pages(3 * MIB), small = child_alloc(4096), pitched;
@@ -63,15 +63,12 @@ static int serves_both_sides(void)
 	MUST(cu.cuCtxSynchronize());
 	CHECK(home_words(block)[0] == 6 && home_words(block)[25 * MIB - 1] == 6);
 	MUST(cu.cuMemFree_v2(block));
-	return child_end();
 }
 
-static int serves_without_registering(void)
+static void serves_without_registering(void)
 {
-	int status = serves_both_sides();
-
+	serves_both_sides();
 	CHECK(sim_calls("cuMemHostRegister_v2") == 0 && sim_calls("cuMemAllocManaged") == 0);
-	return status;
 }
 
 #define LARGE_BUDGETS "SPILLWAY_SET=report.summary=no,device.budget=32MiB,host.budget=256MiB"
@@ -88,11 +85,9 @@ TEST(a_device_that_reaches_pages_uses_them)
 
 CHILD_TEST(elsewhere_they_are_registered, HOME_SETTINGS("system", LARGE_BUDGETS))
 {
-	int status = serves_both_sides();
-
+	serves_both_sides();
 	CHECK(sim_calls("cuMemHostRegister_v2") == sim_calls("cuMemHostUnregister"));
 	CHECK(sim_calls("cuMemHostRegister_v2") > 0 && sim_calls("cuMemAllocManaged") == 0);
-	return status;
 }
 
 CHILD_TEST(registered_pages_count_against_the_host_budget, HOME_SETTINGS("system", HOME_BUDGETS))
@@ -111,10 +106,9 @@ CHILD_TEST(registered_pages_count_against_the_host_budget, HOME_SETTINGS("system
 	MUST(cu.cuMemFree_v2(second));
 	MUST(cu.cuMemFree_v2(third));
 	CHECK(spillway_budget(0, NULL, NULL, NULL, &used) == 0 && used == 0);
-	return 0;
 }
 
-static int falls_back_to_managed(void)
+static void falls_back_to_managed(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
@@ -123,10 +117,9 @@ static int falls_back_to_managed(void)
 	home_serves_both_sides(block, 3 * MIB);
 	home_answers(block, 3 * MIB, true);
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
-static int falls_back_to_the_heap(void)
+static void falls_back_to_the_heap(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
@@ -135,7 +128,6 @@ static int falls_back_to_the_heap(void)
 	MUST(driver_fill(NULL, block, 9, 3 * MIB / 4));
 	CHECK(driver_holds(block, 9, 3 * MIB / 4));
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }
 
 TEST(without_either_the_next_choice_is_taken)
@@ -156,11 +148,10 @@ TEST(without_either_the_next_choice_is_taken)
 	    0);
 }
 
-static int frees(void)
+static void frees(void)
 {
 	driver_start(0);
 	home_frees(3 * MIB, is_system);
-	return 0;
 }
 
 TEST(a_block_is_freed_in_every_way_and_once)
@@ -188,14 +179,14 @@ static int where(uint64_t on_host)
 	return 0;
 }
 
-static int where_registered(void)
+static void where_registered(void)
 {
-	return where(3 * MIB);
+	where(3 * MIB);
 }
 
-static int where_reached(void)
+static void where_reached(void)
 {
-	return where(0);
+	where(0);
 }
 
 TEST(programs_that_ask_are_told)
@@ -220,5 +211,4 @@ CHILD_TEST(the_child_of_a_fork_has_none_of_it, HOME_SETTINGS("system", HOME_BUDG
 	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	CHECK(home_words(block)[0] == 1);
 	MUST(cu.cuMemFree_v2(block));
-	return 0;
 }

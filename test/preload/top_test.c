@@ -158,7 +158,6 @@ CHILD_TEST(a_program_that_spills_is_seen_with_its_own_numbers, SETTINGS)
 	CHECK(number(strstr(text, "\"host_budget\""), "\"devices\"", "gpu_faults") == UINT64_MAX);
 	CHECK(number(text, "\"name\": \"(no rule)\"", "live") == BLOCK);
 	CHECK(number(text, "\"name\": \"(no rule)\"", "peak") == N_BLOCKS * BLOCK);
-	return 0;
 }
 
 /* ---- several devices ---- */
@@ -169,7 +168,7 @@ static void check_order(uint64_t before, uint64_t shown, uint64_t after)
 	CHECK(before > 0 && before <= shown && shown <= after);
 }
 
-static int lending_is_seen(void)
+static void lending_is_seen(void)
 {
 	const char *kind = getenv("SIM_PCIE") ? "\"kind\": \"pcie\"" : "\"kind\": \"nvlink\"";
 	uint64_t moved[2];
@@ -192,7 +191,6 @@ static int lending_is_seen(void)
 		check_order(moved[i], number(links, "{", i == LINK_IN ? "in_bytes" : "out_bytes"), link->figure[i]);
 	check_order(16 * MIB, number(second, "{", "most_lent"), page->device[1].most_lent);
 	CHECK(number(device, "{", "most_lent") == 0);
-	return 0;
 }
 
 #define LENDING                                                                                                        \
@@ -220,7 +218,6 @@ CHILD_TEST(a_device_that_is_not_reached_has_no_link, ((const char *const[]){LEND
 	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
 	CHECK(page->device[0].link[1].kind == STATS_LINK_NONE && !page->device[1].most_lent);
 	CHECK(strstr(text, "\"links\": [{\"lender\": 1, \"kind\": \"none\", \"figures\": {\"in_bytes\": 0, "));
-	return 0;
 }
 
 /* ---- Prometheus ---- */
@@ -255,7 +252,6 @@ CHILD_TEST(the_file_for_prometheus_is_made_anew_each_time, SETTINGS)
 	ino_t first = status.st_ino;
 	tool((char *[]){TOOL, "prom", output, NULL});
 	CHECK(lstat(output, &status) == 0 && status.st_ino != first);
-	return 0;
 }
 
 CHILD_TEST(in_a_loop_the_file_goes_with_its_writer, SETTINGS)
@@ -280,5 +276,4 @@ CHILD_TEST(in_a_loop_the_file_goes_with_its_writer, SETTINGS)
 	int ended;
 	CHECK(waitpid(child, &ended, 0) == child && ended == 0);
 	CHECK(lstat(output, &status) != 0);
-	return 0;
 }

@@ -166,7 +166,7 @@ CUgraphExec torch_end_capture(CUstream stream)
 
 /* ---- the job beside ---- */
 
-void torch_run(int (*part)(void))
+void torch_run(void (*part)(void))
 {
 	folder_clear(); /* a child that ended before has left its figures */
 	assert_int_equal(child_run(TORCH_SETTINGS, part), 0);

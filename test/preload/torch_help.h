@@ -24,7 +24,7 @@ extern const struct fake_torch_functions *torch;
 extern struct fake_torch *torch_cache; /* of device 0 */
 
 /* Runs a part of a test in a process of its own. */
-void torch_run(int (*part)(void));
+void torch_run(void (*part)(void));
 /*
  * Makes device 0 ready, and allocates, but does not fill, what the job beside the tensors uses. moving: the job's
  * memory moves by now, in the modes that move.

@@ -12,9 +12,9 @@
 extern struct scene own_scene;
 
 /* Run a part of a test in a process of its own, in the mode of SPILL_MODE. */
-void own_run(int (*part)(void));
-/* Such a part's last word: what the job wrote is there. 0. */
-int own_end(void);
+void own_run(void (*part)(void));
+/* Such a part's last word: what the job wrote is there. */
+void own_end(void);
 
 const void *own_pointer(CUdeviceptr address);
 struct spillway_place own_place(CUdeviceptr address);

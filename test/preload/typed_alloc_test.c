@@ -10,7 +10,7 @@
 
 /* ---- budgets ---- */
 
-static int budgets(void)
+static void budgets(void)
 {
 	uint64_t device = 0, host = 0, device_used = 1, host_used = 1;
 
@@ -27,12 +27,11 @@ static int budgets(void)
 	errno = 77;
 	CHECK(spillway_budget(7, &device, NULL, NULL, NULL) == -ENODEV && errno == 77);
 	CHECK(spillway_budget(-1, NULL, NULL, NULL, NULL) == -ENODEV);
-	return 0;
 }
 
 /* ---- where ---- */
 
-static int places(void)
+static void places(void)
 {
 	struct spillway_place place;
 	int here = 0;
@@ -62,10 +61,9 @@ static int places(void)
 	CHECK(spillway_pin(own_pointer(managed)) == -ENOTSUP && spillway_grow(&here, 5) == -ENOENT);
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(spillway_where(own_pointer(block), &place) == -ENOENT && spillway_pin(own_pointer(block)) == -ENOENT);
-	return 0;
 }
 
-static int switched_off(void)
+static void switched_off(void)
 {
 	struct spillway_place place;
 
@@ -76,7 +74,6 @@ static int switched_off(void)
 	CHECK(spillway_grow(own_pointer(block), 2 * LARGE) == -ENOTSUP &&
 	      spillway_discard(own_pointer(block), 1) == -ENOTSUP);
 	CHECK(spillway_checkpoint_stats() == -ENOTSUP);
-	return 0;
 }
 
 /* A kernel that is given an address within a block brings all of it in `fast`, also what lies before. */
@@ -89,7 +86,7 @@ PART_TEST(a_block_comes_whole_for_a_kernel_that_names_its_end, own_run(part))
 	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, NULL, 0};
 
 	if (strcmp(scene_mode(), "fast") != 0)
-		return 0;
+		return;
 	own_empty_device();
 	/* It is left where it is for a second at first. */
 	for (time_t end = time(NULL) + 30; own_is_out(block) && time(NULL) < end;) {
@@ -97,7 +94,6 @@ PART_TEST(a_block_comes_whole_for_a_kernel_that_names_its_end, own_run(part))
 		MUST(cu.cuCtxSynchronize());
 	}
 	CHECK(own_place(block).bytes_on_device == SCENE_BYTES && own_is_out(own_scene.block[1]));
-	return 0;
 }
 
 /* ---- pinning ---- */
@@ -115,7 +111,7 @@ static bool stays(CUdeviceptr block)
 	return true;
 }
 
-static int pins(void)
+static void pins(void)
 {
 	scene_open(&own_scene, 0);
 	scene_warm_up(&own_scene);
@@ -137,11 +133,11 @@ static int pins(void)
 		own_empty_device();
 		CHECK(own_is_out(own_scene.block[0]));
 	}
-	return own_end();
+	own_end();
 }
 
 /* Pins of small blocks end with them, though the memory they share goes on. */
-static int pins_of_small_blocks(void)
+static void pins_of_small_blocks(void)
 {
 	driver_start(0);
 	CUdeviceptr first = child_alloc(1000), second = child_alloc(1000), large = child_alloc(LARGE);
@@ -153,7 +149,6 @@ static int pins_of_small_blocks(void)
 	MUST(cu.cuMemFree_v2(large));
 	large = child_alloc(LARGE);
 	CHECK(own_place(large).movable == scene_moves() && spillway_unpin(own_pointer(large)) == -EINVAL);
-	return 0;
 }
 
 /* ---- on the host ---- */
@@ -164,7 +159,8 @@ PART_TEST(a_block_that_should_be_on_the_host_goes_there_and_stays, own_run(part)
 	CUdeviceptr small = child_alloc(1000);
 	if (!scene_moves()) {
 		CHECK(spillway_prefer_host(own_pointer(own_scene.block[0])) == -ENOTSUP);
-		return own_end();
+		own_end();
+		return;
 	}
 	CHECK(spillway_prefer_host(own_pointer(small)) == -ENOTSUP);
 	CHECK(scene_warm_up(&own_scene));
@@ -177,7 +173,7 @@ PART_TEST(a_block_that_should_be_on_the_host_goes_there_and_stays, own_run(part)
 		CHECK(own_is_out(own_scene.block[0]) && own_is_out(own_scene.block[3]));
 	}
 	CHECK(own_place(own_scene.block[1]).movable);
-	return own_end();
+	own_end();
 }
 
 /* All of it, 2 MiB by 2 MiB; on another device that lends memory nothing. */
@@ -207,7 +203,7 @@ static bool comes_to_host(CUdeviceptr block)
 }
 
 /* Blocks on the device and blocks on a peer that holds all of the rest. */
-static int to_the_host_past_peers(void)
+static void to_the_host_past_peers(void)
 {
 	scene_open(&own_scene, 0);
 	own_rounds(10);
@@ -215,14 +211,14 @@ static int to_the_host_past_peers(void)
 		CHECK(!is_on_host(own_scene.block[i]));
 	for (int i = 0; i < 4; i++)
 		CHECK(spillway_prefer_host(own_pointer(own_scene.block[i])) == 0);
-	for (int i = 0; i < 4; i++)
-		if (!comes_to_host(own_scene.block[i]))
-			return own_end();
-	for (int i = 0; i < 100; i++) {
+	bool is_there = true;
+	for (int i = 0; i < 4 && is_there; i++)
+		is_there = comes_to_host(own_scene.block[i]);
+	for (int i = 0; i < 100 && is_there; i++) {
 		own_rounds(1);
 		CHECK(is_on_host(own_scene.block[i % 4]));
 	}
-	return own_end();
+	own_end();
 }
 
 /* ---- growing ---- */
@@ -239,7 +235,7 @@ static bool nothing_is_used(void)
 	return used == 0;
 }
 
-static int growing(void)
+static void growing(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
@@ -274,10 +270,9 @@ static int growing(void)
 	MUST(cu.cuMemFree_v2(small));
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(nothing_is_used());
-	return child_end();
 }
 
-static int growing_among_moves(void)
+static void growing_among_moves(void)
 {
 	scene_load(&own_scene, 0);
 	scene_allocate(&own_scene);
@@ -293,7 +288,7 @@ static int growing_among_moves(void)
 	for (size_t bytes = 4 * MIB; bytes <= 12 * MIB; bytes += MIB)
 		CHECK(driver_holds(block + bytes - MIB, (unsigned)(bytes / MIB), MIB / 4));
 	MUST(cu.cuMemFree_v2(block));
-	return own_end();
+	own_end();
 }
 
 /* ---- allocators for frameworks ---- */
@@ -336,7 +331,6 @@ PART_TEST(the_allocators_of_frameworks_go_to_the_heap, own_run(part))
 		CHECK(cupy);
 		spillway_cupy_free(NULL, cupy, 0);
 	}
-	return child_end();
 }
 
 TEST(budgets_are_what_the_policy_says_and_what_is_in_use)

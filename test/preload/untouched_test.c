@@ -33,7 +33,7 @@ PART_TEST(a_threads_capture_mode_is_left_as_it_was, PASSES(part))
 		MUST(cu.cuStreamDestroy_v2(stream));
 		MUST(cu.cuMemFree_v2(small));
 	}
-	return child_all_is_there();
+	child_all_is_there();
 }
 
 /* ---- errno ---- */
@@ -77,7 +77,6 @@ PART_TEST(errno_is_left_alone_by_everything_served, PASSES(part))
 	KEEPS_ERRNO(cu.cuMemFreeHost(host));
 	KEEPS_ERRNO(cu.cuStreamDestroy_v2(stream));
 	KEEPS_ERRNO(cu.cuDevicePrimaryCtxReset_v2(0));
-	return 0;
 }
 
 struct interruption {
@@ -135,5 +134,5 @@ PART_TEST(errno_is_left_alone_by_a_capture_that_has_to_wait, PASSES(part))
 	KEEPS_ERRNO(cu.cuStreamEndCapture(captured, &graph));
 	sim_release();
 	pthread_join(freeing, NULL);
-	return child_all_is_there();
+	child_all_is_there();
 }

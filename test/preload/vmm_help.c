@@ -20,7 +20,7 @@ const char *vmm_spill(void)
 	return setting_of("VMM_SPILL", "no");
 }
 
-void vmm_run_with(const char *setting, const char *set, int (*part)(void))
+void vmm_run_with(const char *setting, const char *set, void (*part)(void))
 {
 	bool native = !strcmp(vmm_mode(), "native");
 	char text[256];
@@ -32,12 +32,12 @@ void vmm_run_with(const char *setting, const char *set, int (*part)(void))
 	assert_int_equal(child_run(settings, part), 0);
 }
 
-void vmm_run(int (*part)(void))
+void vmm_run(void (*part)(void))
 {
 	vmm_run_with("SIM_FILL=0", "", part);
 }
 
-int vmm_end(void)
+void vmm_end(void)
 {
 	enum { PIECES = 8 };
 	handle_id handle[PIECES];
@@ -53,7 +53,6 @@ int vmm_end(void)
 
 		CHECK(!live.handles && !live.mappings && !live.reservations);
 	}
-	return 0;
 }
 
 /* ---- memory ---- */

@@ -18,11 +18,11 @@ typedef CUmemGenericAllocationHandle handle_id;
 const char *vmm_mode(void);  /* native, static, exact, fast */
 const char *vmm_spill(void); /* no, move; natively: no */
 /* In a child with those budgets, on two devices of 128 MiB each; its status must be 0. */
-void vmm_run(int (*part)(void));
+void vmm_run(void (*part)(void));
 /* With a setting besides, and what is added to SPILLWAY_SET. */
-void vmm_run_with(const char *setting, const char *set, int (*part)(void));
-/* A part's last word: nothing of it is left, and the model has seen nothing wrong. 0. */
-int vmm_end(void);
+void vmm_run_with(const char *setting, const char *set, void (*part)(void));
+/* A part's last word: nothing of it is left. */
+void vmm_end(void);
 
 CUmemAllocationProp vmm_prop(int device);
 handle_id vmm_create(int device, size_t bytes);

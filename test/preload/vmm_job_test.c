@@ -92,7 +92,7 @@ PART_TEST(moves_in_exact_and_nowhere_else, vmm_run_with(runtime, "", part))
 	train();
 	check_segment();
 	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
-	return vmm_end();
+	vmm_end();
 }
 
 /* ---- suspended ---- */
@@ -109,7 +109,7 @@ static void *go_on(void *unused)
 	return unused;
 }
 
-static int gives_memory_back(void)
+static void gives_memory_back(void)
 {
 	pthread_t thread;
 	int ms;
@@ -144,7 +144,7 @@ static int gives_memory_back(void)
 	train();
 	check_segment();
 	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(suspended_it_gives_its_memory_back_and_goes_on)

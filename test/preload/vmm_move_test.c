@@ -93,7 +93,7 @@ PART_TEST(segment_moves_in_exact_alone, vmm_run(part))
 	CHECK(one_comes_in(at, &number, is_exact() ? 60 : 3) == is_exact());
 	check(at, number);
 	segment_drop(at);
-	return vmm_end();
+	vmm_end();
 }
 
 /* ---- what others may know ---- */
@@ -143,7 +143,7 @@ PART_TEST(what_others_may_know_stays, vmm_run(part))
 		MUST(cu.cuMemRelease(handles[i]));
 		vmm_unmap_and_free(at[i], HANDLE, HANDLE);
 	}
-	return vmm_end();
+	vmm_end();
 }
 
 /* What holds nothing yet is made by the driver, as it was asked for; it is the program's by the same handle. */
@@ -179,11 +179,11 @@ PART_TEST(what_is_shown_before_it_is_mapped_is_the_drivers, vmm_run(part))
 	MUST(cu.cuMemRelease(imported));
 	vmm_unmap(at + 2 * HANDLE, HANDLE);
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
-	return vmm_end();
+	vmm_end();
 }
 
 /* Longer than a piece can be: it moves in pieces, and has no handle for others once it holds something. */
-static int lies_in_pieces(void)
+static void lies_in_pieces(void)
 {
 	const size_t bytes = 160 * MIB;
 	CUmemAllocationProp prop = vmm_prop(0);
@@ -208,7 +208,7 @@ static int lies_in_pieces(void)
 	CHECK(vmm_counts(at, 3, bytes / 4));
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, bytes, bytes);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(long_memory_lies_in_pieces)
@@ -238,5 +238,5 @@ PART_TEST(pin_ends_with_the_mapping, vmm_run(part))
 	CHECK(place_of(at).movable == is_exact() && spillway_unpin(inside) != 0);
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, HANDLE, HANDLE);
-	return vmm_end();
+	vmm_end();
 }

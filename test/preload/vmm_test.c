@@ -11,7 +11,7 @@
 
 /* ---- reservations ---- */
 
-static int wrong_reservations(void)
+static void wrong_reservations(void)
 {
 	CUdeviceptr at;
 
@@ -25,10 +25,10 @@ static int wrong_reservations(void)
 	REFUSED(cu.cuMemAddressReserve(&at, GRANULE, 0, 0x600000001000, 0));
 	CHECK(cu.cuMemAddressReserve(&at, (size_t)1 << 50, 0, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(cu.cuMemAddressReserve(&at, -GRANULE, 0, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY);
-	return vmm_end();
+	vmm_end();
 }
 
-static int alignments(void)
+static void alignments(void)
 {
 	static const size_t align[] = {0, 1, 4096, GRANULE, 32 * MIB, 1024 * MIB};
 	enum { N = sizeof(align) / sizeof(align[0]) };
@@ -50,7 +50,7 @@ static int alignments(void)
 	CHECK(vmm_counts(large + ((size_t)16 << 30) - GRANULE, 5, GRANULE / 4));
 	vmm_unmap(large + ((size_t)16 << 30) - GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(large, (size_t)16 << 30));
-	return vmm_end();
+	vmm_end();
 }
 
 static bool meet(CUdeviceptr a, CUdeviceptr b, size_t bytes)
@@ -59,7 +59,7 @@ static bool meet(CUdeviceptr a, CUdeviceptr b, size_t bytes)
 }
 
 /* A hint is no promise, but never leads to what is taken. */
-static int hints(void)
+static void hints(void)
 {
 	const size_t bytes = 4 * GRANULE;
 
@@ -83,10 +83,10 @@ static int hints(void)
 	for (int i = 0; i < 4; i++)
 		vmm_unmap_and_free(all[i], bytes, bytes);
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
-static int reservations_that_are_not_freed(void)
+static void reservations_that_are_not_freed(void)
 {
 	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
@@ -104,7 +104,7 @@ static int reservations_that_are_not_freed(void)
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	REFUSED(cu.cuMemAddressFree(at, 4 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(what_is_wrong_with_a_reservation_is_refused)
@@ -117,7 +117,7 @@ TEST(what_is_wrong_with_a_reservation_is_refused)
 
 /* ---- mappings ---- */
 
-static int wrong_mappings(void)
+static void wrong_mappings(void)
 {
 	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
@@ -148,10 +148,10 @@ static int wrong_mappings(void)
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	REFUSED(cu.cuMemMap(at, GRANULE, 0, one, 0));
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
-static int unmaps(void)
+static void unmaps(void)
 {
 	driver_start(0);
 	CUdeviceptr at = vmm_reserve(8 * GRANULE), block = child_alloc(4 * GRANULE);
@@ -177,10 +177,10 @@ static int unmaps(void)
 	vmm_unmap(at + 4 * GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(at, 8 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
-static int several_are_unmapped(void)
+static void several_are_unmapped(void)
 {
 	driver_start(0);
 	CUdeviceptr at = vmm_reserve(8 * GRANULE);
@@ -196,7 +196,7 @@ static int several_are_unmapped(void)
 	vmm_count(NULL, at + MIB, 9, 6 * MIB / 4);
 	CHECK(vmm_counts(at + MIB, 9, 6 * MIB / 4));
 	vmm_unmap_and_free(at, used, 8 * GRANULE);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(what_is_wrong_with_a_mapping_is_refused)
@@ -208,7 +208,7 @@ TEST(what_is_wrong_with_a_mapping_is_refused)
 
 /* ---- handles ---- */
 
-static int wrong_handles(void)
+static void wrong_handles(void)
 {
 	CUmemAllocationProp prop = vmm_prop(0);
 	handle_id handle;
@@ -231,10 +231,10 @@ static int wrong_handles(void)
 	REFUSED(cu.cuMemRelease(0));
 	REFUSED(cu.cuMemRelease(0xdead0000));
 	REFUSED(cuMemGetAllocationPropertiesFromHandle(&prop, 0xdead0000));
-	return vmm_end();
+	vmm_end();
 }
 
-static int references(void)
+static void references(void)
 {
 	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
@@ -272,7 +272,7 @@ static int references(void)
 	REFUSED(cu.cuMemRelease(handle));
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
 static void check_properties(const CUmemAllocationProp *asked, handle_id handle)
@@ -289,7 +289,7 @@ static void check_properties(const CUmemAllocationProp *asked, handle_id handle)
 }
 
 /* With so much of it that some does not fit the budget. */
-static int properties(void)
+static void properties(void)
 {
 	enum { N = 12 };
 	handle_id handle[N], retained;
@@ -315,7 +315,7 @@ static int properties(void)
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
 	vmm_unmap_and_free(at, N * 4 * MIB, N * 4 * MIB);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(handles_are_counted_and_say_what_was_asked_for)
@@ -327,7 +327,7 @@ TEST(handles_are_counted_and_say_what_was_asked_for)
 
 /* ---- access ---- */
 
-static int access_is_set(void)
+static void access_is_set(void)
 {
 	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 			    nowhere = {.type = location.type, .id = 99};
@@ -372,10 +372,10 @@ static int access_is_set(void)
 	vmm_unmap(at, 3 * GRANULE);
 	MUST(cu.cuMemAddressFree(at, 6 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
-static int access_is_taken_back(void)
+static void access_is_taken_back(void)
 {
 	unsigned word = 5, flags = 77;
 
@@ -410,7 +410,7 @@ static int access_is_taken_back(void)
 	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, 2 * GRANULE, 4 * GRANULE);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(access_is_what_was_set_last)
@@ -474,7 +474,7 @@ static void check_refusals(CUdeviceptr at)
 	CHECK(cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at) != CUDA_SUCCESS);
 }
 
-static int answers(void)
+static void answers(void)
 {
 	enum { N = 10 };
 	const size_t bytes = 4 * MIB, reserved = (N + 2) * bytes;
@@ -510,11 +510,11 @@ static int answers(void)
 	REFUSED(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + bytes));
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &size, at + bytes) == CUDA_ERROR_NOT_FOUND);
 	MUST(cu.cuMemAddressFree(at, reserved));
-	return vmm_end();
+	vmm_end();
 }
 
 /* A handle of several pieces under the library, partly on the host where it may be, and three addresses of it. */
-static int answers_of_further_mappings(void)
+static void answers_of_further_mappings(void)
 {
 	const size_t bytes = 24 * MIB, reserved = bytes + GRANULE;
 	CUdeviceptr at[3];
@@ -545,10 +545,10 @@ static int answers_of_further_mappings(void)
 	}
 	MUST(cu.cuMemRelease(handle));
 	MUST(cu.cuMemFree_v2(block));
-	return vmm_end();
+	vmm_end();
 }
 
-static int answers_before_access(void)
+static void answers_before_access(void)
 {
 	CUdeviceptr pointer = 1, base = 1;
 	size_t size = 1;
@@ -564,7 +564,7 @@ static int answers_before_access(void)
 	CHECK(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at) == 1);
 	REFUSED(cu.cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
 	vmm_unmap_and_free(at, GRANULE, GRANULE);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(answers_about_an_address_are_those_of_mapped_memory)

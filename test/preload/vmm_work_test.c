@@ -58,12 +58,12 @@ PART_TEST(copies_and_kernels_cross_the_borders_of_handles, vmm_run(part))
 	MUST(cu.cuMemFree_v2(block));
 	free(want);
 	free(got);
-	return vmm_end();
+	vmm_end();
 }
 
 /* ---- a handle at another place, and at two ---- */
 
-static int handles_change_places(void)
+static void handles_change_places(void)
 {
 	enum { N = 6, ROUNDS = 12 };
 	const size_t bytes = 6 * MIB, words = bytes / 4;
@@ -92,11 +92,11 @@ static int handles_change_places(void)
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
 	vmm_unmap_and_free(at, N * bytes, N * bytes);
-	return vmm_end();
+	vmm_end();
 }
 
 /* Unmapped it is nowhere, and still holds what it held, for as long as its handle lives. */
-static int handles_lie_by(void)
+static void handles_lie_by(void)
 {
 	enum { N = 6 };
 	const size_t bytes = 6 * MIB, words = bytes / 4;
@@ -118,10 +118,10 @@ static int handles_lie_by(void)
 		vmm_unmap(at, bytes);
 	}
 	MUST(cu.cuMemAddressFree(at, bytes));
-	return vmm_end();
+	vmm_end();
 }
 
-static int aliases(void)
+static void aliases(void)
 {
 	enum { N = 5 };
 	const size_t bytes = 4 * MIB, words = bytes / 4;
@@ -163,7 +163,7 @@ static int aliases(void)
 	vmm_unmap_and_free(third, bytes, bytes);
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	MUST(cu.cuMemAddressFree(other, N * bytes));
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(handle_takes_its_contents_along)
@@ -179,7 +179,7 @@ TEST(aliases_see_the_same_memory)
 
 /* ---- graphs ---- */
 
-static int graphs(void)
+static void graphs(void)
 {
 	const size_t half = VMM_MIB / 2 * MIB;
 	CUgraph graph;
@@ -224,7 +224,7 @@ static int graphs(void)
 	MUST(cu.cuMemFreeHost(host));
 	MUST(cu.cuMemFree_v2(block));
 	vmm_segment_drop(at);
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(graph_runs_over_many_handles_again_and_again)
@@ -283,7 +283,7 @@ static void *thread_body(void *argument)
 	return NULL;
 }
 
-static int threads(void)
+static void threads(void)
 {
 	pthread_t thread[THREADS];
 
@@ -294,7 +294,7 @@ static int threads(void)
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_join(thread[i], NULL) == 0);
 	MUST(cu.cuMemAddressFree(common, THREADS * 16 * MIB));
-	return vmm_end();
+	vmm_end();
 }
 
 TEST(threads_map_and_unmap_at_once)
@@ -340,7 +340,7 @@ PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 			MUST(cu.cuMemRelease(handle[--n]));
 	}
 	MUST(cu.cuMemAddressFree(at, PIECES * bytes));
-	return vmm_end();
+	vmm_end();
 }
 
 /* A job that is put to sleep and woken: addresses stay, memory goes and comes. */
@@ -364,5 +364,5 @@ PART_TEST(memory_that_is_released_can_be_had_again, vmm_run(part))
 			vmm_press();
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
-	return vmm_end();
+	vmm_end();
 }
