@@ -47,6 +47,12 @@ CUcontext model_context;
 CUfunction model_chase, model_pair;
 static CUfunction fill, gate_kernel;
 
+static struct {
+	CUgraph graphs[16];
+	CUgraphExec instances[16];
+	unsigned n_graphs, n_instances;
+} made;
+
 int model_set_up(void **state)
 {
 	CUmodule module;
@@ -68,11 +74,116 @@ int model_tear_down(void **state)
 
 	atomic_store(&model_gate, true);
 	sim_release();
+	/* The test may have destroyed some of them itself: that is refused. */
+	while (made.n_instances)
+		cuGraphExecDestroy(made.instances[--made.n_instances]);
+	while (made.n_graphs)
+		cuGraphDestroy(made.graphs[--made.n_graphs]);
 	ok(cuCtxDestroy(model_context));
 	live = sim_live();
 	if (sim_leaks(stderr) || live.device_bytes || live.host_bytes)
 		return 1;
 	return 0;
+}
+
+CUdeviceptr model_alloc(size_t bytes)
+{
+	CUdeviceptr at;
+
+	ok(cuMemAlloc(&at, bytes));
+	return at;
+}
+
+CUstream model_stream(void)
+{
+	CUstream stream;
+
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+CUevent model_event(unsigned flags)
+{
+	CUevent event;
+
+	ok(cuEventCreate(&event, flags));
+	return event;
+}
+
+static CUgraph note(CUgraph graph)
+{
+	assert_true(made.n_graphs < 16);
+	return made.graphs[made.n_graphs++] = graph;
+}
+
+CUgraph model_graph(void)
+{
+	CUgraph graph;
+
+	ok(cuGraphCreate(&graph, 0));
+	return note(graph);
+}
+
+CUgraph model_captured(CUstream stream)
+{
+	CUgraph graph;
+
+	ok(cuStreamEndCapture(stream, &graph));
+	return note(graph);
+}
+
+CUgraphExec model_instance(CUgraph graph)
+{
+	CUgraphExec instance;
+
+	assert_true(made.n_instances < 16);
+	ok(cuGraphInstantiate(&instance, graph, 0));
+	return made.instances[made.n_instances++] = instance;
+}
+
+CUmemAllocationProp model_on(CUmemLocationType type)
+{
+	return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type}};
+}
+
+CUmemGenericAllocationHandle model_handle(CUmemLocationType type, size_t bytes)
+{
+	CUmemAllocationProp prop = model_on(type);
+	CUmemGenericAllocationHandle handle;
+
+	ok(cuMemCreate(&handle, bytes, &prop, 0));
+	return handle;
+}
+
+CUdeviceptr model_map(CUmemGenericAllocationHandle handle, size_t bytes)
+{
+	CUdeviceptr at;
+
+	ok(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+	ok(cuMemMap(at, bytes, 0, handle, 0));
+	return at;
+}
+
+CUdeviceptr model_map_new(CUmemLocationType type, size_t bytes)
+{
+	CUmemGenericAllocationHandle handle = model_handle(type, bytes);
+	CUdeviceptr at = model_map(handle, bytes);
+
+	ok(cuMemRelease(handle));
+	return at;
+}
+
+void model_set_access(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags)
+{
+	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = flags};
+
+	ok(cuMemSetAccess(at, bytes, &desc, 1));
+}
+
+void model_unmap(CUdeviceptr at, size_t bytes)
+{
+	ok(cuMemUnmap(at, bytes));
+	ok(cuMemAddressFree(at, bytes));
 }
 
 CUresult model_launch_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream)

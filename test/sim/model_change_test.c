@@ -48,53 +48,20 @@ static CUresult launch(const char *name, CUdeviceptr at, CUstream stream)
 
 /* ---- mappings ---- */
 
-static CUmemGenericAllocationHandle new_handle(CUmemLocationType type, size_t bytes)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type}};
-	CUmemGenericAllocationHandle handle;
-
-	ok(cuMemCreate(&handle, bytes, &prop, 0));
-	return handle;
-}
-
-static void set_access(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags)
-{
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = flags};
-
-	ok(cuMemSetAccess(at, bytes, &desc, 1));
-}
-
 static CUdeviceptr map_at_new_address(CUmemGenericAllocationHandle handle, size_t bytes)
 {
-	CUdeviceptr at;
+	CUdeviceptr at = model_map(handle, bytes);
 
-	ok(cuMemAddressReserve(&at, bytes, 0, 0, 0));
-	ok(cuMemMap(at, bytes, 0, handle, 0));
-	set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	model_set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	return at;
 }
 
 static CUdeviceptr map_new(CUmemLocationType type, size_t bytes)
 {
-	CUmemGenericAllocationHandle handle = new_handle(type, bytes);
-	CUdeviceptr at = map_at_new_address(handle, bytes);
+	CUdeviceptr at = model_map_new(type, bytes);
 
-	ok(cuMemRelease(handle));
+	model_set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	return at;
-}
-
-static void give_back(CUdeviceptr at, size_t bytes)
-{
-	ok(cuMemUnmap(at, bytes));
-	ok(cuMemAddressFree(at, bytes));
-}
-
-static CUstream new_stream(void)
-{
-	CUstream stream;
-
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
 }
 
 /* Until the word at this address is the value, seen from outside. */
@@ -115,7 +82,7 @@ TEST(one_handle_at_two_addresses_is_one_memory)
 	static const CUmemLocationType types[] = {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST};
 
 	for (int i = 0; i < 2; i++) {
-		CUmemGenericAllocationHandle handle = new_handle(types[i], CHUNK);
+		CUmemGenericAllocationHandle handle = model_handle(types[i], CHUNK);
 		CUdeviceptr one = map_at_new_address(handle, CHUNK), two = map_at_new_address(handle, CHUNK);
 
 		ok(cuMemRelease(handle));
@@ -125,15 +92,15 @@ TEST(one_handle_at_two_addresses_is_one_memory)
 		model_expect(one, 4, 1000);
 		ok(cuMemUnmap(one, CHUNK));
 		model_expect(two, 4, 1000);
-		ok(cuMemMap(one, CHUNK, 0, new_handle(types[1 - i], CHUNK), 0));
-		set_access(one, CHUNK, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		ok(cuMemMap(one, CHUNK, 0, model_handle(types[1 - i], CHUNK), 0));
+		model_set_access(one, CHUNK, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 		ok(model_launch_fill(one, 5, 1000, 0));
 		model_expect(two, 4, 1000);
 		ok(cuMemRetainAllocationHandle(&handle, (void *)one));
 		ok(cuMemRelease(handle));
 		ok(cuMemRelease(handle));
-		give_back(one, CHUNK);
-		give_back(two, CHUNK);
+		model_unmap(one, CHUNK);
+		model_unmap(two, CHUNK);
 	}
 }
 
@@ -141,7 +108,7 @@ TEST(copies_go_both_ways_at_once_between_device_and_host_handles)
 {
 	CUdeviceptr device = map_new(CU_MEM_LOCATION_TYPE_DEVICE, 2 * CHUNK);
 	CUdeviceptr host = map_new(CU_MEM_LOCATION_TYPE_HOST_NUMA, 2 * CHUNK);
-	CUstream out = new_stream(), in = new_stream();
+	CUstream out = model_stream(), in = model_stream();
 
 	ok(model_launch_fill(device, 100, CHUNK / 4, 0));
 	ok(model_launch_fill(host + CHUNK, 200, CHUNK / 4, 0));
@@ -155,16 +122,14 @@ TEST(copies_go_both_ways_at_once_between_device_and_host_handles)
 	ok(cuCtxSynchronize());
 	model_expect(host, 100, CHUNK / 4);
 	model_expect(device + CHUNK, 200, CHUNK / 4);
-	ok(cuStreamDestroy(out));
-	ok(cuStreamDestroy(in));
-	give_back(device, 2 * CHUNK);
-	give_back(host, 2 * CHUNK);
+	model_unmap(device, 2 * CHUNK);
+	model_unmap(host, 2 * CHUNK);
 }
 
 TEST(a_copy_that_a_kernel_overtakes_is_torn)
 {
 	CUdeviceptr from = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK), to = map_new(CU_MEM_LOCATION_TYPE_HOST, CHUNK);
-	CUstream copying = new_stream(), computing = new_stream();
+	CUstream copying = model_stream(), computing = model_stream();
 	size_t last = CHUNK / 4 - 1;
 
 	ok(model_launch_fill(from, 1, CHUNK / 4, 0));
@@ -180,10 +145,8 @@ TEST(a_copy_that_a_kernel_overtakes_is_torn)
 	ok(cuStreamSynchronize(copying));
 	model_expect(to, 1, 1000);
 	model_expect(to + 4 * last, (uint32_t)(5000000 + last), 1);
-	ok(cuStreamDestroy(copying));
-	ok(cuStreamDestroy(computing));
-	give_back(from, CHUNK);
-	give_back(to, CHUNK);
+	model_unmap(from, CHUNK);
+	model_unmap(to, CHUNK);
 }
 
 /* ---- changes beside work, and under it ---- */
@@ -191,20 +154,19 @@ TEST(a_copy_that_a_kernel_overtakes_is_torn)
 TEST(mapping_calls_do_not_wait_for_kernels)
 {
 	CUdeviceptr used = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK), other;
-	CUstream stream = new_stream();
+	CUstream stream = model_stream();
 
 	ok(cuMemsetD32(used, 0, 1));
 	ok(cuCtxSynchronize()); /* the stream does not wait for the set, and neither does the unmapping at the end */
 	ok(launch("touch", used, stream));
 	wait_for(used, false, 0);
 	other = map_new(CU_MEM_LOCATION_TYPE_HOST, CHUNK);
-	set_access(other, CHUNK, CU_MEM_ACCESS_FLAGS_PROT_READ);
-	give_back(other, CHUNK);
+	model_set_access(other, CHUNK, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	model_unmap(other, CHUNK);
 	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
 	atomic_store(&model_gate, true);
 	ok(cuStreamSynchronize(stream));
-	ok(cuStreamDestroy(stream));
-	give_back(used, CHUNK);
+	model_unmap(used, CHUNK);
 }
 
 /* The context is dead, what waits behind the work is not done, memory management goes on. */
@@ -232,7 +194,7 @@ static void kill_by(void (*change)(CUdeviceptr at, size_t bytes), const char *ke
 {
 	CUdeviceptr used = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK);
 	CUdeviceptr table = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK);
-	CUstream stream = new_stream();
+	CUstream stream = model_stream();
 	unsigned long before = sim_broken_rules();
 
 	ok(cuMemsetD32(used, 0, 1));
@@ -246,7 +208,7 @@ static void kill_by(void (*change)(CUdeviceptr at, size_t bytes), const char *ke
 	expect_dead(table + 1024, stream);
 	assert_true(sim_broken_rules() > before);
 	bury();
-	give_back(table, CHUNK);
+	model_unmap(table, CHUNK);
 	ok(cuMemAddressFree(used, CHUNK));
 }
 
@@ -258,11 +220,11 @@ static void unmap(CUdeviceptr at, size_t bytes)
 /* And map it again at once: of the kernel's next access alone nobody would notice. */
 static void exchange(CUdeviceptr at, size_t bytes)
 {
-	CUmemGenericAllocationHandle handle = new_handle(CU_MEM_LOCATION_TYPE_HOST, bytes);
+	CUmemGenericAllocationHandle handle = model_handle(CU_MEM_LOCATION_TYPE_HOST, bytes);
 
 	ok(cuMemUnmap(at, bytes));
 	ok(cuMemMap(at, bytes, 0, handle, 0));
-	set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	model_set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	ok(cuMemRelease(handle));
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 	atomic_store(&model_gate, true);
@@ -271,7 +233,7 @@ static void exchange(CUdeviceptr at, size_t bytes)
 
 static void protect(CUdeviceptr at, size_t bytes)
 {
-	set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	model_set_access(at, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 	ok(cuMemUnmap(at, bytes));
 }
@@ -306,11 +268,11 @@ TEST(unmapping_under_a_copy_kills_the_context)
 	sim_switch("PIECE_US", 20000);
 	ok(cuMemcpyAsync(to, from, CHUNK, 0));
 	wait_for(to, true, 7);
-	give_back(from, CHUNK);
+	model_unmap(from, CHUNK);
 	sim_switch("PIECE_US", 0);
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 	bury();
-	give_back(to, CHUNK);
+	model_unmap(to, CHUNK);
 }
 
 /* As the driver does (an H200, driver 580; an H100 also after an assertion): context_died_of() rests on it. */
@@ -343,7 +305,7 @@ TEST(a_dead_context_gives_its_error_for_the_range_of_priorities)
 TEST(a_value_that_another_stream_writes_releases_a_stream)
 {
 	CUdeviceptr word = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK);
-	CUstream held = new_stream(), other = new_stream();
+	CUstream held = model_stream(), other = model_stream();
 
 	ok(cuMemsetD32(word, 0, 2));
 	ok(cuCtxSynchronize());
@@ -355,9 +317,7 @@ TEST(a_value_that_another_stream_writes_releases_a_stream)
 	ok(cuStreamWriteValue32(other, word, 1, 0));
 	ok(cuStreamSynchronize(held));
 	model_expect(word + 4, 9, 1);
-	ok(cuStreamDestroy(held));
-	ok(cuStreamDestroy(other));
-	give_back(word, CHUNK);
+	model_unmap(word, CHUNK);
 }
 
 static void take_and_leave(void *lock)
@@ -370,7 +330,7 @@ TEST(a_host_function_holds_its_stream_alone)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	CUdeviceptr at = map_new(CU_MEM_LOCATION_TYPE_DEVICE, CHUNK);
-	CUstream held = new_stream(), other = new_stream();
+	CUstream held = model_stream(), other = model_stream();
 
 	ok(cuMemsetD32(at, 0, 1));
 	ok(cuCtxSynchronize());
@@ -384,9 +344,7 @@ TEST(a_host_function_holds_its_stream_alone)
 	pthread_mutex_unlock(&lock);
 	ok(cuStreamSynchronize(held));
 	model_expect(at, 9, 1);
-	ok(cuStreamDestroy(held));
-	ok(cuStreamDestroy(other));
-	give_back(at, CHUNK);
+	model_unmap(at, CHUNK);
 }
 
 EACH_TEST(model_set_up, model_tear_down)

@@ -14,18 +14,17 @@ static void clear(void)
 	ok(cuCtxSynchronize());
 }
 
-static void begin(void)
+static int begin(void **state)
 {
-	ok(cuMemAlloc(&memory, MIB));
+	int failed = model_set_up(state);
+
+	memory = model_alloc(MIB);
 	clear();
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = model_stream();
+	return failed;
 }
 
-static void end(void)
-{
-	ok(cuStreamDestroy(stream));
-	ok(cuMemFree(memory));
-}
+EACH_TEST(begin, model_tear_down)
 
 static CUgraphNode add_set(CUgraph graph, CUdeviceptr at, unsigned value)
 {
@@ -38,9 +37,8 @@ static CUgraphNode add_set(CUgraph graph, CUdeviceptr at, unsigned value)
 
 static CUgraph set_graph(CUdeviceptr at, unsigned value)
 {
-	CUgraph graph;
+	CUgraph graph = model_graph();
 
-	ok(cuGraphCreate(&graph, 0));
 	add_set(graph, at, value);
 	return graph;
 }
@@ -53,9 +51,8 @@ static void run(CUgraphExec exec)
 
 static void run_and_end(CUgraph graph)
 {
-	CUgraphExec exec;
+	CUgraphExec exec = model_instance(graph);
 
-	ok(cuGraphInstantiate(&exec, graph, 0));
 	run(exec);
 	ok(cuGraphExecDestroy(exec));
 	ok(cuGraphDestroy(graph));
@@ -68,14 +65,12 @@ TEST(values_are_waited_for_and_written_in_order)
 	    {.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32, .value = 5, .flags = CU_STREAM_WAIT_VALUE_EQ}},
 	    {.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64, .value64 = 1ull << 32 | 6}}};
 	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {.count = 3, .paramArray = ops}, told;
-	CUgraph graph;
 	CUgraphNode node;
 
-	begin();
 	p.ctx = model_context;
 	ops[0].writeValue.address = ops[1].waitValue.address = memory;
 	ops[2].writeValue.address = memory + 8;
-	ok(cuGraphCreate(&graph, 0));
+	CUgraph graph = model_graph();
 	ok(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &p));
 	ok(cuGraphBatchMemOpNodeGetParams(node, &told));
 	assert_int_equal(told.count, 3);
@@ -84,24 +79,19 @@ TEST(values_are_waited_for_and_written_in_order)
 	model_expect(memory, 5, 1);
 	model_expect(memory + 8, 6, 1);
 	model_expect(memory + 12, 1, 1);
-	end();
 }
 
 TEST(child_graphs_run_with_their_parents_and_can_be_replaced)
 {
 	CUgraphNode node;
-	CUgraphExec exec;
 
-	begin();
-	CUgraph inner = set_graph(memory, 1);
-	CUgraph middle = set_graph(memory + 4, 2);
-	CUgraph outer = set_graph(memory + 8, 3);
-	CUgraph other = set_graph(memory + 12, 4);
+	CUgraph inner = set_graph(memory, 1), middle = set_graph(memory + 4, 2);
+	CUgraph outer = set_graph(memory + 8, 3), other = set_graph(memory + 12, 4);
 	ok(cuGraphAddChildGraphNode(&node, middle, NULL, 0, inner));
 	ok(cuGraphDestroy(inner));
 	ok(cuGraphAddChildGraphNode(&node, outer, NULL, 0, middle));
 	ok(cuGraphDestroy(middle));
-	ok(cuGraphInstantiate(&exec, outer, 0));
+	CUgraphExec exec = model_instance(outer);
 	run(exec);
 	model_expect(memory, 1, 3);
 	clear();
@@ -110,15 +100,10 @@ TEST(child_graphs_run_with_their_parents_and_can_be_replaced)
 	model_expect(memory, 0, 1);
 	model_expect(memory + 4, 0, 1);
 	model_expect(memory + 8, 3, 2);
-	ok(cuGraphExecDestroy(exec));
-	ok(cuGraphDestroy(outer));
-	ok(cuGraphDestroy(other));
-	end();
 }
 
 TEST(a_condition_runs_the_body_its_first_value_chooses)
 {
-	begin();
 	for (unsigned value = 0; value < 2; value++) {
 		CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
 		CUgraphNode node;
@@ -136,7 +121,6 @@ TEST(a_condition_runs_the_body_its_first_value_chooses)
 		run_and_end(graph);
 		model_expect(memory, value ? 10 : 20, 1);
 	}
-	end();
 }
 
 TEST(memory_of_a_graph_is_there_until_it_ends)
@@ -145,13 +129,11 @@ TEST(memory_of_a_graph_is_there_until_it_ends)
 	struct sim_live before, after;
 	CUgraphNode node, setting;
 	cuuint64_t bytes;
-	CUgraph graph;
 
-	begin();
 	before = sim_live();
 	alloc.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
 	alloc.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	ok(cuGraphCreate(&graph, 0));
+	CUgraph graph = model_graph();
 	ok(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &alloc));
 	setting = add_set(graph, alloc.dptr, 7);
 	ok(cuGraphAddMemFreeNode(&node, graph, &setting, 1, alloc.dptr));
@@ -166,19 +148,15 @@ TEST(memory_of_a_graph_is_there_until_it_ends)
 	ok(cuDeviceGraphMemTrim(0));
 	after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
-	end();
 }
 
 TEST(a_node_of_an_instance_does_what_it_was_set_to)
 {
 	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
-	CUgraphExec exec;
-	CUgraph graph;
 
-	begin();
-	ok(cuGraphCreate(&graph, 0));
+	CUgraph graph = model_graph();
 	CUgraphNode node = add_set(graph, memory, 1);
-	ok(cuGraphInstantiate(&exec, graph, 0));
+	CUgraphExec exec = model_instance(graph);
 	p.memset = (CUDA_MEMSET_NODE_PARAMS_v2){
 	    .dst = memory + 4, .value = 2, .elementSize = 4, .width = 1, .height = 1, .ctx = model_context};
 	ok(cuGraphExecNodeSetParams(exec, node, &p));
@@ -193,8 +171,4 @@ TEST(a_node_of_an_instance_does_what_it_was_set_to)
 	run_and_end(graph);
 	model_expect(memory, 0, 1);
 	model_expect(memory + 4, 2, 1);
-	ok(cuGraphExecDestroy(exec));
-	end();
 }
-
-EACH_TEST(model_set_up, model_tear_down)

@@ -4,27 +4,11 @@
  */
 #include "model.h"
 
-static CUstream new_stream(void)
-{
-	CUstream stream;
-
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
-static CUevent new_event(void)
-{
-	CUevent event;
-
-	ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-	return event;
-}
-
 TEST(a_destroyed_stream_is_not_used)
 {
-	CUstream stream = new_stream(), working = new_stream();
+	CUstream stream = model_stream(), working = model_stream();
 	unsigned long before = sim_broken_rules();
-	CUevent event = new_event();
+	CUevent event = model_event(CU_EVENT_DISABLE_TIMING);
 
 	ok(cuStreamDestroy(stream));
 	is(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream));
@@ -45,12 +29,11 @@ TEST(a_destroyed_stream_is_not_used)
 	/* What never was a stream is a mistake of another kind. */
 	is(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery((CUstream)&working));
 	assert_int_equal(sim_broken_rules(), before + 4);
-	ok(cuEventDestroy(event));
 }
 
 TEST(a_destroyed_event_is_not_used)
 {
-	CUevent event = new_event(), again;
+	CUevent event = model_event(CU_EVENT_DISABLE_TIMING), again;
 	unsigned long before = sim_broken_rules();
 
 	ok(cuEventDestroy(event));
@@ -58,7 +41,7 @@ TEST(a_destroyed_event_is_not_used)
 	is(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, NULL));
 	is(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy(event));
 	assert_int_equal(sim_broken_rules(), before + 3);
-	again = new_event();
+	again = model_event(CU_EVENT_DISABLE_TIMING);
 	assert_ptr_equal(again, event);
 	ok(cuEventQuery(event));
 	ok(cuEventDestroy(again));
@@ -67,18 +50,16 @@ TEST(a_destroyed_event_is_not_used)
 
 TEST(handles_are_given_out_anew_by_order_alone)
 {
-	CUstream stream = new_stream(), other;
+	CUstream stream = model_stream();
 
 	ok(cuStreamDestroy(stream));
-	other = new_stream();
+	CUstream other = model_stream();
 	assert_ptr_not_equal(other, stream);
 	ok(cuStreamDestroy(other));
 	sim_switch("REUSE", 1);
-	assert_ptr_equal(new_stream(), other);
-	assert_ptr_equal(new_stream(), stream);
+	assert_ptr_equal(model_stream(), other);
+	assert_ptr_equal(model_stream(), stream);
 	sim_switch("REUSE", 0);
-	ok(cuStreamDestroy(stream));
-	ok(cuStreamDestroy(other));
 }
 
 /*
@@ -86,18 +67,17 @@ TEST(handles_are_given_out_anew_by_order_alone)
  */
 TEST(events_know_the_streams_of_one_handle_apart)
 {
-	CUevent before = new_event(), after = new_event();
-	CUstream stream = new_stream(), again;
-	CUdeviceptr at;
+	CUevent before = model_event(CU_EVENT_DISABLE_TIMING), after = model_event(CU_EVENT_DISABLE_TIMING);
+	CUstream stream = model_stream(), again;
 
 	sim_switch("REUSE", 1);
-	ok(cuMemAlloc(&at, 4096));
+	CUdeviceptr at = model_alloc(4096);
 	ok(model_launch_fill(at, 1, 1024, stream));
 	ok(cuEventRecord(before, stream));
 	ok(cuStreamSynchronize(stream));
 	ok(cuStreamDestroy(stream));
 	/* It is the driver's until its thread has ended. */
-	while ((again = new_stream()) != stream)
+	while ((again = model_stream()) != stream)
 		sched_yield();
 	ok(model_launch_gate(again));
 	ok(cuEventRecord(after, again));
@@ -108,9 +88,6 @@ TEST(events_know_the_streams_of_one_handle_apart)
 	ok(cuStreamSynchronize(again));
 	ok(cuEventQuery(after));
 	sim_switch("REUSE", 0);
-	ok(cuMemFree(at));
-	ok(cuEventDestroy(before));
-	ok(cuEventDestroy(after));
 }
 
 TEST(a_contexts_handle_is_given_out_anew)
@@ -119,7 +96,7 @@ TEST(a_contexts_handle_is_given_out_anew)
 	unsigned version;
 
 	ok(cuCtxCreate(&context, NULL, 0, 0));
-	CUevent event = new_event();
+	CUevent event = model_event(CU_EVENT_DISABLE_TIMING);
 	ok(cuCtxDestroy(context));
 	sim_switch("REUSE", 1);
 	ok(cuCtxCreate(&again, NULL, 0, 0));
@@ -148,8 +125,8 @@ static void *record_it(void *argument)
 
 TEST(a_call_stands_still_until_it_is_told_to_go_on)
 {
-	CUevent event = new_event();
-	void *both[] = {event, new_stream()}, *result;
+	CUevent event = model_event(CU_EVENT_DISABLE_TIMING);
+	void *both[] = {event, model_stream()}, *result;
 
 	assert_int_equal(sim_stalled(), 0);
 	sim_stall_at("cuEventRecord", 2);
@@ -164,7 +141,6 @@ TEST(a_call_stands_still_until_it_is_told_to_go_on)
 	pthread_join(thread, &result);
 	assert_null(result);
 	assert_int_equal(sim_stalled(), 0);
-	ok(cuEventDestroy(event));
 }
 
 EACH_TEST(model_set_up, model_tear_down)

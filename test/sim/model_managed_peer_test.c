@@ -135,7 +135,6 @@ TEST(what_prefers_a_device_is_mapped_by_those_that_reach_it)
 	reads(1, at);
 	is_on(at, ON(0));
 	assert_int_equal(*(uint32_t *)at, 4);
-	ok(cuMemFree(at));
 }
 
 TEST(who_is_said_to_access_maps_what_it_reaches)
@@ -153,7 +152,6 @@ TEST(who_is_said_to_access_maps_what_it_reaches)
 	is_on(at, ON(2));
 	assert_int_equal(sim_managed_of(2).gpu_faults, faults[1] + BYTES / PAGE);
 	assert_int_equal(*(uint32_t *)at, 3);
-	ok(cuMemFree(at));
 }
 
 TEST(every_reader_has_a_copy_until_one_writes)
@@ -174,31 +172,27 @@ TEST(every_reader_has_a_copy_until_one_writes)
 	reads(0, at);
 	is_on(at, ON(0) | ON(1));
 	assert_int_equal(*(uint32_t *)at, 2);
-	ok(cuMemFree(at));
 }
 
 /* Device 2 is full of what does not give way: what it touches it maps, on the host where it cannot reach it. */
 TEST(where_there_is_no_room_it_is_mapped_where_it_can_be)
 {
-	CUdeviceptr at = managed(), full;
+	CUdeviceptr at = managed();
 
 	ok(cuCtxSetCurrent(contexts[2]));
-	ok(cuMemAlloc(&full, 16 * MIB));
+	model_alloc(16 * MIB);
 	writes(0, at, 1);
 	writes(2, at, 2);
 	is_on(at, CPU);
 	assert_int_equal(*(uint32_t *)at, 2);
-	ok(cuMemFree(full));
-	ok(cuMemFree(at));
 }
 
 TEST(a_prefetch_names_any_device_whoever_owns_the_stream)
 {
 	CUdeviceptr at = managed();
-	CUstream stream;
 
 	ok(cuCtxSetCurrent(contexts[1]));
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = model_stream();
 	for (int d = DEVICES; d--;) {
 		ok(cuMemPrefetchAsync_v2(at, BYTES, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = d}, 0,
 					 stream));
@@ -211,6 +205,4 @@ TEST(a_prefetch_names_any_device_whoever_owns_the_stream)
 	is(CUDA_ERROR_INVALID_DEVICE,
 	   cuMemPrefetchAsync_v2(at, BYTES, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = DEVICES}, 0,
 				 stream));
-	ok(cuStreamDestroy(stream));
-	ok(cuMemFree(at));
 }

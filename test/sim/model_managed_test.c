@@ -56,9 +56,8 @@ static void device_writes(CUdeviceptr at, size_t bytes, uint32_t value)
 static void device_reads(CUdeviceptr at, size_t bytes)
 {
 	unsigned char add = 0;
-	CUdeviceptr out;
+	CUdeviceptr out = model_alloc(bytes);
 
-	ok(cuMemAlloc(&out, bytes));
 	struct model_pair pair = {(uint32_t *)at, (uint32_t *)out, (uint32_t)(bytes / 4)};
 	void *args[] = {&add, &pair};
 	ok(cuLaunchKernel(model_pair, 1, 1, 1, 1, 1, 1, 0, 0, args, NULL));
@@ -69,9 +68,8 @@ static void device_reads(CUdeviceptr at, size_t bytes)
 /* The CPU reads it, in a call of the driver that is given it as host memory. */
 static void cpu_reads(CUdeviceptr at, size_t bytes)
 {
-	CUdeviceptr out;
+	CUdeviceptr out = model_alloc(bytes);
 
-	ok(cuMemAlloc(&out, bytes));
 	ok(cuMemcpyHtoD(out, (void *)at, bytes));
 	ok(cuCtxSynchronize());
 	ok(cuMemFree(out));
@@ -122,7 +120,6 @@ TEST(one_address_serves_both_sides_and_pages_follow)
 	device_writes(at, 2 * PAGE, 9);
 	assert_int_equal(since().gpu_faults, 0);
 	assert_true(sim_managed_is_dirty(at));
-	ok(cuMemFree(at));
 }
 
 TEST(copies_and_sets_touch_like_kernels)
@@ -140,7 +137,6 @@ TEST(copies_and_sets_touch_like_kernels)
 	assert_int_equal(word[0], 3);
 	assert_int_equal(((uint32_t *)at)[2 * WORDS + 1], 6);
 	assert_int_equal(since().cpu_faults, 0);
-	ok(cuMemFree(at));
 }
 
 TEST(memory_larger_than_the_device_works_and_the_oldest_pages_go)
@@ -164,19 +160,18 @@ TEST(memory_larger_than_the_device_works_and_the_oldest_pages_go)
 	for (size_t i = 0; i < PAGES * WORDS; i++)
 		if (((uint32_t *)at)[i] != 100 + i)
 			fail_msg("word %zu is lost", i);
-	ok(cuMemFree(at));
 	sim_switch("MEMORY", 256 * MIB);
 }
 
 TEST(what_is_allocated_takes_room_from_what_is_managed)
 {
-	CUdeviceptr at, block;
+	CUdeviceptr at;
 
 	sim_switch("MEMORY", 4 * MIB);
 	at = managed(4 * MIB);
 	device_writes(at, 4 * MIB, 1);
 	since();
-	ok(cuMemAlloc(&block, 4 * MIB));
+	model_alloc(4 * MIB);
 	struct sim_managed seen = since();
 	assert_int_equal(seen.evictions, 4 * MIB / PAGE);
 	assert_int_equal(seen.resident, 0);
@@ -184,8 +179,6 @@ TEST(what_is_allocated_takes_room_from_what_is_managed)
 	device_writes(at, 4 * MIB, 2);
 	assert_int_equal(pages_on(at, 4 * MIB, CPU), 4 * MIB / PAGE);
 	assert_int_equal(((uint32_t *)at)[MIB - 1], 1 + MIB);
-	ok(cuMemFree(block));
-	ok(cuMemFree(at));
 	sim_switch("MEMORY", 256 * MIB);
 }
 
@@ -205,7 +198,6 @@ TEST(preferred_on_the_host_is_reached_over_the_link)
 	assert_int_equal(seen.bytes_in, 0);
 	ok(cuMemAdvise(at, 2 * PAGE, CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION, HOST));
 	cpu_reads(at, 2 * PAGE);
-	ok(cuMemFree(at));
 }
 
 TEST(a_page_not_where_it_is_preferred_migrates)
@@ -218,7 +210,6 @@ TEST(a_page_not_where_it_is_preferred_migrates)
 	assert_int_equal(sim_managed_where(at), CPU);
 	device_reads(at, PAGE);
 	assert_int_equal(sim_managed_where(at), DEVICE);
-	ok(cuMemFree(at));
 }
 
 TEST(who_is_said_to_access_maps_without_faults)
@@ -235,7 +226,6 @@ TEST(who_is_said_to_access_maps_without_faults)
 	device_writes(at, PAGE, 2);
 	assert_int_equal(sim_managed_where(at), DEVICE);
 	assert_int_equal(since().gpu_faults, 1);
-	ok(cuMemFree(at));
 }
 
 TEST(read_mostly_pages_are_duplicated_until_they_are_written)
@@ -261,12 +251,11 @@ TEST(read_mostly_pages_are_duplicated_until_they_are_written)
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, GPU_0));
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_UNSET_READ_MOSTLY, HOST));
 	assert_int_equal(sim_managed_where(at), DEVICE);
-	ok(cuMemFree(at));
 }
 
 TEST(evicting_a_duplicate_moves_nothing)
 {
-	CUdeviceptr at, block;
+	CUdeviceptr at;
 
 	sim_switch("MEMORY", 4 * MIB);
 	at = managed(PAGE);
@@ -276,13 +265,11 @@ TEST(evicting_a_duplicate_moves_nothing)
 	ok(cuCtxSynchronize());
 	assert_int_equal(sim_managed_where(at), CPU | DEVICE);
 	since();
-	ok(cuMemAlloc(&block, 4 * MIB));
+	model_alloc(4 * MIB);
 	assert_int_equal(sim_managed_where(at), CPU);
 	struct sim_managed seen = since();
 	assert_int_equal(seen.evictions, 1);
 	assert_int_equal(seen.bytes_out, 0);
-	ok(cuMemFree(block));
-	ok(cuMemFree(at));
 	sim_switch("MEMORY", 256 * MIB);
 }
 
@@ -291,9 +278,8 @@ TEST(evicting_a_duplicate_moves_nothing)
 TEST(a_prefetch_moves_in_its_turn_and_spares_the_faults)
 {
 	CUdeviceptr at = managed(4 * PAGE);
-	CUstream stream;
+	CUstream stream = model_stream();
 
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	cpu_reads(at, 2 * PAGE);
 	since();
 	ok(model_launch_gate(stream));
@@ -310,8 +296,6 @@ TEST(a_prefetch_moves_in_its_turn_and_spares_the_faults)
 	ok(cuStreamSynchronize(stream));
 	assert_int_equal(sim_managed_where(at), CPU);
 	assert_int_equal(since().bytes_out, PAGE);
-	ok(cuStreamDestroy(stream));
-	ok(cuMemFree(at));
 }
 
 static CUresult (*old_prefetch)(CUdeviceptr, size_t, CUdevice, CUstream);
@@ -346,7 +330,6 @@ TEST(the_spellings_of_cuda_8_name_devices)
 	is(CUDA_ERROR_INVALID_DEVICE, old_prefetch(at, PAGE, 7, 0));
 	is(CUDA_ERROR_INVALID_DEVICE, old_advise(at, PAGE, CU_MEM_ADVISE_SET_ACCESSED_BY, 7));
 	ok(old_advise(at, PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, 7)); /* the device is ignored */
-	ok(cuMemFree(at));
 }
 
 /* ---- questions, errors ---- */
@@ -375,15 +358,13 @@ TEST(a_range_has_what_all_its_pages_have)
 	is(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(&value, 8, which[0], at, PAGE));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemRangeGetAttribute(&value, 4, which[0], at, 3 * PAGE));
 	ok(cuCtxSynchronize());
-	ok(cuMemFree(at));
 }
 
 TEST(only_managed_memory_takes_advice)
 {
 	void *own = malloc(PAGE);
-	CUdeviceptr block, at = managed(PAGE);
+	CUdeviceptr at = managed(PAGE), block = model_alloc(PAGE);
 
-	ok(cuMemAlloc(&block, PAGE));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemAdvise(block, PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, HOST));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(block, PAGE, GPU_0, 0, 0));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync((CUdeviceptr)own, PAGE, GPU_0, 0, 0));
@@ -400,8 +381,6 @@ TEST(only_managed_memory_takes_advice)
 	is(CUDA_ERROR_INVALID_VALUE, cuMemPrefetchAsync(block, PAGE, GPU_0, 0, 0));
 	ok(cuCtxSynchronize());
 	sim_switch("PAGEABLE", 0);
-	ok(cuMemFree(block));
-	ok(cuMemFree(at));
 	free(own);
 }
 
@@ -445,15 +424,13 @@ TEST(without_concurrent_access_it_is_device_memory)
 	is(CUDA_ERROR_INVALID_DEVICE, cuMemPrefetchAsync(at, MIB, HOST, 0, 0));
 	is(CUDA_ERROR_INVALID_DEVICE, cuMemAdvise(at, MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, GPU_0));
 	ok(cuMemAdvise(at, MIB, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, HOST));
-	ok(cuMemFree(at));
 	sim_switch("CONCURRENT_MANAGED", 1);
 }
 
 TEST(what_is_freed_is_gone_for_kernels)
 {
-	CUdeviceptr at = managed(2 * PAGE), word;
+	CUdeviceptr at = managed(2 * PAGE), word = model_alloc(8);
 
-	ok(cuMemAlloc(&word, 8));
 	ok(cuMemcpyHtoD(word, &at, 8));
 	ok(cuMemFree(at));
 	void *args[] = {&word};

@@ -7,44 +7,9 @@
 
 /* ---- virtual memory management ---- */
 
-static CUmemAllocationProp on(CUmemLocationType type)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-
-	prop.location.type = type;
-	return prop;
-}
-
-static void give_access(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags)
-{
-	CUmemAccessDesc desc = {.flags = flags};
-
-	desc.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-	ok(cuMemSetAccess(at, bytes, &desc, 1));
-}
-
-static CUdeviceptr map_new(size_t bytes, CUmemLocationType type)
-{
-	CUmemAllocationProp prop = on(type);
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr at;
-
-	ok(cuMemAddressReserve(&at, bytes, 0, 0, 0));
-	ok(cuMemCreate(&handle, bytes, &prop, 0));
-	ok(cuMemMap(at, bytes, 0, handle, 0));
-	ok(cuMemRelease(handle));
-	return at;
-}
-
-static void unmap_all(CUdeviceptr at, size_t bytes)
-{
-	ok(cuMemUnmap(at, bytes));
-	ok(cuMemAddressFree(at, bytes));
-}
-
 TEST(only_what_is_mapped_alike_all_over_leaves_the_process)
 {
-	CUmemAllocationProp plain = on(CU_MEM_LOCATION_TYPE_DEVICE), special = plain;
+	CUmemAllocationProp plain = model_on(CU_MEM_LOCATION_TYPE_DEVICE), special = plain;
 	CUmemGenericAllocationHandle handles[2];
 	CUdeviceptr at;
 	int file = -1;
@@ -80,16 +45,12 @@ TEST(only_what_is_mapped_alike_all_over_leaves_the_process)
 
 TEST(data_survives_a_move_to_host_memory)
 {
-	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
-	CUmemGenericAllocationHandle host;
-	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE), other;
+	CUmemGenericAllocationHandle host = model_handle(CU_MEM_LOCATION_TYPE_HOST, 2 * MIB);
+	CUdeviceptr at = model_map_new(CU_MEM_LOCATION_TYPE_DEVICE, 2 * MIB), other = model_map(host, 2 * MIB);
 
-	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	model_set_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	ok(model_launch_fill(at, 5, 1000, 0));
-	ok(cuMemAddressReserve(&other, 2 * MIB, 0, 0, 0));
-	ok(cuMemCreate(&host, 2 * MIB, &prop, 0));
-	ok(cuMemMap(other, 2 * MIB, 0, host, 0));
-	give_access(other, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	model_set_access(other, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	ok(cuMemcpyDtoD(other, at, 2 * MIB));
 	ok(cuCtxSynchronize());
 	assert_int_equal(sim_where(at), 'D');
@@ -97,17 +58,17 @@ TEST(data_survives_a_move_to_host_memory)
 	assert_int_equal(sim_where(at), 0);
 	assert_int_equal(sim_live().device_bytes, 0);
 	ok(cuMemMap(at, 2 * MIB, 0, host, 0));
-	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	model_set_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	assert_int_equal(sim_where(at), 'H');
 	model_expect(at, 5, 1000);
 	ok(cuMemRelease(host));
-	unmap_all(at, 2 * MIB);
-	unmap_all(other, 2 * MIB);
+	model_unmap(at, 2 * MIB);
+	model_unmap(other, 2 * MIB);
 }
 
 TEST(over_capacity_is_out_of_memory)
 {
-	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_DEVICE);
+	CUmemAllocationProp prop = model_on(CU_MEM_LOCATION_TYPE_DEVICE);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at;
 	size_t left, total;
@@ -120,12 +81,11 @@ TEST(over_capacity_is_out_of_memory)
 	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, 58 * MIB, &prop, 0));
 	ok(cuMemGetInfo(&left, NULL));
 	assert_int_equal(left, 56 * MIB);
-	ok(cuMemFree(at));
 }
 
 TEST(who_reserves_all_addresses_leaves_the_driver_its_own)
 {
-	CUdeviceptr at[64], block;
+	CUdeviceptr at[64];
 	size_t bytes[64];
 	unsigned n = 0;
 
@@ -135,7 +95,7 @@ TEST(who_reserves_all_addresses_leaves_the_driver_its_own)
 		else
 			most /= 2;
 	assert_true(n > 0 && n < 64);
-	ok(cuMemAlloc(&block, 4 * MIB));
+	CUdeviceptr block = model_alloc(4 * MIB);
 	ok(cuMemFree(block));
 	while (n--)
 		ok(cuMemAddressFree(at[n], bytes[n]));
@@ -143,19 +103,19 @@ TEST(who_reserves_all_addresses_leaves_the_driver_its_own)
 
 TEST(host_access_is_a_broken_rule)
 {
-	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_HOST);
+	CUdeviceptr at = model_map_new(CU_MEM_LOCATION_TYPE_HOST, 2 * MIB);
 	CUmemAccessDesc desc = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	unsigned long before = sim_broken_rules();
 
 	desc.location.type = CU_MEM_LOCATION_TYPE_HOST;
 	ok(cuMemSetAccess(at, 2 * MIB, &desc, 1));
 	assert_int_equal(sim_broken_rules(), before + 1);
-	unmap_all(at, 2 * MIB);
+	model_unmap(at, 2 * MIB);
 }
 
 TEST(switched_off_vmm_is_not_supported)
 {
-	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
+	CUmemAllocationProp prop = model_on(CU_MEM_LOCATION_TYPE_HOST);
 	CUmemGenericAllocationHandle handle;
 	int has;
 
@@ -173,10 +133,9 @@ TEST(switched_off_vmm_is_not_supported)
 
 TEST(host_access_to_device_memory_faults)
 {
-	CUdeviceptr at;
 	int status;
+	CUdeviceptr at = model_alloc(MIB);
 
-	ok(cuMemAlloc(&at, MIB));
 	pid_t child = fork();
 	if (!child) {
 		signal(SIGSEGV, SIG_DFL);
@@ -185,12 +144,11 @@ TEST(host_access_to_device_memory_faults)
 	}
 	waitpid(child, &status, 0);
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-	ok(cuMemFree(at));
 }
 
 TEST(kernel_on_unmapped_address_kills_the_context)
 {
-	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = model_map_new(CU_MEM_LOCATION_TYPE_DEVICE, 2 * MIB);
 	unsigned long before = sim_broken_rules();
 	size_t left;
 
@@ -198,25 +156,24 @@ TEST(kernel_on_unmapped_address_kills_the_context)
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemGetInfo(&left, NULL));
 	assert_int_equal(sim_broken_rules(), before + 1);
-	unmap_all(at, 2 * MIB);
+	model_unmap(at, 2 * MIB);
 }
 
 TEST(write_to_read_only_memory_kills_the_context)
 {
-	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = model_map_new(CU_MEM_LOCATION_TYPE_DEVICE, 2 * MIB);
 
-	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	model_set_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	ok(model_launch_fill(at, 1, 10, 0));
 	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(0));
-	unmap_all(at, 2 * MIB);
+	model_unmap(at, 2 * MIB);
 }
 
 TEST(copy_of_unmapped_memory_is_refused)
 {
-	CUdeviceptr at;
 	char bytes[16] = {0};
+	CUdeviceptr at = model_alloc(2 * MIB);
 
-	ok(cuMemAlloc(&at, 2 * MIB));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(at + 2 * MIB, bytes, 16));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(at + MIB, 0, 2 * MIB));
 	ok(cuMemFree(at));
@@ -225,10 +182,9 @@ TEST(copy_of_unmapped_memory_is_refused)
 
 TEST(new_memory_is_garbage)
 {
-	CUdeviceptr at;
 	unsigned char byte;
+	CUdeviceptr at = model_alloc(4 * MIB);
 
-	ok(cuMemAlloc(&at, 4 * MIB));
 	assert_true(sim_peek(at + MIB, &byte, 1));
 	assert_int_equal(byte, 0xA5);
 	ok(cuMemFree(at));
@@ -240,10 +196,10 @@ TEST(new_memory_is_garbage)
 TEST(nth_call_fails_once)
 {
 	unsigned long before = sim_calls("cuMemAlloc_v2");
-	CUdeviceptr a, b;
+	CUdeviceptr b;
 
 	sim_fail("cuMemAlloc_v2", 2, CUDA_ERROR_OUT_OF_MEMORY);
-	ok(cuMemAlloc(&a, 16));
+	CUdeviceptr a = model_alloc(16);
 	assert_true(sim_fail_pending());
 	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&b, 16));
 	assert_false(sim_fail_pending());
@@ -287,11 +243,10 @@ TEST(forked_child_is_not_initialized)
 TEST(context_takes_its_memory_with_it)
 {
 	CUcontext other;
-	CUdeviceptr at;
 	void *host;
 
 	ok(cuCtxCreate(&other, NULL, 0, 0));
-	ok(cuMemAlloc(&at, 100));
+	model_alloc(100);
 	ok(cuMemHostAlloc(&host, 100, 0));
 	assert_int_equal(sim_live().allocations, 2);
 	ok(cuCtxDestroy(other));
@@ -319,7 +274,6 @@ TEST(pitched_copies_copy_rows)
 		ok(cuMemcpyDtoH(got, at + (size_t)i * pitch, 100));
 		assert_memory_equal(got, rows[i], 100);
 	}
-	ok(cuMemFree(at));
 }
 
 EACH_TEST(model_set_up, model_tear_down)

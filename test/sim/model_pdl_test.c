@@ -2,8 +2,6 @@
  * Programmatic dependent launch in the model: a kernel that may overlap with its predecessor does, and what is said to
  * be done is done. What an H200 answers is measured by test/gpu/pdl_check.cu.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include "model.h"
 
 enum { N = 64 };
@@ -11,55 +9,48 @@ enum { N = 64 };
 static CUdeviceptr words;
 static CUstream stream;
 
-static void open_all(void)
+static int set_up(void **state)
 {
-	ok(cuMemAlloc(&words, N * 4));
+	int failed = model_set_up(state);
+
+	words = model_alloc(N * 4);
 	ok(cuMemsetD32(words, 0, N));
 	ok(cuCtxSynchronize()); /* the stream does not wait for the set */
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	stream = model_stream();
+	return failed;
 }
 
-static void close_all(void)
-{
-	ok(cuStreamDestroy(stream));
-	ok(cuMemFree(words));
-}
+EACH_TEST(set_up, model_tear_down)
 
 /* Both kernels are queued before the first one begins. The one that ran last is seen in memory. */
 TEST(a_kernel_that_may_overlap_runs_before_its_predecessor)
 {
-	open_all();
 	sim_hold();
 	ok(model_launch_fill(words, 100, N, stream));
 	ok(model_launch_overlapping_fill(words, 200, N, stream));
 	sim_release();
 	ok(cuStreamSynchronize(stream));
 	model_expect(words, 100, N);
-	close_all();
 }
 
 TEST(without_the_attribute_kernels_run_in_order)
 {
-	open_all();
 	sim_hold();
 	ok(model_launch_fill(words, 100, N, stream));
 	ok(model_launch_fill(words, 200, N, stream));
 	sim_release();
 	ok(cuStreamSynchronize(stream));
 	model_expect(words, 200, N);
-	close_all();
 }
 
 TEST(only_a_kernel_is_overtaken)
 {
-	open_all();
 	sim_hold();
 	ok(cuMemsetD32Async(words, 7, N, stream));
 	ok(model_launch_overlapping_fill(words, 200, N, stream));
 	sim_release();
 	ok(cuStreamSynchronize(stream));
 	model_expect(words, 200, N);
-	close_all();
 }
 
 static uint32_t first_word(void)
@@ -69,10 +60,7 @@ static uint32_t first_word(void)
 
 TEST(an_event_behind_both_waits_for_both)
 {
-	CUevent behind;
-
-	open_all();
-	ok(cuEventCreate(&behind, CU_EVENT_DISABLE_TIMING));
+	CUevent behind = model_event(CU_EVENT_DISABLE_TIMING);
 	sim_hold();
 	ok(model_launch_gate(stream));
 	ok(model_launch_overlapping_fill(words, 200, N, stream));
@@ -86,13 +74,10 @@ TEST(an_event_behind_both_waits_for_both)
 	atomic_store(&model_gate, true);
 	ok(cuEventSynchronize(behind));
 	ok(cuStreamQuery(stream));
-	ok(cuEventDestroy(behind));
-	close_all();
 }
 
 TEST(several_may_overtake_one)
 {
-	open_all();
 	sim_hold();
 	ok(model_launch_fill(words, 100, N, stream));
 	ok(model_launch_overlapping_fill(words, 200, N, stream));
@@ -102,25 +87,21 @@ TEST(several_may_overtake_one)
 	ok(cuStreamSynchronize(stream));
 	model_expect(words, 100, N / 2);
 	model_expect(words + N * 2, 400, N / 2);
-	close_all();
 }
 
 static CUgraph capture(bool overlaps)
 {
-	CUgraph graph;
-
 	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	ok(model_launch_fill(words, 100, N, stream));
 	ok((overlaps ? model_launch_overlapping_fill : model_launch_fill)(words, 200, N, stream));
-	ok(cuStreamEndCapture(stream, &graph));
+	CUgraph graph = model_captured(stream);
 	return graph;
 }
 
 static void run(CUgraph graph)
 {
-	CUgraphExec exec;
+	CUgraphExec exec = model_instance(graph);
 
-	ok(cuGraphInstantiate(&exec, graph, 0));
 	ok(cuGraphLaunch(exec, stream));
 	ok(cuStreamSynchronize(stream));
 	ok(cuGraphExecDestroy(exec));
@@ -143,7 +124,6 @@ TEST(a_capture_makes_the_overlap_an_edge)
 	size_t n = 1;
 	CUgraphNode from, to;
 
-	open_all();
 	plain = capture(false);
 	overlapping = capture(true);
 	assert_int_equal(type_of_edge(plain), CU_GRAPH_DEPENDENCY_TYPE_DEFAULT);
@@ -155,10 +135,4 @@ TEST(a_capture_makes_the_overlap_an_edge)
 	model_expect(words, 200, N);
 	run(overlapping);
 	model_expect(words, 100, N);
-	ok(cuGraphDestroy(plain));
-	ok(cuGraphDestroy(overlapping));
-	ok(cuGraphDestroy(clone));
-	close_all();
 }
-
-EACH_TEST(model_set_up, model_tear_down)

@@ -101,17 +101,13 @@ TEST(mapped_memory_is_copied_by_who_may_touch_it)
 /* What was captured from the stream of another device runs for that device. */
 TEST(nodes_belong_to_the_device_of_their_stream)
 {
-	CUstream here, there;
-	CUevent fork_event, join;
 	CUdeviceptr at = peer_alloc(1);
-	CUgraphExec instance;
-	CUgraph graph;
+	CUstream there = model_stream();
+	CUevent join = model_event(0);
 
-	ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
-	ok(cuEventCreate(&join, 0));
 	peer_be(0);
-	ok(cuStreamCreate(&here, CU_STREAM_NON_BLOCKING));
-	ok(cuEventCreate(&fork_event, 0));
+	CUstream here = model_stream();
+	CUevent fork_event = model_event(0);
 	ok(cuStreamBeginCapture(here, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cuEventRecord(fork_event, here));
 	ok(cuStreamWaitEvent(there, fork_event, 0));
@@ -120,13 +116,11 @@ TEST(nodes_belong_to_the_device_of_their_stream)
 	ok(cuEventRecord(join, there));
 	peer_be(0);
 	ok(cuStreamWaitEvent(here, join, 0));
-	ok(cuStreamEndCapture(here, &graph));
-	ok(cuGraphInstantiate(&instance, graph, 0));
+	CUgraph graph = model_captured(here);
+	CUgraphExec instance = model_instance(graph);
 	ok(cuGraphLaunch(instance, here));
 	ok(cuStreamSynchronize(here));
 	assert_true(peer_holds(at, 12));
-	ok(cuGraphExecDestroy(instance));
-	ok(cuGraphDestroy(graph));
 }
 
 /* Added by hand, they reach what that context does, whatever stream the graph is launched in. */
@@ -144,16 +138,14 @@ TEST(kernel_nodes_run_in_the_context_of_their_function)
 					.blockDimY = 1,
 					.blockDimZ = 1,
 					.kernelParams = params};
-	CUgraphExec instance;
 	CUgraphNode added;
 	CUstream there;
-	CUgraph graph;
 	uint32_t got;
 
 	ok(peer_touch(0, at, 40));
-	ok(cuGraphCreate(&graph, 0));
+	CUgraph graph = model_graph();
 	ok(cuGraphAddKernelNode(&added, graph, NULL, 0, &node));
-	ok(cuGraphInstantiate(&instance, graph, 0));
+	CUgraphExec instance = model_instance(graph);
 	for (int change = 0; change < 2; change++) {
 		peer_be(1);
 		ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
@@ -166,8 +158,6 @@ TEST(kernel_nodes_run_in_the_context_of_their_function)
 		peer_be(0);
 		ok(cuGraphExecKernelNodeSetParams(instance, added, &node));
 	}
-	ok(cuGraphExecDestroy(instance));
-	ok(cuGraphDestroy(graph));
 }
 
 EACH_TEST(peer_set_up, peer_tear_down)

@@ -70,10 +70,6 @@ TEST(turns_that_take_long_are_given_rarely)
 	for (unsigned i = 0; i < PAUSES_FOR_TURN; i++)
 		n += turns_of_a_copy();
 	assert_int_equal(n, PAUSES);
-
-	ok(cuMemFree(from));
-	ok(cuMemFree(to));
-	ok(cuStreamDestroy(stream));
 }
 
 EACH_TEST(model_set_up, model_tear_down)

@@ -8,14 +8,12 @@
 
 TEST(pointers_inside_struct_parameters_are_translated)
 {
-	CUdeviceptr a, b;
 	unsigned char add = 3;
 	struct model_pair pair;
 	void *args[] = {&add, &pair};
 	size_t offset, bytes;
+	CUdeviceptr a = model_alloc(4000), b = model_alloc(4000);
 
-	ok(cuMemAlloc(&a, 4000));
-	ok(cuMemAlloc(&b, 4000));
 	ok(model_launch_fill(a, 100, 1000, 0));
 	pair = (struct model_pair){(uint32_t *)a, (uint32_t *)b, 1000};
 	ok(cuLaunchKernel(model_pair, 1, 1, 1, 1, 1, 1, 0, 0, args, NULL));
@@ -24,24 +22,20 @@ TEST(pointers_inside_struct_parameters_are_translated)
 	assert_int_equal(offset, 8);
 	assert_int_equal(bytes, sizeof(pair));
 	is(CUDA_ERROR_INVALID_VALUE, cuFuncGetParamInfo(model_pair, 2, &offset, &bytes));
-	ok(cuMemFree(a));
-	ok(cuMemFree(b));
 }
 
 TEST(pointer_read_from_device_memory_works_through_sim_pointer)
 {
-	CUdeviceptr table, target;
+	CUdeviceptr table;
 	void *args[] = {&table};
 	uint32_t got;
 
 	ok(cuMemAlloc(&table, 8));
-	ok(cuMemAlloc(&target, 4));
+	CUdeviceptr target = model_alloc(4);
 	ok(cuMemcpyHtoD(table, &target, 8));
 	ok(cuLaunchKernel(model_chase, 1, 1, 1, 1, 1, 1, 0, 0, args, NULL));
 	ok(cuMemcpyDtoH(&got, target, 4));
 	assert_int_equal(got, 77);
-	ok(cuMemFree(table));
-	ok(cuMemFree(target));
 }
 
 TEST(foreign_image_is_invalid)
@@ -56,14 +50,10 @@ TEST(foreign_image_is_invalid)
 
 TEST(work_is_asynchronous_and_in_order)
 {
-	CUstream one, two;
-	CUevent event;
-	CUdeviceptr at;
+	CUstream one = model_stream(), two = model_stream();
+	CUevent event = model_event(0);
+	CUdeviceptr at = model_alloc(4096);
 
-	ok(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
-	ok(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING));
-	ok(cuEventCreate(&event, 0));
-	ok(cuMemAlloc(&at, 4096));
 	ok(model_launch_gate(one));
 	ok(model_launch_fill(at, 9, 1024, one));
 	ok(cuEventRecord(event, one));
@@ -75,20 +65,15 @@ TEST(work_is_asynchronous_and_in_order)
 	ok(cuStreamSynchronize(two));
 	ok(cuEventQuery(event));
 	model_expect(at + 4, 10, 1023);
-	ok(cuStreamDestroy(one));
-	ok(cuStreamDestroy(two));
-	ok(cuEventDestroy(event));
-	ok(cuMemFree(at));
 }
 
 TEST(legacy_stream_waits_for_blocking_streams_alone)
 {
-	CUstream blocking, free_stream;
-	CUdeviceptr at;
+	CUstream blocking;
+	CUdeviceptr at = model_alloc(4096);
 
-	ok(cuMemAlloc(&at, 4096));
 	ok(cuStreamCreate(&blocking, 0));
-	ok(cuStreamCreate(&free_stream, CU_STREAM_NON_BLOCKING));
+	CUstream free_stream = model_stream();
 	ok(model_launch_gate(blocking));
 	ok(model_launch_fill(at, 1, 10, 0));
 	ok(model_launch_fill(at + 2048, 1, 10, free_stream));
@@ -96,9 +81,6 @@ TEST(legacy_stream_waits_for_blocking_streams_alone)
 	is(CUDA_ERROR_NOT_READY, cuStreamQuery(0));
 	atomic_store(&model_gate, true);
 	ok(cuStreamSynchronize(0));
-	ok(cuStreamDestroy(blocking));
-	ok(cuStreamDestroy(free_stream));
-	ok(cuMemFree(at));
 }
 
 static void *open_gate_later(void *argument)
@@ -112,26 +94,21 @@ static void *open_gate_later(void *argument)
 TEST(free_waits_for_submitted_work)
 {
 	atomic_bool opened = false;
-	CUstream stream;
-	CUdeviceptr at;
+	CUstream stream = model_stream();
+	CUdeviceptr at = model_alloc(4096);
 
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cuMemAlloc(&at, 4096));
 	ok(model_launch_gate(stream));
 	pthread_t thread = test_thread(open_gate_later, &opened);
 	ok(cuMemFree(at));
 	assert_true(atomic_load(&opened));
 	pthread_join(thread, NULL);
-	ok(cuStreamDestroy(stream));
 }
 
 TEST(destroyed_stream_finishes_its_work)
 {
-	CUstream stream;
-	CUdeviceptr at;
+	CUdeviceptr at = model_alloc(4096);
 
-	ok(cuMemAlloc(&at, 4096));
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = model_stream();
 	ok(model_launch_gate(stream));
 	ok(model_launch_fill(at, 3, 100, stream));
 	ok(cuStreamDestroy(stream));
@@ -139,52 +116,43 @@ TEST(destroyed_stream_finishes_its_work)
 	atomic_store(&model_gate, true);
 	ok(cuCtxSynchronize());
 	model_expect(at, 3, 100);
-	ok(cuMemFree(at));
 }
 
 TEST(held_work_stands_until_released)
 {
-	CUstream stream;
-	CUdeviceptr at;
+	CUdeviceptr at = model_alloc(4096);
 
-	ok(cuMemAlloc(&at, 4096));
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = model_stream();
 	sim_hold();
 	ok(model_launch_fill(at, 3, 100, stream));
 	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
 	sim_release();
 	ok(cuStreamSynchronize(stream));
-	ok(cuStreamDestroy(stream));
-	ok(cuMemFree(at));
 }
 
 TEST(stream_waits_for_a_value)
 {
 	CUdeviceptr device;
-	CUstream stream;
 	uint32_t *flag;
 
 	ok(cuMemHostAlloc((void **)&flag, 4096, 0));
 	__atomic_store_n(flag, 0, __ATOMIC_RELEASE);
 	ok(cuMemHostGetDevicePointer(&device, flag, 0));
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	CUstream stream = model_stream();
 	ok(cuStreamWaitValue32(stream, device, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	ok(cuStreamWriteValue32(stream, device + 4, 5, 0));
 	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
 	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 	ok(cuStreamSynchronize(stream));
 	assert_int_equal(flag[1], 5);
-	ok(cuStreamDestroy(stream));
-	ok(cuMemFreeHost(flag));
 }
 
 TEST(stream_ordered_free_returns_memory_in_its_turn)
 {
-	CUstream stream;
 	CUdeviceptr at;
 	char byte;
+	CUstream stream = model_stream();
 
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuMemAllocAsync(&at, 8 * MIB, stream));
 	ok(model_launch_gate(stream));
 	ok(model_launch_fill(at, 1, 100, stream));
@@ -205,19 +173,12 @@ TEST(stream_ordered_free_returns_memory_in_its_turn)
 
 TEST(captured_work_runs_at_each_launch)
 {
-	CUstream stream, side;
-	CUgraphExec exec;
-	CUevent fork_event, join_event;
-	CUgraph graph;
-	CUdeviceptr at;
 	size_t n = 0;
+	CUdeviceptr at = model_alloc(4096);
 
-	ok(cuMemAlloc(&at, 4096));
 	ok(cuMemsetD8(at, 0, 4096));
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-	ok(cuEventCreate(&fork_event, 0));
-	ok(cuEventCreate(&join_event, 0));
+	CUstream stream = model_stream(), side = model_stream();
+	CUevent fork_event = model_event(0), join_event = model_event(0);
 	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(model_launch_fill(at, 8, 100, stream));
 	ok(cuEventRecord(fork_event, stream));
@@ -225,10 +186,10 @@ TEST(captured_work_runs_at_each_launch)
 	ok(model_launch_fill(at + 2048, 9, 100, side));
 	ok(cuEventRecord(join_event, side));
 	ok(cuStreamWaitEvent(stream, join_event, 0));
-	ok(cuStreamEndCapture(stream, &graph));
+	CUgraph graph = model_captured(stream);
 	ok(cuGraphGetNodes(graph, NULL, &n));
 	assert_int_equal(n, 2);
-	ok(cuGraphInstantiate(&exec, graph, 0));
+	CUgraphExec exec = model_instance(graph);
 	ok(cuGraphDestroy(graph));
 	for (int i = 0; i < 2; i++) {
 		ok(cuMemsetD8(at, 0, 4096));
@@ -238,12 +199,6 @@ TEST(captured_work_runs_at_each_launch)
 		model_expect(at, 8, 100);
 		model_expect(at + 2048, 9, 100);
 	}
-	ok(cuGraphExecDestroy(exec));
-	ok(cuEventDestroy(fork_event));
-	ok(cuEventDestroy(join_event));
-	ok(cuStreamDestroy(stream));
-	ok(cuStreamDestroy(side));
-	ok(cuMemFree(at));
 }
 
 struct other {
@@ -267,11 +222,10 @@ static void *ask_on_another_thread(void *argument)
 /* Captures in GLOBAL mode while another thread calls; gives the result of the end of the capture. */
 static CUresult capture_while(struct other *other)
 {
-	CUstream stream;
 	CUgraph graph;
 	CUresult result;
+	CUstream stream = model_stream();
 
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cuEventCreate(&other->event, 0));
 	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	test_beside(ask_on_another_thread, other);
@@ -321,11 +275,10 @@ TEST(a_list_reads_its_sources_when_it_says)
 	CUmemcpyAttributes attributes[2] = {{.srcAccessOrder = orders[0]}, {.srcAccessOrder = orders[1]}};
 	unsigned pageable[4] = {1, 1, 1, 1}, *pinned, got[8];
 	size_t sizes[4] = {4, 4, 4, 4}, first[2] = {0, 2};
-	CUdeviceptr at, dsts[4], srcs[4];
-	CUstream stream;
+	CUdeviceptr dsts[4], srcs[4];
+	CUstream stream = model_stream();
 
-	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	ok(cuMemAlloc(&at, 32));
+	CUdeviceptr at = model_alloc(32);
 	ok(cuMemHostAlloc((void **)&pinned, 16, 0));
 	for (int i = 0; i < 4; i++) {
 		pinned[i] = 1;
@@ -354,9 +307,6 @@ TEST(a_list_reads_its_sources_when_it_says)
 		assert_int_equal(got[i], i % 4 < 2 ? 1 : 2);
 	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyBatchAsync(dsts, srcs, sizes, 4, NULL, NULL, 0, stream));
 	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyBatchAsync(dsts, srcs, sizes, 4, attributes, first, 2, CU_STREAM_LEGACY));
-	ok(cuMemFreeHost(pinned));
-	ok(cuMemFree(at));
-	ok(cuStreamDestroy(stream));
 }
 
 EACH_TEST(model_set_up, model_tear_down)
