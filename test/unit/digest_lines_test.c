@@ -174,8 +174,8 @@ TEST(what_lasts_from_step_to_step_is_not_to_be_computed_again)
 
 TEST(nor_is_what_the_backward_pass_makes)
 {
-	static const char end[] = "the backward pass makes them: make them smaller, or free gradients earlier "
-				  "(zero_grad(set_to_none=True)).";
+	static const char end[] =
+	    "the backward pass makes them: make them smaller, or free gradients earlier (zero_grad(set_to_none=True)).";
 
 	must_advise(advice_of("job.py:4 in g [backward]", "job.py:4 in g", false), end);
 	must_advise(advice_of("backward", "job.py:4 in g", false), end);

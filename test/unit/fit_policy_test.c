@@ -159,9 +159,8 @@ TEST(host_memory_that_was_full_is_raised_by_what_was_refused)
 	page.share_most_used = 31 * GIB;
 	struct policy *policy = make();
 	assert_int_equal(policy_settings(policy)->host_total.value, 35 * GIB);
-	must_say(
-	    "# because 3 requests ended in out of memory, the largest below 4.0 GiB, when 31.0 GiB of 32.0 GiB were "
-	    "taken\nhost.total: 35GiB\n");
+	must_say("# because 3 requests ended in out of memory, the largest below 4.0 GiB, when 31.0 GiB of 32.0 GiB "
+		 "were taken\nhost.total: 35GiB\n");
 	policy_free(policy);
 }
 
@@ -230,9 +229,8 @@ TEST(the_costliest_line_is_named_and_no_rule_made_of_it)
 	facts.n_processes = 3;
 	struct policy *policy = make();
 	assert_int_equal(policy_n_rules(policy), 0);
-	must_say(
-	    "# Costs most: 150 allocations of 64.0 MiB to 128.0 MiB, asked for at train.py:57 in forward: 300.0 GiB "
-	    "brought in, waited for 20.00 s.");
+	must_say("# Costs most: 150 allocations of 64.0 MiB to 128.0 MiB, asked for at train.py:57 in forward: 300.0 "
+		 "GiB brought in, waited for 20.00 s.");
 	must_say("# No rule is about it: what one would save takes a trace");
 	must_say("# Of 3 processes that used CUDA memory this is of 42, which lost most.");
 	policy_free(policy);
@@ -292,8 +290,8 @@ TEST(a_minute_is_told_by_what_it_added)
 	fit_moment_add(&now, &page, END);
 	fit_line(&now, &before, 60, line);
 	assert_string_equal(
-	    line, "2.0 GiB of 6.0 GiB are spilled (the device budget is 16.0 GiB); moving memory cost 25 % of "
-		  "the last 60 s");
+	    line,
+	    "2.0 GiB of 6.0 GiB are spilled (the device budget is 16.0 GiB); moving memory cost 25 % of the last 60 s");
 }
 
 GROUP(temporary_make, temporary_remove)

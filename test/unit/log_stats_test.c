@@ -235,8 +235,8 @@ static void say_what_is_wide(void)
 {
 	log_line("SPILLING BEGINS: the device budget of 600.0 MiB is full, 92.0 MiB went to host memory; memory moves "
 		 "over the link to where it is used, which takes time");
-	log_line("  cost: \xc3\xa4\xc3\xb6\xc3\xbc fill the line, whose end is here and not beyond, column 80 "
-		 "or below of it");
+	log_line("  cost: \xc3\xa4\xc3\xb6\xc3\xbc fill the line, whose end is here and not beyond, column 80 or below "
+		 "of it");
 	log_line("/a/word/that/is/wider/than/the/terminal/itself/is/not/cut/because/somebody/may/want/to/copy/it it");
 }
 

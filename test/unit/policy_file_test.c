@@ -78,8 +78,7 @@ TEST(a_file_that_grows_while_it_is_read_is_bounded_all_the_same)
 {
 	grows = 2 << 20;
 	assert_string_equal(problem(path),
-			    "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller "
-			    "file");
+			    "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller file");
 	grows = 0;
 }
 

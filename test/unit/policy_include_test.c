@@ -93,42 +93,37 @@ TEST(problems_name_their_file_and_stay_together)
 {
 	write_file("base.yaml", "version: 2\nrules:\n- {use: heap}\n- {use: hep}\n");
 	write_file("p.yaml", "foo: 1\ninclude: base.yaml\nversion: 3\nspill.mode: *a\n");
-	expect_problems_of_file(
-	    "p.yaml",
-	    "p.yaml:1:1: error: unknown key \"foo\"; write one of: version, include, observe, device, share, host, "
-	    "heap, "
-	    "spill, "
-	    "contents, managed, system, async, vmm, submit, report, faults, control, ipc, limits, default, rules\n"
-	    "p.yaml:3:10: error: version: \"3\" is unknown; write 1\n"
-	    "p.yaml:4:13: error: an alias (*name) has no use in a policy; write the value in full, or in quotes if it "
-	    "begins with *\n"
-	    "base.yaml:1:10: error: version: \"2\" is unknown; write 1\n"
-	    "base.yaml:4:9: error: rule 2: use: \"hep\" is unknown; did you mean heap? Write heap, managed, system, "
-	    "driver or deny\n");
+	expect_problems_of_file("p.yaml", "p.yaml:1:1: error: unknown key \"foo\"; write one of: version, include, "
+					  "observe, device, share, host, heap, spill, contents, managed, system, "
+					  "async, vmm, submit, report, faults, control, ipc, limits, default, rules\n"
+					  "p.yaml:3:10: error: version: \"3\" is unknown; write 1\n"
+					  "p.yaml:4:13: error: an alias (*name) has no use in a policy; write the "
+					  "value in full, or in quotes if it begins with *\n"
+					  "base.yaml:1:10: error: version: \"2\" is unknown; write 1\n"
+					  "base.yaml:4:9: error: rule 2: use: \"hep\" is unknown; did you mean heap? "
+					  "Write heap, managed, system, driver or deny\n");
 }
 
 TEST(a_rule_that_an_included_one_covers_is_warned_of)
 {
 	write_file("base.yaml", "rules:\n- {match: {api: malloc}, use: heap}\n- {use: heap}\n");
 	write_file("p.yaml", "include: base.yaml\nrules:\n- {use: driver}\n- {match: {api: malloc}, use: driver}\n");
-	expect_problems_of_file("p.yaml",
-				"p.yaml:3:3: warning: rule 1 is unreachable: rule 2 of base.yaml (line 3) matches "
-				"everything; move it up or remove it\n"
-				"p.yaml:4:3: warning: rule 2 is unreachable: rule 1 of base.yaml (line 2) matches all "
-				"that it matches; move it up or remove it\n");
+	expect_problems_of_file("p.yaml", "p.yaml:3:3: warning: rule 1 is unreachable: rule 2 of base.yaml (line 3) "
+					  "matches everything; move it up or remove it\n"
+					  "p.yaml:4:3: warning: rule 2 is unreachable: rule 1 of base.yaml (line 2) "
+					  "matches all that it matches; move it up or remove it\n");
 }
 
 TEST(a_circle_is_an_error)
 {
 	write_file("p.yaml", "include: p.yaml\n");
-	expect_problems_of_file("p.yaml",
-				"p.yaml:1:10: error: include: \"p.yaml\" is read already, or includes this file; name "
-				"each file once\n");
+	expect_problems_of_file(
+	    "p.yaml",
+	    "p.yaml:1:10: error: include: \"p.yaml\" is read already, or includes this file; name each file once\n");
 	write_file("a.yaml", "include: [sub/b.yaml]\n");
 	write_file("sub/b.yaml", "version: 1\ninclude: ../a.yaml\n");
-	expect_problems_of_file("a.yaml",
-				"sub/b.yaml:2:10: error: include: \"../a.yaml\" is read already, or includes this "
-				"file; name each file once\n");
+	expect_problems_of_file("a.yaml", "sub/b.yaml:2:10: error: include: \"../a.yaml\" is read already, or includes "
+					  "this file; name each file once\n");
 }
 
 TEST(what_cannot_be_read_is_an_error_at_the_include)
@@ -140,8 +135,7 @@ TEST(what_cannot_be_read_is_an_error_at_the_include)
 	expect_problems_of_file(
 	    "p.yaml",
 	    "p.yaml:1:11: error: include: \"none.yaml\": there is no such file; write the path of one, or the name of "
-	    "a "
-	    "built-in policy\n"
+	    "a built-in policy\n"
 	    "p.yaml:1:22: error: include: \"sub\": it is a folder, not a regular file; write the path of a file\n"
 	    "p.yaml:1:27: error: include: a name was expected; write the path of a file, or a list of paths\n"
 	    "p.yaml:1:32: error: include: a name was expected; write the path of a file, or a list of paths\n"
@@ -150,15 +144,14 @@ TEST(what_cannot_be_read_is_an_error_at_the_include)
 	    "empty.yaml: error: nothing is in it; write at least version: 1\n");
 	write_file("p.yaml", "include: *x\ninclude: a.yaml\n");
 	expect_problems_of_file(
-	    "p.yaml", "p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or "
-		      "in quotes if it begins with *\n"
+	    "p.yaml", "p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or in "
+		      "quotes if it begins with *\n"
 		      "p.yaml:2:1: error: include is given twice, first in line 1 column 1; remove one of them\n");
 	memset(text + 10, 'a', 5000);
 	write_file("p.yaml", text);
 	expect_problems_of_file(
-	    "p.yaml",
-	    "p.yaml:1:10: error: include: \"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...\" is too "
-	    "long a path; write a shorter one\n");
+	    "p.yaml", "p.yaml:1:10: error: include: \"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...\" "
+		      "is too long a path; write a shorter one\n");
 }
 
 TEST(depth_and_number_of_files_are_bounded)
@@ -172,9 +165,8 @@ TEST(depth_and_number_of_files_are_bounded)
 		snprintf(chain, sizeof(chain), i < 9 ? "include: chain%d.yaml\n" : "version: 1\n", i + 1);
 		write_file(name, chain);
 	}
-	expect_problems_of_file("chain0.yaml",
-				"chain8.yaml:1:10: error: include: \"chain9.yaml\" is included more than 8 files deep; "
-				"put some of them into one\n");
+	expect_problems_of_file("chain0.yaml", "chain8.yaml:1:10: error: include: \"chain9.yaml\" is included more "
+					       "than 8 files deep; put some of them into one\n");
 	policy_free(good_file("chain1.yaml"));
 	for (int i = 0; i < 64; i++) {
 		snprintf(name, sizeof(name), "w%d.yaml", i);

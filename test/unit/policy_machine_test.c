@@ -136,9 +136,8 @@ TEST(no_policy_and_no_setting_exceeds_a_limit)
 	/* In a file the place is that of the key; a file that the policy includes is the one that is named. */
 	write_file("base.yaml", "version: 1\nhost.budget: 30%\n");
 	write_file("p.yaml", "include: base.yaml\n");
-	assert_string_equal(problems("./p.yaml", NULL, true),
-			    "./base.yaml:2:1: warning: host.budget: 30% is more than this machine allows; 25% holds "
-			    "(limits of MACHINE)\n");
+	assert_string_equal(problems("./p.yaml", NULL, true), "./base.yaml:2:1: warning: host.budget: 30% is more than "
+							      "this machine allows; 25% holds (limits of MACHINE)\n");
 	/*
 	 * What stays below, and what only the machine can compare, is left. A value that nobody wrote is cut silently.
 	 */
@@ -223,22 +222,21 @@ TEST(it_is_ignored_if_others_can_write_it)
 			    "ignored, and with it the limits of this machine\n");
 	unlink(path);
 	assert_int_equal(symlink(path, path), 0);
-	assert_string_equal(problems(NULL, NULL, true), "MACHINE: warning: it cannot be opened by this user; allow "
-							"reading with chmod; it is ignored, and with it the limits of "
-							"this machine\n");
+	assert_string_equal(problems(NULL, NULL, true),
+			    "MACHINE: warning: it cannot be opened by this user; allow reading with chmod; it is "
+			    "ignored, and with it the limits of this machine\n");
 }
 
 TEST(an_error_in_it_is_one_of_every_policy)
 {
 	machine("limits: {device.budget: auto, host.budget: 1, x: 1}\nspill.mode: fats\n");
 	assert_string_equal(problems("heap", NULL, false), problems(NULL, NULL, false));
-	assert_string_equal(
-	    problems("heap", NULL, false),
-	    "MACHINE:1:25: error: limits: device.budget: \"auto\" is not a size; write 64MiB\n"
-	    "MACHINE:1:44: error: limits: host.budget: \"1\" has no unit; write 1MiB or 1GiB\n"
-	    "MACHINE:1:47: error: limits: unknown key \"x\"; write one of: device, host, spill\n"
-	    "MACHINE:2:13: error: spill.mode: \"fats\" is unknown; did you mean fast? Write off, static, exact or "
-	    "fast\n");
+	assert_string_equal(problems("heap", NULL, false),
+			    "MACHINE:1:25: error: limits: device.budget: \"auto\" is not a size; write 64MiB\n"
+			    "MACHINE:1:44: error: limits: host.budget: \"1\" has no unit; write 1MiB or 1GiB\n"
+			    "MACHINE:1:47: error: limits: unknown key \"x\"; write one of: device, host, spill\n"
+			    "MACHINE:2:13: error: spill.mode: \"fats\" is unknown; did you mean fast? Write off, "
+			    "static, exact or fast\n");
 	/* Its warnings concern those who use it. */
 	machine("rules: [{use: driver}, {use: heap}]\nlimits: {host.budget: none}\n");
 	assert_string_equal(problems("heap", NULL, true), "");
@@ -260,9 +258,10 @@ TEST(limits_elsewhere_limit_nothing)
 	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
 	policy_errors_free(&errors);
 	policy_free(policy);
-	expect_problems("limits: [1]\n", "p.yaml:1:9: error: limits: a map was expected; write limits: {host.budget: "
-					 "64GiB}, or remove it\n");
-	expect_problems_set("version: 1", "limits=1",
-			    "SPILLWAY_SET:1:1: error: limits is a map and cannot be set here; write it in a policy "
-			    "file\n");
+	expect_problems(
+	    "limits: [1]\n",
+	    "p.yaml:1:9: error: limits: a map was expected; write limits: {host.budget: 64GiB}, or remove it\n");
+	expect_problems_set(
+	    "version: 1", "limits=1",
+	    "SPILLWAY_SET:1:1: error: limits is a map and cannot be set here; write it in a policy file\n");
 }

@@ -307,11 +307,11 @@ TEST(only_what_rules_ask_for_is_needed)
 
 TEST(a_decision_lists_the_uses_in_order)
 {
-	struct policy *policy = good_policy("rules:\n"
-					    "- {match: {size: < 1MiB}, use: managed, fallback: [system, heap, deny], "
-					    "place: device, cap: 10GiB}\n"
-					    "- {match: {size: < 2MiB}, use: driver, fallback: heap, place: host}\n"
-					    "default: system\n");
+	struct policy *policy = good_policy(
+	    "rules:\n"
+	    "- {match: {size: < 1MiB}, use: managed, fallback: [system, heap, deny], place: device, cap: 10GiB}\n"
+	    "- {match: {size: < 2MiB}, use: driver, fallback: heap, place: host}\n"
+	    "default: system\n");
 	struct policy_request small = {.bytes = 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB};
 	struct policy_decision decision = policy_decide(policy, &small);
 
@@ -339,12 +339,12 @@ TEST(a_decision_lists_the_uses_in_order)
 
 TEST(a_rule_takes_the_files_settings_where_it_has_none)
 {
-	struct policy *policy = good_policy("rules:\n"
-					    "- {match: {size: < 1MiB}, use: managed, managed: {prefetch: on-alloc}, "
-					    "system.numa_node: auto}\n"
-					    "- {use: system, managed.advise: [], system.huge_pages: yes}\n"
-					    "managed: {advise: [preferred-host, read-mostly], prefetch: none}\n"
-					    "system: {register: no, huge_pages: no, numa_node: 3}\n");
+	struct policy *policy = good_policy(
+	    "rules:\n"
+	    "- {match: {size: < 1MiB}, use: managed, managed: {prefetch: on-alloc}, system.numa_node: auto}\n"
+	    "- {use: system, managed.advise: [], system.huge_pages: yes}\n"
+	    "managed: {advise: [preferred-host, read-mostly], prefetch: none}\n"
+	    "system: {register: no, huge_pages: no, numa_node: 3}\n");
 	struct policy_request small = {.bytes = 1}, large = {.bytes = MIB};
 	struct policy_decision decision = policy_decide(policy, &small);
 
@@ -442,14 +442,12 @@ TEST(host_memory_is_pinned_ahead_for_all_or_for_so_much)
 	policy_free(policy);
 	policy_free(good_policy("host.pin_ahead: 0\nspill.mode: off\n"));
 	policy_free(good_policy("host.pin_ahead: 1GiB\nspill.mode: static\nobserve: yes\n"));
-	expect_problems(
-	    "host.pin_ahead: 1GiB\nspill.mode: static\n",
-	    "p.yaml: warning: host.pin_ahead pins nothing with spill.mode: static, which moves nothing; write "
-	    "spill.mode: exact or fast, or host.pin_ahead: 0\n");
-	expect_problems(
-	    "host.pin_ahead: auto\ncontrol: no\n",
-	    "p.yaml: warning: host.pin_ahead pins nothing with control: no, whose thread does it; write control: "
-	    "yes, or host.pin_ahead: 0\n");
+	expect_problems("host.pin_ahead: 1GiB\nspill.mode: static\n",
+			"p.yaml: warning: host.pin_ahead pins nothing with spill.mode: static, which moves nothing; "
+			"write spill.mode: exact or fast, or host.pin_ahead: 0\n");
+	expect_problems("host.pin_ahead: auto\ncontrol: no\n",
+			"p.yaml: warning: host.pin_ahead pins nothing with control: no, whose thread does it; write "
+			"control: yes, or host.pin_ahead: 0\n");
 	expect_problems("host.pin_ahead: 10%\n",
 			"p.yaml:1:17: error: host.pin_ahead: a share is not taken here; write bytes, as in 64MiB\n");
 }
@@ -458,8 +456,7 @@ TEST(how_processes_take_turns)
 {
 	struct policy *standard = good_policy("control: no\n");
 	struct policy *policy =
-	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\nshare.job: "
-			"train\n");
+	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\nshare.job: train\n");
 	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}, queue: yes}\n");
 	struct policy *queued = good_policy("share.queue: 10min\n");
 
@@ -493,8 +490,8 @@ TEST(names_and_sizes_can_be_read_alone)
 	assert_true(policy_api_read("pool", &api, why));
 	assert_int_equal(api, POLICY_API_POOL);
 	assert_false(policy_api_read("poool", &api, why));
-	assert_string_equal(why, "\"poool\" is unknown; did you mean pool? Write malloc, pitch, managed, async, pool, "
-				 "host or vmm");
+	assert_string_equal(
+	    why, "\"poool\" is unknown; did you mean pool? Write malloc, pitch, managed, async, pool, host or vmm");
 	assert_true(policy_bytes_read("1.5KiB", &bytes, why));
 	assert_int_equal(bytes, 1536);
 	assert_false(policy_bytes_read("", &bytes, why));

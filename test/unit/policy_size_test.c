@@ -74,8 +74,7 @@ TEST(wrong_sizes_say_what_to_write_instead)
 	     "\"18446744073709551616B\" is more than 64 bits of bytes (16384 PiB) can say; write a smaller size"},
 	    {"99999999999999999999999999999999999999999.999999999999999999TiB",
 	     "\"99999999999999999999999999999999999999999.9999999999999999...\" is more than 64 bits of bytes (16384 "
-	     "PiB) can say; "
-	     "write a smaller size"},
+	     "PiB) can say; write a smaller size"},
 	    {"101%", "\"101%\" is more than the whole; write 100% or less"},
 	    {"100.01%", "\"100.01%\" is more than the whole; write 100% or less"},
 	    {"1.005%", "\"1.005%\" has more than two digits after the point; write two at most, as in 12.25%"},

@@ -131,10 +131,9 @@ TEST(what_no_rule_calls_unmovable_is_movable)
 	policy_free(policy);
 	expect_problems("rules:\n- {use: heap, moveable: no}\n",
 			"p.yaml:2:15: error: rule 1: unknown key \"moveable\"; did you mean \"movable\"?\n");
-	expect_problems(
-	    "rules:\n- {use: heap, movable: 0}\n",
-	    "p.yaml:2:24: error: rule 1: movable: \"0\" is unknown; write yes, no, exact, true, false, on or off (a "
-	    "number is not taken as yes or no)\n");
+	expect_problems("rules:\n- {use: heap, movable: 0}\n",
+			"p.yaml:2:24: error: rule 1: movable: \"0\" is unknown; write yes, no, exact, true, false, on "
+			"or off (a number is not taken as yes or no)\n");
 }
 
 TEST(all_errors_come_in_one_go_in_the_order_of_the_file)
@@ -193,25 +192,20 @@ TEST(odd_texts_are_refused_with_their_place)
 	     "p.yaml:2:1: error: device is given twice, first in line 1 column 1; remove one of them\n"
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
-	    {"zzz: 1",
-	     "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, share, host, "
-	     "heap, spill, contents, managed, system, async, vmm, submit, report, faults, control, ipc, limits, "
-	     "default, rules\n"},
+	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, "
+		       "share, host, heap, spill, contents, managed, system, async, vmm, submit, report, faults, "
+		       "control, ipc, limits, default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: start\n"},
 	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: start\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
-	    {"rules: 3",
-	     "p.yaml:1:8: error: rules: a list was expected; write each rule on a line that begins with \"- \", "
-	     "or remove the key\n"},
+	    {"rules: 3", "p.yaml:1:8: error: rules: a list was expected; write each rule on a line that begins with "
+			 "\"- \", or remove the key\n"},
 	    {"version: &a 1",
-	     "p.yaml:1:10: error: an anchor (&name) has no use in a policy; remove it and write the value "
-	     "in full\n"},
-	    {"version: *a",
-	     "p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or in "
-	     "quotes if it begins with *\n"},
+	     "p.yaml:1:10: error: an anchor (&name) has no use in a policy; remove it and write the value in full\n"},
+	    {"version: *a", "p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or "
+			    "in quotes if it begins with *\n"},
 	    {"version: !!int 1",
-	     "p.yaml:1:10: error: a tag (!name) has no use in a policy; remove it and write the value "
-	     "alone\n"},
+	     "p.yaml:1:10: error: a tag (!name) has no use in a policy; remove it and write the value alone\n"},
 	    {"version: 1\n---\nversion: 1\n",
 	     "p.yaml:2:1: error: a second document begins here; write one policy a file and remove this \"---\"\n"},
 	    {"device:\n\tbudget: 1GiB\n", "p.yaml:2:1: error: a tab is used to indent; write spaces\n"},
@@ -231,9 +225,8 @@ TEST(odd_texts_are_refused_with_their_place)
 	     "column, and quotes around a value with \": \" in it\n"},
 	    {"version: \xff", "p.yaml:1:10: error: this is not UTF-8; save the file as UTF-8 text\n"},
 	    {"version: 1\n\x01", "p.yaml:2:1: error: a control character; write plain text in UTF-8\n"},
-	    {"rules:\n- use: heap\n  name: \"a\\nb\"\n",
-	     "p.yaml:3:9: error: rule 1: name: has line breaks or control characters in it; write one line of plain "
-	     "text\n"},
+	    {"rules:\n- use: heap\n  name: \"a\\nb\"\n", "p.yaml:3:9: error: rule 1: name: has line breaks or control "
+							 "characters in it; write one line of plain text\n"},
 	    {"rules:\n- use: heap\n  name: 12345678901234567890123456789012345678901234567890123456789012345\n",
 	     "p.yaml:3:9: error: rule 1: name: is longer than 64 bytes; write a shorter text\n"},
 	    {"rules:\n- nme: x\n  use: heap\n",
@@ -267,21 +260,20 @@ TEST(deep_nesting_is_refused)
 
 TEST(rules_that_can_never_match_are_warned_of)
 {
-	expect_problems(
-	    "rules:\n"
-	    "- {match: {size: < 1MiB}, use: driver}\n"
-	    "- {match: {size: == 4KiB}, use: heap}\n"
-	    "- {match: {size: 1MiB .. 2MiB}, use: heap}\n"
-	    "- {match: {size: 512KiB .. 1.5MiB}, use: heap}\n"
-	    "- {match: {size: 512KiB .. 3MiB}, use: heap}\n"
-	    "- {use: heap}\n"
-	    "- {use: driver}\n",
-	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it up "
-	    "or remove it\n"
-	    "p.yaml:5:3: warning: rule 4 is unreachable: the rules before it together match all that it matches; "
-	    "move it up or remove it\n"
-	    "p.yaml:8:3: warning: rule 7 is unreachable: rule 6 (line 7) matches everything; move it up or remove "
-	    "it\n");
+	expect_problems("rules:\n"
+			"- {match: {size: < 1MiB}, use: driver}\n"
+			"- {match: {size: == 4KiB}, use: heap}\n"
+			"- {match: {size: 1MiB .. 2MiB}, use: heap}\n"
+			"- {match: {size: 512KiB .. 1.5MiB}, use: heap}\n"
+			"- {match: {size: 512KiB .. 3MiB}, use: heap}\n"
+			"- {use: heap}\n"
+			"- {use: driver}\n",
+			"p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move "
+			"it up or remove it\n"
+			"p.yaml:5:3: warning: rule 4 is unreachable: the rules before it together match all that it "
+			"matches; move it up or remove it\n"
+			"p.yaml:8:3: warning: rule 7 is unreachable: rule 6 (line 7) matches everything; move it up or "
+			"remove it\n");
 }
 
 TEST(set_goes_on_top_of_the_file)
@@ -358,8 +350,7 @@ TEST(every_way_to_count_faults_has_its_word)
 	}
 	expect_problems(
 	    "faults: event\n",
-	    "p.yaml:1:9: error: faults: \"event\" is unknown; did you mean events? Write auto, off, events or "
-	    "cupti\n");
+	    "p.yaml:1:9: error: faults: \"event\" is unknown; did you mean events? Write auto, off, events or cupti\n");
 }
 
 TEST(every_spill_mode_has_its_word)
@@ -379,10 +370,8 @@ TEST(every_spill_mode_has_its_word)
 		assert_string_equal(policy_spill_name(rows[i].mode), rows[i].text + strlen("spill.mode="));
 		policy_free(policy);
 	}
-	expect_problems(
-	    "spill.mode: exakt\n",
-	    "p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean exact? Write off, static, exact "
-	    "or fast\n");
+	expect_problems("spill.mode: exakt\n", "p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean "
+					       "exact? Write off, static, exact or fast\n");
 }
 
 TEST(control_can_be_switched_off)

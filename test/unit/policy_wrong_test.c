@@ -103,11 +103,9 @@ TEST(wrong_decisions_say_what_to_write_instead)
 	    "p.yaml:8:53: error: rule 7: system.register: \"1\" is unknown; write yes, no, true, false, on or off (a "
 	    "number is not taken as yes or no)\n"
 	    "p.yaml:8:62: error: rule 7: cap: \"-1MiB\" is negative; write 0 or more, as in 64MiB\n"
-	    "p.yaml:9:35: error: rule 8: managed.prefetch: \"never\" is unknown; write none or "
-	    "on-alloc\n"
+	    "p.yaml:9:35: error: rule 8: managed.prefetch: \"never\" is unknown; write none or on-alloc\n"
 	    "p.yaml:9:48: error: rule 8: cap: \"16777216TiB\" is more than 64 bits of bytes (16384 PiB) can say; write "
-	    "a "
-	    "smaller size\n"
+	    "a smaller size\n"
 	    "p.yaml:10:13: error: heap.chunk: \"2\" has no unit; write 2MiB or 2GiB\n"
 	    "p.yaml:11:8: error: async is a group of keys, not a value; write async.use: driver\n"
 	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
@@ -116,66 +114,60 @@ TEST(wrong_decisions_say_what_to_write_instead)
 /* Up to 0.2.0 there were these. */
 TEST(what_is_no_longer_known_is_an_error_that_says_what_is)
 {
-	expect_problems(
-	    "managed: {headroom: 1GiB}\n"
-	    "vmm.spill: yes\n"
-	    "managed.prefetch: before-launch\n"
-	    "rules:\n"
-	    "- {match: {nvtx: x}, use: heap}\n",
-	    "p.yaml:1:11: error: unknown key \"managed.headroom\"; write one of: advise, prefetch\n"
-	    "p.yaml:2:12: error: vmm.spill: \"yes\" is unknown; write no, move, false or off\n"
-	    "p.yaml:3:19: error: managed.prefetch: \"before-launch\" is unknown; write none or on-alloc\n"
-	    "p.yaml:5:12: error: rule 1: unknown key \"match.nvtx\"; write one of: size, api, device, rank, "
-	    "process, arguments, library, caller, thread, order, live, pressure\n");
+	expect_problems("managed: {headroom: 1GiB}\n"
+			"vmm.spill: yes\n"
+			"managed.prefetch: before-launch\n"
+			"rules:\n"
+			"- {match: {nvtx: x}, use: heap}\n",
+			"p.yaml:1:11: error: unknown key \"managed.headroom\"; write one of: advise, prefetch\n"
+			"p.yaml:2:12: error: vmm.spill: \"yes\" is unknown; write no, move, false or off\n"
+			"p.yaml:3:19: error: managed.prefetch: \"before-launch\" is unknown; write none or on-alloc\n"
+			"p.yaml:5:12: error: rule 1: unknown key \"match.nvtx\"; write one of: size, api, device, "
+			"rank, process, arguments, library, caller, thread, order, live, pressure\n");
 }
 
 TEST(memory_that_is_taken_on_use_moves)
 {
-	expect_problems(
-	    "rules:\n"
-	    "- {use: heap, place: on-use, movable: exact}\n"
-	    "- {use: heap, place: onuse}\n",
-	    "p.yaml:3:22: error: rule 2: place: \"onuse\" is unknown; did you mean on-use? Write auto, device, "
-	    "host, on-use or stripe\n");
-	expect_problems(
-	    "rules:\n"
-	    "- {use: heap, place: on-use, movable: no}\n",
-	    "p.yaml:2:30: error: rule 1: movable: memory that never moves is made at once, and place: on-use "
-	    "makes none; remove one of them\n");
+	expect_problems("rules:\n"
+			"- {use: heap, place: on-use, movable: exact}\n"
+			"- {use: heap, place: onuse}\n",
+			"p.yaml:3:22: error: rule 2: place: \"onuse\" is unknown; did you mean on-use? Write auto, "
+			"device, host, on-use or stripe\n");
+	expect_problems("rules:\n"
+			"- {use: heap, place: on-use, movable: no}\n",
+			"p.yaml:2:30: error: rule 1: movable: memory that never moves is made at once, and place: "
+			"on-use makes none; remove one of them\n");
 }
 
 TEST(memory_of_a_kind_can_be_of_few_others)
 {
-	expect_problems(
-	    "rules:\n"
-	    "- {match: {api: managed}, use: heap}\n"
-	    "- {match: {api: [malloc, host]}, use: managed}\n"
-	    "- {match: {api: vmm}, use: driver, fallback: [system, deny]}\n"
-	    "- {match: {api: managed}, use: system, fallback: [driver, deny]}\n"
-	    "- {match: {api: [host, vmm]}, use: deny}\n",
-	    "p.yaml:2:27: error: rule 1: use: heap cannot serve api managed, for the CPU must reach such memory; write "
-	    "system, driver or deny, or a rule of its own for it\n"
-	    "p.yaml:3:34: error: rule 2: use: managed cannot serve api host, for it is the driver's own; write driver "
-	    "or "
-	    "deny, or a rule of its own for it\n"
-	    "p.yaml:4:36: error: rule 3: fallback: system cannot serve api vmm, for the program has the handles of it; "
-	    "write driver or deny, or a rule of its own for it\n");
+	expect_problems("rules:\n"
+			"- {match: {api: managed}, use: heap}\n"
+			"- {match: {api: [malloc, host]}, use: managed}\n"
+			"- {match: {api: vmm}, use: driver, fallback: [system, deny]}\n"
+			"- {match: {api: managed}, use: system, fallback: [driver, deny]}\n"
+			"- {match: {api: [host, vmm]}, use: deny}\n",
+			"p.yaml:2:27: error: rule 1: use: heap cannot serve api managed, for the CPU must reach such "
+			"memory; write system, driver or deny, or a rule of its own for it\n"
+			"p.yaml:3:34: error: rule 2: use: managed cannot serve api host, for it is the driver's own; "
+			"write driver or deny, or a rule of its own for it\n"
+			"p.yaml:4:36: error: rule 3: fallback: system cannot serve api vmm, for the program has the "
+			"handles of it; write driver or deny, or a rule of its own for it\n");
 }
 
 TEST(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind)
 {
-	expect_problems(
-	    "rules:\n"
-	    "- {use: heap}\n"
-	    "- {match: {api: managed}, use: system}\n"
-	    "- {match: {api: [pool, vmm]}, use: driver}\n"
-	    "- {match: {api: [managed, malloc], size: < 1GiB}, use: driver}\n"
-	    "- {match: {api: managed, size: < 1GiB}, use: driver}\n"
-	    "- {match: {api: [pool, malloc]}, use: driver}\n",
-	    "p.yaml:6:3: warning: rule 5 is unreachable: rule 2 (line 3) matches all that it matches; move it up "
-	    "or remove it\n"
-	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 1 (line 2) matches everything; move it up or remove "
-	    "it\n");
+	expect_problems("rules:\n"
+			"- {use: heap}\n"
+			"- {match: {api: managed}, use: system}\n"
+			"- {match: {api: [pool, vmm]}, use: driver}\n"
+			"- {match: {api: [managed, malloc], size: < 1GiB}, use: driver}\n"
+			"- {match: {api: managed, size: < 1GiB}, use: driver}\n"
+			"- {match: {api: [pool, malloc]}, use: driver}\n",
+			"p.yaml:6:3: warning: rule 5 is unreachable: rule 2 (line 3) matches all that it matches; move "
+			"it up or remove it\n"
+			"p.yaml:7:3: warning: rule 6 is unreachable: rule 1 (line 2) matches everything; move it up or "
+			"remove it\n");
 }
 
 /* What is warned of on two devices of that kind. */
@@ -197,14 +189,14 @@ TEST(what_no_device_can_serve_is_warned_of)
 	const struct policy_device bare = {.heap = true}, none = {0}, all = {true, true, true, true, true};
 
 	expect_warnings(all, "default: system\nrules:\n- {use: heap, place: host}\n", "");
-	expect_warnings(
-	    bare, "default: managed\nrules:\n- {use: heap, place: host, match.size: < 1MiB}\n- {use: system}\n",
-	    "p.yaml: warning: default: no device here can serve managed (there is no concurrent managed access); "
-	    "the driver serves what no rule matches\n"
-	    "p.yaml:3:3: warning: rule 1: no device here can serve use: heap (there is no host-backed virtual "
-	    "memory); the driver serves what it matches\n"
-	    "p.yaml:4:3: warning: rule 2: no device here can serve use: system (there is no access to pageable "
-	    "memory, or one address for registered pages); the driver serves what it matches\n");
+	expect_warnings(bare,
+			"default: managed\nrules:\n- {use: heap, place: host, match.size: < 1MiB}\n- {use: system}\n",
+			"p.yaml: warning: default: no device here can serve managed (there is no concurrent managed "
+			"access); the driver serves what no rule matches\n"
+			"p.yaml:3:3: warning: rule 1: no device here can serve use: heap (there is no host-backed "
+			"virtual memory); the driver serves what it matches\n"
+			"p.yaml:4:3: warning: rule 2: no device here can serve use: system (there is no access to "
+			"pageable memory, or one address for registered pages); the driver serves what it matches\n");
 	expect_warnings(none,
 			"default: driver\nrules:\n- {use: heap, fallback: deny, match.size: < 1MiB}\n- {use: heap}\n",
 			"p.yaml:4:3: warning: rule 2: no device here can serve use: heap (there is no virtual memory "
@@ -219,15 +211,14 @@ TEST(rules_about_other_devices_than_there_are_match_nothing)
 	struct policy_errors errors;
 	struct policy *policy = policy_read_text("p.yaml", device62, sizeof(device62) - 1, NULL, &errors);
 
-	expect_warnings(
-	    bare,
-	    "rules:\n- {match: {device: [2, 1]}, use: managed}\n- {match: {device: 7}, use: heap}\n"
-	    "- {use: system, system.register: no}\n",
-	    "p.yaml:2:3: warning: rule 1: no device here can serve use: managed (there is no concurrent managed "
-	    "access); the driver serves what it matches\n"
-	    "p.yaml:3:3: warning: rule 2: none of its devices is here, there are 2; it matches nothing\n"
-	    "p.yaml:4:3: warning: rule 3: no device here can serve use: system (there is no access to pageable "
-	    "memory, and system.register is no); the driver serves what it matches\n");
+	expect_warnings(bare,
+			"rules:\n- {match: {device: [2, 1]}, use: managed}\n- {match: {device: 7}, use: heap}\n"
+			"- {use: system, system.register: no}\n",
+			"p.yaml:2:3: warning: rule 1: no device here can serve use: managed (there is no concurrent "
+			"managed access); the driver serves what it matches\n"
+			"p.yaml:3:3: warning: rule 2: none of its devices is here, there are 2; it matches nothing\n"
+			"p.yaml:4:3: warning: rule 3: no device here can serve use: system (there is no access to "
+			"pageable memory, and system.register is no); the driver serves what it matches\n");
 	/* No rule can be about more. */
 	for (int i = 0; i < 70; i++)
 		many[i] = (struct policy_device){.heap = true, .managed = i == 62};
@@ -242,9 +233,8 @@ TEST(rules_about_other_devices_than_there_are_match_nothing)
 
 TEST(chunks_have_sizes_of_their_own)
 {
-	expect_problems("heap.chunk: 1MiB\n",
-			"p.yaml:1:13: error: heap.chunk: \"1MiB\" is no size of a chunk; write auto "
-			"or a size from 2MiB to 128MiB\n");
+	expect_problems("heap.chunk: 1MiB\n", "p.yaml:1:13: error: heap.chunk: \"1MiB\" is no size of a chunk; write "
+					      "auto or a size from 2MiB to 128MiB\n");
 	expect_problems("heap.chunk: 130MiB\n", "p.yaml:1:13: error: heap.chunk: \"130MiB\" is no size of a chunk; "
 						"write auto or a size from 2MiB to 128MiB\n");
 	for (unsigned i = 0; i < 6; i++) {
@@ -252,20 +242,18 @@ TEST(chunks_have_sizes_of_their_own)
 		char text[64], problem[256];
 
 		snprintf(text, sizeof(text), "share.quantum: %s\n", times[i]);
-		snprintf(
-		    problem, sizeof(problem),
-		    "p.yaml:1:16: error: share.quantum: \"%s\" is no time; write auto or a time from 1ms to 60min, "
-		    "as in 500ms or 2.5s\n",
-		    times[i]);
+		snprintf(problem, sizeof(problem),
+			 "p.yaml:1:16: error: share.quantum: \"%s\" is no time; write auto or a time from 1ms to "
+			 "60min, as in 500ms or 2.5s\n",
+			 times[i]);
 		expect_problems(text, problem);
 	}
 	expect_problems("share.weight: 0\n",
 			"p.yaml:1:15: error: share.weight: \"0\" is no weight; write a number from 1 to 100\n");
 	expect_problems("share.weight: 101\n",
 			"p.yaml:1:15: error: share.weight: \"101\" is no weight; write a number from 1 to 100\n");
-	expect_problems("share.queue: auto\n",
-			"p.yaml:1:14: error: share.queue: \"auto\" is none of yes and no; write yes, "
-			"no or a time from 1ms to 60min, as in 10min\n");
+	expect_problems("share.queue: auto\n", "p.yaml:1:14: error: share.queue: \"auto\" is none of yes and no; write "
+					       "yes, no or a time from 1ms to 60min, as in 10min\n");
 	expect_problems("share: on\n", "p.yaml:1:8: error: share: \"on\" is unknown; write off, auto or turns\n");
 	expect_problems("heap.chunk: 7MiB\n",
 			"p.yaml:1:13: error: heap.chunk: \"7MiB\" is no multiple of 2MiB; write 6MiB\n");
@@ -286,9 +274,9 @@ TEST(too_many_or_too_long_patterns_are_refused)
 	end = text + strlen(text);
 	memset(end, 'a', 256);
 	strcpy(end + 256, "}\n");
-	expect_problems(text,
-			"p.yaml:2:29: error: rule 1: match.thread: is longer than 255 bytes; write a shorter pattern "
-			"with a *\n");
+	expect_problems(
+	    text,
+	    "p.yaml:2:29: error: rule 1: match.thread: is longer than 255 bytes; write a shorter pattern with a *\n");
 }
 
 TEST(ranks_are_bounded)
@@ -303,46 +291,45 @@ TEST(ranks_are_bounded)
 	strcpy(end, "1]}\n");
 	policy_free(good_policy(text));
 	strcpy(end, "4000]}\n");
-	expect_problems(text,
-			"p.yaml:2:4593: error: rule 1: match.rank: has more than 1024 ranks apart from each other; "
-			"write ranges\n");
+	expect_problems(
+	    text,
+	    "p.yaml:2:4593: error: rule 1: match.rank: has more than 1024 ranks apart from each other; write ranges\n");
 }
 
 TEST(rules_with_other_conditions_are_covered_only_by_wider_ones)
 {
-	expect_problems(
-	    "rules:\n"
-	    "- {match: {api: [malloc, pitch], device: 0..3}, use: driver}\n"
-	    "- {match: {api: malloc, device: 1, size: < 1MiB}, use: heap}\n"
-	    "- {match: {api: malloc}, use: heap}\n"
-	    "- {match: {api: managed, device: 1}, use: system}\n"
-	    "- {match: {library: ['*a*', b], order: first 5}, use: heap}\n"
-	    "- {match: {library: b, order: first 5}, use: heap}\n"
-	    "- {match: {library: b, order: first 6}, use: heap}\n"
-	    "- {match: {thread: b, order: first 5}, use: heap}\n"
-	    "- {match: {thread: '*'}, use: heap}\n"
-	    "- {match: {thread: xyz, live: < 1GiB}, use: heap}\n"
-	    "- {match: {process: p, size: \">= 1MiB\"}, use: heap}\n"
-	    "- {match: {process: p, size: \">= 2MiB\", pressure: device.free < 1GiB}, use: heap}\n"
-	    "- {match: {arguments: p, size: \">= 2MiB\"}, use: heap}\n"
-	    "- {match: {rank: [0 .. 3, 6 .. 7]}, use: heap}\n"
-	    "- {match: {rank: [7, 1, 2], live: < 1GiB}, use: heap}\n"
-	    "- {match: {rank: [2 .. 4]}, use: heap}\n"
-	    "- {match: {rank: '> 5'}, use: heap}\n"
-	    "- {use: heap}\n"
-	    "- {match: {caller: x}, use: heap}\n",
-	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it "
-	    "up or remove it\n"
-	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 5 (line 6) matches all that it matches; move it "
-	    "up or remove it\n"
-	    "p.yaml:11:3: warning: rule 10 is unreachable: rule 9 (line 10) matches all that it matches; move "
-	    "it up or remove it\n"
-	    "p.yaml:13:3: warning: rule 12 is unreachable: rule 11 (line 12) matches all that it matches; move "
-	    "it up or remove it\n"
-	    "p.yaml:16:3: warning: rule 15 is unreachable: rule 14 (line 15) matches all that it matches; move "
-	    "it up or remove it\n"
-	    "p.yaml:20:3: warning: rule 19 is unreachable: rule 18 (line 19) matches everything; move it up or "
-	    "remove it\n");
+	expect_problems("rules:\n"
+			"- {match: {api: [malloc, pitch], device: 0..3}, use: driver}\n"
+			"- {match: {api: malloc, device: 1, size: < 1MiB}, use: heap}\n"
+			"- {match: {api: malloc}, use: heap}\n"
+			"- {match: {api: managed, device: 1}, use: system}\n"
+			"- {match: {library: ['*a*', b], order: first 5}, use: heap}\n"
+			"- {match: {library: b, order: first 5}, use: heap}\n"
+			"- {match: {library: b, order: first 6}, use: heap}\n"
+			"- {match: {thread: b, order: first 5}, use: heap}\n"
+			"- {match: {thread: '*'}, use: heap}\n"
+			"- {match: {thread: xyz, live: < 1GiB}, use: heap}\n"
+			"- {match: {process: p, size: \">= 1MiB\"}, use: heap}\n"
+			"- {match: {process: p, size: \">= 2MiB\", pressure: device.free < 1GiB}, use: heap}\n"
+			"- {match: {arguments: p, size: \">= 2MiB\"}, use: heap}\n"
+			"- {match: {rank: [0 .. 3, 6 .. 7]}, use: heap}\n"
+			"- {match: {rank: [7, 1, 2], live: < 1GiB}, use: heap}\n"
+			"- {match: {rank: [2 .. 4]}, use: heap}\n"
+			"- {match: {rank: '> 5'}, use: heap}\n"
+			"- {use: heap}\n"
+			"- {match: {caller: x}, use: heap}\n",
+			"p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move "
+			"it up or remove it\n"
+			"p.yaml:7:3: warning: rule 6 is unreachable: rule 5 (line 6) matches all that it matches; move "
+			"it up or remove it\n"
+			"p.yaml:11:3: warning: rule 10 is unreachable: rule 9 (line 10) matches all that it matches; "
+			"move it up or remove it\n"
+			"p.yaml:13:3: warning: rule 12 is unreachable: rule 11 (line 12) matches all that it matches; "
+			"move it up or remove it\n"
+			"p.yaml:16:3: warning: rule 15 is unreachable: rule 14 (line 15) matches all that it matches; "
+			"move it up or remove it\n"
+			"p.yaml:20:3: warning: rule 19 is unreachable: rule 18 (line 19) matches everything; move it "
+			"up or remove it\n");
 }
 
 TEST(what_is_quoted_is_valid_utf_8_without_control_characters)

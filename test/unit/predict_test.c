@@ -141,7 +141,8 @@ static unsigned sized_step(struct predict *predict, unsigned size, unsigned *rig
 		if (at == PREDICT_NONE)
 			continue;
 		predict_slots(predict, at, &from, &to);
-		*right += predict_slot(predict, from)->piece == pieces[0] && predict_now(predict) - at > LAYER * LAYERS / 2;
+		*right +=
+		    predict_slot(predict, from)->piece == pieces[0] && predict_now(predict) - at > LAYER * LAYERS / 2;
 	}
 	return n;
 }

@@ -118,16 +118,14 @@ TEST(a_run_that_fits_is_told_in_few_lines)
 	make();
 	must_say("  100.0 s, policy heap (0123456789abcdef), spill exact, Some GPU");
 	must_say("the heap held 12.0 GiB at most, 1.50 of the device budget of 8.0 GiB (the device has 16.0 GiB); over "
-		 "it for "
-		 "0 % of the run");
+		 "it for 0 % of the run");
 	must_say("  device      8.0 GiB live at exit,     8.0 GiB at most, budget 8.0 GiB");
 	must_say("150 allocations, 0 frees, 0 refused, 0 left to the driver");
 	must_say("  nothing was spilled");
 	assert_false(says("host  ") || says("page faults") || says("moved"));
 	assert_int_equal(summary.n, SUMMARY_SHORT + 5);
 	must_be_short(
-	    "summary of process 42: nothing was spilled: the heap held 12.0 GiB at most; the device budget is 8.0 "
-	    "GiB",
+	    "summary of process 42: nothing was spilled: the heap held 12.0 GiB at most; the device budget is 8.0 GiB",
 	    "  cost: no submission waited for memory", "  change: nothing");
 }
 
@@ -148,12 +146,10 @@ TEST(what_moved_and_what_it_cost_is_told)
 	must_say("spilled 4.0 GiB in 50 allocations; 50 would have been out of memory");
 	must_say(
 	    "moved 400.0 GiB to the device and 400.0 GiB to the host, in 12800 pieces, link busy 10.00 s: 85.9 GB/s");
-	must_say(
-	    "300 submissions waited, 90.00 s in all, for 30 % of the run at least one; the GPU was stopped 1000 times, "
-	    "20.00 s (20 %)");
-	must_say(
-	    "costs most: 150 allocations of 64.0 MiB to 128.0 MiB under rule optim, asked for at libc10_cuda.so+0x12: "
-	    "400.0 GiB brought in (100 % of all), waited for 30.00 s");
+	must_say("300 submissions waited, 90.00 s in all, for 30 % of the run at least one; the GPU was stopped 1000 "
+		 "times, 20.00 s (20 %)");
+	must_say("costs most: 150 allocations of 64.0 MiB to 128.0 MiB under rule optim, asked for at "
+		 "libc10_cuda.so+0x12: 400.0 GiB brought in (100 % of all), waited for 30.00 s");
 }
 
 TEST(what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host)
@@ -162,9 +158,8 @@ TEST(what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host)
 	move(30, 20);
 	page.counter[STAT_peer_out_bytes] = 390 * GIB;
 	make();
-	must_say(
-	    "moved 400.0 GiB to the device, 10.0 GiB to the host and 390.0 GiB to other GPUs, in 12800 pieces, link "
-	    "busy 10.00 s: 85.9 GB/s");
+	must_say("moved 400.0 GiB to the device, 10.0 GiB to the host and 390.0 GiB to other GPUs, in 12800 pieces, "
+		 "link busy 10.00 s: 85.9 GB/s");
 }
 
 TEST(room_on_the_device_is_the_first_advice)
@@ -188,8 +183,8 @@ TEST(where_nothing_moves_moving_is_advised)
 	make();
 	must_say("GPU reads of it go over the link");
 	must_be_short(
-	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget "
-	    "is 8.0 GiB",
+	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget is "
+	    "8.0 GiB",
 	    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody times",
 	    "  change: spill.mode: exact moves memory to where it is used; with static kernels read 4.0 GiB over the "
 	    "link, each time");
@@ -200,13 +195,12 @@ TEST(where_the_gpu_stands_still_fast_is_advised)
 	need_more_than_there_is();
 	move(30, 20);
 	make();
-	must_be_short(
-	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget "
-	    "is 8.0 GiB",
-	    "  cost: 30.0 % of the run: for 30.0 of 100.0 s at least one submission waited for memory, the GPU was "
-	    "stopped for 20.0 %",
-	    "  change: the GPU stood still for 20 % of the run; spill.mode: fast copies beside kernels (see its limits "
-	    "in spillway-policy(5))");
+	must_be_short("summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device "
+		      "budget is 8.0 GiB",
+		      "  cost: 30.0 % of the run: for 30.0 of 100.0 s at least one submission waited for memory, the "
+		      "GPU was stopped for 20.0 %",
+		      "  change: the GPU stood still for 20 % of the run; spill.mode: fast copies beside kernels (see "
+		      "its limits in spillway-policy(5))");
 }
 
 /* As after `spillway set PID spill.mode=fast`. */
@@ -234,8 +228,8 @@ TEST(else_a_rule_for_what_moves_most_is_advised)
 	page.peak[PLACE_PEER] = GIB;
 	page.counter[STAT_refused] = 2;
 	must_be_short(
-	    "summary of process 42: spilled: 5.0 GiB lay on the host and on other devices at most, of 20.0 GiB in "
-	    "all; the device budget is 8.0 GiB; 2 requests ended in out of memory",
+	    "summary of process 42: spilled: 5.0 GiB lay on the host and on other devices at most, of 20.0 GiB in all; "
+	    "the device budget is 8.0 GiB; 2 requests ended in out of memory",
 	    "  cost: 30.0 % of the run: for 30.0 of 100.0 s at least one submission waited for memory; moving was "
 	    "switched off for 12 % of the run, what kernels read over the link then is not counted",
 	    "  change: half of what moves is 150 allocations of 64.0 MiB to 128.0 MiB under rule optim, asked for at "
@@ -282,8 +276,8 @@ TEST(where_most_is_made_by_the_program_itself_that_is_the_first_advice)
 	assert_false(says("cuMemCreate"));
 	page.counter[STAT_vmm_bytes] = 13 * GIB;
 	make();
-	must_say("change: 13.0 GiB is of the program's own cuMemCreate, which does not move; with "
-		 "vmm.spill: move it is memory of the heap");
+	must_say("change: 13.0 GiB is of the program's own cuMemCreate, which does not move; with vmm.spill: move it "
+		 "is memory of the heap");
 	assert_false(says("without device.budget"));
 }
 
@@ -297,22 +291,20 @@ TEST(what_the_program_makes_itself_matters_where_there_is_no_room)
 	make();
 	must_say("change: 13.0 GiB is of the program's own cuMemCreate");
 	page.counter[STAT_vmm_bytes] = 0;
-	must_be_short(
-	    "summary of process 42: nothing was spilled: the heap held 12.0 GiB at most; the device budget is 8.0 "
-	    "GiB; 1 request ended in out of memory",
-	    "  cost: no submission waited for memory",
-	    "  change: memory ran out: see what to raise, where \"out of memory\" was said");
+	must_be_short("summary of process 42: nothing was spilled: the heap held 12.0 GiB at most; the device budget "
+		      "is 8.0 GiB; 1 request ended in out of memory",
+		      "  cost: no submission waited for memory",
+		      "  change: memory ran out: see what to raise, where \"out of memory\" was said");
 }
 
 TEST(what_costs_next_to_nothing_needs_no_advice)
 {
 	spill();
 	move(1, 0);
-	must_be_short(
-	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 12.0 GiB in all; the device budget "
-	    "is 8.0 GiB",
-	    "  cost: 1.0 % of the run: for 1.0 of 100.0 s at least one submission waited for memory",
-	    "  change: nothing: it cost less than 2 % of the run");
+	must_be_short("summary of process 42: spilled: 4.0 GiB lay on the host at most, of 12.0 GiB in all; the device "
+		      "budget is 8.0 GiB",
+		      "  cost: 1.0 % of the run: for 1.0 of 100.0 s at least one submission waited for memory",
+		      "  change: nothing: it cost less than 2 % of the run");
 }
 
 TEST(what_processes_share_is_told_where_several_do_or_it_was_not_enough)
@@ -343,8 +335,8 @@ TEST(where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised)
 	assert_false(says("memory ran out")); /* others gave some */
 	page.counter[STAT_refused] = page.site[7].figures.figure[FIGURE_refused] = 1;
 	must_be_short(
-	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget "
-	    "is 8.0 GiB; 1 request ended in out of memory",
+	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget is "
+	    "8.0 GiB; 1 request ended in out of memory",
 	    "  cost: not known: nothing was moved to the device; kernels read it over the link, which nobody times",
 	    "  change: memory ran out at host.total, which was 64.0 GiB: at least 64.1 GiB are needed. Run once with "
 	    "host.total: 80%: what then lies on the host at most is enough");

@@ -263,9 +263,9 @@ TEST(the_writer_keeps_account_of_commas)
 	fputs("[]", stdout);
 	json_close(&json, '}');
 	catch_end();
-	assert_string_equal(out, "{\"a\": 18446744073709551615, \"list\": [1, \"x\", {}, [], true], \"no\": false, "
-				 "\"n\": null, \"i\": -5, \"j\": null, \"r\": 0.333, \"s\": null, \"t\": null, "
-				 "\"own\": []}");
+	assert_string_equal(out,
+			    "{\"a\": 18446744073709551615, \"list\": [1, \"x\", {}, [], true], \"no\": false, \"n\": "
+			    "null, \"i\": -5, \"j\": null, \"r\": 0.333, \"s\": null, \"t\": null, \"own\": []}");
 }
 
 TEST(lines_are_broken_where_the_caller_says)

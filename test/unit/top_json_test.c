@@ -83,9 +83,9 @@ TEST(links_are_in_json_and_for_prometheus)
 	read_twice();
 	is_json_line(json_of());
 	has(json_of(), "\"used\": 9663676416, \"lent\": 0, \"most_lent\": 0, \"cache\": 0, \"cache_alive\": 0, "
-		       "\"cache_most_alive\": 0, \"cache_dead\": 0, \"links\": [{\"lender\": 1, \"kind\": "
-		       "\"nvlink\", \"figures\": {\"in_bytes\": 8145338368, \"out_bytes\": 9978249216}, \"rates\": "
-		       "{\"in_bytes\": 62914560, \"out_bytes\": 31457280}}], ");
+		       "\"cache_most_alive\": 0, \"cache_dead\": 0, \"links\": [{\"lender\": 1, \"kind\": \"nvlink\", "
+		       "\"figures\": {\"in_bytes\": 8145338368, \"out_bytes\": 9978249216}, \"rates\": {\"in_bytes\": "
+		       "62914560, \"out_bytes\": 31457280}}], ");
 	has(json_of(), "\"lent\": 3221225472, \"most_lent\": 4294967296, \"cache\": 0, \"cache_alive\": 0, "
 		       "\"cache_most_alive\": 0, \"cache_dead\": 0, \"links\": [], ");
 	has(json_of(), "\"processes\": 1, \"lent\": 3221225472, ");
@@ -129,8 +129,7 @@ TEST(json_is_one_object_on_a_line_with_every_figure)
 		  "[[1408, 4]]}");
 	has(text, "{\"number\": 1, \"name\": \"optimizer\", \"figures\": {\"live\": 20971520, ");
 	has(text, "{\"number\": 9, \"caller\": \"0x1014\", \"text\": \"libtest.so+0x14\", \"device\": 0, \"backend\": "
-		  "\"heap\", "
-		  "\"rule\": \"optimizer\", \"least_bytes\": 20971520, \"tensors\": false, ");
+		  "\"heap\", \"rule\": \"optimizer\", \"least_bytes\": 20971520, \"tensors\": false, ");
 }
 
 /* A name that is an item of a manual page, from this line on: a word of a line of Cm. */
@@ -291,8 +290,8 @@ TEST(the_text_format_is_kept_and_has_every_figure)
 	has_not(text, "secret");
 	has(text, "\nspillway_wait_seconds_total{");
 	snprintf(part, sizeof(part),
-		 "\nspillway_device_gpu_faults_total{%s,command=\"python3 train.py\","
-		 "device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\"} 0\n",
+		 "\nspillway_device_gpu_faults_total{%s,command=\"python3 "
+		 "train.py\",device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\"} 0\n",
 		 labels());
 	has(text, part);
 	snprintf(part, sizeof(part), "\nspillway_gpu_faults_total{%s,command=\"python3 train.py\"} 0\n", labels());

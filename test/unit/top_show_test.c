@@ -30,18 +30,13 @@ TEST(the_table_is_as_documented)
 	row = strstr(row + 1, "PID ");
 	assert_non_null(row);
 	assert_non_null(strstr(row + 4, "PID "));
-	has_line(text,
-		 "GPU                                 TOTAL   HEAP DRIVER   LENT   FREE   HOST   PEER MANAGED SYSTEM "
-		 "PINNED  PROCS");
-	has_line(
-	    text,
-	    " 0 Test GPU                           16G     8G     1G      0     7G     5G      0       0      0    "
-	    "  0      1");
+	has_line(text, "GPU                                 TOTAL   HEAP DRIVER   LENT   FREE   HOST   PEER MANAGED "
+		       "SYSTEM PINNED  PROCS");
+	has_line(text, " 0 Test GPU                           16G     8G     1G      0     7G     5G      0       0    "
+		       "  0      0      1");
 	has_not(text, "LINK ");
-	has_line(
-	    text,
-	    "    PID USER     STATE DEVICE   HOST   PEER MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s  WAIT   "
-	    "TIME ID               COMMAND");
+	has_line(text, "    PID USER     STATE DEVICE   HOST   PEER MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s "
+		       " WAIT   TIME ID               COMMAND");
 	has(text, " run       8G     5G      0       0      0     1G      0   100M    50M     n/a   50%   ");
 	has(text, " python3 /home/u/train.py --token secret\n");
 	has_line(text, "     PID   LIVE   PEAK   IN/s  OUT/s  MOVED   WAIT  RULE");
@@ -72,14 +67,14 @@ TEST(gpus_that_are_shared_have_a_table)
 	read_it();
 	has_line(text_of(), "GPU abcdefab, shared: 32.0 GiB in all");
 	char *text = tables_of(6);
-	has_line(text, "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  JOB  TURN          TURNS  "
-		       "       GOT         SHARE  WEIGHT    SWITCH");
-	has_line(text, "4000001    26.0 GiB    20.0 GiB    24.0 GiB          0 B         -    -  has it           "
-		       "11      30.0 s   60 of  75 %       3    1.50 s");
+	has_line(text, "    PID    MAY HAVE       HOLDS       NEEDS  CANNOT MOVE      IDLE  JOB  TURN          TURNS   "
+		       "      GOT         SHARE  WEIGHT    SWITCH");
+	has_line(text, "4000001    26.0 GiB    20.0 GiB    24.0 GiB          0 B         -    -  has it           11   "
+		       "   30.0 s   60 of  75 %       3    1.50 s");
 	has(text, "4000002     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -    -  waits 5.");
 	has(text, "  12      20.0 s   40 of  25 %       1    1.50 s\n");
-	has_line(text, "4000003     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -    -  -                "
-		       "13      20.0 s    0 of   0 %       1    1.50 s");
+	has_line(text, "4000003     3.0 GiB     1.0 GiB    24.0 GiB          0 B         -    -  -                13   "
+		       "   20.0 s    0 of   0 %       1    1.50 s");
 	has_not(text, "4000004");
 	free(text);
 	has(prom_of(), "\nspillway_shared_total_bytes{gpu=\"" GPU "\"} 34359738368\n");
@@ -106,19 +101,16 @@ TEST(what_devices_lend_and_borrow_is_shown)
 	read_it();
 	has_line(text_of(), " 0 borrows of 1                    NVLink     n/a    n/a     7G     9G");
 	read_twice();
-	has_line(text_of(),
-		 " 0 Test GPU                           16G     8G     1G      0     7G     5G     2G       0     "
-		 " 0      0      1");
-	has_line(text_of(),
-		 " 1 Test GPU                           16G      0      0     3G    13G      0      0       0     "
-		 " 0      0      1");
+	has_line(text_of(), " 0 Test GPU                           16G     8G     1G      0     7G     5G     2G       "
+			    "0      0      0      1");
+	has_line(text_of(), " 1 Test GPU                           16G      0      0     3G    13G      0      0       "
+			    "0      0      0      1");
 	has_line(text_of(), "LINK                               KIND      IN/s  OUT/s     IN    OUT");
 	has(text_of(), " run       8G     5G     2G ");
 	view.details = true;
 	has(text_of(), "    lent to other GPUs 3.0 GiB, at most 4.0 GiB\n");
-	has(text_of(),
-	    "    borrows of GPU 1, link NVLink: in_bytes 7.6 GiB (60.0 MiB a second), out_bytes 9.3 GiB (30.0 MiB a "
-	    "second)\n");
+	has(text_of(), "    borrows of GPU 1, link NVLink: in_bytes 7.6 GiB (60.0 MiB a second), out_bytes 9.3 GiB "
+		       "(30.0 MiB a second)\n");
 	has_not(text_of(), "borrows of GPU 0");
 }
 

@@ -229,8 +229,7 @@ TEST(replies_are_read_by_their_version)
 	    {"ok 1048576 version=1\n", 0, "suspended, 1.0 MiB of device memory given back\n"},
 	    {"ok 1048576 version=2\n", 1,
 	     "its library answers in version 2, and this tool knows version 1: use the newer spillway; `spillway top` "
-	     "shows "
-	     "whether it is suspended\n"},
+	     "shows whether it is suspended\n"},
 	    {"done everything version=2\n", 1, "this tool knows version 1: use the newer spillway"},
 	    {"ok 1048576 version=0\n", 1, "this tool knows version 1: use the older spillway"},
 	    {"error it speaks version=2 only\n", 1, "not suspended: it speaks version=2 only\n"},
