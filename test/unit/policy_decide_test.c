@@ -1,20 +1,7 @@
 /*
  * policy_decide_test.c: the rule that wins is the first that matches, for any rules.
  */
-#include "policy/parse.h"
-#include "test/test.h"
-
-/* A good policy, which the caller frees. */
-static struct policy *good_policy(const char *text)
-{
-	struct policy_errors errors;
-	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
-
-	if (!policy)
-		fail_msg("%u:%u %s", errors.kept[0].line, errors.kept[0].column, errors.kept[0].text);
-	policy_errors_free(&errors);
-	return policy;
-}
+#include "test/unit/policy_help.h"
 
 /* A condition as written and as a naive test of it. */
 struct naive {
@@ -73,7 +60,7 @@ TEST(random_conditions_decide_as_a_naive_reading_does)
 			end += sprintf(end, "- {match: {size: \"%s\"}, use: %s}\n", rules[i].text,
 				       rules[i].use ? "heap" : "driver");
 		}
-		struct policy *policy = good_policy(text);
+		struct policy *policy = any_policy(text);
 		for (uint64_t bytes = 0; bytes < 5100; bytes++) {
 			struct policy_request request = {.bytes = bytes};
 			struct policy_decision decision = policy_decide(policy, &request);
@@ -84,7 +71,6 @@ TEST(random_conditions_decide_as_a_naive_reading_does)
 			assert_int_equal(decision.rule, i < N ? i : -1);
 			assert_int_equal(decision.use, i < N && rules[i].use ? POLICY_USE_HEAP : POLICY_USE_DRIVER);
 		}
-		policy_free(policy);
 	}
 	free(text);
 }
@@ -97,7 +83,7 @@ TEST(a_thousand_rules_are_decided_right_and_fast)
 
 	for (int i = 0; i < 1000; i++)
 		end += sprintf(end, "- {match: {size: == %dKiB}, use: driver}\n", i + 1);
-	struct policy *policy = good_policy(text);
+	struct policy *policy = any_policy(text);
 	for (int i = 0; i <= 1000; i++) {
 		struct policy_request request = {.bytes = 1024ull * (unsigned)(i + 1)};
 
@@ -113,7 +99,6 @@ TEST(a_thousand_rules_are_decided_right_and_fast)
 	double each = ((double)(now.tv_sec - begin.tv_sec) * 1e9 + (double)(now.tv_nsec - begin.tv_nsec)) / 20000;
 	/* Printed, not asserted: how fast the machine is, is not the code's promise. */
 	print_message("%.0f ns a decision of 1,000 rules (%llu)\n", each, (unsigned long long)sum);
-	policy_free(policy);
 	free(text);
 }
 
@@ -129,7 +114,7 @@ TEST(what_is_known_of_a_library_changes_no_decision)
 		end += sprintf(end, "- {match: {library: ['*lib%d.so', '*x%d?']%s}, use: heap}\n", i / 2, i % 70,
 			       more[i % 5]);
 	sprintf(end, "- {match: {thread: last}, use: driver}\n");
-	struct policy *policy = good_policy(text);
+	struct policy *policy = any_policy(text);
 	free(text);
 	for (int i = 0; i < 1000; i++) {
 		struct policy_request request = {
@@ -149,16 +134,15 @@ TEST(what_is_known_of_a_library_changes_no_decision)
 		assert_int_equal(policy_decide(policy, &request).rule, rule);
 		free(known);
 	}
-	policy_free(policy);
 }
 
 TEST(memory_of_a_kind_is_decided_about_by_rules_that_name_it)
 {
-	struct policy *policy = good_policy("default: deny\nvmm.spill: move\nrules:\n"
-					    "- {use: heap, match: {size: < 1MiB}}\n"
-					    "- {use: driver, match: {api: [host, malloc], size: < 2MiB}}\n"
-					    "- {use: driver, match: {api: vmm, size: < 3MiB}, vmm.spill: no}\n"
-					    "- {use: deny, match: {api: host, process: other}}\n");
+	struct policy *policy = any_policy("default: deny\nvmm.spill: move\nrules:\n"
+					   "- {use: heap, match: {size: < 1MiB}}\n"
+					   "- {use: driver, match: {api: [host, malloc], size: < 2MiB}}\n"
+					   "- {use: driver, match: {api: vmm, size: < 3MiB}, vmm.spill: no}\n"
+					   "- {use: deny, match: {api: host, process: other}}\n");
 	struct policy_request request = {.device = -1};
 	char why[POLICY_EXPLAIN_BYTES];
 
@@ -181,7 +165,6 @@ TEST(memory_of_a_kind_is_decided_about_by_rules_that_name_it)
 	request.api = POLICY_API_VMM;
 	assert_false(policy_decide(policy, &request).vmm_spill);
 	assert_true(policy_vmm_spill(policy));
-	policy_free(policy);
 }
 
 int main(void)

@@ -6,16 +6,7 @@
 
 #include <sys/stat.h>
 
-static char folder[] = "/tmp/policy_machine_test.XXXXXX", inside[64], path[128];
-
-static void write_file(const char *name, const char *text)
-{
-	FILE *file = fopen(name, "w");
-
-	assert_non_null(file);
-	assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-	assert_int_equal(fclose(file), 0);
-}
+static char inside[80], path[128];
 
 /* Writes the machine's policy; NULL: there is none. */
 static void machine(const char *text)
@@ -29,34 +20,15 @@ static void machine(const char *text)
 
 FIXTURE(enter)
 {
-	assert_non_null(mkdtemp(folder));
-	assert_int_equal(chdir(folder), 0);
-	snprintf(inside, sizeof(inside), "%s/etc", folder);
+	enter_folder(NULL);
+	snprintf(inside, sizeof(inside), "%s/etc", own_folder);
 	snprintf(path, sizeof(path), "%s/policy.yaml", inside);
 	assert_int_equal(mkdir(inside, 0755), 0);
 	policy_machine_path = path;
 	policy_machine_owner = geteuid();
 }
 
-static int leave(void **state)
-{
-	char command[128];
-
-	assert_int_equal(chdir("/"), 0);
-	snprintf(command, sizeof(command), "rm -r %s", folder);
-	return system(command);
-}
-
-GROUP(enter, leave)
-
-/* Reads a policy that has no problem. */
-static struct policy *good_read(const char *name, const char *set)
-{
-	struct policy_errors errors;
-	struct policy *policy = policy_read(name, set, &errors);
-
-	return good_policy_of(policy, &errors);
-}
+GROUP(enter, leave_folder)
 
 /* All problems, with "MACHINE" for the path of the machine's policy. Frees both. */
 static const char *problems(const char *name, const char *set, bool is_good)
@@ -64,13 +36,9 @@ static const char *problems(const char *name, const char *set, bool is_good)
 	static char all[4096];
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, set, &errors);
-	char line[700], *at;
+	char *at;
 
-	all[0] = '\0';
-	for (size_t i = 0; i < errors.n_kept; i++) {
-		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
-		strcat(all, "\n");
-	}
+	snprintf(all, sizeof(all), "%s", problems_of(&errors));
 	while ((at = strstr(all, path))) {
 		memcpy(at, "MACHINE", 7);
 		memmove(at + 7, at + strlen(path), strlen(at + strlen(path)) + 1);
@@ -92,32 +60,38 @@ static struct policy_setting setting_of(const struct policy *policy, const char 
 	return setting;
 }
 
+static void setting_is(const struct policy *policy, const char *key, const char *value, const char *cut,
+		       const char *limit, const char *file, unsigned line)
+{
+	struct policy_setting setting = setting_of(policy, key);
+
+	assert_string_equal(setting.value, value);
+	assert_string_equal(setting.cut, cut);
+	assert_string_equal(setting.limit, limit);
+	assert_string_equal(setting.file ? setting.file : "(none)", file ? file : "(none)");
+	assert_int_equal(setting.line, line);
+}
+
 TEST(who_names_no_policy_gets_the_machines)
 {
 	machine(NULL);
-	struct policy *policy = good_read(NULL, NULL);
-	assert_string_equal(policy_name(policy), "heap");
-	policy_free(policy);
+	assert_string_equal(policy_name(good_policy_read(NULL, NULL)), "heap");
 	machine("include: other.yaml\nspill.mode: static\n");
 	write_file("etc/other.yaml", "device.budget: 3GiB\n");
 	for (int i = 0; i < 2; i++) {
-		policy = good_read(i ? "" : NULL, "host.budget=1GiB");
+		struct policy *policy = good_policy_read(i ? "" : NULL, "host.budget=1GiB");
+
 		assert_string_equal(policy_name(policy), path);
 		assert_false(policy_is_builtin(policy));
 		assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
 		assert_int_equal(policy_settings(policy)->device_budget.value, 3ull << 30);
 		assert_int_equal(policy_settings(policy)->host_budget.value, 1ull << 30);
-		policy_free(policy);
 	}
-	policy = good_read("heap", NULL);
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
-	policy_free(policy);
+	assert_int_equal(policy_settings(good_policy_read("heap", NULL))->spill, POLICY_SPILL_EXACT);
 }
 
 TEST(no_policy_and_no_setting_exceeds_a_limit)
 {
-	struct policy_errors errors;
-
 	machine("limits:\n  device: {budget: 4GiB, total: 50%}\n  host.budget: 25%\n  host.total: 64GiB\n"
 		"  spill.mode: exact\n");
 	assert_string_equal(problems("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", true),
@@ -127,12 +101,10 @@ TEST(no_policy_and_no_setting_exceeds_a_limit)
 			    "holds (limits of MACHINE)\n"
 			    "SPILLWAY_SET:1:36: warning: host.total: 65GiB is more than this machine allows; 64GiB "
 			    "holds (limits of MACHINE)\n");
-	struct policy *policy = policy_read("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB", &errors);
+	struct policy *policy = any_policy_read("heap", "spill.mode=fast,device.budget=5GiB,host.total=65GiB");
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
 	assert_int_equal(policy_settings(policy)->device_budget.value, 4ull << 30);
 	assert_int_equal(policy_settings(policy)->host_total.value, 64ull << 30);
-	policy_errors_free(&errors);
-	policy_free(policy);
 	/* In a file the place is that of the key; a file that the policy includes is the one that is named. */
 	write_file("base.yaml", "version: 1\nhost.budget: 30%\n");
 	write_file("p.yaml", "include: base.yaml\n");
@@ -141,56 +113,39 @@ TEST(no_policy_and_no_setting_exceeds_a_limit)
 	/*
 	 * What stays below, and what only the machine can compare, is left. A value that nobody wrote is cut silently.
 	 */
-	policy = good_read("training-fast", "device.budget=4GiB,host.budget=1GiB,spill.mode=static");
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
-	assert_int_equal(policy_settings(policy)->host_budget.value, 1ull << 30);
-	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_HOST_BUDGET].kind, POLICY_SIZE_PERCENT);
-	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_HOST_BUDGET].value, 2500);
+	const struct policy_settings *settings =
+	    policy_settings(good_policy_read("training-fast", "device.budget=4GiB,host.budget=1GiB,spill.mode=static"));
+	assert_int_equal(settings->spill, POLICY_SPILL_STATIC);
+	assert_int_equal(settings->host_budget.value, 1ull << 30);
+	assert_int_equal(settings->limits.most[POLICY_LIMIT_HOST_BUDGET].kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(settings->limits.most[POLICY_LIMIT_HOST_BUDGET].value, 2500);
 	/* The processes share the device, though the policy does not say so. */
-	assert_int_equal(policy_settings(policy)->device_total.kind, POLICY_SIZE_PERCENT);
-	assert_int_equal(policy_settings(policy)->device_total.value, 5000);
-	policy_free(policy);
+	assert_int_equal(settings->device_total.kind, POLICY_SIZE_PERCENT);
+	assert_int_equal(settings->device_total.value, 5000);
 	machine("limits: {spill.mode: static}\n");
-	for (int i = 0; i < 2; i++) {
-		policy = good_read(i ? NULL : "heap", NULL); /* heap says exact, but nobody here has written that */
-		assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
-		policy_free(policy);
-	}
-	policy = good_read(NULL, NULL);
-	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
-	policy_free(policy);
+	/* heap says exact, but nobody here has written that */
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(policy_settings(good_policy_read(i ? NULL : "heap", NULL))->spill,
+				 POLICY_SPILL_STATIC);
+	settings = policy_settings(good_policy_read(NULL, NULL));
+	assert_int_equal(settings->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
 }
 
 TEST(a_setting_says_where_it_comes_from_and_what_cut_it)
 {
 	struct policy_errors errors;
-	struct policy_setting setting;
 
 	machine("limits: {device.budget: 4GiB, host.budget: 12.5%}\n");
 	write_file("p.yaml", "version: 1\n\ndevice.budget: 5GiB\nmanaged.advise: [read-mostly]\n");
 	struct policy *policy = policy_read("./p.yaml", "spill.mode=off", &errors);
 	assert_int_equal(errors.n, 1);
 	policy_errors_free(&errors);
-	setting = setting_of(policy, "device.budget");
-	assert_string_equal(setting.value, "4GiB");
-	assert_string_equal(setting.cut, "5GiB");
-	assert_string_equal(setting.limit, "4GiB");
-	assert_string_equal(setting.file, "./p.yaml");
-	assert_int_equal(setting.line, 3);
-	setting = setting_of(policy, "host.budget");
-	assert_string_equal(setting.value, "auto");
-	assert_string_equal(setting.limit, "12.50%");
-	assert_string_equal(setting.cut, "");
-	assert_null(setting.file);
-	setting = setting_of(policy, "spill.mode");
-	assert_string_equal(setting.value, "off");
-	assert_string_equal(setting.file, "SPILLWAY_SET");
-	assert_int_equal(setting.line, 0);
-	assert_string_equal(setting.limit, "");
+	setting_is(policy, "device.budget", "4GiB", "5GiB", "4GiB", "./p.yaml", 3);
+	setting_is(policy, "host.budget", "auto", "", "12.50%", NULL, 0);
+	setting_is(policy, "spill.mode", "off", "", "", "SPILLWAY_SET", 0);
 	assert_string_equal(setting_of(policy, "managed.advise").value, "...");
 	assert_string_equal(setting_of(policy, "system.numa_node").value, "auto");
 	assert_string_equal(setting_of(policy, "report.summary").value, "yes");
-	policy_free(policy);
 }
 
 TEST(it_is_ignored_if_others_can_write_it)
@@ -198,15 +153,11 @@ TEST(it_is_ignored_if_others_can_write_it)
 	static const char refused[] = "MACHINE: warning: the file and its folder must be root's, and nobody else may "
 				      "write there; it is ignored, and with it the limits of this machine\n";
 	static const char limits[] = "limits: {spill.mode: off}\n";
-	struct policy_errors errors;
 
 	machine(limits);
 	assert_int_equal(chmod(path, 0646), 0);
 	assert_string_equal(problems("heap", NULL, true), refused);
-	struct policy *policy = policy_read("heap", NULL, &errors);
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
-	policy_errors_free(&errors);
-	policy_free(policy);
+	assert_int_equal(policy_settings(any_policy_read("heap", NULL))->spill, POLICY_SPILL_EXACT);
 	assert_int_equal(chmod(path, 0644), 0);
 	assert_string_equal(problems("heap", NULL, true), "");
 	assert_int_equal(chmod(inside, 0777), 0);
@@ -245,19 +196,15 @@ TEST(an_error_in_it_is_one_of_every_policy)
 
 TEST(limits_elsewhere_limit_nothing)
 {
-	struct policy_errors errors;
-
 	machine("limits: {host.budget: 2GiB}\n");
 	write_file("p.yaml", "host.budget: 3GiB\nlimits:\n  host.budget: 1GiB\n  device.budget: 1GiB\n");
 	assert_string_equal(problems("./p.yaml", NULL, true),
 			    "./p.yaml:1:1: warning: host.budget: 3GiB is more than this machine allows; 2GiB holds "
 			    "(limits of MACHINE)\n"
 			    "./p.yaml:3:3: warning: limits hold in MACHINE alone; here they limit nothing\n");
-	struct policy *policy = policy_read("./p.yaml", NULL, &errors);
-	assert_int_equal(policy_settings(policy)->host_budget.value, 2ull << 30);
-	assert_int_equal(policy_settings(policy)->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
-	policy_errors_free(&errors);
-	policy_free(policy);
+	const struct policy_settings *settings = policy_settings(any_policy_read("./p.yaml", NULL));
+	assert_int_equal(settings->host_budget.value, 2ull << 30);
+	assert_int_equal(settings->limits.most[POLICY_LIMIT_DEVICE_BUDGET].kind, POLICY_SIZE_AUTO);
 	expect_problems(
 	    "limits: [1]\n",
 	    "p.yaml:1:9: error: limits: a map was expected; write limits: {host.budget: 64GiB}, or remove it\n");

@@ -15,7 +15,6 @@ static bool matches(const char *condition, struct policy_request request)
 	bool yes = policy_decide(policy, &request).rule == 0;
 	assert_int_equal(policy_explain(policy, 0, &request, why), yes);
 	assert_int_equal(*why == '\0', yes);
-	policy_free(policy);
 	return yes;
 }
 
@@ -140,21 +139,20 @@ TEST(a_text_that_is_not_known_matches_no_pattern)
 
 TEST(all_conditions_of_a_rule_must_hold)
 {
-	struct policy_request request = {.bytes = 5 * MIB, .api = POLICY_API_ASYNC, .device = 1, .thread = "loader 3"};
 	const char *const all = "size: \">= 1MiB\", api: async, device: 1, thread: \"loader*\"";
+	const struct policy_request good = {
+	    .bytes = 5 * MIB, .api = POLICY_API_ASYNC, .device = 1, .thread = "loader 3"};
 
-	assert_true(matches(all, request));
-	request.bytes = 1;
-	assert_false(matches(all, request));
-	request.bytes = MIB;
-	request.device = 0;
-	assert_false(matches(all, request));
-	request.device = 1;
-	request.api = POLICY_API_POOL;
-	assert_false(matches(all, request));
-	request.api = POLICY_API_ASYNC;
-	request.thread = "main";
-	assert_false(matches(all, request));
+	assert_true(matches(all, good));
+	for (unsigned i = 0; i < 4; i++) {
+		struct policy_request request = good;
+
+		request.bytes = i == 0 ? 1 : good.bytes;
+		request.device = i == 1 ? 0 : good.device;
+		request.api = i == 2 ? POLICY_API_POOL : good.api;
+		request.thread = i == 3 ? "main" : good.thread;
+		assert_false(matches(all, request));
+	}
 }
 
 TEST(equal_patterns_of_many_rules_are_told_apart_from_others)
@@ -174,24 +172,29 @@ TEST(equal_patterns_of_many_rules_are_told_apart_from_others)
 	assert_int_equal(policy_decide(policy, &request).rule, 198);
 	request.thread = "lib";
 	assert_int_equal(policy_decide(policy, &request).rule, 200);
-	policy_free(policy);
+}
+
+/* A rule does not match the request, for that reason. */
+static void explains(struct policy *policy, int rule, const struct policy_request *request, const char *reason)
+{
+	char why[POLICY_EXPLAIN_BYTES];
+
+	assert_false(policy_explain(policy, rule, request, why));
+	assert_string_equal(why, reason);
 }
 
 TEST(binding_settles_what_concerns_the_process)
 {
-	static const char text[] = "rules:\n"
-				   "- {match: {process: \"py*\", thread: t}, use: driver}\n"
-				   "- {match: {arguments: [\"*--big*\", x]}, use: managed}\n";
-	struct policy *policy = good_policy(text);
+	struct policy *policy = good_policy("rules:\n"
+					    "- {match: {process: \"py*\", thread: t}, use: driver}\n"
+					    "- {match: {arguments: [\"*--big*\", x]}, use: managed}\n");
 	struct policy_request request = {.thread = "t"};
-	char why[POLICY_EXPLAIN_BYTES];
 
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
-	assert_false(policy_explain(policy, 0, &request, why));
-	assert_string_equal(why, "the name of the process is not known; the rule wants \"py*\"");
-	assert_false(policy_explain(policy, 1, &request, why));
-	assert_string_equal(why, "the arguments of the process are not known; the rule wants \"*--big*\" or \"x\"");
+	explains(policy, 0, &request, "the name of the process is not known; the rule wants \"py*\"");
+	explains(policy, 1, &request,
+		 "the arguments of the process are not known; the rule wants \"*--big*\" or \"x\"");
 	policy_bind(policy, "python3", "train.py --big 1", POLICY_NO_RANK);
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS | POLICY_NEED_THREAD);
 	assert_int_equal(policy_decide(policy, &request).rule, 0);
@@ -200,12 +203,9 @@ TEST(binding_settles_what_concerns_the_process)
 	assert_int_equal(policy_decide(policy, &request).rule, 1);
 	policy_bind(policy, "sh", "train.py", POLICY_NO_RANK);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
-	assert_false(policy_explain(policy, 1, &request, why));
-	assert_string_equal(why, "the arguments of the process do not match; the rule wants \"*--big*\" or \"x\"");
+	explains(policy, 1, &request, "the arguments of the process do not match; the rule wants \"*--big*\" or \"x\"");
 	policy_bind(policy, "sh", NULL, POLICY_NO_RANK);
-	assert_false(policy_explain(policy, 0, &request, why));
-	assert_string_equal(why, "the name of the process does not match; the rule wants \"py*\"");
-	policy_free(policy);
+	explains(policy, 0, &request, "the name of the process does not match; the rule wants \"py*\"");
 }
 
 /* Does a rule with this condition decide about a process of that rank? Deciding and explaining must agree. */
@@ -220,7 +220,6 @@ static bool of_rank(const char *condition, int64_t rank, char why[POLICY_EXPLAIN
 	policy_bind(policy, NULL, NULL, rank);
 	bool yes = policy_decide(policy, &plain).rule == 0;
 	assert_int_equal(policy_explain(policy, 0, &plain, why), yes);
-	policy_free(policy);
 	return yes;
 }
 
@@ -275,7 +274,6 @@ TEST(a_rule_of_another_rank_needs_nothing)
 	policy_bind(policy, NULL, NULL, 1);
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS | POLICY_NEED_THREAD);
 	assert_true(policy_decides(policy, POLICY_API_HOST));
-	policy_free(policy);
 }
 
 TEST(only_what_rules_ask_for_is_needed)
@@ -301,7 +299,6 @@ TEST(only_what_rules_ask_for_is_needed)
 		snprintf(text, sizeof(text), "rules:\n- match: {%s}\n  use: driver\n", rows[i].condition);
 		struct policy *policy = good_policy(text);
 		assert_int_equal(policy_needs(policy), rows[i].needs);
-		policy_free(policy);
 	}
 }
 
@@ -334,7 +331,6 @@ TEST(a_decision_lists_the_uses_in_order)
 	assert_int_equal(decision.uses[0], POLICY_USE_SYSTEM);
 	assert_true(decision.cap == POLICY_NO_CAP && policy_rule_cap(policy, -1) == POLICY_NO_CAP);
 	assert_true(policy_uses(policy, POLICY_USE_HEAP) && policy_uses(policy, POLICY_USE_SYSTEM));
-	policy_free(policy);
 }
 
 TEST(a_rule_takes_the_files_settings_where_it_has_none)
@@ -357,7 +353,6 @@ TEST(a_rule_takes_the_files_settings_where_it_has_none)
 	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_NONE);
 	assert_true(decision.system->huge_pages);
 	assert_int_equal(decision.system->numa_node, 3);
-	policy_free(policy);
 }
 
 TEST(keys_of_the_file_are_read)
@@ -372,7 +367,6 @@ TEST(keys_of_the_file_are_read)
 	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_HEAP);
 	/* Whoever observes has the driver serve everything. */
 	assert_true(policy_uses(policy, POLICY_USE_DRIVER) && !policy_uses(policy, POLICY_USE_MANAGED));
-	policy_free(policy);
 }
 
 TEST(shipped_policies_send_to_the_heap_what_pools_cannot_serve)
@@ -387,21 +381,10 @@ TEST(shipped_policies_send_to_the_heap_what_pools_cannot_serve)
 	    {"passthrough", POLICY_ASYNC_DRIVER}, {"observe", POLICY_ASYNC_DRIVER},
 	};
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct policy_errors errors;
-		struct policy *policy = policy_read(rows[i].name, NULL, &errors);
-
-		assert_non_null(policy);
-		assert_int_equal(policy_settings(policy)->async_use, rows[i].use);
-		policy_free(policy);
-		policy_errors_free(&errors);
-	}
-	struct policy *policy = good_policy("async.use: auto\n");
-	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_AUTO);
-	policy_free(policy);
-	policy = good_policy("default: heap\n");
-	assert_int_equal(policy_settings(policy)->async_use, POLICY_ASYNC_DRIVER);
-	policy_free(policy);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(policy_settings(good_policy_read(rows[i].name, NULL))->async_use, rows[i].use);
+	assert_int_equal(good_settings("async.use: auto\n", NULL)->async_use, POLICY_ASYNC_AUTO);
+	assert_int_equal(good_settings("default: heap\n", NULL)->async_use, POLICY_ASYNC_DRIVER);
 }
 
 TEST(shipped_policies_leave_communication_libraries_to_the_driver)
@@ -410,8 +393,7 @@ TEST(shipped_policies_leave_communication_libraries_to_the_driver)
 						"libucm.so", "/opt/nvshmem_bootstrap.so"};
 
 	for (const char *const *name = policy_builtin_names(); *name; name++) {
-		struct policy_errors errors;
-		struct policy *policy = policy_read(*name, NULL, &errors);
+		struct policy *policy = good_policy_read(*name, NULL);
 
 		for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
 			struct policy_request request = {.bytes = 64 * MIB, .library = libraries[i]};
@@ -421,27 +403,29 @@ TEST(shipped_policies_leave_communication_libraries_to_the_driver)
 			if (strcmp(*name, "passthrough") != 0)
 				assert_int_not_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
 		}
-		policy_free(policy);
-		policy_errors_free(&errors);
 	}
 }
 
 TEST(host_memory_is_pinned_ahead_for_all_or_for_so_much)
 {
-	struct policy *policy = good_policy("host.pin_ahead: auto\n");
+	static const struct {
+		const char *text;
+		struct policy_size size;
+	} rows[] = {
+	    {"host.pin_ahead: auto\n", {.kind = POLICY_SIZE_AUTO}},
+	    {"version: 1\n", {.kind = POLICY_SIZE_BYTES}},
+	    {"spill.mode: fast\nhost: {pin_ahead: 34GiB, budget: 40GiB}\n",
+	     {.kind = POLICY_SIZE_BYTES, .value = 34 * GIB}},
+	};
 
-	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_AUTO);
-	policy_free(policy);
-	policy = good_policy("version: 1\n");
-	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_BYTES);
-	assert_true(policy_settings(policy)->host_pin_ahead.value == 0);
-	policy_free(policy);
-	policy = good_policy("spill.mode: fast\nhost: {pin_ahead: 34GiB, budget: 40GiB}\n");
-	assert_true(policy_settings(policy)->host_pin_ahead.kind == POLICY_SIZE_BYTES);
-	assert_true(policy_settings(policy)->host_pin_ahead.value == 34816 * MIB);
-	policy_free(policy);
-	policy_free(good_policy("host.pin_ahead: 0\nspill.mode: off\n"));
-	policy_free(good_policy("host.pin_ahead: 1GiB\nspill.mode: static\nobserve: yes\n"));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct policy_size size = good_settings(rows[i].text, NULL)->host_pin_ahead;
+
+		assert_int_equal(size.kind, rows[i].size.kind);
+		assert_int_equal(size.value, rows[i].size.value);
+	}
+	good_policy("host.pin_ahead: 0\nspill.mode: off\n");
+	good_policy("host.pin_ahead: 1GiB\nspill.mode: static\nobserve: yes\n");
 	expect_problems("host.pin_ahead: 1GiB\nspill.mode: static\n",
 			"p.yaml: warning: host.pin_ahead pins nothing with spill.mode: static, which moves nothing; "
 			"write spill.mode: exact or fast, or host.pin_ahead: 0\n");
@@ -454,31 +438,29 @@ TEST(host_memory_is_pinned_ahead_for_all_or_for_so_much)
 
 TEST(how_processes_take_turns)
 {
-	struct policy *standard = good_policy("control: no\n");
-	struct policy *policy =
-	    good_policy("share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\nshare.job: train\n");
-	struct policy *nested = good_policy("share: {quantum: 20ms, wait: {max: auto}, queue: yes}\n");
-	struct policy *queued = good_policy("share.queue: 10min\n");
+	const struct policy_turns standard = good_settings("control: no\n", NULL)->turns;
+	const struct policy_turns turns =
+	    good_settings(
+		"share: turns\nshare.weight: 3\nshare.quantum: 2.5s\nshare.wait.max: 1min\nshare.job: train\n", NULL)
+		->turns;
+	const struct policy_turns nested =
+	    good_settings("share: {quantum: 20ms, wait: {max: auto}, queue: yes}\n", NULL)->turns;
 
-	assert_int_equal(policy_settings(standard)->turns.mode, POLICY_TURNS_OFF);
-	assert_int_equal(policy_settings(standard)->turns.weight, 1);
-	assert_string_equal(policy_settings(standard)->turns.job, "");
-	assert_string_equal(policy_settings(policy)->turns.job, "train");
-	assert_int_equal(policy_settings(standard)->turns.quantum, 0);
-	assert_int_equal(policy_settings(standard)->turns.patience, UINT64_C(10000000000));
-	assert_int_equal(policy_settings(policy)->turns.mode, POLICY_TURNS_ON);
-	assert_int_equal(policy_settings(policy)->turns.weight, 3);
-	assert_int_equal(policy_settings(policy)->turns.quantum, UINT64_C(2500000000));
-	assert_int_equal(policy_settings(policy)->turns.patience, UINT64_C(60000000000));
-	assert_int_equal(policy_settings(nested)->turns.quantum, 20000000);
-	assert_int_equal(policy_settings(nested)->turns.patience, 0);
-	assert_int_equal(policy_settings(standard)->turns.queue, 0);
-	assert_true(policy_settings(nested)->turns.queue == POLICY_WAIT_ALWAYS);
-	assert_int_equal(policy_settings(queued)->turns.queue, UINT64_C(600000000000));
-	policy_free(queued);
-	policy_free(standard);
-	policy_free(policy);
-	policy_free(nested);
+	assert_int_equal(standard.mode, POLICY_TURNS_OFF);
+	assert_int_equal(standard.weight, 1);
+	assert_string_equal(standard.job, "");
+	assert_int_equal(standard.quantum, 0);
+	assert_int_equal(standard.patience, 10000 * MS);
+	assert_int_equal(standard.queue, 0);
+	assert_int_equal(turns.mode, POLICY_TURNS_ON);
+	assert_int_equal(turns.weight, 3);
+	assert_string_equal(turns.job, "train");
+	assert_int_equal(turns.quantum, 2500 * MS);
+	assert_int_equal(turns.patience, 60000 * MS);
+	assert_int_equal(nested.quantum, 20 * MS);
+	assert_int_equal(nested.patience, 0);
+	assert_true(nested.queue == POLICY_WAIT_ALWAYS);
+	assert_int_equal(good_settings("share.queue: 10min\n", NULL)->turns.queue, 600000 * MS);
 }
 
 TEST(names_and_sizes_can_be_read_alone)

@@ -47,48 +47,55 @@ TEST(nested_and_dotted_keys_mean_the_same)
 	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
-		struct policy *policy = good_policy(texts[i]);
+		const struct policy_settings *settings = good_settings(texts[i], NULL);
 
-		assert_true(policy_settings(policy)->device_budget.kind == POLICY_SIZE_BYTES);
-		assert_true(policy_settings(policy)->device_budget.value == 4096 * MIB);
-		assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_PERCENT);
-		assert_int_equal(policy_settings(policy)->host_budget.value, 5000);
-		assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_OFF);
-		assert_int_equal(policy_settings(policy)->capacity, POLICY_CAPACITY_DEVICE_HOST);
-		assert_int_equal(policy_settings(policy)->report, POLICY_REPORT_NONE);
-		policy_free(policy);
+		assert_true(settings->device_budget.kind == POLICY_SIZE_BYTES);
+		assert_true(settings->device_budget.value == 4096 * MIB);
+		assert_true(settings->host_budget.kind == POLICY_SIZE_PERCENT);
+		assert_int_equal(settings->host_budget.value, 5000);
+		assert_int_equal(settings->spill, POLICY_SPILL_OFF);
+		assert_int_equal(settings->capacity, POLICY_CAPACITY_DEVICE_HOST);
+		assert_int_equal(settings->report, POLICY_REPORT_NONE);
 	}
 }
 
 TEST(what_processes_share_is_a_size_and_with_whom)
 {
-	struct policy *policy = good_policy("host: {share: off, total: 64GiB}\n");
+	const struct policy_settings *settings = good_settings("host: {share: off, total: 64GiB}\n", NULL);
 
-	assert_int_equal(policy_settings(policy)->host_share, POLICY_SHARE_OFF);
-	assert_true(policy_settings(policy)->host_total.kind == POLICY_SIZE_BYTES);
-	assert_true(policy_settings(policy)->host_total.value == 65536 * MIB);
-	assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_AUTO);
-	policy_free(policy);
+	assert_int_equal(settings->host_share, POLICY_SHARE_OFF);
+	assert_true(settings->host_total.kind == POLICY_SIZE_BYTES);
+	assert_true(settings->host_total.value == 65536 * MIB);
+	assert_true(settings->host_budget.kind == POLICY_SIZE_AUTO);
 }
 
 TEST(absent_keys_have_their_standard_values)
 {
 	struct policy *policy = good_policy("version: 1\n");
-	struct policy_request request = {.bytes = MIB};
+	const struct policy_settings *settings = policy_settings(policy);
+	struct policy_decision decision = policy_decide(policy, &(struct policy_request){.bytes = MIB});
 
-	assert_true(policy_settings(policy)->device_budget.kind == POLICY_SIZE_START);
-	assert_true(policy_settings(policy)->host_budget.kind == POLICY_SIZE_AUTO);
-	assert_true(policy_settings(policy)->host_total.kind == POLICY_SIZE_AUTO);
-	assert_int_equal(policy_settings(policy)->host_share, POLICY_SHARE_USER);
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
-	assert_int_equal(policy_settings(policy)->capacity, POLICY_CAPACITY_PHYSICAL);
-	assert_int_equal(policy_settings(policy)->report, POLICY_REPORT_SHORT);
-	assert_true(policy_settings(policy)->control);
-	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_HEAP);
-	assert_int_equal(policy_decide(policy, &request).rule, -1);
+	assert_true(settings->device_budget.kind == POLICY_SIZE_START);
+	assert_true(settings->host_budget.kind == POLICY_SIZE_AUTO);
+	assert_true(settings->host_total.kind == POLICY_SIZE_AUTO);
+	assert_int_equal(settings->host_share, POLICY_SHARE_USER);
+	assert_int_equal(settings->spill, POLICY_SPILL_EXACT);
+	assert_int_equal(settings->capacity, POLICY_CAPACITY_PHYSICAL);
+	assert_int_equal(settings->report, POLICY_REPORT_SHORT);
+	assert_true(settings->control);
+	assert_int_equal(decision.use, POLICY_USE_HEAP);
+	assert_int_equal(decision.rule, -1);
 	assert_string_equal(policy_rule_name(policy, -1), "(no rule)");
 	assert_string_equal(policy_name(policy), "p.yaml");
-	policy_free(policy);
+}
+
+/* A block of so many bytes is decided about by that rule, and so. */
+static void decides(struct policy *policy, uint64_t bytes, int rule, enum policy_use use)
+{
+	struct policy_decision decision = policy_decide(policy, &(struct policy_request){.bytes = bytes});
+
+	assert_int_equal(decision.rule, rule);
+	assert_int_equal(decision.use, use);
 }
 
 TEST(first_rule_that_matches_wins)
@@ -97,18 +104,13 @@ TEST(first_rule_that_matches_wins)
 					    "  - {name: middle, match: {size: 1MiB .. 64MiB}, use: driver}\n"
 					    "  - {match.size: \">= 32MiB\", use: heap}\n"
 					    "default: driver\n");
-	struct policy_request small = {.bytes = 1}, edge = {.bytes = 64 * MIB}, over = {.bytes = 64 * MIB + 1};
 
 	assert_int_equal(policy_n_rules(policy), 2);
-	assert_int_equal(policy_decide(policy, &small).rule, -1);
-	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_DRIVER);
-	assert_int_equal(policy_decide(policy, &edge).rule, 0);
-	assert_int_equal(policy_decide(policy, &edge).use, POLICY_USE_DRIVER);
-	assert_int_equal(policy_decide(policy, &over).rule, 1);
-	assert_int_equal(policy_decide(policy, &over).use, POLICY_USE_HEAP);
+	decides(policy, 1, -1, POLICY_USE_DRIVER);
+	decides(policy, 64 * MIB, 0, POLICY_USE_DRIVER);
+	decides(policy, 64 * MIB + 1, 1, POLICY_USE_HEAP);
 	assert_string_equal(policy_rule_name(policy, 0), "middle");
 	assert_string_equal(policy_rule_name(policy, 1), "rule 2");
-	policy_free(policy);
 }
 
 TEST(what_no_rule_calls_unmovable_is_movable)
@@ -117,18 +119,19 @@ TEST(what_no_rule_calls_unmovable_is_movable)
 					    "  - {match.size: \"< 1MiB\", use: heap, movable: no}\n"
 					    "  - {match.size: \"< 2MiB\", use: heap, movable: yes}\n"
 					    "  - {match.size: \"< 3MiB\", use: heap, movable: exact}\n");
-	struct policy_request small = {.bytes = MIB - 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB},
-			      none = {.bytes = 3 * MIB};
+	static const struct {
+		uint64_t bytes;
+		bool movable, keep;
+	} rows[] = {{MIB - 1, false, false}, {MIB, true, false}, {2 * MIB, true, true}, {3 * MIB, true, false}};
 
-	assert_false(policy_decide(policy, &small).movable);
-	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_HEAP);
-	assert_true(policy_decide(policy, &middle).movable);
-	assert_true(policy_decide(policy, &large).movable);
-	assert_true(policy_decide(policy, &large).keep);
-	assert_true(policy_decide(policy, &none).movable);
-	assert_false(policy_decide(policy, &small).keep || policy_decide(policy, &middle).keep ||
-		     policy_decide(policy, &none).keep);
-	policy_free(policy);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const struct policy_request request = {.bytes = rows[i].bytes};
+		struct policy_decision decision = policy_decide(policy, &request);
+
+		assert_int_equal(decision.use, POLICY_USE_HEAP);
+		assert_int_equal(decision.movable, rows[i].movable);
+		assert_int_equal(decision.keep, rows[i].keep);
+	}
 	expect_problems("rules:\n- {use: heap, moveable: no}\n",
 			"p.yaml:2:15: error: rule 1: unknown key \"moveable\"; did you mean \"movable\"?\n");
 	expect_problems("rules:\n- {use: heap, movable: 0}\n",
@@ -280,31 +283,30 @@ TEST(set_goes_on_top_of_the_file)
 {
 	struct policy *policy =
 	    good_policy_set("device.budget: 1GiB\nspill.mode: off\n", " device.budget = 2GiB,default=driver");
-	struct policy_request request = {.bytes = 1};
 
 	assert_true(policy_settings(policy)->device_budget.value == 2048 * MIB);
 	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_OFF);
-	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
-	policy_free(policy);
+	decides(policy, 1, -1, POLICY_USE_DRIVER);
+}
+
+/* The settings where these are made. */
+static const struct policy_settings *with(const char *set)
+{
+	return good_settings("version: 1", set);
+}
+
+static enum policy_pdl pdl_with(const char *set)
+{
+	return policy_pdl(good_policy_set("version: 1", set));
 }
 
 TEST(every_way_of_overlapping_kernels_has_its_word)
 {
-	static const struct {
-		const char *text;
-		enum policy_pdl pdl;
-	} rows[] = {{"", POLICY_PDL_AUTO},
-		    {"submit.pdl=auto", POLICY_PDL_AUTO},
-		    {"submit.pdl=keep", POLICY_PDL_KEEP},
-		    {"submit.pdl=off", POLICY_PDL_OFF},
-		    {"submit.pdl=off,observe=yes", POLICY_PDL_KEEP}};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy_set("version: 1", rows[i].text);
-
-		assert_int_equal(policy_pdl(policy), rows[i].pdl);
-		policy_free(policy);
-	}
+	assert_int_equal(pdl_with(""), POLICY_PDL_AUTO);
+	assert_int_equal(pdl_with("submit.pdl=auto"), POLICY_PDL_AUTO);
+	assert_int_equal(pdl_with("submit.pdl=keep"), POLICY_PDL_KEEP);
+	assert_int_equal(pdl_with("submit.pdl=off"), POLICY_PDL_OFF);
+	assert_int_equal(pdl_with("submit.pdl=off,observe=yes"), POLICY_PDL_KEEP);
 	expect_problems(
 	    "submit.pdl: of\n",
 	    "p.yaml:1:13: error: submit.pdl: \"of\" is unknown; did you mean off? Write auto, keep or off\n");
@@ -312,20 +314,10 @@ TEST(every_way_of_overlapping_kernels_has_its_word)
 
 TEST(what_is_kept_when_memory_moves_has_its_word)
 {
-	static const struct {
-		const char *text;
-		enum policy_contents contents;
-	} rows[] = {{"", POLICY_CONTENTS_ALIVE},
-		    {"contents=alive", POLICY_CONTENTS_ALIVE},
-		    {"contents=all", POLICY_CONTENTS_ALL},
-		    {"contents=poison", POLICY_CONTENTS_POISON}};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy_set("version: 1", rows[i].text);
-
-		assert_int_equal(policy_settings(policy)->contents, rows[i].contents);
-		policy_free(policy);
-	}
+	assert_int_equal(with("")->contents, POLICY_CONTENTS_ALIVE);
+	assert_int_equal(with("contents=alive")->contents, POLICY_CONTENTS_ALIVE);
+	assert_int_equal(with("contents=all")->contents, POLICY_CONTENTS_ALL);
+	assert_int_equal(with("contents=poison")->contents, POLICY_CONTENTS_POISON);
 	expect_problems(
 	    "contents: poisson\n",
 	    "p.yaml:1:11: error: contents: \"poisson\" is unknown; did you mean poison? Write alive, all or poison\n");
@@ -333,21 +325,11 @@ TEST(what_is_kept_when_memory_moves_has_its_word)
 
 TEST(every_way_to_count_faults_has_its_word)
 {
-	static const struct {
-		const char *text;
-		enum policy_faults faults;
-	} rows[] = {{"", POLICY_FAULTS_AUTO},
-		    {"faults=auto", POLICY_FAULTS_AUTO},
-		    {"faults=off", POLICY_FAULTS_OFF},
-		    {"faults=events", POLICY_FAULTS_EVENTS},
-		    {"faults=cupti", POLICY_FAULTS_CUPTI}};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy_set("version: 1", rows[i].text);
-
-		assert_int_equal(policy_settings(policy)->faults, rows[i].faults);
-		policy_free(policy);
-	}
+	assert_int_equal(with("")->faults, POLICY_FAULTS_AUTO);
+	assert_int_equal(with("faults=auto")->faults, POLICY_FAULTS_AUTO);
+	assert_int_equal(with("faults=off")->faults, POLICY_FAULTS_OFF);
+	assert_int_equal(with("faults=events")->faults, POLICY_FAULTS_EVENTS);
+	assert_int_equal(with("faults=cupti")->faults, POLICY_FAULTS_CUPTI);
 	expect_problems(
 	    "faults: event\n",
 	    "p.yaml:1:9: error: faults: \"event\" is unknown; did you mean events? Write auto, off, events or cupti\n");
@@ -355,62 +337,47 @@ TEST(every_way_to_count_faults_has_its_word)
 
 TEST(every_spill_mode_has_its_word)
 {
-	static const struct {
-		const char *text;
-		enum policy_spill mode;
-	} rows[] = {{"spill.mode=off", POLICY_SPILL_OFF},
-		    {"spill.mode=static", POLICY_SPILL_STATIC},
-		    {"spill.mode=exact", POLICY_SPILL_EXACT},
-		    {"spill.mode=fast", POLICY_SPILL_FAST}};
+	static const char *const words[] = {
+	    [POLICY_SPILL_OFF] = "off",
+	    [POLICY_SPILL_STATIC] = "static",
+	    [POLICY_SPILL_EXACT] = "exact",
+	    [POLICY_SPILL_FAST] = "fast",
+	};
+	char set[32];
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy_set("version: 1", rows[i].text);
-
-		assert_int_equal(policy_settings(policy)->spill, rows[i].mode);
-		assert_string_equal(policy_spill_name(rows[i].mode), rows[i].text + strlen("spill.mode="));
-		policy_free(policy);
+	for (unsigned mode = 0; mode < sizeof(words) / sizeof(*words); mode++) {
+		snprintf(set, sizeof(set), "spill.mode=%s", words[mode]);
+		assert_int_equal(with(set)->spill, mode);
+		assert_string_equal(policy_spill_name((enum policy_spill)mode), words[mode]);
 	}
-	expect_problems("spill.mode: exakt\n", "p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean "
-					       "exact? Write off, static, exact or fast\n");
+	expect_problems("spill.mode: exakt\n",
+			"p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean exact? "
+			"Write off, static, exact or fast\n");
 }
 
 TEST(control_can_be_switched_off)
 {
-	struct policy *policy = good_policy("control: no\n");
-
-	assert_false(policy_settings(policy)->control);
-	policy_free(policy);
+	assert_false(good_settings("control: no\n", NULL)->control);
 }
 
 TEST(ipc_can_be_switched_on)
 {
-	struct policy *policy = good_policy("ipc: yes\n"), *standard = good_policy("control: no\n");
-
-	assert_true(policy_settings(policy)->ipc);
-	assert_false(policy_settings(standard)->ipc);
-	policy_free(policy);
-	policy_free(standard);
+	assert_true(good_settings("ipc: yes\n", NULL)->ipc);
+	assert_false(good_settings("control: no\n", NULL)->ipc);
 }
 
 TEST(booleans_are_words)
 {
-	static const struct {
-		const char *text;
-		enum policy_report value;
-	} rows[] = {
-	    {"report.summary=yes", POLICY_REPORT_SHORT},  {"report.summary=true", POLICY_REPORT_SHORT},
-	    {"report.summary=on", POLICY_REPORT_SHORT},   {"report.summary=no", POLICY_REPORT_NONE},
-	    {"report.summary=false", POLICY_REPORT_NONE}, {"report.summary=off", POLICY_REPORT_NONE},
-	    {"report=none", POLICY_REPORT_NONE},          {"report=summary", POLICY_REPORT_SHORT},
-	    {"report=full", POLICY_REPORT_FULL},          {"report.summary=full", POLICY_REPORT_FULL},
-	};
-
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy_set("version: 1", rows[i].text);
-
-		assert_int_equal(policy_settings(policy)->report, rows[i].value);
-		policy_free(policy);
-	}
+	assert_int_equal(with("report.summary=yes")->report, POLICY_REPORT_SHORT);
+	assert_int_equal(with("report.summary=true")->report, POLICY_REPORT_SHORT);
+	assert_int_equal(with("report.summary=on")->report, POLICY_REPORT_SHORT);
+	assert_int_equal(with("report.summary=no")->report, POLICY_REPORT_NONE);
+	assert_int_equal(with("report.summary=false")->report, POLICY_REPORT_NONE);
+	assert_int_equal(with("report.summary=off")->report, POLICY_REPORT_NONE);
+	assert_int_equal(with("report=none")->report, POLICY_REPORT_NONE);
+	assert_int_equal(with("report=summary")->report, POLICY_REPORT_SHORT);
+	assert_int_equal(with("report=full")->report, POLICY_REPORT_FULL);
+	assert_int_equal(with("report.summary=full")->report, POLICY_REPORT_FULL);
 }
 
 TEST(shipped_policies_are_built_in_and_without_fault)
@@ -423,32 +390,19 @@ TEST(shipped_policies_are_built_in_and_without_fault)
 	while ((entry = readdir(folder)))
 		n_files += strstr(entry->d_name, ".yaml") != NULL;
 	closedir(folder);
-	for (const char *const *name = policy_builtin_names(); *name; name++, n_names++) {
-		struct policy_errors errors;
-		struct policy *policy = policy_read(*name, NULL, &errors);
-
-		assert_non_null(policy);
-		assert_int_equal(errors.n, 0);
-		assert_string_equal(policy_name(policy), *name);
-		policy_free(policy);
-		policy_errors_free(&errors);
-	}
+	for (const char *const *name = policy_builtin_names(); *name; name++, n_names++)
+		assert_string_equal(policy_name(good_policy_read(*name, NULL)), *name);
 	assert_int_equal(n_files, n_names);
 }
 
 TEST(heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver)
 {
-	struct policy_request request = {.bytes = 1};
-	struct policy_errors errors;
-	struct policy *heap = policy_read(NULL, NULL, &errors), *pass;
+	struct policy *heap = good_policy_read(NULL, NULL);
 
 	assert_string_equal(policy_name(heap), "heap");
-	assert_int_equal(policy_decide(heap, &request).use, POLICY_USE_HEAP);
+	decides(heap, 1, -1, POLICY_USE_HEAP);
 	assert_int_equal(policy_settings(heap)->spill, POLICY_SPILL_EXACT);
-	policy_free(heap);
-	pass = policy_read("passthrough", "", &errors);
-	assert_int_equal(policy_decide(pass, &request).use, POLICY_USE_DRIVER);
-	policy_free(pass);
+	decides(good_policy_read("passthrough", ""), 1, -1, POLICY_USE_DRIVER);
 }
 
 /* One problem of policy_read(name), without its file. */
