@@ -3,53 +3,46 @@
  * born. And that a trace without them counts for allocations, as ever.
  */
 #include "test/test.h"
-#include "test/unit/temporary.h"
-#include "test/unit/trace_file.h"
+#include "test/unit/trace_help.h"
 #include "tools/digest/digest.h"
 
 #define AT UINT64_C(0x7f0000000000)
 #define T0 (1000 * MS)
 
-static struct trace trace;
 static struct digest digest;
 
 /* A block of 64 MiB that site 1 has asked for. */
-static struct trace_file file_named(const char *const names[3])
+static void begin_named(const char *const names[3])
 {
-	struct trace_file file = file_new("version=1\nstart=1\nclock=1\n");
-
 	file_frame(&file, 0, T0);
 	for (uint64_t i = 0; i < 3; i++)
-		trace_frame_add(file.writer, &(struct trace_event){.kind = TRACE_name,
-								   .time = T0,
-								   .field = {TRACE_SITES, i + 1},
-								   .text = names[i],
-								   .text_bytes = strlen(names[i])});
+		file_name(&file, TRACE_SITES, i + 1, names[i], strlen(names[i]));
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 1, 0);
 	FILE_ADD(&file, kept, T0, 0, AT, 64 * MIB);
-	return file;
 }
 
 /* Site 2 and 3 are one line, called from two places. */
-static struct trace_file file_begin(void)
+static void begin(void)
 {
-	return file_named((const char *const[]){"job.py:3 in f", "job.py:4 in g", "job.py:4 in g"});
+	begin_named((const char *const[]){"job.py:3 in f", "job.py:4 in g", "job.py:4 in g"});
 }
 
-static void read_back(struct trace_file *file)
+static void read_back(void)
 {
-	FILE_ADD(file, end, T0 + 1000 * MS, 0);
-	file_save(file, temporary);
-	file_free(file);
-	assert_int_equal(trace_read_file(temporary, &trace), 0);
+	FILE_ADD(&file, end, T0 + 1000 * MS, 0);
+	assert_int_equal(save_and_read(), 0);
 	assert_int_equal(digest_make(&trace, NULL, &digest), 0);
 }
 
-static void done(void)
+static int end(void **state)
 {
 	digest_free(&digest);
-	trace_free(&trace);
+	return teardown(state);
 }
+
+EACH_TEST(setup, end)
+
+GROUP(temporary_make, temporary_remove)
 
 static const struct digest_group *group_of(enum digest_by by, uint64_t number)
 {
@@ -62,29 +55,29 @@ static const struct digest_group *group_of(enum digest_by by, uint64_t number)
 }
 
 /* All of the block moves, from `at` ms on for 50 ms. */
-static void move(struct trace_file *file, uint64_t number, uint64_t at, bool out)
+static void move(uint64_t number, uint64_t at, bool out)
 {
-	FILE_ADD(file, move, T0 + at * MS, number, 0, AT, 64 * MIB, out, out ? TRACE_WHY_ROOM : TRACE_WHY_WAITED, 0, 0);
-	FILE_ADD(file, moved, T0 + (at + 50) * MS, number, 0, 0);
+	FILE_ADD(&file, move, T0 + at * MS, number, 0, AT, 64 * MIB, out, out ? TRACE_WHY_ROOM : TRACE_WHY_WAITED, 0,
+		 0);
+	FILE_ADD(&file, moved, T0 + (at + 50) * MS, number, 0, 0);
 }
 
 /* 16, 32 and 8 MiB of the sites; 8 MiB hold nothing. */
-static void add_births(struct trace_file *file, bool known)
+static void add_births(bool known)
 {
-	FILE_ADD(file, born, T0 + MS, 0, AT, 16 * MIB, known ? 1 : 0);
-	FILE_ADD(file, born, T0 + MS, 0, AT + 16 * MIB, 32 * MIB, known ? 2 : 0);
-	FILE_ADD(file, born, T0 + MS, 0, AT + 48 * MIB, 8 * MIB, known ? 3 : 0);
+	FILE_ADD(&file, born, T0 + MS, 0, AT, 16 * MIB, known ? 1 : 0);
+	FILE_ADD(&file, born, T0 + MS, 0, AT + 16 * MIB, 32 * MIB, known ? 2 : 0);
+	FILE_ADD(&file, born, T0 + MS, 0, AT + 48 * MIB, 8 * MIB, known ? 3 : 0);
 }
 
 TEST(what_moves_is_of_the_lines_of_its_tensors)
 {
-	struct trace_file file = file_begin();
-
-	add_births(&file, true);
-	move(&file, 1, 10, true);
+	begin();
+	add_births(true);
+	move(1, 10, true);
 	FILE_ADD(&file, wait, T0 + 100 * MS, 0, 56 * MS, 0);
-	move(&file, 2, 100, false);
-	read_back(&file);
+	move(2, 100, false);
+	read_back();
 	const struct digest_group *f = group_of(DIGEST_BY_SITE, 1), *g = group_of(DIGEST_BY_SITE, 2);
 	assert_true(f->bytes_out == 24 * MIB && f->bytes_in == 24 * MIB); /* with what holds nothing */
 	assert_true(g->bytes_out == 40 * MIB && g->bytes_in == 40 * MIB);
@@ -105,7 +98,6 @@ TEST(what_moves_is_of_the_lines_of_its_tensors)
 		   "40.0 ms of it for tensors of site \"job.py:4 in g\", of which 40.0 MiB were brought in"));
 	assert_non_null(strstr(digest.advice[0], "Tensors of site \"job.py:4 in g\" cause 62"));
 	assert_null(strstr(digest.advice[0], "checkpoint")); /* how long they last is not known */
-	done();
 }
 
 /* ---- what is advised for them ---- */
@@ -118,7 +110,7 @@ enum { STEPS = 9, LAUNCHES = 10, STEP_MS = 100 };
  */
 static const char *advice_of(const char *name, const char *other, bool lasting)
 {
-	struct trace_file file = file_named((const char *const[]){"job.py:3 in f", name, other});
+	begin_named((const char *const[]){"job.py:3 in f", name, other});
 
 	FILE_ADD(&file, born, T0 + MS, 0, AT, 16 * MIB, 1);
 	for (unsigned step = 0; step < STEPS; step++) {
@@ -143,17 +135,18 @@ static const char *advice_of(const char *name, const char *other, bool lasting)
 				FILE_ADD(&file, died, now + 59 * MS, 0, AT + 16 * MIB, 48 * MIB);
 		}
 	}
-	read_back(&file);
+	read_back();
 	assert_int_equal(digest.n_steps, STEPS);
 	return digest.n_advice ? digest.advice[0] : "";
 }
 
-static void must_advise(const char *advice, const char *end)
+static void must_advise(const char *advice, const char *words)
 {
-	if (!strstr(advice, " cause 7") || strlen(advice) < strlen(end) ||
-	    strcmp(advice + strlen(advice) - strlen(end), end) != 0)
+	if (!strstr(advice, " cause 7") || strlen(advice) < strlen(words) ||
+	    strcmp(advice + strlen(advice) - strlen(words), words) != 0)
 		fail_msg("the advice is: %s", advice);
-	done();
+	end(NULL);
+	setup(NULL);
 }
 
 TEST(to_compute_again_is_advised_of_what_the_forward_pass_makes_anew)
@@ -183,51 +176,43 @@ TEST(nor_is_what_the_backward_pass_makes)
 
 TEST(a_range_that_is_born_again_is_of_the_new_line)
 {
-	struct trace_file file = file_begin();
-
-	add_births(&file, true);
+	begin();
+	add_births(true);
 	FILE_ADD(&file, died, T0 + 2 * MS, 0, AT + 16 * MIB, 32 * MIB);
-	move(&file, 1, 10, true);
+	move(1, 10, true);
 	FILE_ADD(&file, born, T0 + 70 * MS, 0, AT + 16 * MIB, 32 * MIB, 1);
-	move(&file, 2, 100, false);
-	read_back(&file);
+	move(2, 100, false);
+	read_back();
 	/* On the way out it was dead, and of nobody's tensors. */
 	assert_int_equal(group_of(DIGEST_BY_SITE, 1)->bytes_out, 56 * MIB);
 	assert_int_equal(group_of(DIGEST_BY_SITE, 2)->bytes_out, 8 * MIB);
 	assert_int_equal(group_of(DIGEST_BY_SITE, 1)->bytes_in, 56 * MIB);
 	assert_int_equal(group_of(DIGEST_BY_SITE, 2)->bytes_in, 8 * MIB);
-	done();
 }
 
 TEST(without_sites_of_births_it_is_of_the_allocation)
 {
-	struct trace_file file = file_begin();
-
-	add_births(&file, false);
-	move(&file, 1, 10, true);
-	read_back(&file);
+	begin();
+	add_births(false);
+	move(1, 10, true);
+	read_back();
 	assert_int_equal(group_of(DIGEST_BY_SITE, 1)->bytes_out, 64 * MIB);
 	assert_int_equal(group_of(DIGEST_BY_SITE, 1)->moves_out, 1);
 	assert_int_equal(group_of(DIGEST_BY_SITE, 1)->tensors, 0);
 	assert_int_equal(digest.total.tensors, 3);
 	assert_int_equal(digest.tables[DIGEST_BY_SITE].n, 1);
 	assert_int_equal(digest.n_shares, 0);
-	done();
 }
 
 /* Numbers that no file of ours has. */
 TEST(absurd_sites_are_no_sites)
 {
-	struct trace_file file = file_begin();
-
+	begin();
 	FILE_ADD(&file, born, T0 + MS, 0, AT, 16 * MIB, 65537);
 	FILE_ADD(&file, born, T0 + MS, 0, AT + 16 * MIB, 16 * MIB, UINT64_MAX);
 	FILE_ADD(&file, born, T0 + MS, 0, AT, UINT64_MAX, 1);
-	move(&file, 1, 10, true);
-	read_back(&file);
+	move(1, 10, true);
+	read_back();
 	assert_int_equal(group_of(DIGEST_BY_SITE, 1)->bytes_out, 64 * MIB);
 	assert_int_equal(digest.n_shares, 0);
-	done();
 }
-
-GROUP(temporary_make, temporary_remove)

@@ -4,8 +4,7 @@
  */
 #include "test/test.h"
 #include "test/unit/seed.h"
-#include "test/unit/temporary.h"
-#include "test/unit/trace_file.h"
+#include "test/unit/trace_help.h"
 #include "tools/digest/digest.h"
 
 #include "test/unit/failing_alloc.h"
@@ -13,41 +12,52 @@
 #define AT UINT64_C(0x7f0000000000)
 #define T0 (1000 * MS)
 
-static struct trace trace;
 static struct digest digest;
 
-static struct trace_file file_begin(void)
+static int begin(void **state)
 {
-	struct trace_file file = file_new("version=1\nstart=1\nclock=1\n");
-
+	setup(state);
 	file_frame(&file, 0, T0);
-	return file;
+	return 0;
 }
 
-static void read_back(struct trace_file *file)
+static int end(void **state)
 {
-	file_save(file, temporary);
-	file_free(file);
-	assert_int_equal(trace_read_file(temporary, &trace), 0);
+	digest_free(&digest);
+	return teardown(state);
+}
+
+static void again(void)
+{
+	end(NULL);
+	begin(NULL);
+}
+
+EACH_TEST(begin, end)
+
+GROUP(temporary_make, temporary_remove)
+
+static void read_back(void)
+{
+	assert_int_equal(save_and_read(), 0);
 	assert_int_equal(digest_make(&trace, NULL, &digest), 0);
 }
 
-static void done(void)
+/* Of a trace that ends after so many ms. */
+static void read_until(uint64_t ms)
 {
-	digest_free(&digest);
-	trace_free(&trace);
+	FILE_ADD(&file, end, T0 + ms * MS, 0);
+	read_back();
 }
 
 TEST(time_of_waits_that_overlap_counts_once)
 {
-	struct trace_file file = file_begin();
 	uint64_t lost = 0;
 
 	FILE_ADD(&file, wait, T0, 0, 10 * MS, 0);
 	FILE_ADD(&file, wait, T0 + 5 * MS, 0, 10 * MS, 0);
 	FILE_ADD(&file, gap, T0 + 14 * MS, 0, 6 * MS, 0, 0, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_int_equal(digest.wait_ns, 15 * MS);
 	assert_int_equal(digest.devices[0].wait_ns, 20 * MS);
 	assert_int_equal(digest.devices[0].waiting_ns, 15 * MS);
@@ -63,18 +73,15 @@ TEST(time_of_waits_that_overlap_counts_once)
 		lost += bin->lost_ns;
 	}
 	assert_int_equal(lost, 20 * MS);
-	done();
 }
 
 TEST(the_share_of_waiting_is_never_more_than_all)
 {
-	struct trace_file file = file_begin();
 	uint64_t waited = 0, waiting = 0;
 
 	for (unsigned i = 0; i < 3; i++)
 		FILE_ADD(&file, wait, T0 + i * MS, 0, 90 * MS, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	for (size_t i = 0; i < digest.n_bins; i++) {
 		assert_true(digest.devices[0].bins[i].waiting_ns <= digest.bin_ns);
 		waited += digest.devices[0].bins[i].wait_ns;
@@ -82,26 +89,19 @@ TEST(the_share_of_waiting_is_never_more_than_all)
 	}
 	assert_int_equal(waited, 270 * MS);
 	assert_int_equal(waiting, 92 * MS);
-	done();
 }
 
 TEST(what_lasts_beyond_the_trace_ends_with_it)
 {
-	struct trace_file file = file_begin();
-
 	FILE_ADD(&file, gap, T0, 0, UINT64_MAX, 0, 0, 0);
 	FILE_ADD(&file, state, T0 + 40 * MS, 1);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_int_equal(digest.gap_ns, 100 * MS);
 	assert_int_equal(digest.suspended_ns, 60 * MS);
-	done();
 }
 
 TEST(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it)
 {
-	struct trace_file file = file_begin();
-
 	for (uint64_t i = 1; i < 4; i++)
 		trace_frame_add(
 		    file.writer,
@@ -115,14 +115,12 @@ TEST(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it)
 	FILE_ADD(&file, wait, T0, 0, 40 * MS, 0);
 	for (uint64_t i = 1; i < 4; i++)
 		FILE_ADD(&file, moved, T0 + i * 10 * MS, i, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_int_equal(digest.block_wait_ns[0], 30 * MS);
 	assert_int_equal(digest.block_wait_ns[1], 10 * MS);
 	assert_int_equal(digest.block_wait_ns[2], 0);
 	assert_int_equal(digest.tables[DIGEST_BY_RULE].groups[0].number, 1);
 	assert_int_equal(digest.tables[DIGEST_BY_RULE].groups[0].wait_ns, 30 * MS);
-	done();
 }
 
 /*
@@ -131,22 +129,18 @@ TEST(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it)
  */
 TEST(what_no_allocation_has_is_the_rest)
 {
-	struct trace_file file = file_begin();
-
 	FILE_ADD(&file, made, T0, 1, AT, 24 * MIB, 0, 0, 0, 0, 0, 24 * MIB);
 	FILE_ADD(&file, move, T0, 1, 0, AT, 64 * MIB, 0, TRACE_WHY_WAITED);
 	FILE_ADD(&file, wait, T0, 0, 20 * MS, 0);
 	FILE_ADD(&file, moved, T0 + 10 * MS, 1, 0);
 	FILE_ADD(&file, wait, T0 + 50 * MS, 0, 5 * MS, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_int_equal(digest.devices[0].bytes_in, 64 * MIB);
 	assert_int_equal(digest.total.bytes_in, 24 * MIB);
 	assert_int_equal(digest.rest.bytes_in, 40 * MIB);
 	assert_int_equal(digest.rest.bytes_out, 0);
 	assert_int_equal(digest.total.wait_ns, 20 * MS);
 	assert_int_equal(digest.rest.wait_ns, 5 * MS);
-	done();
 }
 
 /*
@@ -163,15 +157,12 @@ TEST(sites_of_one_name_are_one)
 		     {TRACE_CALLERS, 1, "a.py:9 in g"},
 		     {TRACE_CALLERS, 3, "a.py:8 in h"}};
 	const struct digest_table *sites = &digest.tables[DIGEST_BY_SITE], *calls = &digest.tables[DIGEST_BY_CALLS];
-	struct trace_file file = file_begin();
-
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		file_name(&file, names[i].list, names[i].number, names[i].text, strlen(names[i].text));
 	for (uint64_t i = 0; i < 4; i++)
 		FILE_ADD(&file, made, T0, i + 1, AT + i * 64 * MIB, (i + 1) * MIB, 0, 0, 0, 0, i % 3 + 1, 0);
 	FILE_ADD(&file, refused, T0, MIB, 0, 0, 0, 3, 2);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	/* Blocks 1 and 4 are of site 1, 2 of site 2, 3 of site 3. */
 	assert_int_equal(sites->n, 2);
 	assert_int_equal(sites->groups[0].number, 1);
@@ -189,14 +180,11 @@ TEST(sites_of_one_name_are_one)
 	assert_string_equal(digest_callers(&digest, 1), "a.py:9 in g");
 	assert_string_equal(digest_callers(&digest, 3), "a.py:8 in h");
 	assert_null(digest_callers(&digest, 2));
-	done();
 }
 
 /* Two devices have allocations and only one a sample, so places come from allocations and moves. */
 TEST(without_samples_peers_come_from_allocations_and_moves)
 {
-	struct trace_file file = file_begin();
-
 	FILE_ADD(&file, bytes, T0, 1, 1, 1, 0, 0, 0, 1, 1, 1);
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 48 * MIB);
 	FILE_ADD(&file, lent, T0, 1, 1, 32 * MIB);
@@ -208,8 +196,7 @@ TEST(without_samples_peers_come_from_allocations_and_moves)
 	FILE_ADD(&file, moved, T0 + 40 * MS, 2, 0);
 	FILE_ADD(&file, move, T0 + 50 * MS, 3, 0, AT, 24 * MIB, 1, 0, 0, 2);
 	FILE_ADD(&file, moved, T0 + 60 * MS, 3, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	const struct digest_device *device = &digest.devices[0];
 	const struct digest_bin *last = &device->bins[digest.n_bins - 1];
 	assert_false(device->sampled || digest.devices[1].sampled);
@@ -218,14 +205,11 @@ TEST(without_samples_peers_come_from_allocations_and_moves)
 	assert_int_equal(device->host_alone, 24 * MIB);
 	assert_true(last->host == 40 * MIB && last->peers == 16 * MIB && last->device == 24 * MIB);
 	assert_true(device->bytes_out == 32 * MIB && device->peer_out == 8 * MIB && !device->peer_in);
-	done();
 }
 
 /* Several pieces are on their way at once, and both ways; what stayed or did not arrive is on no link. */
 TEST(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy)
 {
-	struct trace_file file = file_begin();
-
 	for (uint64_t i = 0; i < 4; i++) {
 		FILE_ADD(&file, move, T0 + i * 10 * MS, 2 * i, 2, AT + i * MIB, MIB, 1, 0, 4, 0);
 		FILE_ADD(&file, move, T0 + i * 10 * MS, 2 * i + 1, 2, AT + i * MIB, 2 * MIB, 0, 0, 0, 0);
@@ -236,66 +220,52 @@ TEST(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy)
 	/* To a device that is beyond what is looked at. */
 	FILE_ADD(&file, move, T0 + 50 * MS, 99, 2, AT, MIB, 1, 0, 1 + DIGEST_DEVICES, 0);
 	FILE_ADD(&file, moved, T0 + 60 * MS, 99, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_int_equal(digest.n_links, 2);
 	const struct digest_link *host = &digest.links[0], *peer = &digest.links[1];
 	assert_true(host->device == 2 && host->lender == DIGEST_HOST && peer->device == 2 && peer->lender == 3);
 	assert_true(host->moves_in == 3 && host->bytes_in == 6 * MIB && host->in_ns == 15 * MS && !host->moves_out);
 	assert_true(peer->moves_out == 3 && peer->bytes_out == 3 * MIB && peer->out_ns == 40 * MS && !peer->in_ns);
-	done();
 }
 
 TEST(time_on_the_host_is_from_the_way_out_to_the_way_back)
 {
-	struct trace_file file = file_begin();
-
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
 	FILE_ADD(&file, move, T0 + 100 * MS, 1, 0, AT, 64 * MIB, 1, 0);
 	FILE_ADD(&file, moved, T0 + 100 * MS, 1, 0);
 	FILE_ADD(&file, move, T0 + 200 * MS, 2, 0, AT, 64 * MIB, 0, 0);
 	FILE_ADD(&file, moved, T0 + 200 * MS, 2, 0);
 	FILE_ADD(&file, freed, T0 + 300 * MS, 1);
-	FILE_ADD(&file, end, T0 + 400 * MS, 0);
-	read_back(&file);
+	read_until(400);
 	assert_int_equal(digest.devices[0].over_ns, 100 * MS);
-	done();
 }
 
 /* While a piece moves it is at both ends, and samples count it twice. */
 TEST(what_is_on_its_way_is_needed_once)
 {
-	struct trace_file file = file_begin();
-
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
 	FILE_ADD(&file, made, T0, 2, AT + 64 * MIB, 64 * MIB, 0, 0, 0, 0, 0, 64 * MIB);
 	FILE_ADD(&file, bytes, T0 + 10 * MS, 0, 64 * MIB, 64 * MIB, 0, 0, 0, 64 * MIB);
 	FILE_ADD(&file, bytes, T0 + 20 * MS, 0, 128 * MIB, 128 * MIB, 0, 0, 0, 64 * MIB);
 	FILE_ADD(&file, freed, T0 + 30 * MS, 1);
 	FILE_ADD(&file, made, T0 + 40 * MS, 3, AT, 16 * MIB, 0, 0, 0, 0, 0, 0);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_true(digest.devices[0].sampled);
 	assert_int_equal(digest.devices[0].need, 128 * MIB);
 	assert_int_equal(digest.devices[0].host, 128 * MIB);
-	done();
 }
 
 TEST(samples_of_one_of_several_devices_are_not_believed)
 {
-	struct trace_file file = file_begin();
-
 	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
 	FILE_ADD(&file, made, T0, 2, AT + 1024 * MIB, 32 * MIB, 0, 1, 0, 0, 0, 0);
 	FILE_ADD(&file, made, T0, 3, AT + 2048 * MIB, 32 * MIB, 0, 64, 0, 0, 0, 0);
 	FILE_ADD(&file, bytes, T0, 1, 96 * MIB, 0, 0, 0, 0, 128 * MIB);
-	FILE_ADD(&file, end, T0 + 100 * MS, 0);
-	read_back(&file);
+	read_until(100);
 	assert_false(digest.devices[1].sampled);
 	assert_int_equal(digest.devices[0].device, 64 * MIB);
 	assert_int_equal(digest.devices[1].device, 32 * MIB);
 	assert_int_equal(digest.n_strangers, 1);
-	done();
 }
 
 /* ---- Belady's rule, the plain way ---- */
@@ -352,8 +322,6 @@ TEST(the_curve_is_beladys)
 	struct seed seed = seed_start("the_curve_is_beladys");
 
 	for (unsigned round = 0; round < 50; round++) {
-		struct trace_file file = file_begin();
-
 		/*
 		 * Blocks that are never used again all have the same next use: sizes alike leave no choice that
 		 * matters.
@@ -371,14 +339,14 @@ TEST(the_curve_is_beladys)
 			}
 			file_submit(&file, T0 + i, 0, named, 2);
 		}
-		read_back(&file);
+		read_back();
 		assert_int_equal(digest.n_curve, DIGEST_CURVE);
 		assert_int_equal(digest.peak, BLOCKS * 2 * MIB);
 		for (unsigned i = 0; i < DIGEST_CURVE; i++)
 			assert_int_equal(digest.curve[i].bytes_in, plain_bytes_in(digest.curve[i].budget));
 		assert_int_equal(digest.curve[0].bytes_in, 0);
 		assert_true(digest.curve[DIGEST_CURVE - 1].bytes_in > 0);
-		done();
+		again();
 	}
 }
 
@@ -406,8 +374,6 @@ TEST(any_events_do_no_harm)
 	struct seed seed = seed_start("any_events_do_no_harm");
 
 	for (unsigned round = 0; round < 300; round++) {
-		struct trace_file file = file_begin();
-
 		for (unsigned i = 0; i < 100; i++) {
 			struct trace_event event = {
 			    .kind = (uint32_t)seed_below(&seed, TRACE_KINDS), .text = "x", .text_bytes = 1};
@@ -422,16 +388,15 @@ TEST(any_events_do_no_harm)
 			event.named = named;
 			trace_frame_add(file.writer, &event);
 		}
-		read_back(&file);
+		read_back();
 		assert_true(digest.run_ns <= UINT64_C(1) << 62);
 		assert_true(digest.lost_ns <= digest.run_ns);
-		done();
+		again();
 	}
 }
 
 TEST(without_memory_there_is_no_digest_and_no_leak)
 {
-	struct trace_file file = file_begin();
 	const struct trace_named named = {.address = AT};
 	bool failed = true;
 
@@ -440,9 +405,7 @@ TEST(without_memory_there_is_no_digest_and_no_leak)
 	FILE_ADD(&file, moved, T0, 1, 0);
 	FILE_ADD(&file, step, T0, 0, 1);
 	file_submit(&file, T0, 0, &named, 1);
-	file_save(&file, temporary);
-	file_free(&file);
-	assert_int_equal(trace_read_file(temporary, &trace), 0);
+	assert_int_equal(save_and_read(), 0);
 	for (unsigned at = 1; failed; at++) {
 		/* From the at-th allocation on to twice that: the one in question is the first. */
 		fail_every = at;
@@ -455,7 +418,4 @@ TEST(without_memory_there_is_no_digest_and_no_leak)
 			digest_free(&digest);
 		assert_true(at < 200);
 	}
-	trace_free(&trace);
 }
-
-GROUP(temporary_make, temporary_remove)

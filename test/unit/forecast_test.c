@@ -175,6 +175,24 @@ TEST(what_is_forgotten_is_not_forecast)
 
 /* ---- what the plan makes of it ---- */
 
+static struct plan *plan;
+static uint32_t piece; /* of the latest answer */
+static uint64_t when;
+
+FIXTURE(begin_plan)
+{
+	plan = plan_new(PLAN_BESIDE_KERNELS);
+	assert_non_null(plan);
+}
+
+FIXTURE(end_plan)
+{
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
+EACH_TEST(begin_plan, end_plan)
+
 /*
  * A step like that of a training job: LAYERS tensors are born one after another and die in the opposite order; then
  * each piece of the optimizer's state is used. Every piece is one unit.
@@ -183,49 +201,46 @@ TEST(what_is_forgotten_is_not_forecast)
 #define STATES 100u
 #define STATE  1000u /* number of the first piece of the state */
 
-static void forward(struct plan *plan, uint32_t i)
+static void forward(uint32_t i)
 {
 	plan_set_dead(plan, i, 0);
 	plan_note(plan, 1, &i, 1);
 }
 
-static void backward(struct plan *plan, uint32_t i)
+static void backward(uint32_t i)
 {
 	plan_note(plan, 2, &i, 1);
 	plan_set_dead(plan, i, PLAN_DEAD);
 }
 
-static void train(struct plan *plan, unsigned steps)
+static void train(uint32_t layers, uint32_t states, unsigned steps)
 {
 	for (unsigned step = 0; step < steps; step++) {
-		for (uint32_t i = 1; i <= LAYERS; i++)
-			forward(plan, i);
-		for (uint32_t i = LAYERS; i >= 1; i--)
-			backward(plan, i);
-		for (uint32_t i = STATE; i < STATE + STATES; i++)
+		for (uint32_t i = 1; i <= layers; i++)
+			forward(i);
+		for (uint32_t i = layers; i >= 1; i--)
+			backward(i);
+		for (uint32_t i = STATE; i < STATE + states; i++)
 			plan_note(plan, 3, &i, 1);
 	}
 }
 
 /* Three steps are over. Of the tensors, `away` are on the host. */
-static struct plan *trained(uint32_t away)
+static void trained(uint32_t away)
 {
-	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 
-	assert_non_null(plan);
 	for (uint32_t i = 1; i <= LAYERS; i++)
 		plan_set(plan, i, 1, i <= away ? PLAN_HOST : PLAN_DEVICE);
 	for (uint32_t i = STATE; i < STATE + STATES; i++)
 		plan_set(plan, i, 1, PLAN_DEVICE);
-	train(plan, 3);
+	train(LAYERS, STATES, 3);
 	assert_int_equal(plan_period(plan), 2 * LAYERS + STATES);
-	return plan;
 }
 
 TEST(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks)
 {
-	struct plan *plan = trained(30);
-	uint32_t piece, n = 0;
+	trained(30);
+	uint32_t n = 0;
 
 	assert_false(plan_early(plan, NULL, NULL, &piece)); /* it was not told what is free */
 	plan_set_free(plan, 30);
@@ -238,62 +253,39 @@ TEST(what_will_have_to_leave_leaves_early_as_far_as_memory_lacks)
 		assert_true(plan_is_valid(plan));
 	}
 	assert_int_equal(n, 30);
-	plan_free(plan);
-}
-
-/* Steps like those of train(), but so short that all is used again soon. */
-static void train_shortly(struct plan *plan, unsigned steps)
-{
-	for (unsigned step = 0; step < steps; step++) {
-		for (uint32_t i = 1; i <= 50; i++)
-			forward(plan, i);
-		for (uint32_t i = 50; i >= 1; i--)
-			backward(plan, i);
-		for (uint32_t i = STATE; i < STATE + 20; i++)
-			plan_note(plan, 3, &i, 1);
-	}
 }
 
 TEST(what_is_used_again_soon_does_not_leave_early)
 {
-	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
-	uint32_t piece;
-
-	assert_non_null(plan);
 	for (uint32_t i = 1; i <= 50; i++)
 		plan_set(plan, i, 1, i <= 30 ? PLAN_HOST : PLAN_DEVICE);
 	for (uint32_t i = STATE; i < STATE + 20; i++)
 		plan_set(plan, i, 1, PLAN_DEVICE);
-	train_shortly(plan, 5);
+	train(50, 20, 5); /* so short that all is used again soon */
 	assert_int_equal(plan_period(plan), 120);
 	plan_set_free(plan, 0);
 	assert_false(plan_early(plan, NULL, NULL, &piece));
-	plan_free(plan);
 }
 
 /* The way back of a step is about to begin. */
-static struct plan *trained_half_way(void)
+static void trained_half_way(void)
 {
-	struct plan *plan = trained(0);
+	trained(0);
 
 	for (uint32_t i = 1; i <= LAYERS; i++)
-		forward(plan, i);
-	return plan;
+		forward(i);
 }
 
 /* 30 tensors are on the host that are used last on the way back, and there is no room. */
 TEST(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room)
 {
-	struct plan *plan = trained_half_way();
-	uint32_t piece;
-	uint64_t when;
-
+	trained_half_way();
 	for (uint32_t i = 1; i <= 30; i++)
 		plan_set(plan, i, 1, PLAN_HOST);
 	plan_set_free(plan, 0);
 	assert_false(plan_fetch(plan, 1000, &piece, &when));
 	for (uint32_t i = LAYERS; i > LAYERS - 40; i--)
-		backward(plan, i);
+		backward(i);
 	/* Dead tensors have left room for all of them, whatever has been fetched ahead. */
 	for (uint32_t i = 30; i >= 1; i--) {
 		assert_true(plan_fetch(plan, 1, &piece, &when));
@@ -301,23 +293,16 @@ TEST(what_can_stay_until_its_use_is_fetched_as_soon_as_there_is_room)
 		plan_set(plan, piece, 1, PLAN_MOVING);
 		plan_set(plan, piece, 1, PLAN_DEVICE);
 	}
-	assert_true(plan_is_valid(plan));
-	plan_free(plan);
 }
 
 TEST(what_is_needed_very_soon_is_fetched_although_there_is_no_room)
 {
-	struct plan *plan = trained_half_way();
-	uint32_t piece;
-	uint64_t when;
-
+	trained_half_way();
 	plan_set(plan, LAYERS - 10, 1, PLAN_HOST);
 	plan_set_free(plan, 0);
 	assert_true(plan_fetch(plan, 1000, &piece, &when));
 	assert_int_equal(piece, LAYERS - 10);
 	assert_int_equal(when, plan_now(plan) + 11);
-	assert_true(plan_is_valid(plan));
-	plan_free(plan);
 }
 
 /*
@@ -328,26 +313,24 @@ TEST(what_is_needed_very_soon_is_fetched_although_there_is_no_room)
 #define SOON  301u
 #define LATER 302u
 
-static void train_in_parts(struct plan *plan)
+static void train_in_parts(void)
 {
 	uint32_t soon = SOON, later = LATER;
 
 	for (uint32_t i = 1; i <= PARTS; i++)
-		forward(plan, i);
+		forward(i);
 	plan_note(plan, 4, &soon, 1);
 	for (uint32_t i = PARTS; i >= 1; i--)
-		backward(plan, i);
+		backward(i);
 	plan_note(plan, 5, &later, 1);
 	for (uint32_t i = STATE; i < STATE + STATES; i++)
 		plan_note(plan, 3, &i, 1);
 }
 
 /* The fourth step has begun, and there is room for only half of its tensors. */
-static struct plan *trained_in_parts(void)
+static void trained_in_parts(void)
 {
-	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 
-	assert_non_null(plan);
 	for (uint32_t i = 1; i <= PARTS; i++)
 		plan_set(plan, i, 1, i > PARTS / 2 ? PLAN_HOST : PLAN_DEVICE);
 	for (uint32_t i = STATE; i < STATE + STATES; i++)
@@ -355,104 +338,97 @@ static struct plan *trained_in_parts(void)
 	plan_set(plan, SOON, 1, PLAN_DEVICE);
 	plan_set(plan, LATER, 1, PLAN_DEVICE);
 	for (unsigned step = 0; step < 3; step++)
-		train_in_parts(plan);
+		train_in_parts();
 	for (uint32_t i = 1; i <= PARTS / 2; i++)
-		forward(plan, i);
+		forward(i);
 	plan_set_free(plan, 0);
-	return plan;
 }
 
 #define LAST (STATE + STATES - 1) /* the one that is used last, if nothing is known of what is dead */
 
-static bool is_one(void *argument, uint32_t piece)
+static bool is_one(void *argument, uint32_t of)
 {
-	return piece == *(uint32_t *)argument;
+	return of == *(uint32_t *)argument;
 }
 
 /* The victim for `units` units that are needed in `ahead` submissions; `busy` is one that is busy. */
-static uint32_t victim_for(struct plan *plan, uint64_t ahead, uint32_t units, uint32_t busy)
+static uint32_t victim_for(uint64_t ahead, uint32_t units, uint32_t busy)
 {
-	uint32_t piece;
-
 	assert_int_equal(plan_victim(plan, plan_now(plan) + ahead, units, is_one, &busy, &piece), PLAN_FOUND);
 	return piece;
 }
 
-static uint32_t victim_of(struct plan *plan)
+static uint32_t victim_of(void)
 {
-	return victim_for(plan, 0, 0, 0);
+	return victim_for(0, 0, 0);
 }
 
 TEST(of_pieces_that_are_used_when_memory_suffices_the_one_with_most_dead_leaves)
 {
-	struct plan *plan = trained_in_parts();
+	trained_in_parts();
 
-	assert_int_equal(victim_of(plan), LAST);
+	assert_int_equal(victim_of(), LAST);
 	/* What is used while memory lacks would make room only for a while. */
 	plan_set_dead(plan, SOON, PLAN_DEAD / 2);
-	assert_int_equal(victim_of(plan), LAST);
+	assert_int_equal(victim_of(), LAST);
 	plan_set_dead(plan, LATER, PLAN_DEAD / 4);
-	assert_int_equal(victim_of(plan), LATER);
+	assert_int_equal(victim_of(), LATER);
 	plan_set_dead(plan, STATE + 7, PLAN_DEAD / 2);
-	assert_int_equal(victim_of(plan), STATE + 7);
+	assert_int_equal(victim_of(), STATE + 7);
 	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 2);
-	assert_int_equal(victim_of(plan), STATE + 7); /* the farther one */
-	assert_int_equal(victim_for(plan, 0, 0, STATE + 7), STATE + 3);
+	assert_int_equal(victim_of(), STATE + 7); /* the farther one */
+	assert_int_equal(victim_for(0, 0, STATE + 7), STATE + 3);
 	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 2 + 1);
-	assert_int_equal(victim_of(plan), STATE + 3);
+	assert_int_equal(victim_of(), STATE + 3);
 	/* Wholly dead ones are no worse, although they are born sooner than others are used. */
 	plan_set_dead(plan, LATER, PLAN_DEAD);
-	assert_int_equal(victim_of(plan), LATER);
+	assert_int_equal(victim_of(), LATER);
 	/* What takes the place of a piece is alive as a whole. */
 	for (uint32_t i = STATE; i < STATE + 8; i++) {
 		plan_set(plan, i, 0, PLAN_GONE);
 		plan_set(plan, i, 1, PLAN_DEVICE);
 	}
 	plan_set_dead(plan, LATER, PLAN_DEAD / 4);
-	assert_int_equal(victim_of(plan), LATER);
-	assert_true(plan_is_valid(plan));
-	plan_free(plan);
+	assert_int_equal(victim_of(), LATER);
 }
 
 TEST(what_is_dead_in_part_is_as_any_other_where_that_costs_more)
 {
-	struct plan *plan = trained_in_parts();
+	trained_in_parts();
 
 	/* Of little that is dead nothing is gained. */
 	plan_set_dead(plan, LATER, PLAN_DEAD / 16);
-	assert_int_equal(victim_of(plan), LAST);
+	assert_int_equal(victim_of(), LAST);
 	plan_set_dead(plan, LATER, PLAN_DEAD / 8);
-	assert_int_equal(victim_of(plan), LATER);
+	assert_int_equal(victim_of(), LATER);
 	/*
 	 * LATER is 92 submissions away, and the last one 192: a victim must be twice as far as what it makes room for.
 	 */
-	assert_int_equal(victim_for(plan, 44, 0, 0), LATER);
-	assert_int_equal(victim_for(plan, 50, 0, 0), LAST);
+	assert_int_equal(victim_for(44, 0, 0), LATER);
+	assert_int_equal(victim_for(50, 0, 0), LAST);
 	/* Among equals, one whose memory can be used as it is. */
 	plan_set(plan, STATE + 3, 2, PLAN_DEVICE);
 	plan_set_dead(plan, STATE + 3, PLAN_DEAD / 8);
 	plan_set_dead(plan, STATE + 7, PLAN_DEAD / 8);
-	assert_int_equal(victim_for(plan, 0, 2, 0), STATE + 3);
-	assert_int_equal(victim_for(plan, 0, 1, 0), STATE + 7);
+	assert_int_equal(victim_for(0, 2, 0), STATE + 3);
+	assert_int_equal(victim_for(0, 1, 0), STATE + 7);
 	/* In gaps and to peers, and where something is not foreseen at all, the farthest leaves. */
 	plan_set_way(plan, PLAN_IN_GAPS);
-	assert_int_equal(victim_of(plan), LAST);
+	assert_int_equal(victim_of(), LAST);
 	plan_set_way(plan, PLAN_TO_PEERS);
-	assert_int_equal(victim_of(plan), LAST);
+	assert_int_equal(victim_of(), LAST);
 	plan_set_way(plan, PLAN_BESIDE_KERNELS);
 	plan_set(plan, 999, 1, PLAN_DEVICE);
-	assert_int_equal(victim_of(plan), 999);
-	assert_true(plan_is_valid(plan));
-	plan_free(plan);
+	assert_int_equal(victim_of(), 999);
 }
 
 TEST(what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it)
 {
-	struct plan *plan = trained_in_parts();
+	trained_in_parts();
 
 	plan_set_dead(plan, LATER, PLAN_DEAD / 2);
 	for (uint32_t i = PARTS / 2 + 1; i <= PARTS; i++)
-		forward(plan, i);
+		forward(i);
 	/* What has been used is freed, or it would be the farthest. */
 	plan_note(plan, 4, (uint32_t[]){SOON}, 1);
 	plan_set(plan, SOON, 0, PLAN_GONE);
@@ -460,9 +436,7 @@ TEST(what_is_needed_very_soon_does_not_leave_for_what_is_dead_in_it)
 		plan_note(plan, 2, &i, 1);
 		plan_set(plan, i, 0, PLAN_GONE);
 	}
-	assert_int_equal(victim_of(plan), LATER); /* nine submissions away */
+	assert_int_equal(victim_of(), LATER); /* nine submissions away */
 	plan_note(plan, 2, (uint32_t[]){8}, 1);
-	assert_int_equal(victim_of(plan), LAST);
-	assert_true(plan_is_valid(plan));
-	plan_free(plan);
+	assert_int_equal(victim_of(), LAST);
 }
