@@ -13,7 +13,7 @@
 
 /* ---- the folder ---- */
 
-static int uses_the_fallback(void)
+static void uses_the_fallback(void)
 {
 	struct user_dir folder;
 
@@ -22,51 +22,50 @@ static int uses_the_fallback(void)
 	CHECK(user_dir_open_tmp(fallback, &folder) == 0 && asked_in(&folder));
 	control_stop();
 	CHECK(n_entries(fallback) == 0);
-	return 0;
 }
 
-static int has_no_runtime_dir(void)
+static void has_no_runtime_dir(void)
 {
 	unsetenv("XDG_RUNTIME_DIR");
-	return uses_the_fallback();
+	uses_the_fallback();
 }
 
-static int has_a_relative_runtime_dir(void)
+static void has_a_relative_runtime_dir(void)
 {
 	CHECK(chdir(runtime) == 0 && mkdir("here", 0700) == 0);
 	setenv("XDG_RUNTIME_DIR", "here", 1);
-	return uses_the_fallback();
+	uses_the_fallback();
 }
 
-static int has_a_lost_runtime_dir(void)
+static void has_a_lost_runtime_dir(void)
 {
 	CHECK(rmdir(runtime) == 0);
-	return uses_the_fallback();
+	uses_the_fallback();
 }
 
-static int has_an_open_runtime_dir(void)
+static void has_an_open_runtime_dir(void)
 {
 	CHECK(chmod(runtime, 0755) == 0);
-	return uses_the_fallback();
+	uses_the_fallback();
 }
 
-static int has_a_link_for_runtime_dir(void)
+static void has_a_link_for_runtime_dir(void)
 {
 	char moved[sizeof(runtime) + 8];
 
 	snprintf(moved, sizeof(moved), "%s.real", runtime);
 	CHECK(rename(runtime, moved) == 0 && symlink(moved, runtime) == 0);
-	return uses_the_fallback();
+	uses_the_fallback();
 }
 
-static int has_a_runtime_dir_of_another(void)
+static void has_a_runtime_dir_of_another(void)
 {
 	CHECK(chown(runtime, STRANGER, STRANGER) == 0);
-	return uses_the_fallback();
+	uses_the_fallback();
 }
 
 /* As its last user does, in the moment between the making and the opening. */
-static int finds_it_although_it_is_removed_again_and_again(void)
+TEST_IN_CHILD(a_folder_that_is_removed_meanwhile_is_made_again)
 {
 	char below[PATH_MAX];
 	struct user_dir folder;
@@ -84,32 +83,25 @@ static int finds_it_although_it_is_removed_again_and_again(void)
 	kill(remover, SIGKILL);
 	waitpid(remover, NULL, 0);
 	CHECK(found);
-	return 0;
-}
-
-TEST(a_folder_that_is_removed_meanwhile_is_made_again)
-{
-	assert_int_equal(in_child(finds_it_although_it_is_removed_again_and_again), 0);
 }
 
 TEST(without_a_fit_runtime_dir_the_fallback_is_used)
 {
-	assert_int_equal(in_child(has_no_runtime_dir), 0);
-	assert_int_equal(in_child(has_a_relative_runtime_dir), 0);
-	assert_int_equal(in_child(has_a_lost_runtime_dir), 0);
-	assert_int_equal(in_child(has_an_open_runtime_dir), 0);
-	assert_int_equal(in_child(has_a_link_for_runtime_dir), 0);
+	IN_CHILD(has_no_runtime_dir);
+	IN_CHILD(has_a_relative_runtime_dir);
+	IN_CHILD(has_a_lost_runtime_dir);
+	IN_CHILD(has_an_open_runtime_dir);
+	IN_CHILD(has_a_link_for_runtime_dir);
 	if (geteuid() == 0)
-		assert_int_equal(in_child(has_a_runtime_dir_of_another), 0);
+		IN_CHILD(has_a_runtime_dir_of_another);
 }
 
 /* Nothing is made in either folder, nothing but one line is said, and the process goes on. */
-static int makes_nothing(void)
+static void makes_nothing(void)
 {
 	control_start();
 	CHECK(n_threads_of_ours() == 0 && n_sockets(runtime) == 0 && n_sockets(fallback) == 0);
 	control_stop();
-	return 0;
 }
 
 static char *folder_below(const char *parent, const char *format)
@@ -122,63 +114,63 @@ static char *folder_below(const char *parent, const char *format)
 	return path;
 }
 
-static int finds_a_link(void)
+static void finds_a_link(void)
 {
 	CHECK(symlink(fallback, folder_below(runtime, "spillway")) == 0);
-	return makes_nothing();
+	makes_nothing();
 }
 
-static int finds_a_link_in_tmp(void)
+static void finds_a_link_in_tmp(void)
 {
 	unsetenv("XDG_RUNTIME_DIR");
 	CHECK(symlink(runtime, folder_below(fallback, "spillway-%u")) == 0);
-	return makes_nothing();
+	makes_nothing();
 }
 
-static int finds_an_open_folder(void)
+static void finds_an_open_folder(void)
 {
 	char *path = folder_below(runtime, "spillway");
 
 	CHECK(mkdir(path, 0700) == 0 && chmod(path, 0750) == 0);
-	return makes_nothing();
+	makes_nothing();
 }
 
-static int finds_an_open_folder_in_tmp(void)
+static void finds_an_open_folder_in_tmp(void)
 {
 	char *path = folder_below(fallback, "spillway-%u");
 
 	unsetenv("XDG_RUNTIME_DIR");
 	CHECK(mkdir(path, 0700) == 0 && chmod(path, 0777) == 0);
-	return makes_nothing();
+	makes_nothing();
 }
 
-static int finds_a_file(void)
+static void finds_a_file(void)
 {
 	close(open(folder_below(runtime, "spillway"), O_CREAT | O_WRONLY, 0600));
-	return makes_nothing();
+	makes_nothing();
 }
 
-static int finds_the_folder_of_another(void)
+static void finds_the_folder_of_another(void)
 {
 	char *path = folder_below(fallback, "spillway-%u");
 
 	unsetenv("XDG_RUNTIME_DIR");
 	CHECK(mkdir(path, 0700) == 0 && chown(path, STRANGER, STRANGER) == 0);
-	return makes_nothing();
+	makes_nothing();
 }
 
 TEST(a_folder_that_is_not_ours_alone_is_refused)
 {
-	assert_int_equal(in_child(finds_a_link), 0);
-	assert_int_equal(in_child(finds_a_link_in_tmp), 0);
-	assert_int_equal(in_child(finds_an_open_folder), 0);
-	assert_int_equal(in_child(finds_an_open_folder_in_tmp), 0);
-	assert_int_equal(in_child(finds_a_file), 0);
+	IN_CHILD(finds_a_link);
+	IN_CHILD(finds_a_link_in_tmp);
+	IN_CHILD(finds_an_open_folder);
+	IN_CHILD(finds_an_open_folder_in_tmp);
+	IN_CHILD(finds_a_file);
 	if (geteuid() == 0)
-		assert_int_equal(in_child(finds_the_folder_of_another), 0);
+		IN_CHILD(finds_the_folder_of_another);
 }
 
-static int has_a_long_path(void)
+TEST_IN_CHILD(a_path_longer_than_a_socket_address_is_no_matter)
 {
 	char path[PATH_MAX];
 
@@ -196,17 +188,11 @@ static int has_a_long_path(void)
 	CHECK(says("status\n", "ok 0 running\n"));
 	control_stop();
 	CHECK(n_entries(path) == 0);
-	return 0;
-}
-
-TEST(a_path_longer_than_a_socket_address_is_no_matter)
-{
-	assert_int_equal(in_child(has_a_long_path), 0);
 }
 
 /* ---- what others left ---- */
 
-static int cleans_up(void)
+TEST_IN_CHILD(the_socket_of_a_dead_process_is_removed_by_the_next)
 {
 	struct user_dir folder;
 
@@ -232,12 +218,6 @@ static int cleans_up(void)
 	CHECK(faccessat(folder.fd, "4-full.ctl", F_OK, 0) == 0);
 	CHECK(faccessat(folder.fd, "5-file.ctl", F_OK, 0) == 0);
 	CHECK(faccessat(folder.fd, "6-link.ctl", F_OK, AT_SYMLINK_NOFOLLOW) == 0);
-	return 0;
-}
-
-TEST(the_socket_of_a_dead_process_is_removed_by_the_next)
-{
-	assert_int_equal(in_child(cleans_up), 0);
 }
 
 /* ---- a folder that is removed under a process ---- */
@@ -270,7 +250,7 @@ static void remove_folder(void)
 	CHECK(n_entries(runtime) == 0);
 }
 
-static int lost_its_folder(void)
+static void lost_its_folder(void)
 {
 	int before = n_descriptors();
 
@@ -285,11 +265,10 @@ static int lost_its_folder(void)
 	CHECK(n_descriptors() == during && all_close_on_exec(before));
 	control_stop();
 	CHECK(n_threads_of_ours() == 0 && n_descriptors() == before && n_entries(runtime) == 0);
-	return 0;
 }
 
 /* As a log-out does it: the folder of the user's session goes as well. */
-static int lost_its_session(void)
+static void lost_its_session(void)
 {
 	control_start();
 	remove_folder();
@@ -297,28 +276,26 @@ static int lost_its_session(void)
 	CHECK(is_found_again(true));
 	control_stop();
 	CHECK(n_entries(fallback) == 0 && mkdir(runtime, S_IRWXU) == 0);
-	return 0;
 }
 
 /* By a cleaner of old files: the folder stays. */
-static int lost_its_socket(void)
+static void lost_its_socket(void)
 {
 	struct user_dir folder;
 	char name[NAME_MAX + 1];
 
 	control_start();
-	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	open_runtime(&folder, name);
 	CHECK(unlinkat(folder.fd, name, 0) == 0);
 	user_dir_close(&folder, false);
 	CHECK(is_found_again(false));
 	control_stop();
 	CHECK(n_entries(runtime) == 0);
-	return 0;
 }
 
 TEST(a_socket_that_was_removed_is_made_again)
 {
-	assert_int_equal(in_child(lost_its_folder), 0);
-	assert_int_equal(in_child(lost_its_session), 0);
-	assert_int_equal(in_child(lost_its_socket), 0);
+	IN_CHILD(lost_its_folder);
+	IN_CHILD(lost_its_session);
+	IN_CHILD(lost_its_socket);
 }

@@ -41,7 +41,7 @@ static void remove_all(const char *path)
 	ended(pid);
 }
 
-int in_child(int (*run)(void))
+int child_status(void (*run)(void))
 {
 	char folder[] = "/tmp/control_test.XXXXXX";
 
@@ -56,10 +56,10 @@ int in_child(int (*run)(void))
 		CHECK(mkdir(runtime, 0700) == 0 && mkdir(fallback, 0700) == 0);
 		setenv("XDG_RUNTIME_DIR", runtime, 1);
 		user_dir_fallback = fallback;
-		int status = run();
+		run();
 		control_stop();
 		fflush(NULL);
-		_exit(status);
+		_exit(0);
 	}
 	int status = ended(pid);
 	remove_all(folder);
@@ -101,6 +101,11 @@ static bool find(const struct user_dir *folder, bool mine, char ret_name[NAME_MA
 bool socket_name(const struct user_dir *folder, char ret_name[NAME_MAX + 1])
 {
 	return find(folder, true, ret_name);
+}
+
+void open_runtime(struct user_dir *ret_folder, char ret_name[NAME_MAX + 1])
+{
+	CHECK(user_dir_open_xdg(runtime, ret_folder) == 0 && socket_name(ret_folder, ret_name));
 }
 
 void connect_with(int fd, const struct user_dir *folder, const char *name)

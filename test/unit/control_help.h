@@ -27,8 +27,17 @@ void fake_policy(const char *set); /* on top of the built-in policy; before the 
 /* ---- processes ---- */
 extern char runtime[64], fallback[64]; /* its XDG_RUNTIME_DIR, its /tmp */
 
-/* Run it in a child: what it returns, or 128 + the signal. control_stop() comes after it. */
-int in_child(int (*run)(void));
+/* Runs it in a child, with control_stop() after it. Returns 0 if all that it CHECKs holds. */
+int child_status(void (*run)(void));
+#define IN_CHILD(run) assert_int_equal(child_status(run), 0)
+/* A test in a child of its own; its body follows. */
+#define TEST_IN_CHILD(name)                                                                                            \
+	static void name##_in_child(void);                                                                             \
+	TEST(name)                                                                                                     \
+	{                                                                                                              \
+		IN_CHILD(name##_in_child);                                                                             \
+	}                                                                                                              \
+	static void name##_in_child(void)
 int ended(pid_t pid);
 long now_ms(void);
 
@@ -36,6 +45,8 @@ long now_ms(void);
 
 /* The control socket of this process, in the folder. */
 bool socket_name(const struct user_dir *folder, char ret_name[NAME_MAX + 1]);
+/* The same below XDG_RUNTIME_DIR, which must have one. */
+void open_runtime(struct user_dir *ret_folder, char ret_name[NAME_MAX + 1]);
 void connect_with(int fd, const struct user_dir *folder, const char *name);
 /* A new connection to the control socket of this process. */
 int caller(void);

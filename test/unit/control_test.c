@@ -16,7 +16,7 @@
 
 /* ---- requests ---- */
 
-static int answers_each_request(void)
+static void answers_each_request(void)
 {
 	control_start();
 	CHECK(says("status\n", "ok 0 running\n"));
@@ -39,10 +39,9 @@ static int answers_each_request(void)
 	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 waiting\n") && fake_calls == calls + 1);
 	fake_status = SW_OK;
 	atomic_store(&fake_away, false);
-	return 0;
 }
 
-static int says_why_not(void)
+static void says_why_not(void)
 {
 	static const enum sw_status all[] = {SW_NO_MEMORY, SW_NOT_SUPPORTED, SW_BUSY, SW_DRIVER};
 	static const char *const words[] = {"host.budget", "spill.mode", "no safe point", "driver"};
@@ -56,10 +55,9 @@ static int says_why_not(void)
 		CHECK(!strncmp(reply, "error ", 6) && strstr(reply, words[i]) && strchr(reply, '\n'));
 		CHECK(says("status\n", "ok 0 running\n"));
 	}
-	return 0;
 }
 
-static int answers_in_the_version_that_is_asked(void)
+static void answers_in_the_version_that_is_asked(void)
 {
 	static const char *const bad[] = {
 	    "suspend version=\n",   "suspend version=x\n",           "suspend version=0\n",  "suspend version=1 \n",
@@ -80,10 +78,9 @@ static int answers_in_the_version_that_is_asked(void)
 	}
 	CHECK(says("status\n", "ok 0 running\n"));
 	CHECK(says("suspend version=1\n", "ok 1000 version=1\n"));
-	return 0;
 }
 
-static int refuses_what_is_no_request(void)
+static void refuses_what_is_no_request(void)
 {
 	static const struct {
 		const char *text;
@@ -110,10 +107,9 @@ static int refuses_what_is_no_request(void)
 	ask(large, sizeof(large), reply);
 	CHECK(!strncmp(reply, "error ", 6));
 	CHECK(fake_calls == 0 && says("status\n", "ok 0 running\n"));
-	return 0;
 }
 
-static int is_patient_and_not_for_ever(void)
+static void is_patient_and_not_for_ever(void)
 {
 	char reply[256];
 
@@ -125,21 +121,20 @@ static int is_patient_and_not_for_ever(void)
 	CHECK(says("status\n", "ok 1000 suspended\n"));
 	CHECK(receive(several, reply) && !strcmp(reply, "ok 0 running\n"));
 	CHECK(!receive(silent, reply)); /* the end, without a word */
-	return 0;
 }
 
 TEST(each_request_has_its_answer)
 {
-	assert_int_equal(in_child(answers_each_request), 0);
-	assert_int_equal(in_child(says_why_not), 0);
-	assert_int_equal(in_child(refuses_what_is_no_request), 0);
-	assert_int_equal(in_child(answers_in_the_version_that_is_asked), 0);
-	assert_int_equal(in_child(is_patient_and_not_for_ever), 0);
+	IN_CHILD(answers_each_request);
+	IN_CHILD(says_why_not);
+	IN_CHILD(refuses_what_is_no_request);
+	IN_CHILD(answers_in_the_version_that_is_asked);
+	IN_CHILD(is_patient_and_not_for_ever);
 }
 
 /* ---- who may ask ---- */
 
-static int serves_a_stranger(void)
+static void serves_a_stranger(void)
 {
 	int ready[2], end[2];
 	char byte = 0, reply[256] = "";
@@ -165,17 +160,16 @@ static int serves_a_stranger(void)
 	CHECK(strstr(reply, "error only the user"));
 	close(end[1]);
 	CHECK(ended(pid) == 0);
-	return 0;
 }
 
 TEST(another_user_and_be_it_root_is_refused)
 {
 	if (geteuid() != 0)
 		skip();
-	assert_int_equal(in_child(serves_a_stranger), 0);
+	IN_CHILD(serves_a_stranger);
 }
 
-static int is_closed_to_others(void)
+TEST_IN_CHILD(folder_and_socket_are_closed_to_others)
 {
 	struct user_dir folder;
 	struct stat status;
@@ -188,17 +182,11 @@ static int is_closed_to_others(void)
 	CHECK(socket_name(&folder, name) && fstatat(folder.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0);
 	CHECK(S_ISSOCK(status.st_mode) && (status.st_mode & 07777) == 0600);
 	CHECK(says("status\n", "ok 0 running\n"));
-	return 0;
-}
-
-TEST(folder_and_socket_are_closed_to_others)
-{
-	assert_int_equal(in_child(is_closed_to_others), 0);
 }
 
 /* ---- one process ---- */
 
-static int leaves_nothing(void)
+static void leaves_nothing(void)
 {
 	int before = n_descriptors();
 
@@ -218,33 +206,31 @@ static int leaves_nothing(void)
 	CHECK(n_threads_of_ours() == 0 && n_descriptors() == before && n_entries(runtime) == 0);
 	control_start();
 	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0);
-	return 0;
 }
 
-static int never_uses_it(void)
+static void never_uses_it(void)
 {
 	CHECK(n_threads_of_ours() == 0);
 	control_child();
 	control_stop();
 	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0 && n_entries(fallback) == 0);
-	return 0;
 }
 
-static int may_not_use_it(void)
+static void may_not_use_it(void)
 {
 	fake_policy("control=no");
 	control_start();
-	return never_uses_it();
+	never_uses_it();
 }
 
 TEST(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor)
 {
-	assert_int_equal(in_child(leaves_nothing), 0);
-	assert_int_equal(in_child(never_uses_it), 0);
-	assert_int_equal(in_child(may_not_use_it), 0);
+	IN_CHILD(leaves_nothing);
+	IN_CHILD(never_uses_it);
+	IN_CHILD(may_not_use_it);
 }
 
-static int ends_in_mid_request(void)
+static void ends_in_mid_request(void)
 {
 	control_start();
 	atomic_store(&fake_hold, true);
@@ -256,10 +242,9 @@ static int ends_in_mid_request(void)
 	control_stop();
 	CHECK(now_ms() - before < 1000 && n_sockets(runtime) == 0);
 	atomic_store(&fake_hold, false);
-	return 0;
 }
 
-static int ends_with_a_silent_caller(void)
+static void ends_with_a_silent_caller(void)
 {
 	control_start();
 	caller();
@@ -270,16 +255,15 @@ static int ends_with_a_silent_caller(void)
 	control_stop();
 	CHECK(now_ms() - before < 900 && n_threads_of_ours() == 0);
 	close(silent);
-	return 0;
 }
 
 TEST(the_end_of_a_process_is_not_held_up)
 {
-	assert_int_equal(in_child(ends_in_mid_request), 0);
-	assert_int_equal(in_child(ends_with_a_silent_caller), 0);
+	IN_CHILD(ends_in_mid_request);
+	IN_CHILD(ends_with_a_silent_caller);
 }
 
-static int forks(void)
+static void forks(void)
 {
 	int before = n_descriptors();
 
@@ -301,10 +285,9 @@ static int forks(void)
 		_exit(n_sockets(runtime) != 1);
 	}
 	CHECK(ended(pid) == 0 && says("status\n", "ok 0 running\n"));
-	return 0;
 }
 
-static int forks_with_a_caller(void)
+static void forks_with_a_caller(void)
 {
 	char reply[256];
 	int end[2];
@@ -326,7 +309,6 @@ static int forks_with_a_caller(void)
 	CHECK(receive(fd, reply) && !strcmp(reply, "ok 1000\n") && !receive(fd, reply));
 	close(end[1]);
 	CHECK(ended(pid) == 0);
-	return 0;
 }
 
 /* ---- the program's own doings ---- */
@@ -356,7 +338,7 @@ static bool comes_back(const char *name, const char *request, const char *reply)
 	return !strcmp(got, reply);
 }
 
-static int closes_everything(void)
+static void closes_everything(void)
 {
 	struct user_dir folder;
 	char name[NAME_MAX + 1];
@@ -365,7 +347,7 @@ static int closes_everything(void)
 
 	control_start();
 	CHECK(says("suspend\n", "ok 1000\n"));
-	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	open_runtime(&folder, name);
 	close_all();
 	close(STDIN_FILENO);
 	for (int i = 0; i < 16; i++)
@@ -379,7 +361,6 @@ static int closes_everything(void)
 	for (int i = 1; i < 16; i++)
 		CHECK(fstat(mine[i], &status) == 0 && S_ISCHR(status.st_mode));
 	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0);
-	return 0;
 }
 
 static bool state_is(const char *state)
@@ -400,14 +381,14 @@ static void await_ticks(int n)
 }
 
 /* A folder takes the place of its socket. */
-static int cannot_listen_again(void)
+static void cannot_listen_again(void)
 {
 	struct user_dir folder;
 	char name[NAME_MAX + 1];
 
 	control_start();
 	CHECK(says("suspend\n", "ok 1000\n"));
-	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	open_runtime(&folder, name);
 	CHECK(unlinkat(folder.fd, name, 0) == 0 && mkdirat(folder.fd, name, S_IRWXU) == 0);
 	close_all();
 	await_ticks(2);
@@ -418,10 +399,9 @@ static int cannot_listen_again(void)
 	CHECK(state_is("ok 1000 suspended") && fake_calls == 3);
 	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && unlinkat(folder.fd, name, AT_REMOVEDIR) == 0);
 	CHECK(comes_back(name, "resume\n", "ok 1000\n"));
-	return 0;
 }
 
-static int has_no_descriptor_left(void)
+static void has_no_descriptor_left(void)
 {
 	struct rlimit limit = {64, 64};
 	char reply[256];
@@ -435,7 +415,7 @@ static int has_no_descriptor_left(void)
 	waiting = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	struct user_dir folder;
 	char name[NAME_MAX + 1];
-	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	open_runtime(&folder, name);
 	while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
 		last = fd;
 		n++;
@@ -450,7 +430,6 @@ static int has_no_descriptor_left(void)
 	CHECK((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 100);
 	close(last);
 	CHECK(receive(waiting, reply) && !strcmp(reply, "ok 0 running\n"));
-	return 0;
 }
 
 static void *start_and_say(void *unused)
@@ -459,7 +438,7 @@ static void *start_and_say(void *unused)
 	return unused;
 }
 
-static int starts_everywhere_and_stops(void)
+static void starts_everywhere_and_stops(void)
 {
 	pthread_t threads[8];
 
@@ -472,21 +451,15 @@ static int starts_everywhere_and_stops(void)
 	for (int i = 0; i < 1000 && n_threads_of_ours(); i++)
 		usleep(10000);
 	CHECK(n_threads_of_ours() == 0 && n_sockets(runtime) == 0);
-	return 0;
 }
 
 /* Somebody asks all the time. */
-static int is_asked_without_end(void)
+TEST_IN_CHILD(ticks_come_beside_callers)
 {
 	control_start();
 	for (long end = now_ms() + WAIT_MS; fake_ticks < 2 && now_ms() < end;)
 		CHECK(says("status\n", "ok 0 running\n"));
-	return fake_ticks < 2;
-}
-
-TEST(ticks_come_beside_callers)
-{
-	assert_int_equal(in_child(is_asked_without_end), 0);
+	CHECK(fake_ticks >= 2);
 }
 
 static void ticks_still_come(void)
@@ -497,7 +470,8 @@ static void ticks_still_come(void)
 	_exit(fake_ticks != before);
 }
 
-static int ends_by_exit(void)
+/* They give memory back, and the driver may not be called while it is taken down. */
+TEST_IN_CHILD(no_tick_comes_when_the_program_has_begun_to_end)
 {
 	CHECK(atexit(ticks_still_come) == 0); /* as the driver's, which was there first */
 	control_start();
@@ -507,26 +481,20 @@ static int ends_by_exit(void)
 	exit(0);
 }
 
-/* They give memory back, and the driver may not be called while it is taken down. */
-TEST(no_tick_comes_when_the_program_has_begun_to_end)
-{
-	assert_int_equal(in_child(ends_by_exit), 0);
-}
-
 TEST(the_child_of_a_fork_lets_its_parents_socket_be)
 {
-	assert_int_equal(in_child(forks), 0);
-	assert_int_equal(in_child(forks_with_a_caller), 0);
+	IN_CHILD(forks);
+	IN_CHILD(forks_with_a_caller);
 }
 
 TEST(what_the_program_does_with_descriptors_and_threads_is_survived)
 {
 #ifndef __SANITIZE_THREAD__ /* it calls the program's close() a race with our fstat(), which it is */
-	assert_int_equal(in_child(closes_everything), 0);
-	assert_int_equal(in_child(cannot_listen_again), 0);
+	IN_CHILD(closes_everything);
+	IN_CHILD(cannot_listen_again);
 #else
 #endif
-	assert_int_equal(in_child(has_no_descriptor_left), 0);
+	IN_CHILD(has_no_descriptor_left);
 	for (int i = 0; i < 50; i++)
-		assert_int_equal(in_child(starts_everywhere_and_stops), 0);
+		IN_CHILD(starts_everywhere_and_stops);
 }
