@@ -13,6 +13,8 @@
 static struct stats_page page;
 static struct fit_facts facts;
 static char *text;
+static struct policy *policy; /* what a reader of policies makes of it */
+static const struct policy_settings *settings;
 
 /* A run that asked for 12 GiB on a device of 16 with a budget of 8, and has room for 32 on the host. */
 FIXTURE(begin_anew)
@@ -35,6 +37,8 @@ FIXTURE(end)
 {
 	free(text);
 	text = NULL;
+	policy_free(policy);
+	policy = NULL;
 }
 
 EACH_TEST(begin_anew, end)
@@ -49,22 +53,21 @@ static void spill(double lost_s)
 	page.counter[STAT_waiting_us] = (uint64_t)(lost_s * 1e6);
 }
 
-/* Returns what a reader of policies makes of it. The caller must free it. */
-static struct policy *make(void)
+static void make(void)
 {
 	struct policy_errors errors;
 	size_t bytes;
 
-	free(text);
+	end(NULL);
 	FILE *file = open_memstream(&text, &bytes);
 	assert_true(fit_policy_put(file, &facts));
 	fclose(file);
 	temporary_save(text, bytes);
-	struct policy *policy = policy_read(temporary, NULL, &errors);
+	policy = policy_read(temporary, NULL, &errors);
 	if (!policy || errors.n)
 		fail_msg("%s: %s", errors.n ? errors.kept[0].text : "", text);
 	policy_errors_free(&errors);
-	return policy;
+	settings = policy_settings(policy);
 }
 
 static void must_say(const char *words)
@@ -81,44 +84,40 @@ static void must_not_say(const char *words)
 
 TEST(what_fits_leaves_all_of_the_device)
 {
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
+	make();
+	assert_int_equal(settings->device_budget.kind, POLICY_SIZE_AUTO);
+	assert_int_equal(settings->spill, POLICY_SPILL_EXACT);
 	assert_int_equal(policy_vmm_spill(policy), POLICY_VMM_MOVES);
 	must_say("# because it never stops a job, and costs nothing while everything fits\nspill.mode: exact\n");
 	must_say("# because all of it fitted: the heap held 20.0 GiB at most, and 8.0 GiB were free\n");
 	must_not_say("host.");
-	policy_free(policy);
 }
 
 TEST(what_was_spilled_keeps_the_budget_of_the_run)
 {
 	spill(25);
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->device_budget.value, 8 * GIB);
+	make();
+	assert_int_equal(settings->device_budget.value, 8 * GIB);
 	must_say("moving memory cost 25.0 % of this run\n");
 	must_say("20.0 GiB were needed\ndevice.budget: 8GiB\n");
 	must_not_say("Not chosen");
 	must_not_say("host.");
-	policy_free(policy);
 	page.counter[STAT_governor_changes] = 1;
-	policy_free(make());
+	make();
 	must_say("cost 25.0 % of this run, without what kernels read over the link while it was off\n");
 	/* A part of a MiB is left out. */
 	page.device[0].budget = 8 * GIB + 5;
-	policy = make();
-	assert_int_equal(policy_settings(policy)->device_budget.value, 8 * GIB);
-	policy_free(policy);
+	make();
+	assert_int_equal(settings->device_budget.value, 8 * GIB);
 }
 
 TEST(a_device_with_room_for_all_has_no_budget)
 {
 	spill(25);
 	page.device[0].total = 80 * GIB;
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
+	make();
+	assert_int_equal(settings->device_budget.kind, POLICY_SIZE_AUTO);
 	must_say("# because the device has 80.0 GiB and the heap needed 20.0 GiB");
-	policy_free(policy);
 }
 
 TEST(nor_have_several)
@@ -126,10 +125,9 @@ TEST(nor_have_several)
 	spill(25);
 	page.device[0].total = 9 * GIB;
 	page.device[3] = page.device[0];
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_AUTO);
+	make();
+	assert_int_equal(settings->device_budget.kind, POLICY_SIZE_AUTO);
 	must_say("16.0 GiB were free on 2 of them");
-	policy_free(policy);
 }
 
 TEST(a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode)
@@ -137,11 +135,10 @@ TEST(a_gpu_that_stood_still_gets_a_word_about_fast_and_not_the_mode)
 	spill(40);
 	page.counter[STAT_gaps] = 1000;
 	page.counter[STAT_gap_us] = 30000000;
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_EXACT);
+	make();
+	assert_int_equal(settings->spill, POLICY_SPILL_EXACT);
 	must_say(
 	    "# Not chosen: spill.mode: fast copies beside kernels, and the GPU stood still for 30.0 % of this run.");
-	policy_free(policy);
 }
 
 static void refuse(uint64_t class)
@@ -157,11 +154,10 @@ TEST(host_memory_that_was_full_is_raised_by_what_was_refused)
 {
 	refuse(2 * GIB);
 	page.share_most_used = 31 * GIB;
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->host_total.value, 35 * GIB);
+	make();
+	assert_int_equal(settings->host_total.value, 35 * GIB);
 	must_say("# because 3 requests ended in out of memory, the largest below 4.0 GiB, when 31.0 GiB of 32.0 GiB "
 		 "were taken\nhost.total: 35GiB\n");
-	policy_free(policy);
 }
 
 TEST(but_not_beyond_the_machine)
@@ -169,19 +165,17 @@ TEST(but_not_beyond_the_machine)
 	refuse(2 * GIB);
 	page.share_most_used = 31 * GIB;
 	facts.host_memory = 34 * GIB;
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->host_total.kind, POLICY_SIZE_AUTO);
+	make();
+	assert_int_equal(settings->host_total.kind, POLICY_SIZE_AUTO);
 	must_say("# host.total would have to be 35.0 GiB or more, and the machine has 34.0 GiB: it does not fit here.");
-	policy_free(policy);
 }
 
 TEST(nor_where_it_was_not_full)
 {
 	refuse(2 * GIB);
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->host_total.kind, POLICY_SIZE_AUTO);
+	make();
+	assert_int_equal(settings->host_total.kind, POLICY_SIZE_AUTO);
 	must_not_say("host.");
-	policy_free(policy);
 }
 
 TEST(a_budget_of_the_process_alone_is_raised_instead)
@@ -189,26 +183,23 @@ TEST(a_budget_of_the_process_alone_is_raised_instead)
 	refuse(2 * GIB);
 	page.share_total = 0;
 	page.host_budget = 12 * GIB;
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->host_budget.value, 16 * GIB);
-	policy_free(policy);
+	make();
+	assert_int_equal(settings->host_budget.value, 16 * GIB);
 	facts.set = "host.budget=12GiB";
-	policy = make();
-	assert_int_equal(policy_settings(policy)->host_budget.value, 12 * GIB);
+	make();
+	assert_int_equal(settings->host_budget.value, 12 * GIB);
 	must_say("# host.budget is as --set has it; it would have to be 16.0 GiB or more.");
-	policy_free(policy);
 }
 
 TEST(what_the_user_set_stays)
 {
 	spill(25);
 	facts.set = " spill.mode = static ,device.budget=50%,vmm.spill=no,heap.chunk=8MiB";
-	struct policy *policy = make();
-	assert_int_equal(policy_settings(policy)->spill, POLICY_SPILL_STATIC);
-	assert_int_equal(policy_settings(policy)->device_budget.kind, POLICY_SIZE_PERCENT);
+	make();
+	assert_int_equal(settings->spill, POLICY_SPILL_STATIC);
+	assert_int_equal(settings->device_budget.kind, POLICY_SIZE_PERCENT);
 	assert_int_equal(policy_vmm_spill(policy), POLICY_VMM_DRIVER);
-	assert_int_equal(policy_settings(policy)->heap_chunk.value, 8 * MIB);
-	policy_free(policy);
+	assert_int_equal(settings->heap_chunk.value, 8 * MIB);
 	facts.set = "default=a\nb";
 	size_t bytes;
 	free(text);
@@ -227,29 +218,26 @@ TEST(the_costliest_line_is_named_and_no_rule_made_of_it)
 	page.site[7].figures.figure[FIGURE_moved_in_bytes] = 300 * GIB;
 	page.site[7].figures.figure[FIGURE_wait_us] = 20000000;
 	facts.n_processes = 3;
-	struct policy *policy = make();
+	make();
 	assert_int_equal(policy_n_rules(policy), 0);
 	must_say("# Costs most: 150 allocations of 64.0 MiB to 128.0 MiB, asked for at train.py:57 in forward: 300.0 "
 		 "GiB brought in, waited for 20.00 s.");
 	must_say("# No rule is about it: what one would save takes a trace");
 	must_say("# Of 3 processes that used CUDA memory this is of 42, which lost most.");
-	policy_free(policy);
 	page.site[7].least_bytes = 0; /* tensors */
-	policy = make();
+	make();
 	assert_int_equal(policy_n_rules(policy), 0);
 	must_say("# Costs most: tensors born at train.py:57 in forward: 300.0 GiB brought in, waited for 20.00 s.");
 	must_say("# No rule is about it: rules place the blocks that these tensors share with others.");
-	policy_free(policy);
 }
 
 TEST(a_name_cannot_become_a_key)
 {
 	facts.program = "python -c\ndefault: deny";
-	struct policy *policy = make();
+	make();
 	must_not_say("\ndefault");
 	/* Arguments may hold secrets, and policies are passed on. */
 	must_not_say("abc");
-	policy_free(policy);
 }
 
 TEST(fit_sets_what_the_user_does_not)

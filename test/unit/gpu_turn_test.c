@@ -51,6 +51,21 @@ static void add(uint64_t needs, uint64_t weight, uint64_t work, uint64_t period)
 	    .work = work, .period = period, .left = period ? 0 : UINT64_MAX, .due = scene.view.now, .away = true};
 }
 
+/* So many that always have work. */
+static void begin_with(unsigned n, uint64_t cost)
+{
+	begin(cost);
+	for (unsigned i = 0; i < n; i++)
+		add(14 * GIB, 1, 0, 0);
+}
+
+/* One of them, and bursts of 50 ms. */
+static void begin_with_bursts(uint64_t cost, uint64_t period)
+{
+	begin_with(1, cost);
+	add(6 * GIB, 1, 50 * MS, period);
+}
+
 static void arrive(void)
 {
 	for (uint32_t i = 0; i < scene.view.n; i++) {
@@ -178,9 +193,7 @@ TEST(time_is_divided_by_weight)
 TEST(switches_cost_little)
 {
 	/* Patience allows long turns: 3 %. */
-	begin(100 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(14 * GIB, 1, 0, 0);
+	begin_with(2, 100 * MS);
 	run_for(200 * SECOND);
 	assert_true(scene.switches > 40 && scene.idle * 100 <= 200 * SECOND * 4);
 	assert_in_range(gpu_turn_quantum(&scene.view, 0), 3 * SECOND, 4 * SECOND);
@@ -210,8 +223,7 @@ TEST(switches_cost_little)
 
 TEST(nobody_is_disturbed_who_is_alone_with_work)
 {
-	begin(400 * MS);
-	add(14 * GIB, 1, 0, 0);
+	begin_with(1, 400 * MS);
 	add(14 * GIB, 1, 50 * MS, UINT64_MAX / 2);
 	run_for(60 * SECOND);
 	assert_true(scene.switches <= 4);
@@ -224,43 +236,37 @@ TEST(nobody_is_disturbed_who_is_alone_with_work)
 	assert_int_equal(scene.switches, 2);
 }
 
+/* Returns the longest time in which a burst was answered, of those in the next so many ns. */
+static uint64_t answered_in(uint64_t ns)
+{
+	scene.jobs[1].answered_most = 0;
+	run_for(ns);
+	return scene.jobs[1].answered_most;
+}
+
 /* A burst of 50 ms every 2 s beside a job without a pause. */
 TEST(bursts_go_first)
 {
-	begin(150 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(6 * GIB, 1, 50 * MS, 2 * SECOND);
+	begin_with_bursts(150 * MS, 2 * SECOND);
 	run_for(20 * SECOND); /* until it is known that its turns are short */
-	scene.jobs[1].answered_most = 0;
 	uint64_t before = scene.members[0].claim.got;
-	run_for(100 * SECOND);
-	assert_in_range(scene.jobs[1].answered_most, 100 * MS, 300 * MS);
+	assert_in_range(answered_in(100 * SECOND), 100 * MS, 300 * MS);
 	assert_true(scene.members[0].claim.got - before >= 80 * SECOND);
 	/* So it is where a switch costs much: no burst waits for the one before. */
-	begin(440 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(6 * GIB, 1, 50 * MS, 2 * SECOND);
+	begin_with_bursts(440 * MS, 2 * SECOND);
 	run_for(30 * SECOND);
-	scene.jobs[1].answered_most = 0;
-	run_for(100 * SECOND);
-	assert_in_range(scene.jobs[1].answered_most, 400 * MS, 700 * MS);
+	assert_in_range(answered_in(100 * SECOND), 400 * MS, 700 * MS);
 	/*
 	 * And soon after a beginning that takes longer: the first burst waits for what is left of the turn, no other
 	 * does.
 	 */
-	begin(150 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(6 * GIB, 1, 50 * MS, 2 * SECOND);
+	begin_with_bursts(150 * MS, 2 * SECOND);
 	run_for(10 * SECOND);
 	scene.jobs[1].left = 3 * SECOND;
 	run_for(10 * SECOND);
-	scene.jobs[1].answered_most = 0;
-	run_for(20 * SECOND);
-	assert_in_range(scene.jobs[1].answered_most, 100 * MS, 300 * MS);
+	assert_in_range(answered_in(20 * SECOND), 100 * MS, 300 * MS);
 	/* Bursts that follow each other closely leave the other half of what they do not need themselves. */
-	begin(150 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(6 * GIB, 1, 50 * MS, 200 * MS);
+	begin_with_bursts(150 * MS, 200 * MS);
 	run_for(100 * SECOND);
 	assert_true(scene.members[0].claim.got >= 35 * SECOND);
 }
@@ -331,9 +337,7 @@ TEST(the_holder_may_go_on_for_some_steps)
 {
 	struct gpu_turn_claim *holder = &scene.members[0].claim, *other = &scene.members[1].claim;
 
-	begin(400 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(14 * GIB, 1, 0, 0);
+	begin_with(2, 400 * MS);
 	holder->n = other->n = 2;
 	publish();
 	scene.view.holder = 0;
@@ -396,9 +400,7 @@ TEST(the_first_switch_says_little_of_what_they_cost)
 
 TEST(who_comes_back_has_a_turn_in_advance_and_no_more)
 {
-	begin(100 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(14 * GIB, 1, 0, 0);
+	begin_with(2, 100 * MS);
 	scene.jobs[1].left = 0;
 	run_for(1000 * SECOND);
 	scene.jobs[1].left = UINT64_MAX;
@@ -411,10 +413,7 @@ TEST(who_comes_back_has_a_turn_in_advance_and_no_more)
 /* As one that was suspended for an hour, in which the others have ended and these have come. */
 TEST(who_has_had_much_before_the_others_came_does_not_wait_for_them)
 {
-	begin(100 * MS);
-	add(14 * GIB, 1, 0, 0);
-	add(14 * GIB, 1, 0, 0);
-	add(14 * GIB, 1, 0, 0);
+	begin_with(3, 100 * MS);
 	scene.jobs[2].left = 0;
 	run_for(60 * SECOND);
 	scene.members[2].claim.served = gpu_turn_serve(0, 1, 3600 * SECOND);
@@ -500,8 +499,7 @@ TEST(there_are_turns_only_where_they_help)
 
 TEST(who_waits_keeps_what_the_others_do_not_need)
 {
-	begin(100 * MS);
-	add(14 * GIB, 1, 0, 0);
+	begin_with(1, 100 * MS);
 	add(6 * GIB, 1, 0, 0);
 	publish();
 	/* All but half a GiB, which is for what they have beside their heaps. */
@@ -530,10 +528,8 @@ TEST(who_waits_keeps_what_the_others_do_not_need)
 
 TEST(what_cannot_move_may_leave_no_room_for_turns)
 {
-	begin(100 * MS);
+	begin_with(2, 100 * MS);
 	scene.view.on = false;
-	add(14 * GIB, 1, 0, 0);
-	add(14 * GIB, 1, 0, 0);
 	publish();
 	scene.members[1].stuck = 9 * GIB - 2 * MIB;
 	assert_int_equal(gpu_turn_in_the_way(&scene.view), GPU_TURN_NOBODY);

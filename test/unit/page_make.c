@@ -63,14 +63,6 @@ const char *page_make_folder(void)
 	return inner;
 }
 
-static uint64_t clock_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void add(struct stats_figures *figures, uint64_t n)
 {
 	for (unsigned i = 0; i < FIGURE_COUNT; i++)
@@ -118,7 +110,7 @@ struct stats_page *page_make(pid_t pid)
 	page->started = user_dir_process_started(pid);
 	page->identity = (uint64_t)pid << 32 | (uint32_t)page->started | 1;
 	page->start_ns = 1700000000000000000;
-	page->start_clock = clock_now() - 100000000000;
+	page->start_clock = test_now() - 100000000000;
 	page->last_clock = page->start_clock + 90000000000;
 	strcpy(page->command, "/usr/bin/python3 /home/u/train.py --token secret");
 	strcpy(page->policy, "job.yaml");
@@ -192,14 +184,25 @@ const char *page_make_name(const struct stats_page *page)
 	return name;
 }
 
+static void write_bytes(const void *from, size_t bytes, const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	must(fd >= 0 && write(fd, from, bytes) == (ssize_t)bytes, path);
+	close(fd);
+}
+
+void page_make_write_at(const struct stats_page *page, const char *path)
+{
+	write_bytes((const void *)page, sizeof(*page), path);
+}
+
 void page_make_write(const struct stats_page *page, size_t bytes)
 {
 	char path[256];
 
 	snprintf(path, sizeof(path), "%s/%s", inner, page_make_name(page));
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	must(fd >= 0 && write(fd, (const void *)page, bytes) == (ssize_t)bytes, path);
-	close(fd);
+	write_bytes((const void *)page, bytes, path);
 }
 
 pid_t page_make_process(void)
@@ -219,7 +222,7 @@ pid_t page_make_process(void)
 void page_make_account(void)
 {
 	static struct account_page made;
-	uint64_t now = clock_now();
+	uint64_t now = test_now();
 	char path[192];
 
 	made.head = (struct account_head){.file = {.bytes = sizeof(made),

@@ -23,6 +23,8 @@ void page_make_lender(struct stats_page *page);
 void page_make_grow(struct stats_page *page, unsigned seconds);
 /* Write so many bytes of it to its file, mode 0600. */
 void page_make_write(const struct stats_page *page, size_t bytes);
+/* All of it to this file. */
+void page_make_write_at(const struct stats_page *page, const char *path);
 /* "PID-START.stats"; its id is made of the two, so two pages of the same need another one. */
 const char *page_make_name(const struct stats_page *page);
 

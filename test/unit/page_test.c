@@ -12,13 +12,15 @@
 
 static struct stats_page *page;
 static struct figures figures;
-static pid_t self[1];
+static struct process_name self;
+static struct figures_choice choice; /* this process alone: others of this user may run meanwhile */
 
 FIXTURE(begin)
 {
 	page_make_begin();
-	self[0] = getpid();
-	page = page_make(self[0]);
+	self = (struct process_name){.pid = getpid()};
+	choice = (struct figures_choice){.only = (uid_t)-1, .name = &self, .n = 1};
+	page = page_make(self.pid);
 }
 
 FIXTURE(end)
@@ -30,15 +32,25 @@ FIXTURE(end)
 
 EACH_TEST(begin, end)
 
-/* Ours alone: others of this user may run meanwhile. */
+/* So many processes are found. */
+static void finds(size_t n)
+{
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n, n);
+}
+
 static const struct page *read_it(void)
 {
-	const struct figures_choice choice = {
-	    .only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
-
 	assert_true(figures_read(&figures, &choice));
 	assert_true(figures.n <= 1);
 	return figures.n ? figures.process[0].page : NULL;
+}
+
+/* What is read of the page as it is. */
+static const struct page *shown(void)
+{
+	page_make_write(page, sizeof(*page));
+	return read_it();
 }
 
 static const char *path_of_it(void)
@@ -51,8 +63,7 @@ static const char *path_of_it(void)
 
 TEST(a_good_page_is_read_as_it_is)
 {
-	page_make_write(page, sizeof(*page));
-	const struct page *found = read_it();
+	const struct page *found = shown();
 
 	assert_non_null(found);
 	assert_int_equal(found->kind, PAGE_GOOD);
@@ -86,8 +97,7 @@ TEST(a_page_that_is_only_being_made_is_not_there)
 	page_make_write(page, 0);
 	assert_null(read_it());
 	page->bytes = page->version = page->magic = 0;
-	page_make_write(page, sizeof(*page));
-	assert_null(read_it());
+	assert_null(shown());
 }
 
 TEST(a_page_that_is_too_long_is_broken)
@@ -103,8 +113,7 @@ TEST(a_page_that_is_too_long_is_broken)
 TEST(a_page_of_another_version_is_known_as_such)
 {
 	page->version = STATS_VERSION + 1;
-	page_make_write(page, sizeof(*page));
-	const struct page *found = read_it();
+	const struct page *found = shown();
 
 	assert_int_equal(found->kind, PAGE_OTHER_VERSION);
 	assert_int_equal(found->version, STATS_VERSION + 1);
@@ -160,8 +169,7 @@ TEST(texts_lose_what_a_terminal_would_obey)
 	memset(page->site[9].text, 0xe2, STATS_TEXT);
 	memset(page->fault_source, '\033', sizeof(page->fault_source)); /* the longest of all */
 	strcpy(page->device[0].name, "GPU \xe2\x82");
-	page_make_write(page, sizeof(*page));
-	const struct stats_page *copy = read_it()->copy;
+	const struct stats_page *copy = shown()->copy;
 
 	assert_non_null(copy);
 	assert_int_equal(strlen(copy->command), sizeof(copy->command) - 1);
@@ -186,8 +194,7 @@ TEST(any_bytes_behind_a_good_head_are_read_without_harm)
 		for (size_t i = 0; i < sizeof(*page) / 8; i++)
 			words[i] = seed_next(&seed) >> seed_next(&seed) % 64;
 		memcpy(words, head, sizeof(head));
-		page_make_write(page, sizeof(*page));
-		const struct page *found = read_it();
+		const struct page *found = shown();
 		assert_int_equal(found->kind, PAGE_GOOD);
 		assert_true(is_clean(found->copy->command, sizeof(found->copy->command)));
 		page_program(found, program);
@@ -240,13 +247,12 @@ TEST(a_folder_that_is_open_to_others_is_not_looked_into)
 TEST(root_sees_the_processes_of_others)
 {
 	char path[200], from[300], to[300];
-	struct figures_choice choice = {.only = 65534, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	if (geteuid() != 0)
 		skip();
+	choice.only = 65534;
 	page_make_write(page, sizeof(*page));
-	assert_true(figures_read(&figures, &choice));
-	assert_int_equal(figures.n, 0);
+	finds(0);
 	snprintf(path, sizeof(path), "%s/../spillway-65534", page_make_folder());
 	assert_int_equal(mkdir(path, 0700), 0);
 	snprintf(from, sizeof(from), "%s", path_of_it());
@@ -254,8 +260,7 @@ TEST(root_sees_the_processes_of_others)
 	assert_int_equal(rename(from, to), 0);
 	assert_int_equal(chown(to, 65534, 65534), 0);
 	assert_int_equal(chown(path, 65534, 65534), 0);
-	assert_true(figures_read(&figures, &choice));
-	assert_int_equal(figures.n, 1);
+	finds(1);
 	assert_int_equal(figures.process[0].page->owner, 65534);
 	/* This process is root's: who writes such a file does not own it. */
 	assert_true(figures.process[0].page->alive);
@@ -268,20 +273,11 @@ TEST(what_lies_in_memory_is_seen)
 	char path[64], made[128];
 
 	for (unsigned i = 0; i < 2; i++) {
-		struct figures_choice choice = {.only = (uid_t)-1};
-		pid_t mine = getpid();
-
-		choice.name = &(struct process_name){.pid = mine};
-		choice.n = 1;
 		snprintf(path, sizeof(path), "%s/spillway-%u", folders[i], (unsigned)geteuid());
 		if (mkdir(path, 0700) != 0 && errno != EEXIST)
 			skip();
-		struct stats_page *own = page_make(getpid());
-		snprintf(made, sizeof(made), "%s/%s", path, page_make_name(own));
-		int fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		assert_int_equal(write(fd, (const void *)own, sizeof(*own)), sizeof(*own));
-		close(fd);
-		free(own);
+		snprintf(made, sizeof(made), "%s/%s", path, page_make_name(page));
+		page_make_write_at(page, made);
 		bool read = figures_read(&figures, &choice);
 		unlink(made);
 		rmdir(path);
@@ -302,8 +298,8 @@ static void shows_itself_elsewhere(int ready, const char *fallback)
 	mkdir(path, 0700);
 	struct stats_page *own = page_make(getpid());
 	snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", page_make_name(own));
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (write(fd, (const void *)own, sizeof(*own)) != (ssize_t)sizeof(*own) || write(ready, "r", 1) != 1)
+	page_make_write_at(own, path);
+	if (write(ready, "r", 1) != 1)
 		_exit(1);
 	for (;;)
 		pause();
@@ -311,7 +307,6 @@ static void shows_itself_elsewhere(int ready, const char *fallback)
 
 TEST(a_job_with_another_tmp_is_seen)
 {
-	struct figures_choice choice = {.only = (uid_t)-1, .n = 1};
 	int ends[2], status;
 	char ready;
 
@@ -330,7 +325,7 @@ TEST(a_job_with_another_tmp_is_seen)
 		assert_int_equal(WEXITSTATUS(status), 77); /* not allowed here */
 		skip();
 	}
-	choice.name = &(struct process_name){.pid = job};
+	self.pid = job;
 	/* The list of views is made anew every ten readings. */
 	for (unsigned i = 0; i < 11 && !figures.n; i++)
 		assert_true(figures_read(&figures, &choice));
@@ -345,26 +340,20 @@ TEST(a_job_with_another_tmp_is_seen)
 TEST(processes_alike_but_for_their_ids_are_two)
 {
 	char path[300], id[IDENTITY_TEXT];
-	struct figures_choice choice = {.only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	page_make_write(page, sizeof(*page));
 	page->identity++;
-	snprintf(path, sizeof(path), "%s/%d-%llu-%s" STATS_TAIL, page_make_folder(), (int)self[0],
+	snprintf(path, sizeof(path), "%s/%d-%llu-%s" STATS_TAIL, page_make_folder(), (int)self.pid,
 		 (unsigned long long)page->started, identity_text(page->identity, id));
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	assert_int_equal(write(fd, (const void *)page, sizeof(*page)), sizeof(*page));
-	close(fd);
-	assert_true(figures_read(&figures, &choice));
-	assert_int_equal(figures.n, 2);
+	page_make_write_at(page, path);
+	finds(2);
 	assert_int_equal(figures.process[0].page->identity + 1, figures.process[1].page->identity);
 	/* Each goes on with itself. */
 	assert_true(figures_read(&figures, &choice));
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(figures.process[i].before->identity, figures.process[i].page->identity);
-	choice = (struct figures_choice){
-	    .only = (uid_t)-1, .name = &(struct process_name){.identity = page->identity}, .n = 1};
-	assert_true(figures_read(&figures, &choice));
-	assert_int_equal(figures.n, 1);
+	self = (struct process_name){.identity = page->identity};
+	finds(1);
 	assert_int_equal(figures.process[0].page->identity, page->identity);
 }
 
@@ -372,16 +361,13 @@ TEST(processes_alike_but_for_their_ids_are_two)
 TEST(processes_of_another_version_are_told_by_their_files)
 {
 	char path[300];
-	struct figures_choice choice = {.only = (uid_t)-1, .name = &(struct process_name){.pid = self[0]}, .n = 1};
 
 	page->version = STATS_VERSION - 1;
 	page_make_write(page, sizeof(*page));
 	snprintf(path, sizeof(path), "%s/../spillway-%u", page_make_folder(), (unsigned)geteuid());
 	assert_int_equal(mkdir(path, 0700), 0);
 	snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", page_make_name(page));
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	assert_int_equal(write(fd, (const void *)page, sizeof(*page)), sizeof(*page));
-	close(fd);
+	page_make_write_at(page, path);
 	assert_true(figures_read(&figures, &choice));
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(figures.n, 2);
@@ -418,12 +404,9 @@ TEST(names_that_are_none_are_left_alone)
 /* Of another PID namespace: its number says nothing here. */
 TEST(a_process_that_holds_its_file_is_alive)
 {
-	char path[256];
-
 	page->started -= 1;
 	page_make_write(page, sizeof(*page));
-	snprintf(path, sizeof(path), "%s/%s", page_make_folder(), page_make_name(page));
-	int fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = open(path_of_it(), O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	user_dir_hold(fd);
 	assert_true(read_it()->alive);
@@ -436,8 +419,7 @@ TEST(a_process_that_is_gone_is_known_by_its_start)
 {
 	page->started -= 1;
 	page->counter[STAT_over_us] = 0;
-	page_make_write(page, sizeof(*page));
-	const struct page *found = read_it();
+	const struct page *found = shown();
 
 	assert_false(found->alive);
 	assert_string_equal(page_state(found), "gone");
@@ -450,22 +432,18 @@ TEST(a_process_that_is_gone_is_known_by_its_start)
 TEST(a_process_of_another_pid_namespace_shows_that_it_lives)
 {
 	page->started -= 1;
-	page_make_write(page, sizeof(*page));
-	assert_false(read_it()->alive);
+	assert_false(shown()->alive);
 	page_make_grow(page, 1);
-	page_make_write(page, sizeof(*page));
-	assert_true(read_it()->alive);
+	assert_true(shown()->alive);
 }
 
 TEST(rates_are_differences_over_time)
 {
-	page_make_write(page, sizeof(*page));
-	read_it();
+	shown();
 	assert_true(isnan(figures_get_rate(&figures.process[0], GROUP_COUNTERS, 0, STAT_moved_in_bytes)));
 	assert_true(isnan(figures_ago(&figures.flow[FLOW_IN], 0)));
 	page_make_grow(page, 10);
-	page_make_write(page, sizeof(*page));
-	read_it();
+	shown();
 	struct figures_process *process = &figures.process[0];
 	assert_true(process->seconds > 0);
 	double moved = figures_get_rate(process, GROUP_COUNTERS, 0, STAT_moved_in_bytes) * process->seconds;
@@ -478,15 +456,12 @@ TEST(rates_are_differences_over_time)
 
 TEST(what_was_not_measured_stays_so)
 {
-	page_make_write(page, sizeof(*page));
-	assert_int_equal(figures_get(read_it(), GROUP_FAULTS, 0, FAULT_GPU), STATS_NA);
+	assert_int_equal(figures_get(shown(), GROUP_FAULTS, 0, FAULT_GPU), STATS_NA);
 	page_make_grow(page, 1); /* now they are counted */
-	page_make_write(page, sizeof(*page));
-	assert_int_equal(figures_get(read_it(), GROUP_FAULTS, 0, FAULT_GPU), 0);
+	assert_int_equal(figures_get(shown(), GROUP_FAULTS, 0, FAULT_GPU), 0);
 	assert_true(isnan(figures_get_rate(&figures.process[0], GROUP_FAULTS, 0, FAULT_GPU)));
 	page_make_grow(page, 1);
-	page_make_write(page, sizeof(*page));
-	read_it();
+	shown();
 	assert_true(figures_get_rate(&figures.process[0], GROUP_FAULTS, 0, FAULT_GPU) > 0);
 	assert_true(isnan(figures_get_rate(&figures.process[0], GROUP_FAULTS, 0, FAULT_CPU)));
 	assert_true(isnan(figures_rate(STATS_NA, 1, 1)) && isnan(figures_rate(1, STATS_NA, 1)));
@@ -509,18 +484,17 @@ TEST(percentiles_are_the_middles_of_buckets)
 
 TEST(a_device_of_several_processes_is_one)
 {
-	pid_t pids[2] = {self[0], page_make_process()};
-	const struct process_name names[2] = {{.pid = pids[0]}, {.pid = pids[1]}};
-	const struct figures_choice choice = {.only = (uid_t)-1, .name = names, .n = 2};
-	struct stats_page *second = page_make(pids[1]);
+	const struct process_name names[2] = {self, {.pid = page_make_process()}};
+	struct stats_page *second = page_make(names[1].pid);
 
 	/* There it has another number. */
 	memcpy((void *)&second->device[3], (void *)&second->device[0], sizeof(second->device[0]));
 	second->device[0].known = 0;
 	page_make_write(page, sizeof(*page));
 	page_make_write(second, sizeof(*second));
-	assert_true(figures_read(&figures, &choice));
-	assert_int_equal(figures.n, 2);
+	choice.name = names;
+	choice.n = 2;
+	finds(2);
 	assert_int_equal(figures.n_devices, 1);
 	assert_int_equal(figures.device[0].n_processes, 2);
 	assert_int_equal(figures.device[0].live[PLACE_HOST], 10 * GIB);

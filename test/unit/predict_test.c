@@ -13,11 +13,31 @@
 #define ENDS   20 /* and at either end of the step */
 #define STEP   (LAYERS * LAYER + 2 * ENDS)
 
+static struct predict *predict;
+
+FIXTURE(begin)
+{
+	predict = predict_new();
+}
+
+FIXTURE(end)
+{
+	predict_free(predict);
+}
+
+EACH_TEST(begin, end)
+
+static void again(void)
+{
+	end(NULL);
+	begin(NULL);
+}
+
 /*
  * One submission of a step that looks like a transformer's: the same functions in every layer, with the layer's own
  * pieces. shift: all pieces of activations are others (allocated anew).
  */
-static void note(struct predict *predict, unsigned i, unsigned shift)
+static void note(unsigned i, unsigned shift)
 {
 	uint32_t pieces[4];
 	uint64_t function;
@@ -35,14 +55,14 @@ static void note(struct predict *predict, unsigned i, unsigned shift)
 	predict_note(predict, function, pieces, 4);
 }
 
-static void step(struct predict *predict, unsigned from, unsigned to, unsigned shift)
+static void step(unsigned from, unsigned to, unsigned shift)
 {
 	for (unsigned i = from; i < to; i++)
-		note(predict, i, shift);
+		note(i, shift);
 }
 
 /* Does the place that was found name the same pieces as the latest submission? */
-static bool foretold(const struct predict *predict)
+static bool foretold(void)
 {
 	uint64_t at = predict_at(predict), from, to, new_from, new_to;
 
@@ -59,41 +79,36 @@ static bool foretold(const struct predict *predict)
 }
 
 /* A step that was seen `back` submissions ago, as is known from its `few`th submission on. */
-static void step_is_known(struct predict *predict, unsigned from, unsigned to, unsigned shift, unsigned back,
-			  unsigned few)
+static void step_is_known(unsigned from, unsigned to, unsigned shift, unsigned back, unsigned few)
 {
 	for (unsigned i = from; i < to; i++) {
-		note(predict, i, shift);
+		note(i, shift);
 		if (i >= from + few)
 			assert_int_equal(predict_now(predict) - predict_at(predict), back);
 	}
 }
 
 /* A step that was seen some time ago, maybe with a gap; all but a few of its submissions are foretold. */
-static void step_is_foretold(struct predict *predict, unsigned few)
+static void step_is_foretold(unsigned few)
 {
 	unsigned misses = 0;
 
 	for (unsigned i = 0; i < STEP; i++) {
-		note(predict, i, 0);
-		misses += !foretold(predict);
+		note(i, 0);
+		misses += !foretold();
 	}
 	assert_true(misses <= few);
 }
 
 TEST(the_second_step_is_known_soon_after_it_began)
 {
-	struct predict *predict = predict_new();
-
-	step(predict, 0, STEP, 0);
-	step_is_known(predict, 0, STEP, 0, STEP, 9); /* some of its beginning must have come again */
-	step_is_known(predict, 0, STEP, 0, STEP, 0);
-	predict_free(predict);
+	step(0, STEP, 0);
+	step_is_known(0, STEP, 0, STEP, 9); /* some of its beginning must have come again */
+	step_is_known(0, STEP, 0, STEP, 0);
 }
 
 TEST(a_step_is_the_period_not_a_layer)
 {
-	struct predict *predict = predict_new();
 	unsigned right = 0;
 
 	/* The same pieces in all layers: but for the ends, each layer is an exact repetition of the one before. */
@@ -107,24 +122,20 @@ TEST(a_step_is_the_period_not_a_layer)
 				right += predict_now(predict) - predict_at(predict) == STEP;
 		}
 	assert_true(right > 2 * STEP - 40);
-	predict_free(predict);
 }
 
 TEST(other_pieces_in_the_second_step_do_not_matter)
 {
-	struct predict *predict = predict_new();
-
-	step(predict, 0, STEP, 0);
-	step_is_known(predict, 0, STEP, 1, STEP, 32); /* a quarter of all pieces is new */
-	step_is_known(predict, 0, STEP, 2, STEP, 0);
-	predict_free(predict);
+	step(0, STEP, 0);
+	step_is_known(0, STEP, 1, STEP, 32); /* a quarter of all pieces is new */
+	step_is_known(0, STEP, 2, STEP, 0);
 }
 
 /*
  * Steps of another size each: other kernels for the products, one more before some of them, and scratch memory that is
  * the same in every layer. Only the weights say which layer it is.
  */
-static unsigned sized_step(struct predict *predict, unsigned size, unsigned *right)
+static unsigned sized_step(unsigned size, unsigned *right)
 {
 	unsigned n = 0;
 
@@ -149,56 +160,49 @@ static unsigned sized_step(struct predict *predict, unsigned size, unsigned *rig
 
 TEST(steps_of_another_size_are_steps)
 {
-	struct predict *predict = predict_new();
 	unsigned n = 0, right = 0;
 
-	sized_step(predict, 1, &right);
-	sized_step(predict, 2, &right);
+	sized_step(1, &right);
+	sized_step(2, &right);
 	right = 0;
 	for (unsigned size = 3; size < 13; size++)
-		n += sized_step(predict, size, &right);
+		n += sized_step(size, &right);
 	printf("  %u of %u right\n", right, n);
 	assert_true(right > n * 8 / 10);
-	predict_free(predict);
 }
 
 TEST(a_skipped_part_is_passed_over)
 {
-	struct predict *predict = predict_new();
-
 	for (int i = 0; i < 3; i++)
-		step(predict, 0, STEP, 0);
+		step(0, STEP, 0);
 	/* A few submissions left out within a step, */
-	step_is_known(predict, 0, 100, 0, STEP, 0);
-	step_is_known(predict, 140, STEP, 0, STEP - 40, 2);
+	step_is_known(0, 100, 0, STEP, 0);
+	step_is_known(140, STEP, 0, STEP - 40, 2);
 	/* and the end of one, which comes again in the next. */
-	step(predict, 0, STEP, 0);
-	step(predict, 0, STEP - 2 * LAYER, 0);
+	step(0, STEP, 0);
+	step(0, STEP - 2 * LAYER, 0);
 	for (int i = 0; i < 8; i++)
-		step_is_foretold(predict, 12); /* when the odd ones are what follows in the past, it is noticed */
-	step_is_foretold(predict, 0);
-	predict_free(predict);
+		step_is_foretold(12); /* when the odd ones are what follows in the past, it is noticed */
+	step_is_foretold(0);
 }
 
 TEST(an_insert_is_waited_for)
 {
-	struct predict *predict = predict_new();
 	uint32_t piece = 77;
 
 	for (int i = 0; i < 3; i++)
-		step(predict, 0, STEP, 0);
-	step_is_known(predict, 0, 100, 0, STEP, 0);
+		step(0, STEP, 0);
+	step_is_known(0, 100, 0, STEP, 0);
 	for (unsigned i = 0; i < 5; i++) {
 		uint64_t at = predict_at(predict);
 
 		predict_note(predict, 4242 + i, &piece, 1);
 		assert_int_equal(predict_at(predict), at);
 	}
-	step_is_known(predict, 100, STEP, 0, STEP + 5, 0);
-	predict_free(predict);
+	step_is_known(100, STEP, 0, STEP + 5, 0);
 }
 
-static void validation(struct predict *predict)
+static void validation(void)
 {
 	for (uint32_t i = 0; i < 200; i++) {
 		uint32_t pieces[2] = {100 * (i / 20), 6000 + i % 3};
@@ -209,20 +213,36 @@ static void validation(struct predict *predict)
 
 TEST(a_validation_pass_is_recognised_when_it_comes_again)
 {
-	struct predict *predict = predict_new();
 	uint64_t first = 0;
 
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < 4; i++)
-			step(predict, 0, STEP, 0);
+			step(0, STEP, 0);
 		uint64_t begin = predict_now(predict);
-		validation(predict);
+		validation();
 		if (round)
 			assert_int_equal(predict_now(predict) - predict_at(predict), begin - first);
 		first = begin;
-		step_is_foretold(predict, 12); /* and out of it again */
+		step_is_foretold(12); /* and out of it again */
 	}
-	predict_free(predict);
+}
+
+/* Returns how often something is foretold of 20,000 submissions by chance, each of three pieces. */
+static unsigned known_by_chance(struct seed *seed, unsigned functions, unsigned of)
+{
+	unsigned known = 0;
+
+	again();
+	for (unsigned i = 0; i < 20000; i++) {
+		uint32_t pieces[3];
+
+		for (int k = 0; k < 3; k++)
+			pieces[k] = (uint32_t)seed_below(seed, of);
+		predict_note(predict, seed_below(seed, functions), pieces, 3);
+		known += predict_at(predict) != PREDICT_NONE;
+	}
+	printf("  %u functions, pieces of %u: %u\n", functions, of, known);
+	return known;
 }
 
 TEST(a_program_without_repetition_is_not_foretold)
@@ -230,19 +250,8 @@ TEST(a_program_without_repetition_is_not_foretold)
 	struct seed seed = seed_start(__func__);
 	unsigned known = 0;
 
-	for (unsigned functions = 1; functions <= 100; functions *= 10) {
-		struct predict *predict = predict_new();
-
-		for (unsigned i = 0; i < 20000; i++) {
-			uint32_t pieces[3];
-
-			for (int k = 0; k < 3; k++)
-				pieces[k] = (uint32_t)seed_below(&seed, 4000);
-			predict_note(predict, seed_below(&seed, functions), pieces, 3);
-			known += predict_at(predict) != PREDICT_NONE;
-		}
-		predict_free(predict);
-	}
+	for (unsigned functions = 1; functions <= 100; functions *= 10)
+		known += known_by_chance(&seed, functions, 4000);
 	assert_true(known < 600);
 }
 
@@ -251,28 +260,12 @@ TEST(few_pieces_in_any_order_are_not_foretold)
 {
 	struct seed seed = seed_start(__func__);
 
-	for (unsigned of = 10; of <= 640; of *= 4) {
-		struct predict *predict = predict_new();
-		unsigned known = 0;
-
-		for (unsigned i = 0; i < 20000; i++) {
-			uint32_t pieces[3];
-
-			for (int k = 0; k < 3; k++)
-				pieces[k] = (uint32_t)seed_below(&seed, of);
-			predict_note(predict, seed_below(&seed, 10), pieces, 3);
-			known += predict_at(predict) != PREDICT_NONE;
-		}
-		printf("  of %u: %u\n", of, known);
-		assert_true(known < 2000);
-		predict_free(predict);
-	}
+	for (unsigned of = 10; of <= 640; of *= 4)
+		assert_true(known_by_chance(&seed, 10, of) < 2000);
 }
 
 TEST(pieces_in_another_order_are_the_same)
 {
-	struct predict *predict = predict_new();
-
 	for (uint32_t round = 0; round < 2; round++)
 		for (uint32_t i = 0; i < 100; i++) {
 			uint32_t one[3] = {i, i + 1, i + 2}, two[3] = {i + 2, i, i + 1};
@@ -280,14 +273,12 @@ TEST(pieces_in_another_order_are_the_same)
 			predict_note(predict, i % 10, round ? two : one, 3);
 		}
 	assert_int_equal(predict_at(predict), 100);
-	predict_free(predict);
 }
 
 /* What is remembered: against a plain record of everything. */
 TEST(the_record_is_right_while_it_forgets)
 {
 	struct seed seed = seed_start(__func__);
-	struct predict *predict = predict_new();
 	enum { N = 600000, PIECES = 3000 };
 	uint32_t(*record)[4] = calloc(N + 1, sizeof(*record));
 	uint64_t from, to;
@@ -314,13 +305,11 @@ TEST(the_record_is_right_while_it_forgets)
 		assert_true(again == (expected > N ? PREDICT_NONE : expected));
 	}
 	free(record);
-	predict_free(predict);
 }
 
 TEST(what_was_done_200000_submissions_ago_is_known)
 {
 	struct seed seed = seed_start(__func__);
-	struct predict *predict = predict_new();
 	enum { PART = 2000, OTHERS = 200000 };
 
 	for (unsigned i = 0; i < PART + OTHERS + PART; i++) {
@@ -333,12 +322,10 @@ TEST(what_was_done_200000_submissions_ago_is_known)
 		predict_note(predict, other ? 100 + seed_below(&seed, 50) : at % 50, pieces, 2);
 	}
 	assert_int_equal(predict_at(predict), PART);
-	predict_free(predict);
 }
 
 TEST(huge_submissions_shorten_the_record)
 {
-	struct predict *predict = predict_new();
 	uint32_t *pieces = calloc(100000, sizeof(*pieces));
 	uint64_t from, to;
 
@@ -352,24 +339,22 @@ TEST(huge_submissions_shorten_the_record)
 	}
 	assert_int_equal(predict_now(predict) - predict_at(predict), 10);
 	free(pieces);
-	predict_free(predict);
 }
 
 TEST(without_memory_it_only_knows_less)
 {
 	fail_every = 1;
 	assert_null(predict_new());
+	fail_every = 0;
 	for (unsigned every = 2; every < 40; every++) {
-		fail_every = 0;
-		struct predict *predict = predict_new();
+		again();
 		fail_every = every;
 		for (int i = 0; i < 12; i++)
-			step(predict, 0, STEP, 0);
+			step(0, STEP, 0);
 		fail_every = 0;
 		assert_int_equal(predict_now(predict), 12 * STEP);
 		for (int i = 0; i < 2; i++)
-			step(predict, 0, STEP, 0);
-		step_is_known(predict, 0, STEP, 0, STEP, 0); /* it recovers */
-		predict_free(predict);
+			step(0, STEP, 0);
+		step_is_known(0, STEP, 0, STEP, 0); /* it recovers */
 	}
 }

@@ -15,14 +15,16 @@
 
 static unsigned char image[1 << 16];
 static size_t used;
+static struct python_layout layout; /* of the version that is looked at */
+static char room[PYTHON_NAME];      /* what was found last */
 
-static size_t read_image(void *context, uint64_t address, void *room, size_t bytes)
+static size_t read_image(void *context, uint64_t address, void *to, size_t bytes)
 {
 	if (address < BASE || address - BASE >= sizeof(image))
 		return 0;
 	if (bytes > sizeof(image) - (address - BASE))
 		bytes = sizeof(image) - (address - BASE);
-	memcpy(room, image + (address - BASE), bytes);
+	memcpy(to, image + (address - BASE), bytes);
 	return bytes;
 }
 
@@ -40,33 +42,33 @@ static void set(uint64_t address, unsigned offset, uint64_t value, size_t bytes)
 	memcpy(image + (address - BASE) + offset, &value, bytes);
 }
 
-static uint64_t make_text(const struct python_layout *layout, const char *text)
+static uint64_t make_text(const char *text)
 {
 	size_t n = strlen(text);
-	uint64_t object = make(layout->text_ascii_head + n + 1);
+	uint64_t object = make(layout.text_ascii_head + n + 1);
 
 	set(object, PYTHON_TYPE, TEXT, 8);
 	set(object, PYTHON_TEXT_LENGTH, n, 8);
 	set(object, PYTHON_TEXT_STATE, 0x40 | 0x20 | 1 << 2, 4);
-	memcpy(image + (object - BASE) + layout->text_ascii_head, text, n);
+	memcpy(image + (object - BASE) + layout.text_ascii_head, text, n);
 	return object;
 }
 
 /* width: bytes of a character. */
-static uint64_t make_wide(const struct python_layout *layout, unsigned width, const uint32_t *text, size_t n)
+static uint64_t make_wide(unsigned width, const uint32_t *text, size_t n)
 {
-	uint64_t object = make(layout->text_other_head + n * width);
+	uint64_t object = make(layout.text_other_head + n * width);
 
 	set(object, PYTHON_TYPE, TEXT, 8);
 	set(object, PYTHON_TEXT_LENGTH, n, 8);
 	set(object, PYTHON_TEXT_STATE, 0x20 | width << 2, 4);
 	for (size_t i = 0; i < n; i++)
-		set(object, layout->text_other_head + (unsigned)i * width, text[i], width);
+		set(object, layout.text_other_head + (unsigned)i * width, text[i], width);
 	return object;
 }
 
 /* A function whose first 4 bytes are of line 10, all others of line 20. */
-static uint64_t make_code(const struct python_layout *layout, uint64_t file, uint64_t name)
+static uint64_t make_code(uint64_t file, uint64_t name)
 {
 	static const unsigned char lines[3][6] = {
 	    {4, 10, 0, 0, 0, 0},
@@ -77,59 +79,45 @@ static uint64_t make_code(const struct python_layout *layout, uint64_t file, uin
 	uint64_t code = make(512), table = make(64);
 
 	set(table, PYTHON_TYPE, BYTES, 8);
-	set(table, PYTHON_BYTES_SIZE, n[layout->lines], 8);
-	memcpy(image + (table - BASE) + PYTHON_BYTES_HEAD, lines[layout->lines], n[layout->lines]);
+	set(table, PYTHON_BYTES_SIZE, n[layout.lines], 8);
+	memcpy(image + (table - BASE) + PYTHON_BYTES_HEAD, lines[layout.lines], n[layout.lines]);
 	set(code, PYTHON_TYPE, CODE, 8);
-	set(code, layout->code_file, file, 8);
-	set(code, layout->code_name, name, 8);
-	set(code, layout->code_first_line, 10, 4);
-	set(code, layout->code_lines, table, 8);
+	set(code, layout.code_file, file, 8);
+	set(code, layout.code_name, name, 8);
+	set(code, layout.code_first_line, 10, 4);
+	set(code, layout.code_lines, table, 8);
 	return code;
 }
 
 /* at: bytes of instructions. */
-static uint64_t make_frame(const struct python_layout *layout, uint64_t back, uint64_t code, uint64_t at)
+static uint64_t make_frame(uint64_t back, uint64_t code, uint64_t at)
 {
 	uint64_t frame = make(128);
 
-	set(frame, layout->frame_back, back, 8);
-	set(frame, layout->frame_code, code, 8);
-	if (layout->code_instructions != PYTHON_NONE)
-		set(frame, layout->frame_instruction, code + layout->code_instructions + at, 8);
+	set(frame, layout.frame_back, back, 8);
+	set(frame, layout.frame_code, code, 8);
+	if (layout.code_instructions != PYTHON_NONE)
+		set(frame, layout.frame_instruction, code + layout.code_instructions + at, 8);
 	else
-		set(frame, layout->frame_instruction, layout->lines == PYTHON_LINES_LINETABLE ? at / 2 : at, 4);
+		set(frame, layout.frame_instruction, layout.lines == PYTHON_LINES_LINETABLE ? at / 2 : at, 4);
 	return frame;
 }
 
-static void set_thread(const struct python_layout *layout, uint64_t frame)
+static void set_thread(uint64_t frame)
 {
-	set(THREAD, layout->thread_id, SELF, 8);
-	if (layout->cframe_frame != PYTHON_NONE) {
+	set(THREAD, layout.thread_id, SELF, 8);
+	if (layout.cframe_frame != PYTHON_NONE) {
 		uint64_t cframe = make(64);
 
-		set(cframe, layout->cframe_frame, frame, 8);
+		set(cframe, layout.cframe_frame, frame, 8);
 		frame = cframe;
 	}
-	set(THREAD, layout->thread_frame, frame, 8);
+	set(THREAD, layout.thread_frame, frame, 8);
 }
 
-static uint64_t of_file(const struct python_layout *layout, uint64_t back, const char *file, const char *name,
-			uint64_t at)
+static uint64_t of_file(uint64_t back, const char *file, const char *name, uint64_t at)
 {
-	return make_frame(layout, back, make_code(layout, make_text(layout, file), make_text(layout, name)), at);
-}
-
-static void start(void)
-{
-	memset(image, 0, sizeof(image));
-	used = 0;
-	make(512); /* the thread's state */
-}
-
-static struct python python_of(const struct python_layout *layout)
-{
-	return (struct python){
-	    .layout = *layout, .memory = {read_image, NULL}, .code_type = CODE, .text_type = TEXT, .bytes_type = BYTES};
+	return make_frame(back, make_code(make_text(file), make_text(name)), at);
 }
 
 /* ---- layouts ---- */
@@ -154,19 +142,36 @@ static void make_words(uint64_t words[PYTHON_WORDS], unsigned minor)
 	memcpy(words + (new ? 77 : 67), text, sizeof(text));
 }
 
-static struct python_layout layout_of(unsigned minor)
+/* Memory in which there is nothing yet but a thread, of that version. */
+static void start(unsigned minor)
 {
-	struct python_layout layout;
 	uint64_t words[PYTHON_WORDS];
 
 	make_words(words, minor);
 	assert_true(python_layout_find(0x03000000 | minor << 16, minor < 13 ? NULL : words, &layout));
-	return layout;
+	memset(image, 0, sizeof(image));
+	used = 0;
+	make(512); /* the thread's state */
+}
+
+static enum python_found find_of(uint64_t thread, uint64_t self, char *callers)
+{
+	const struct python python = {
+	    .layout = layout, .memory = {read_image, NULL}, .code_type = CODE, .text_type = TEXT, .bytes_type = BYTES};
+
+	return python_frames_find(&python, thread, self, room, callers);
+}
+
+/* The thread is in this frame: it is of the user, and so it is called. */
+static void is_named(uint64_t frame, const char *name)
+{
+	set_thread(frame);
+	assert_int_equal(find_of(THREAD, SELF, NULL), PYTHON_OF_USER);
+	assert_string_equal(room, name);
 }
 
 TEST(versions_that_are_not_known_have_no_layout)
 {
-	struct python_layout layout;
 	uint64_t words[PYTHON_WORDS];
 
 	assert_false(python_layout_find(0x03080000, NULL, &layout));
@@ -193,85 +198,66 @@ TEST(versions_that_are_not_known_have_no_layout)
 
 TEST(the_innermost_frame_of_the_user_is_named)
 {
-	char room[PYTHON_NAME];
-
 	for (unsigned minor = 9; minor <= 14; minor++) {
-		struct python_layout layout = layout_of(minor);
-		struct python python = python_of(&layout);
-
-		start();
-		uint64_t at = of_file(&layout, 0, "<frozen runpy>", "_run_code", 0);
-		at = of_file(&layout, at, "/home/user/train.py", "<module>", 2);
-		at = of_file(&layout, at, "/home/user/net/train.py", "forward", 4);
-		at = of_file(&layout, at, "/opt/lib/python3.12/site-packages/torch/nn/linear.py", "forward", 4);
-		at = of_file(&layout, at, "/usr/lib/python3.12/contextlib.py", "inner", 4);
-		set_thread(&layout, at);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
-		assert_string_equal(room, "train.py:20 in forward");
+		start(minor);
+		uint64_t at = of_file(0, "<frozen runpy>", "_run_code", 0);
+		at = of_file(at, "/home/user/train.py", "<module>", 2);
+		at = of_file(at, "/home/user/net/train.py", "forward", 4);
+		at = of_file(at, "/opt/lib/python3.12/site-packages/torch/nn/linear.py", "forward", 4);
+		at = of_file(at, "/usr/lib/python3.12/contextlib.py", "inner", 4);
+		is_named(at, "train.py:20 in forward");
 		/* The state of another thread, and none. */
-		assert_int_equal(python_frames_find(&python, THREAD, SELF + 1, room, NULL), PYTHON_NO_FRAMES);
+		assert_int_equal(find_of(THREAD, SELF + 1, NULL), PYTHON_NO_FRAMES);
 		assert_string_equal(room, "");
-		assert_int_equal(python_frames_find(&python, 0, SELF, room, NULL), PYTHON_NO_FRAMES);
+		assert_int_equal(find_of(0, SELF, NULL), PYTHON_NO_FRAMES);
 		/* A thread that runs no Python. */
-		set_thread(&layout, 0);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_NO_FRAMES);
+		set_thread(0);
+		assert_int_equal(find_of(THREAD, SELF, NULL), PYTHON_NO_FRAMES);
 	}
 }
 
 TEST(frames_that_are_not_of_python_are_passed)
 {
-	char room[PYTHON_NAME];
-
 	for (unsigned minor = 11; minor <= 14; minor++) {
-		struct python_layout layout = layout_of(minor);
-		struct python python = python_of(&layout);
-
-		start();
-		uint64_t at = of_file(&layout, 0, "run.py", "<module>", 0);
-		at = make_frame(&layout, at, 0x123456789, 0);
+		start(minor);
+		uint64_t at = of_file(0, "run.py", "<module>", 0);
+		at = make_frame(at, 0x123456789, 0);
 		set(at, layout.frame_owner, PYTHON_OWNER_NONE, 1);
-		set_thread(&layout, at);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
-		assert_string_equal(room, "run.py:10 in <module>");
+		is_named(at, "run.py:10 in <module>");
 	}
 }
 
-static enum python_found found_in(const char *path, char *room)
+static enum python_found found_in(const char *path)
 {
-	struct python_layout layout = layout_of(12);
-	struct python python = python_of(&layout);
-
-	start();
-	set_thread(&layout, of_file(&layout, 0, path, "f", 0));
-	return python_frames_find(&python, THREAD, SELF, room, NULL);
+	start(12);
+	set_thread(of_file(0, path, "f", 0));
+	return find_of(THREAD, SELF, NULL);
 }
 
 TEST(whose_a_file_is_its_path_says)
 {
-	char room[PYTHON_NAME];
-
-	assert_int_equal(found_in("/home/u/a.py", room), PYTHON_OF_USER);
-	assert_int_equal(found_in("<stdin>", room), PYTHON_OF_USER);
+	assert_int_equal(found_in("/home/u/a.py"), PYTHON_OF_USER);
+	assert_int_equal(found_in("<stdin>"), PYTHON_OF_USER);
 	assert_string_equal(room, "<stdin>:10 in f");
-	assert_int_equal(found_in("<string>", room), PYTHON_OF_PACKAGE); /* if there is nothing better */
+	assert_int_equal(found_in("<string>"), PYTHON_OF_PACKAGE); /* if there is nothing better */
 	assert_string_equal(room, "<string>:10 in f");
-	assert_int_equal(found_in("/tmp/torchinductor_u/ab/cab.py", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("<ipython-input-3-abc>", room), PYTHON_OF_USER);
-	assert_int_equal(found_in("<eval_with_key>.5", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("<frozen importlib._bootstrap>", room), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("/tmp/torchinductor_u/ab/cab.py"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("<ipython-input-3-abc>"), PYTHON_OF_USER);
+	assert_int_equal(found_in("<eval_with_key>.5"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("<frozen importlib._bootstrap>"), PYTHON_NOT_NAMED);
 	assert_string_equal(room, "");
-	assert_int_equal(found_in("/usr/lib/python3.11/threading.py", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("/usr/lib64/python3.9/threading.py", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("/opt/lib/python311.zip/threading.py", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("/home/u/python3.11/a.py", room), PYTHON_OF_USER);
-	assert_int_equal(found_in("/home/u/lib/python3-things/a.py", room), PYTHON_OF_USER);
-	assert_int_equal(found_in("/v/lib/python3.11/site-packages/torch/nn/x.py", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("/v/lib/python3.11/site-packages/torchtune/x.py", room), PYTHON_OF_PACKAGE);
+	assert_int_equal(found_in("/usr/lib/python3.11/threading.py"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("/usr/lib64/python3.9/threading.py"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("/opt/lib/python311.zip/threading.py"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("/home/u/python3.11/a.py"), PYTHON_OF_USER);
+	assert_int_equal(found_in("/home/u/lib/python3-things/a.py"), PYTHON_OF_USER);
+	assert_int_equal(found_in("/v/lib/python3.11/site-packages/torch/nn/x.py"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("/v/lib/python3.11/site-packages/torchtune/x.py"), PYTHON_OF_PACKAGE);
 	assert_string_equal(room, "x.py:10 in f");
-	assert_int_equal(found_in("/usr/lib/python3/dist-packages/cupy/x.py", room), PYTHON_NOT_NAMED);
-	assert_int_equal(found_in("/home/u/pack/__init__.py", room), PYTHON_OF_USER);
+	assert_int_equal(found_in("/usr/lib/python3/dist-packages/cupy/x.py"), PYTHON_NOT_NAMED);
+	assert_int_equal(found_in("/home/u/pack/__init__.py"), PYTHON_OF_USER);
 	assert_string_equal(room, "pack/__init__.py:10 in f");
-	assert_int_equal(found_in("__main__.py", room), PYTHON_OF_USER);
+	assert_int_equal(found_in("__main__.py"), PYTHON_OF_USER);
 	assert_string_equal(room, "__main__.py:10 in f");
 }
 
@@ -279,120 +265,93 @@ TEST(texts_of_any_script_are_written_as_utf_8)
 {
 	static const uint32_t latin[] = {'/', 'h', '/', 0xe4, '.', 'p', 'y'}, wide[] = {0x8bad, 0x7ec3, 7},
 			      widest[] = {0x1f600, 'x'}, lone[] = {0xdc80, 0x9b, 0xdfff, 0xe000};
-	char room[PYTHON_NAME];
-
 	for (unsigned minor = 9; minor <= 14; minor++) {
-		struct python_layout layout = layout_of(minor);
-		struct python python = python_of(&layout);
-
-		start();
-		uint64_t file = make_wide(&layout, 1, latin, 7), name = make_wide(&layout, 2, wide, 3);
-		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
-		assert_string_equal(room, "\u00e4.py:10 in \u8bad\u7ec3?");
-		file = make_text(&layout, "/h/a.py"), name = make_wide(&layout, 4, widest, 2);
-		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
-		assert_string_equal(room, "a.py:10 in \U0001f600x");
-		name = make_wide(&layout, 2, lone, 4);
-		set_thread(&layout, make_frame(&layout, 0, make_code(&layout, file, name), 0));
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
-		assert_string_equal(room, "a.py:10 in ???\ue000");
+		start(minor);
+		uint64_t file = make_wide(1, latin, 7), name = make_wide(2, wide, 3);
+		is_named(make_frame(0, make_code(file, name), 0), "\u00e4.py:10 in \u8bad\u7ec3?");
+		file = make_text("/h/a.py"), name = make_wide(4, widest, 2);
+		is_named(make_frame(0, make_code(file, name), 0), "a.py:10 in \U0001f600x");
+		name = make_wide(2, lone, 4);
+		is_named(make_frame(0, make_code(file, name), 0), "a.py:10 in ???\ue000");
 	}
 }
 
 TEST(callers_are_named_from_the_inside_out)
 {
-	char room[PYTHON_NAME], callers[PYTHON_CALLERS];
+	char callers[PYTHON_CALLERS];
 	const char *once = "m.py:10 in f";
 
 	for (unsigned minor = 9; minor <= 14; minor++) {
-		struct python_layout layout = layout_of(minor);
-		struct python python = python_of(&layout);
-
-		start();
-		uint64_t at = of_file(&layout, 0, "/h/run.py", "<module>", 0);
-		set_thread(&layout, at);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, callers), PYTHON_OF_USER);
+		start(minor);
+		uint64_t at = of_file(0, "/h/run.py", "<module>", 0);
+		set_thread(at);
+		assert_int_equal(find_of(THREAD, SELF, callers), PYTHON_OF_USER);
 		assert_string_equal(room, "run.py:10 in <module>");
 		assert_string_equal(callers, "");
 		/* Frames of a framework stand between those of the user, and below the innermost. */
-		at = of_file(&layout, at, "/x/site-packages/torch/nn/module.py", "_call_impl", 0);
-		at = of_file(&layout, at, "/h/gpt.py", "forward", 0);
-		at = of_file(&layout, at, "/x/site-packages/torch/nn/linear.py", "forward", 0);
-		set_thread(&layout, at);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, callers), PYTHON_OF_USER);
+		at = of_file(at, "/x/site-packages/torch/nn/module.py", "_call_impl", 0);
+		at = of_file(at, "/h/gpt.py", "forward", 0);
+		at = of_file(at, "/x/site-packages/torch/nn/linear.py", "forward", 0);
+		set_thread(at);
+		assert_int_equal(find_of(THREAD, SELF, callers), PYTHON_OF_USER);
 		assert_string_equal(room, "gpt.py:10 in forward");
 		assert_string_equal(callers, "run.py:10 in <module>");
 	}
 	/* Seven callers are all there; of an eighth it is said that there is one. */
 	for (unsigned most = PYTHON_CALLERS_MOST; most <= PYTHON_CALLERS_MOST + 1; most++) {
-		struct python_layout layout = layout_of(12);
-		struct python python = python_of(&layout);
 		char expected[PYTHON_CALLERS] = "";
 		uint64_t at = 0;
 
-		start();
+		start(12);
 		for (unsigned i = 0; i <= most; i++)
-			at = of_file(&layout, at, "/h/m.py", "f", 0);
-		set_thread(&layout, at);
+			at = of_file(at, "/h/m.py", "f", 0);
+		set_thread(at);
 		for (unsigned i = 0; i < PYTHON_CALLERS_MOST; i++)
 			snprintf(expected + strlen(expected), sizeof(expected) - strlen(expected), "%s%s",
 				 i ? PYTHON_CALLED_BY : "", once);
 		if (most > PYTHON_CALLERS_MOST)
 			strcat(expected, PYTHON_CALLED_BY PYTHON_FURTHER);
-		assert_int_equal(python_frames_find(&python, THREAD, SELF, room, callers), PYTHON_OF_USER);
+		assert_int_equal(find_of(THREAD, SELF, callers), PYTHON_OF_USER);
 		assert_string_equal(callers, expected);
 	}
 }
 
 TEST(long_texts_are_cut)
 {
-	struct python_layout layout = layout_of(11);
-	struct python python = python_of(&layout);
-	char room[PYTHON_NAME], text[3001];
+	char text[3001];
 
-	start();
+	start(11);
 	memset(text, 'n', 3000);
 	text[3000] = 0;
-	set_thread(&layout, of_file(&layout, 0, "/home/u/a.py", text, 0));
-	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
+	set_thread(of_file(0, "/home/u/a.py", text, 0));
+	assert_int_equal(find_of(THREAD, SELF, NULL), PYTHON_OF_USER);
 	assert_memory_equal(room, "a.py:10 in nnnn", 15);
-	start();
+	start(11);
 	text[0] = '/';
-	set_thread(&layout, of_file(&layout, 0, text, text, 0));
-	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_OF_USER);
+	set_thread(of_file(0, text, text, 0));
+	assert_int_equal(find_of(THREAD, SELF, NULL), PYTHON_OF_USER);
 	assert_int_equal(strlen(room), PYTHON_NAME - 1);
 }
 
 TEST(frames_in_a_circle_end)
 {
-	struct python_layout layout = layout_of(13);
-	struct python python = python_of(&layout);
-	char room[PYTHON_NAME];
-
-	start();
-	uint64_t frame = of_file(&layout, 0, "/usr/lib/python3.13/ast.py", "visit", 0);
+	start(13);
+	uint64_t frame = of_file(0, "/usr/lib/python3.13/ast.py", "visit", 0);
 	set(frame, layout.frame_back, frame, 8);
-	set_thread(&layout, frame);
-	assert_int_equal(python_frames_find(&python, THREAD, SELF, room, NULL), PYTHON_NOT_NAMED);
+	set_thread(frame);
+	assert_int_equal(find_of(THREAD, SELF, NULL), PYTHON_NOT_NAMED);
 }
 
 TEST(damaged_memory_leads_nowhere)
 {
 	static unsigned char good[sizeof(image)];
 	struct seed seed = seed_start("python_frames_test");
-	char room[PYTHON_NAME];
-
 	for (unsigned minor = 9; minor <= 14; minor++) {
-		struct python_layout layout = layout_of(minor);
-		struct python python = python_of(&layout);
-
-		start();
-		uint64_t at = of_file(&layout, 0, "/home/user/train.py", "<module>", 2);
+		start(minor);
+		uint64_t at = of_file(0, "/home/user/train.py", "<module>", 2);
 		for (unsigned i = 0; i < 6; i++)
-			at = of_file(&layout, at, "/v/site-packages/torch/a.py", "forward", 4);
-		set_thread(&layout, at);
+			at = of_file(at, "/v/site-packages/torch/a.py", "forward", 4);
+		set_thread(at);
 		memcpy(good, image, sizeof(image));
 		for (unsigned round = 0; round < 4000; round++) {
 			memcpy(image, good, used);
@@ -409,7 +368,7 @@ TEST(damaged_memory_leads_nowhere)
 					    8);
 			}
 			memset(room, 'x', sizeof(room));
-			python_frames_find(&python, THREAD, SELF, room, NULL);
+			find_of(THREAD, SELF, NULL);
 			assert_non_null(memchr(room, 0, sizeof(room)));
 		}
 	}
