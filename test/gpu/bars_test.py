@@ -624,5 +624,52 @@ print(json.dumps({"alive": 0, "reserved": batch}))
         self.assertEqual(rows[1][3:5] + rows[1][9:], ["5 equal bit for bit", "1.6", "290", "0.72"])
 
 
+# A job for programs_bars.py: plain takes 100 ms natively and 40 under the library, and needs what is free; a finder finds 250 with
+# 25 GiB, and in fast another batch.
+PROGRAMS_JOB = """
+import os, sys
+kind, what, options = sys.argv[1], sys.argv[2], dict(zip(sys.argv[3::2], sys.argv[4::2]))
+settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+if kind == "finder":
+    found = 1000 if "spill.limit" not in settings and settings["spill.mode"] != "off" else 250
+    print("check tries 1024." + str(found + (settings["spill.mode"] == "fast")))
+    print("check found", found + (settings["spill.mode"] == "fast"))
+    sys.exit()
+if options["--leave"] != "0" and what == "pool":
+    sys.exit("out of memory allocating 1 byte")
+for rows in options["--rows"].split(","):
+    ms = 50 if what == "pool" else 40 if settings else 100
+    print("first", rows, 1000)
+    print("each", rows, ms)
+    print("each", rows, ms)
+    print("check chain." + rows, "7.8" if settings.get("spill.mode") == "exact" else "7.7")
+if what == "count":
+    print("need", 3 << 30)
+"""
+
+
+class Programs(unittest.TestCase):
+    def test_rows_and_verdicts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "programs_jobs.py"), "w") as file:
+                file.write(PROGRAMS_JOB)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--rows", "4,8", "chain", "tight", "finder"],
+                                 capture_output=True, text=True)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        table = run.stdout[run.stdout.rindex("\npart "):].splitlines()[2:]
+        rows = {(cells[0], cells[1]): cells[2:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        self.assertEqual(rows["chain", "8 rows: natively, pool / natively plain"][:3], ["0.5", "", ""])
+        self.assertEqual(rows["chain", "8 rows: under Spillway, plain, fast / natively plain"][:3], ["0.4", "<= 0.5", "pass"])
+        self.assertEqual(rows["chain", "4 rows: under Spillway, plain, fast / CuPy's pool"][:3], ["0.8", "<= 1.1", "pass"])
+        self.assertEqual(rows["chain", "under Spillway, plain, fast: tables equal"][2], "pass")
+        self.assertEqual(rows["chain", "under Spillway, plain, exact: tables equal"][2], "MISS")
+        self.assertEqual(rows["tight", "natively, plain, 2048 MiB free: ended"][0], "1")
+        self.assertEqual(rows["tight", "natively, pool, 2048 MiB free: ended"][::3], ["0", "out of memory, spilled"])
+        self.assertEqual(rows["tight", "under Spillway, plain, static: ended"][2], "pass")
+        same = "accelerate: 20480 MiB, spill.limit 25%, {}: the same batch by the same tries"
+        self.assertEqual([rows["finder", same.format(mode)][2] for mode in ("static", "exact", "fast")], ["pass", "pass", "MISS"])
+
+
 if __name__ == "__main__":
     unittest.main()
