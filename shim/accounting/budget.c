@@ -17,24 +17,6 @@ static void note_peak(struct budget *budget, uint64_t now)
 		;
 }
 
-/* *ret_used: what is used then. */
-static bool budget_try_take(struct budget *budget, uint64_t bytes, uint64_t *ret_used)
-{
-	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
-
-	do {
-		if (used > limit || bytes > limit - used)
-			return false;
-	} while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
-	/* Who has lowered the limit meanwhile has read what was used after this, or before: then it is undone. */
-	if (used + bytes > atomic_load(&budget->limit)) {
-		atomic_fetch_sub(&budget->used, bytes);
-		return false;
-	}
-	*ret_used = used + bytes;
-	return true;
-}
-
 /* Takes the shared part first: joining may change the limit. */
 bool budget_take(struct budget *budget, uint64_t bytes)
 {
@@ -44,10 +26,17 @@ bool budget_take(struct budget *budget, uint64_t bytes)
 		atomic_fetch_add(&budget->refusals, 1);
 		return false;
 	}
-	uint64_t used;
-	if (budget_try_take(budget, bytes, &used)) {
-		note_peak(budget, used);
-		return true;
+	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
+	while (used <= limit && bytes <= limit - used) {
+		if (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes))
+			continue;
+		if (used + bytes <= atomic_load(&budget->limit)) {
+			note_peak(budget, used + bytes);
+			return true;
+		}
+		/* Who has lowered the limit meanwhile has read what was used after this; else this is undone. */
+		atomic_fetch_sub(&budget->used, bytes);
+		break;
 	}
 	if (shared)
 		quota_give(bytes);
