@@ -276,6 +276,7 @@ static bool make_way(struct block_store *store, enum chunk_place place, uint64_t
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk)
 {
+	const struct chunk like = {.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
 	struct chunk_store *chunks = &store->chunks;
 
 	if (place == CHUNK_HOST && !chunks->warm[kind][place][units])
@@ -284,7 +285,8 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
 		*ret_chunk = chunk_take_warm(chunks, kind, place, units);
 		if (*ret_chunk)
 			return SW_OK;
-		enum sw_status status = chunk_make(chunks, kind, place, units, ret_chunk);
+		enum sw_status status = place == CHUNK_PEER ? chunk_make_lent(chunks, &like, ret_chunk)
+							    : chunk_make(chunks, &like, ret_chunk);
 		if (status == SW_OK)
 			chunks->made_bytes[place] += chunk_bytes(units);
 		if (status != SW_NO_MEMORY)
@@ -515,7 +517,12 @@ static enum sw_status collect_striped(struct block_store *store, struct block *b
 		if (turn == 0)
 			status = block_get_chunk(store, block->kind, CHUNK_DEVICE, units, tail);
 		else
-			status = chunk_make_lent(&store->chunks, block->kind, turn - 1, units, tail);
+			status = chunk_make(&store->chunks,
+					    &(struct chunk){.units = (uint8_t)units,
+							    .place = CHUNK_PEER,
+							    .kind = (uint8_t)block->kind,
+							    .lender = (uint8_t)(turn - 1)},
+					    tail);
 		refused = status == SW_OK ? 0 : refused + 1;
 		if (status != SW_OK)
 			continue;

@@ -118,29 +118,29 @@ enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk)
 	return chunk->place != CHUNK_DEVICE ? SW_NO_MEMORY : status_of(result);
 }
 
-/*
- * Charges and makes a chunk. *ret_chunk is written on success only. *ret_refused: the driver refused, not the budget.
- */
-static enum sw_status chunk_make_one(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk,
-				     bool *ret_refused)
+enum sw_status chunk_make(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk)
 {
-	struct chunk *chunk = malloc(sizeof(*chunk));
+	struct lender *peer = like->place == CHUNK_PEER ? store->lenders[like->lender] : NULL;
+	struct chunk *chunk = store->usable[like->place] ? malloc(sizeof(*chunk)) : NULL;
+	uint64_t bytes = chunk_bytes(like->units);
 	enum sw_status status = SW_NO_MEMORY;
 
-	*ret_refused = false;
 	if (!chunk)
-		return SW_NO_HOST_MEMORY;
+		return store->usable[like->place] ? SW_NO_HOST_MEMORY : SW_NO_MEMORY;
 	*chunk = *like;
-	uint64_t bytes = chunk_bytes(like->units);
-	if (like->place == CHUNK_PEER ? lender_take(store->lenders[like->lender], bytes)
-				      : budget_take(store->budget[like->place], bytes)) {
+	if (peer ? lender_take(peer, bytes) : budget_take(store->budget[like->place], bytes)) {
 		status = chunk_create(store, chunk);
-		*ret_refused = status != SW_OK;
 		if (like->place == CHUNK_DEVICE)
 			atomic_store_explicit(&store->full, status == SW_NO_MEMORY ? clock_now() : 0,
 					      memory_order_relaxed);
-		if (*ret_refused)
+		if (status != SW_OK)
 			chunk_discharge(store, chunk);
+		/* A peer whose driver has no more memory, whatever its limit, is not asked again for a while. */
+		if (status != SW_OK && peer) {
+			lender_is_full(peer);
+			log_once("device %d has no more memory to lend than %llu bytes, for the time being",
+				 peer->device, (unsigned long long)atomic_load(&peer->lent.used));
+		}
 	}
 	if (status == SW_OK)
 		*ret_chunk = chunk;
@@ -149,37 +149,13 @@ static enum sw_status chunk_make_one(struct chunk_store *store, const struct chu
 	return status;
 }
 
-/* A peer whose driver has no more memory, whatever its limit, is not asked again for a while. */
-enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
-			       struct chunk **ret_chunk)
+enum sw_status chunk_make_lent(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk)
 {
-	const struct chunk like = {
-	    .units = (uint8_t)units, .place = CHUNK_PEER, .kind = (uint8_t)kind, .lender = (uint8_t)lender};
-	struct lender *peer = store->lenders[lender];
-	bool refused;
-	enum sw_status status = chunk_make_one(store, &like, ret_chunk, &refused);
-
-	if (refused) {
-		lender_is_full(peer);
-		log_once("device %d has no more memory to lend than %llu bytes, for the time being", peer->device,
-			 (unsigned long long)atomic_load(&peer->lent.used));
-	}
-	return status;
-}
-
-enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
-			  struct chunk **ret_chunk)
-{
-	const struct chunk like = {.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
 	enum sw_status status = SW_NO_MEMORY;
-	bool refused;
+	struct chunk its = *like;
 
-	if (!store->usable[place])
-		return SW_NO_MEMORY;
-	if (place != CHUNK_PEER)
-		return chunk_make_one(store, &like, ret_chunk, &refused);
-	for (unsigned i = 0; i < store->n_lenders && status == SW_NO_MEMORY; i++)
-		status = chunk_make_lent(store, kind, i, units, ret_chunk);
+	for (its.lender = 0; its.lender < store->n_lenders && status == SW_NO_MEMORY; its.lender++)
+		status = chunk_make(store, &its, ret_chunk);
 	return status;
 }
 

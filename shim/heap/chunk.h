@@ -32,15 +32,13 @@ uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
 /* Takes a warm chunk of that size. Returns NULL if there is none. */
 struct chunk *chunk_take_warm(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
 /*
- * Makes a new chunk. Returns NO_MEMORY if the budget or the driver has none. In two steps, because pinning host memory
- * takes long (0.2 s a GiB): chunk_make() needs no HEAP; chunk_join(), under HEAP, adds the chunk to the store's
- * figures.
+ * Makes a new chunk with the length, place, kind and lender of `like`. Returns NO_MEMORY if the budget or the driver
+ * has none. In two steps, because pinning host memory takes long (0.2 s a GiB): chunk_make() needs no HEAP;
+ * chunk_join(), under HEAP, adds the chunk to the store's figures.
  */
-enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
-			  struct chunk **ret_chunk);
-/* As chunk_make(), on one given peer. The caller must call chunk_join() as well. */
-enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
-			       struct chunk **ret_chunk);
+enum sw_status chunk_make(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk);
+/* As chunk_make(), on the first peer that has room. */
+enum sw_status chunk_make_lent(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk);
 void chunk_join(struct chunk_store *store, struct chunk *chunk);
 /* Returns a new unbacked movable chunk, charged to the host budget. Returns NO_MEMORY if that has no room. */
 enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, struct chunk **ret_chunk);

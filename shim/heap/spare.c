@@ -116,8 +116,10 @@ static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, 
 static enum sw_status make_new(struct heap *heap, enum chunk_place place, unsigned units)
 {
 	struct chunk_store *store = &heap->store.chunks;
+	const struct chunk like = {.units = (uint8_t)units, .place = (uint8_t)place, .kind = CHUNK_MOVABLE};
 	struct chunk *chunk;
-	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, place, units, &chunk);
+	enum sw_status status =
+	    place == CHUNK_PEER ? chunk_make_lent(store, &like, &chunk) : chunk_make(store, &like, &chunk);
 
 	if (status != SW_OK)
 		return status;
