@@ -282,7 +282,7 @@ int spillway_prefer_host(const void *address)
 	enum sw_status status = heap_to_host(heap_of(&row), row.key);
 	/* Starts the mover, which may not have been needed so far. */
 	if (status == SW_OK)
-		spill_pressure(device_get(row.device));
+		spill_prepare(device_get(row.device), false);
 	return entry_memory_leave(&scope, status_errno(status));
 }
 
@@ -308,7 +308,7 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	if (on_host) {
 		stats_add(STAT_spilled_bytes, on_host);
 		if (!row.fixed)
-			spill_pressure(device_get(row.device));
+			spill_prepare(device_get(row.device), false);
 	}
 	return entry_memory_leave(&scope, status_errno(status));
 }

@@ -696,7 +696,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	}
 	if (turns.on)
 		say_turns(device, view);
-	spill_prepare(device);
+	spill_prepare(device, true);
 	return look_as_job(device, member, view, &turns, self, ret_limit);
 }
 

@@ -77,12 +77,13 @@ static void spill_start(struct device *device, enum policy_spill mode, bool to_s
 	atomic_store_explicit(&mover_state.spill.engines[device->ordinal], engine, memory_order_release);
 }
 
-/* to_suspend: nothing has spilled; what is alive is what the program's allocator says (alive.c). */
-static void start_if_none(struct device *device, bool to_suspend)
+/* A device that has not spilled knows from the program's allocator what is alive (alive.c). */
+void spill_prepare(struct device *device, bool to_suspend)
 {
+	if (engine_of(device) || !atomic_load(&device->heap))
+		return;
 	enum policy_spill mode = process_spill_mode();
-
-	if ((mode != POLICY_SPILL_EXACT && mode != POLICY_SPILL_FAST) || engine_of(device))
+	if (mode != POLICY_SPILL_EXACT && mode != POLICY_SPILL_FAST)
 		return;
 	if (!real_has(HOOK_cuCtxRecordEvent) || !real_has(HOOK_cuFuncGetParamInfo)) {
 		log_once("this driver is older than CUDA 12.5: what is spilled does not move");
@@ -93,11 +94,6 @@ static void start_if_none(struct device *device, bool to_suspend)
 	if (!engine_of(device))
 		spill_start(device, process_spill_mode(), to_suspend);
 	lock_drop(&mover_state.spill.lock);
-}
-
-void spill_pressure(struct device *device)
-{
-	start_if_none(device, false);
 }
 
 /* Builds with a sanitizer copy this many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */
@@ -168,8 +164,7 @@ bool spill_make_room(struct device *device, uint64_t bytes)
 	back = take_back_lent(device, bytes);
 	if (back >= bytes)
 		return true;
-	if (atomic_load(&device->heap))
-		spill_pressure(device);
+	spill_prepare(device, false);
 	struct engine *engine = engine_of(device);
 	if (!engine)
 		return back;
@@ -397,13 +392,6 @@ static enum sw_status ask_all(enum residence to, const struct order_watch *watch
 	return status;
 }
 
-/* An engine is normally started by the first spill; a device that is to be suspended before that gets one now. */
-void spill_prepare(struct device *device)
-{
-	if (atomic_load(&device->heap))
-		start_if_none(device, true);
-}
-
 void spill_leaves_soon(const struct device *device, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
@@ -417,7 +405,7 @@ enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_byte
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	for (struct device *device = device_next(NULL); device; device = device_next(device))
-		spill_prepare(device);
+		spill_prepare(device, true);
 	uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;
 	enum sw_status status;
 	do {
@@ -448,7 +436,7 @@ enum sw_status spill_hold(struct device *device, enum residence to, uint64_t kee
 
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
-	spill_prepare(device);
+	spill_prepare(device, true);
 	enum sw_status status = ask_one(engine_of(device), &order, watch, ret_bytes);
 	/* It may stop after all, when nobody waits for that any more. */
 	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS)

@@ -30,10 +30,11 @@ struct order_watch {
 };
 
 /*
- * Reports that part of the device's heap lies on the host. Starts the device's engine if the mode is `fast` or
- * `exact` and it does not run yet. Locking: takes ENGINE_START.
+ * Starts the engine of a device that has a heap, if the mode is `fast` or `exact` and it does not run yet. to_suspend:
+ * nothing has spilled, but the device is going to be suspended; else part of its heap lies on the host. Locking: takes
+ * ENGINE_START.
  */
-void spill_pressure(struct device *device);
+void spill_prepare(struct device *device, bool to_suspend);
 
 /*
  * To be called when the driver has no memory for an allocation outside the heap. Evicts up to `bytes` to the host and
@@ -166,8 +167,6 @@ enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watc
  * background; 0: nothing will. Does nothing if the device has no engine. Locking: none.
  */
 void spill_leaves_soon(const struct device *device, uint64_t bytes);
-/* Starts the engine of a device that is going to be suspended, if it has a heap. Locking: takes ENGINE_START. */
-void spill_prepare(struct device *device);
 /*
  * Returns whether all that was submitted is known to have completed, and no submission waits for memory; false if the
  * device has no engine.

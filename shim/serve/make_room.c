@@ -421,7 +421,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 			note_spill(device, ret_grant);
 		/* Memory that begins on the host is fetched when it is used. */
 		if (kind == CHUNK_MOVABLE)
-			spill_pressure(device);
+			spill_prepare(device, false);
 	}
 	if (status != SW_OK)
 		return status;
