@@ -31,6 +31,12 @@ static struct {
 
 _Atomic bool va_ranges_any;
 
+/* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
+size_t ledger_bucket(uint64_t key, size_t buckets)
+{
+	return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - __builtin_ctzll(buckets)));
+}
+
 static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 {
 	struct ledger_row **at = &ledger.table[ledger_bucket(key, ledger.n_buckets)];

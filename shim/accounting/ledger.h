@@ -208,11 +208,8 @@ struct ledger_state {
 };
 extern struct ledger_state ledger __attribute__((visibility("hidden")));
 
-/* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
-static inline size_t ledger_bucket(uint64_t key, size_t buckets)
-{
-	return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - __builtin_ctzll(buckets)));
-}
+/* Returns the bucket of a key if there are so many. Locking: none. */
+size_t ledger_bucket(uint64_t key, size_t buckets);
 
 /*
  * ---- ranges ----
