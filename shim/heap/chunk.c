@@ -106,7 +106,7 @@ enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk)
 		result = create_special(store, chunk, prop.location);
 	if (result != CUDA_SUCCESS && (!special || result != CUDA_ERROR_OUT_OF_MEMORY))
 		result = REAL(cuMemCreate)(&chunk->handle, chunk_bytes(chunk->units), &prop, 0);
-	stats_time(HISTOGRAM_create_ns, begin);
+	stats_time(HISTOGRAM_create_ns, clock_now() - begin);
 	if (result == CUDA_SUCCESS) {
 		stats_add(STAT_chunks_made, 1);
 		return SW_OK;
@@ -534,7 +534,7 @@ CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle 
 
 	stats_add(STAT_maps, 1);
 	CUresult result = REAL(cuMemMap)(at, bytes, 0, handle, 0);
-	stats_time(HISTOGRAM_map_ns, begin);
+	stats_time(HISTOGRAM_map_ns, clock_now() - begin);
 	return result;
 }
 
@@ -551,7 +551,7 @@ CUresult map_allow(CUdeviceptr at, uint64_t bytes, uint64_t devices, bool allow)
 		};
 	stats_add(STAT_maps, 1);
 	CUresult result = REAL(cuMemSetAccess)(at, bytes, access, n);
-	stats_time(HISTOGRAM_map_ns, begin);
+	stats_time(HISTOGRAM_map_ns, clock_now() - begin);
 	return result;
 }
 
@@ -561,6 +561,6 @@ CUresult map_remove(CUdeviceptr at, uint64_t bytes)
 
 	stats_add(STAT_maps, 1);
 	CUresult result = REAL(cuMemUnmap)(at, bytes);
-	stats_time(HISTOGRAM_unmap_ns, begin);
+	stats_time(HISTOGRAM_unmap_ns, clock_now() - begin);
 	return result;
 }

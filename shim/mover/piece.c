@@ -521,7 +521,7 @@ void move_stats_moved(struct engine *engine, const struct move *move)
 	unsigned n = move_lines(engine, migration->piece, migration->units, site, parts);
 
 	stats_moved(site, in, migration_bytes(migration), again, parts, n);
-	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
+	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, clock_now() - move->begun);
 	*left = in ? 0 : now ? now : 1;
 }
 

@@ -205,7 +205,7 @@ void quiesce_open(struct engine *engine)
 	lock_drop(&mover_state.quiescing.lock);
 	stats_add(STAT_gaps, 1);
 	stats_add(STAT_gap_us, (clock_now() - engine->quiesce.began) / 1000);
-	stats_time(HISTOGRAM_gap_ns, engine->quiesce.began);
+	stats_time(HISTOGRAM_gap_ns, clock_now() - engine->quiesce.began);
 	tell_gap(engine, false);
 	engine->progress.last = clock_now();
 }

@@ -99,10 +99,8 @@ uint64_t stats_get(enum stats_counter stat)
 	return stats_page_get(&stats, stat, clock_now());
 }
 
-void stats_time(enum histogram histogram, uint64_t begin)
+void stats_time(enum histogram histogram, uint64_t ns)
 {
-	uint64_t ns = clock_now() - begin;
-
 	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
 }
 

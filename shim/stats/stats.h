@@ -103,8 +103,8 @@ static inline void stats_raise(_Atomic uint64_t *most, uint64_t now)
 
 uint64_t stats_get(enum stats_counter stat);
 
-/* Adds the time since `begin` (clock_now) to a histogram. */
-void stats_time(enum histogram histogram, uint64_t begin);
+/* Adds a time (ns) to a histogram. */
+void stats_time(enum histogram histogram, uint64_t ns);
 
 /* Live bytes by place. device: ordinal, or -1 for memory of no device. */
 void stats_live_add(int device, enum place place, uint64_t bytes);
