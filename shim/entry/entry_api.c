@@ -12,8 +12,6 @@
 #include "shim/driver/real.h"
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
-#include "shim/heap/heap.h"
-#include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"

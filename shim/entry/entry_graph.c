@@ -14,7 +14,6 @@
 #include "shim/device/device.h"
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
-#include "shim/heap/migration.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/process/process.h"
 #include "shim/serve/make_room.h"

@@ -140,6 +140,8 @@ struct arena {
 /* flag of a slab, with its class in the low bits. Other words: first unit of the block, plus 1 */
 #define ARENA_SLAB 0x80000000u
 
+/* Returns the arena of a heap. Locking: none. */
+struct arena *heap_arena(struct heap *heap);
 /*
  * Reserves the address space: at `hint` if possible, and halved until the driver agrees. Returns NO_MEMORY if the
  * driver has none, NO_HOST_MEMORY if there is no memory for the tables.

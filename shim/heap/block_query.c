@@ -296,11 +296,6 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 	return there;
 }
 
-struct arena *heap_arena(struct heap *heap)
-{
-	return &heap->store.arena;
-}
-
 size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
 {
 	struct block_store *store = &heap->store;

@@ -294,6 +294,11 @@ void heap_set_unused(struct heap *heap, struct block *block, bool unused)
 
 /* ---- making a heap, allocating and freeing ---- */
 
+struct arena *heap_arena(struct heap *heap)
+{
+	return &heap->store.arena;
+}
+
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
 {
 	struct arena *arena = &heap->store.arena;

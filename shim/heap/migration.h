@@ -158,7 +158,6 @@ uint64_t heap_largest_piece(const struct heap *heap);
  */
 uint64_t heap_free_bytes(const struct heap *heap, enum chunk_place place);
 
-struct arena *heap_arena(struct heap *heap);
 /*
  * Stores the length, the place and the block of a piece. Returns false if no piece starts there, or its block is free.
  */

@@ -5,7 +5,7 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
-#include "shim/heap/migration.h"
+#include "shim/heap/arena.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"

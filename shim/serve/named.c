@@ -8,8 +8,6 @@
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
 #include "shim/heap/arena.h"
-#include "shim/heap/heap.h"
-#include "shim/heap/migration.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"

@@ -8,7 +8,7 @@
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/heap/block_unmapped.h"
-#include "shim/heap/migration.h"
+#include "shim/heap/arena.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
 #include "shim/serve/segments.h"

@@ -18,7 +18,7 @@
  */
 #include "shim/submit/graph.h"
 #include "shim/base/libc.h"
-#include "shim/heap/migration.h"
+#include "shim/heap/arena.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/pointer_arrays.h"

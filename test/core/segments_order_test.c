@@ -7,7 +7,6 @@
 #include "shim/accounting/ledger.h"
 #include "shim/device/device.h"
 #include "shim/heap/arena.h"
-#include "shim/heap/migration.h"
 #include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/make_room.h"

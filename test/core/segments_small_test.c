@@ -8,7 +8,7 @@
 #include "shim/accounting/ledger.h"
 #include "shim/device/device.h"
 #include "shim/heap/arena.h"
-#include "shim/heap/migration.h"
+#include "shim/heap/arena.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/segments.h"
 
