@@ -396,7 +396,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	 */
 	room.away = is_away(device);
 	room.place = place_of(&room);
-	do {
+	for (;;) {
 		room.refusals = atomic_load(&host_budget.refusals);
 		uint64_t most = backend_heap_most(device, limit);
 		bool is_limited = most != UINT64_MAX;
@@ -410,9 +410,13 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 			status = make(heap, bytes, kind, room.place, ret_grant);
 		if (is_limited)
 			lock_drop(&serve_state.limit);
+		if (status == SW_OK)
+			break;
 		room.lack = ret_grant->lack;
 		room.soon = ret_grant->soon;
-	} while (status_is_short(status) && make_room(&room));
+		if (!status_is_short(status) || !make_room(&room))
+			break;
+	}
 	/* heap_on_use_take() keeps what it took before it failed. */
 	if (ret_grant->bytes_away) {
 		if (!atomic_load_explicit(&pdl_cleared, memory_order_relaxed))

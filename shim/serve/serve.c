@@ -234,18 +234,20 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
 	bool fits = decision.cap == POLICY_NO_CAP || alloc_decide_take(&decision, asked->bytes, &row->cap);
-	for (unsigned i = fits ? 0 : 1; i < decision.n_uses && (status_is_short(status) || status == SW_NOT_SUPPORTED);
-	     i++) {
+	for (unsigned i = fits ? 0 : 1; i < decision.n_uses; i++) {
 		const struct backend *place = places[decision.uses[i]];
 
 		if (place)
 			status = place->alloc(device, &request, row, ret_pitch);
 		else if (status != SW_LIMIT)
 			status = SW_NO_MEMORY;
-		if (status != SW_OK && row->cap) {
+		if (status == SW_OK)
+			return SW_OK;
+		if (row->cap)
 			budget_give(row->cap, asked->bytes);
-			row->cap = NULL;
-		}
+		row->cap = NULL;
+		if (!status_is_short(status) && status != SW_NOT_SUPPORTED)
+			return status;
 	}
 	return status == SW_NOT_SUPPORTED ? backend_pass.alloc(device, &request, row, ret_pitch) : status;
 }
