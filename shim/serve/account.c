@@ -94,13 +94,6 @@ static enum policy_use use_of(const struct ledger_row *row)
 					     : POLICY_USE_DRIVER;
 }
 
-/* Returns whether it is memory of a device: pinned memory is not allocated on one. */
-static bool is_of_device(const struct ledger_row *row)
-{
-	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) &&
-	       !(row->kind == LEDGER_HANDLE && row->handle.on_host);
-}
-
 /*
  * Says once what is in force, when the program gets the first memory of a device. Before the heap has any, its budget
  * is not set: then the line comes with the first memory of the heap, unless the policy never uses the heap.
@@ -127,7 +120,9 @@ static void say_first(const struct device *device, enum policy_use use)
 
 void account_commit(struct ledger_row *row, enum policy_api api, const struct call_site *site)
 {
-	row->counted = is_of_device(row);
+	/* Pinned memory is of no device. */
+	row->counted = !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) &&
+		       !(row->kind == LEDGER_HANDLE && row->handle.on_host);
 	if (row->counted) {
 		enum policy_use use = use_of(row);
 		const struct device *device = device_get(row->device); /* makes the device appear on the page */
