@@ -98,8 +98,7 @@ FIXTURE(open_heap)
 	report(0, true);
 	report(4 * MIB, true);
 	report(0, false);
-	engine = mover_new(&device, own.heap, false);
-	assert_non_null(engine);
+	engine = core_engine(&own, &device, false);
 	mover_keep(engine, POLICY_CONTENTS_ALIVE, true);
 	/* Submissions that are made now are not seen; what they name has died before. */
 	report(4 * MIB, false);

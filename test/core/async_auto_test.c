@@ -4,7 +4,6 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device/device.h"
 #include "shim/stats/stats.h"
 
 #define BUDGET ASYNC_BUDGET

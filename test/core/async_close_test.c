@@ -6,7 +6,6 @@
 #include "test/core/async_help.h"
 
 #include "shim/base/clock.h"
-#include "shim/device/device.h"
 
 #define BLOCK  (8 * MIB)
 #define FILL   (ASYNC_BUDGET / BLOCK)

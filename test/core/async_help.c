@@ -1,7 +1,6 @@
 #include "test/core/async_help.h"
 #include "test/ledger_check.h"
 
-#include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/segments.h"
 

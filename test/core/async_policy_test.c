@@ -4,7 +4,6 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device/device.h"
 
 TEST(the_policy_sends_memory_in_stream_order_to_the_heap)
 {

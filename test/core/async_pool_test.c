@@ -4,7 +4,6 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device/device.h"
 
 static uint64_t number(CUmemoryPool pool, CUmemPool_attribute attribute)
 {

@@ -8,7 +8,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"

@@ -5,7 +5,6 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device/device.h"
 #include "test/unit/seed.h"
 
 #define LIVE   18 /* more than there is room for */

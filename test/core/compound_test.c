@@ -9,6 +9,8 @@
 
 static struct core_heap own;
 
+EACH_TEST(NULL, core_heap_end)
+
 static void open_heap(bool beside)
 {
 	core_heap_open(&own, 4096 * MIB, 1024 * MIB, 1024 * MIB);
@@ -17,17 +19,10 @@ static void open_heap(bool beside)
 
 static struct heap_grant get(size_t bytes)
 {
-	struct heap_grant grant;
+	struct heap_grant grant = core_take(&own, bytes, CHUNK_MOVABLE, HEAP_DEVICE);
 
-	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	core_fill(grant.address, bytes, bytes);
 	return grant;
-}
-
-static void give(const struct heap_grant *grant)
-{
-	heap_free(own.heap, grant->block, grant->address);
-	assert_true(heap_is_valid(own.heap));
 }
 
 static uint64_t pinned(void)
@@ -113,10 +108,6 @@ TEST(what_was_pinned_for_one_length_serves_others)
 	assert_true(core_is_filled(a.address, 40 * MIB, 40 * MIB));
 	assert_true(core_is_filled(b.address, 36 * MIB, 36 * MIB));
 	assert_true(core_is_filled(c.address, 14 * MIB, 14 * MIB));
-	give(&a);
-	give(&b);
-	give(&c);
-	core_heap_close(&own);
 }
 
 TEST(in_gaps_a_chunk_of_its_own_is_mapped_by_one_call)
@@ -131,8 +122,6 @@ TEST(in_gaps_a_chunk_of_its_own_is_mapped_by_one_call)
 	move(&a, CHUNK_HOST);
 	assert_null(chunk_at(&a)->parts);
 	assert_int_equal(pinned(), 12 * MIB);
-	give(&a);
-	core_heap_close(&own);
 }
 
 /* What others are to know has one handle. */
@@ -143,8 +132,6 @@ TEST(where_memory_is_shared_there_are_none)
 	struct heap_grant a = get(12 * MIB);
 	move(&a, CHUNK_HOST);
 	assert_null(chunk_at(&a)->parts);
-	give(&a);
-	core_heap_close(&own);
 }
 
 /* A free block keeps its memory, until some is wanted of which there is no other. */
@@ -153,13 +140,11 @@ TEST(parts_of_free_blocks_serve_too)
 	open_heap(true);
 	struct heap_grant a = get(12 * MIB), b = get(20 * MIB);
 	move(&a, CHUNK_HOST);
-	give(&a);
+	core_give(&own, &a);
 	assert_int_equal(pinned(), 12 * MIB);
 	move(&b, CHUNK_HOST); /* 16 and 4 */
 	assert_int_equal(pinned(), 12 * MIB + 16 * MIB);
 	assert_true(core_is_filled(b.address, 20 * MIB, 20 * MIB));
-	give(&b);
-	core_heap_close(&own);
 }
 
 TEST(what_cannot_be_mapped_as_a_whole_is_not_mapped)
@@ -176,8 +161,6 @@ TEST(what_cannot_be_mapped_as_a_whole_is_not_mapped)
 	assert_true(core_is_filled(a.address, 14 * MIB, 14 * MIB));
 	migration_exchange(own.heap, &transit, false);
 	migration_end(own.heap, &transit);
-	give(&a);
-	core_heap_close(&own);
 }
 
 /* The driver has no address for a part: nothing is lost, and the next try finds it. */
@@ -198,8 +181,6 @@ TEST(a_part_without_an_alias_stays_in_the_store)
 	assert_int_equal(heap_idle_host(own.heap), 12 * MIB);
 	move(&a, CHUNK_HOST);
 	assert_int_equal(pinned(), 12 * MIB);
-	give(&a);
-	core_heap_close(&own);
 }
 
 /* Of 12, 20 and 8 MiB parts of 16, 8 and 4 are missing, each in its proportion. */
@@ -215,13 +196,9 @@ TEST(parts_are_pinned_ahead)
 	move(&c, CHUNK_HOST);
 	assert_int_equal(pinned(), 40 * MIB);
 	/* What is free in a block counts as ready by its parts. */
-	give(&a);
+	core_give(&own, &a);
 	a = get(8 * MIB);
 	assert_int_equal(heap_fill_host_reserve(own.heap, 8 * MIB), SW_INVALID);
-	give(&a);
-	give(&b);
-	give(&c);
-	core_heap_close(&own);
 }
 
 /* There is no memory for all parts: what there is of other lengths is given up for a chunk of its own. */
@@ -238,9 +215,6 @@ TEST(where_parts_do_not_fit_into_the_budget_other_lengths_make_way)
 	move(&a, CHUNK_HOST);
 	assert_true(pinned() <= 16 * MIB);
 	assert_true(core_is_filled(a.address, 12 * MIB, 12 * MIB));
-	give(&a);
-	give(&b);
-	core_heap_close(&own);
 }
 
 /* The mode has changed: what is freed had parts, and a chunk of its own is wanted. */
@@ -251,11 +225,9 @@ TEST(a_free_block_of_parts_is_not_taken_down_for_a_chunk_of_its_own)
 	move(&a, CHUNK_HOST);
 	assert_non_null(chunk_at(&a)->parts);
 	heap_set_beside(own.heap, false, 0);
-	give(&a);
+	core_give(&own, &a);
 	move(&b, CHUNK_HOST);
 	assert_null(chunk_at(&b)->parts);
-	give(&b);
-	core_heap_close(&own);
 }
 
 TEST(a_part_that_cannot_be_unmapped_is_no_longer_in_the_way)
@@ -277,7 +249,7 @@ TEST(a_part_that_cannot_be_unmapped_is_no_longer_in_the_way)
 		if (!undone)
 			migration_exchange(own.heap, &transit, false);
 		migration_end(own.heap, &transit);
-		give(&a);
+		core_give(&own, &a);
 		core_heap_close(&own);
 	}
 }
@@ -308,10 +280,9 @@ TEST(with_a_full_budget_parts_are_made_of_others)
 		for (unsigned i = 0; i < AWAY; i++) {
 			if (chunk_at(&grants[i])->place == CHUNK_HOST)
 				move(&grants[i], CHUNK_DEVICE);
-			give(&grants[i]);
+			core_give(&own, &grants[i]);
 		}
 	}
-	core_heap_close(&own);
 }
 
 /* Nothing is pinned in vain. */
@@ -319,45 +290,36 @@ TEST(what_does_not_fit_into_the_budget_is_not_begun)
 {
 	core_heap_open(&own, 4096 * MIB, 12 * MIB, 1024 * MIB);
 	heap_set_beside(own.heap, true, 0);
-	struct heap_grant a = get(14 * MIB);
+	get(14 * MIB);
 	assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 7, true), SW_NO_MEMORY);
 	assert_int_equal(pinned(), 0);
-	give(&a);
-	core_heap_close(&own);
 }
 
 TEST(a_block_that_begins_on_the_host_is_made_of_parts)
 {
-	struct heap_grant host;
-
 	open_heap(true);
 	struct heap_grant a = get(40 * MIB);
 	move(&a, CHUNK_HOST);
 	move(&a, CHUNK_DEVICE);
-	assert_ok(heap_alloc(own.heap, 36 * MIB, CHUNK_MOVABLE, HEAP_HOST, &host));
+	struct heap_grant host = core_take(&own, 36 * MIB, CHUNK_MOVABLE, HEAP_HOST);
 	assert_int_equal(pinned(), 44 * MIB); /* 32 of them were there */
 	assert_non_null(chunk_at(&host)->parts);
 	core_fill(host.address, 36 * MIB, 1);
 	move(&host, CHUNK_DEVICE);
 	assert_true(core_is_filled(host.address, 36 * MIB, 1));
-	give(&host);
+	core_give(&own, &host);
 	/* The driver refuses to make a part: warm memory of another length makes way for it. */
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(heap_alloc(own.heap, 34 * MIB, CHUNK_MOVABLE, HEAP_HOST, &host), SW_OK);
+	core_take(&own, 34 * MIB, CHUNK_MOVABLE, HEAP_HOST);
 	assert_false(sim_fail_pending());
-	give(&host);
-	give(&a);
-	core_heap_close(&own);
 }
 
 /* What was pinned while the mode was another is as good. */
 TEST(chunks_of_the_length_of_a_piece_count_as_ready_for_it)
 {
-	struct heap_grant grants[4];
-
 	open_heap(false);
 	for (unsigned i = 0; i < 4; i++)
-		grants[i] = get(14 * MIB);
+		get(14 * MIB);
 	for (unsigned i = 0; heap_pin_ahead(own.heap, UINT64_MAX) == SW_OK; i++)
 		assert_true(i < 100);
 	assert_int_equal(pinned(), 56 * MIB);
@@ -366,9 +328,6 @@ TEST(chunks_of_the_length_of_a_piece_count_as_ready_for_it)
 	assert_int_equal(heap_pin_ahead(own.heap, UINT64_MAX), SW_INVALID);
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 	assert_int_equal(sim_calls("cuMemRelease"), released);
-	for (unsigned i = 0; i < 4; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 int main(void)

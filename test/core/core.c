@@ -3,6 +3,7 @@
 #include "shim/context/context.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/heap/migration.h"
+#include "shim/mover/mover.h"
 #include "shim/serve/deferred_free.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -124,6 +125,8 @@ int core_in_child(const char *const *settings, int (*run)(void *argument), void 
 	return WEXITSTATUS(status);
 }
 
+static struct core_heap *is_open;
+
 static struct heap_config config_of(struct core_heap *own, uint64_t keep)
 {
 	*own = (struct core_heap){.before = sim_live()};
@@ -144,6 +147,7 @@ static void open_as(struct core_heap *own, const struct heap_config *config, uin
 	own->device.limit = device_bytes;
 	own->host.limit = host_bytes;
 	assert_int_equal(heap_create(config, &own->heap), SW_OK);
+	is_open = own;
 }
 
 void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep)
@@ -174,9 +178,44 @@ void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_
 	open_as(own, &config, device_bytes, host_bytes);
 }
 
+enum sw_status core_try(struct core_heap *own, size_t bytes, enum chunk_kind kind, enum heap_from from,
+			struct heap_grant *ret_grant)
+{
+	enum sw_status status = heap_alloc(own->heap, bytes, kind, from, ret_grant);
+
+	assert_true(heap_is_valid(own->heap));
+	assert_true(own->n_held < sizeof(own->held) / sizeof(*own->held));
+	if (status == SW_OK)
+		own->held[own->n_held++] = *ret_grant;
+	return status;
+}
+
+struct heap_grant core_take(struct core_heap *own, size_t bytes, enum chunk_kind kind, enum heap_from from)
+{
+	struct heap_grant grant;
+
+	assert_int_equal(core_try(own, bytes, kind, from, &grant), SW_OK);
+	return grant;
+}
+
+void core_give(struct core_heap *own, const struct heap_grant *grant)
+{
+	unsigned i = 0;
+
+	while (i < own->n_held && own->held[i].address != grant->address)
+		i++;
+	assert_true(i < own->n_held);
+	own->held[i] = own->held[--own->n_held];
+	heap_free(own->heap, grant->block, grant->address);
+	assert_true(heap_is_valid(own->heap));
+}
+
 void core_heap_close(struct core_heap *own)
 {
+	is_open = NULL;
 	assert_true(heap_is_valid(own->heap));
+	while (own->n_held)
+		core_give(own, &own->held[own->n_held - 1]);
 	heap_destroy(own->heap);
 	assert_int_equal(own->device.used, 0);
 	assert_int_equal(own->host.used, 0);
@@ -188,6 +227,24 @@ void core_heap_close(struct core_heap *own)
 		sim_leaks(stderr);
 	assert_memory_equal(&live, &own->before, sizeof(live));
 	assert_int_equal(sim_broken_rules(), 0);
+}
+
+int core_heap_end(void **state)
+{
+	if (is_open)
+		core_heap_close(is_open);
+	return 0;
+}
+
+struct engine *core_engine(struct core_heap *own, struct device *device, bool exact)
+{
+	static struct engine *engines[64]; /* known here, or the leak checker counts them */
+	static unsigned n;
+
+	assert_true(n < sizeof(engines) / sizeof(*engines));
+	engines[n] = mover_new(device, own->heap, exact);
+	assert_non_null(engines[n]);
+	return engines[n++];
 }
 
 bool core_leaves(struct core_heap *own, CUdeviceptr address)

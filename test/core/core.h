@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "shim/device/device.h"
 #include "shim/heap/heap.h"
 #include "shim/driver/real.h"
 #include "test/sim/sim.h"
@@ -63,6 +64,8 @@ struct core_heap {
 	struct lender lender[HEAP_LENDERS];
 	struct heap *heap;
 	struct sim_live before;
+	struct heap_grant held[512]; /* by core_try() and core_take() */
+	unsigned n_held;
 };
 /* keep: free memory kept warm, at either place. */
 void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep);
@@ -74,8 +77,21 @@ void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_
 /* Checks every invariant of the heap's room; ends a heap, and gives all its memory back to the driver (heap_check.c). */
 bool heap_is_valid(struct heap *heap);
 void heap_destroy(struct heap *heap);
-/* Everything must have been freed: the budgets are empty, and the model holds what it held before. */
+/* As heap_alloc(), and the heap must be valid then; core_take() must succeed. */
+enum sw_status core_try(struct core_heap *own, size_t bytes, enum chunk_kind kind, enum heap_from from,
+			struct heap_grant *ret_grant);
+struct heap_grant core_take(struct core_heap *own, size_t bytes, enum chunk_kind kind, enum heap_from from);
+/* Frees what one of these returned, and the heap must be valid then. */
+void core_give(struct core_heap *own, const struct heap_grant *grant);
+/*
+ * Frees what core_try() and core_take() returned and the test still has. That must be all: then the budgets are empty,
+ * and the model holds what it held before.
+ */
 void core_heap_close(struct core_heap *own);
+int core_heap_end(void **state); /* a tear-down: the same with the heap that was opened last, if it is open */
+
+/* A mover of this heap. It lives as long as the process. */
+struct engine *core_engine(struct core_heap *own, struct device *device, bool exact);
 
 /*
  * The piece at an address leaves the device, without what is in it, as it does in a gap. False: no memory of its size

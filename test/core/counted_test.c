@@ -6,7 +6,6 @@
 #include "test/ledger_check.h"
 
 #include "shim/serve/account.h"
-#include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 

@@ -5,7 +5,6 @@
 #include "test/core/child_alloc.h"
 #include "test/ledger_check.h"
 
-#include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})

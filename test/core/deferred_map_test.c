@@ -12,8 +12,6 @@ enum { BLOCKS = 4 };
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
-static struct engine *engines[8]; /* they live as long as the process; known here, or the leak checker counts them */
-static unsigned n_engines;
 static struct heap_grant grants[BLOCKS];
 static _Atomic uint64_t peers; /* bits of the devices that may access the heap */
 
@@ -28,12 +26,9 @@ FIXTURE(send_away)
 	atomic_store(&peers, 0);
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	own.heap->store.chunks.peers = &peers;
-	engine = mover_new(&device, own.heap, false);
-	assert_non_null(engine);
-	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
-	engines[n_engines++] = engine;
+	engine = core_engine(&own, &device, false);
 	for (unsigned i = 0; i < BLOCKS; i++) {
-		assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]));
+		grants[i] = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 		assert_true(core_leaves(&own, grants[i].address));
 		assert_true(deferred_map_unmap_early(engine, piece_of(i)));
@@ -46,9 +41,6 @@ FIXTURE(end)
 {
 	while (deferred_map_map(engine))
 		;
-	for (unsigned i = 0; i < BLOCKS; i++)
-		if (grants[i].address)
-			heap_free(own.heap, grants[i].block, grants[i].address);
 	core_heap_close(&own);
 }
 
@@ -67,14 +59,13 @@ TEST(if_nobody_waits_none_is_mapped)
 
 TEST(of_freed_blocks_alone_pieces_are_mapped)
 {
-	heap_free(own.heap, grants[2].block, grants[2].address);
+	core_give(&own, &grants[2]);
 	assert_true(heap_has_given(own.heap));
 	assert_true(deferred_map_serve(engine));
 	assert_false(heap_has_given(own.heap));
 	assert_false(is_away(2));
 	assert_int_equal(engine->deferred.n, BLOCKS - 1);
 	assert_false(deferred_map_serve(engine));
-	grants[2].address = 0;
 }
 
 static _Thread_local unsigned n_entered; /* how often this thread has taken HEAP */
@@ -91,14 +82,13 @@ void __wrap_lock_take(struct lock *lock)
 /* As long as the copy takes, each pass of the mover looks. The lock may be held for long by threads that allocate. */
 TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 {
-	struct heap_grant grant;
+	struct heap_grant grant = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 	struct migration migration;
 
-	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	assert_ok(
 	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &migration));
-	heap_free(own.heap, grant.block, grant.address);
+	core_give(&own, &grant);
 	assert_true(heap_has_given(own.heap));
 	n_entered = 0;
 	assert_false(deferred_map_serve(engine));

@@ -39,8 +39,7 @@ static void open_heap(void **state)
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
 	heap_set_beside(own.heap, true, 0);
 	arena = heap_arena(own.heap);
-	engine = mover_new(&device, own.heap, false);
-	assert_non_null(engine);
+	engine = core_engine(&own, &device, false);
 	assert_true(submission_add_arena(arena, &engine->channel));
 	submission_set_tracking(true, true);
 	submission_ask_to_pin();

@@ -6,7 +6,6 @@
 #include "test/core/core.h"
 #include "test/ledger_check.h"
 
-#include "shim/device/device.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"

@@ -5,7 +5,6 @@
 #include "test/core/core.h"
 
 #include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 
@@ -74,8 +73,7 @@ FIXTURE(set_up)
 	}
 	peer_heap(devices[0].ordinal);
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	struct engine *engine = mover_new(&devices[0], own_heap.heap, true);
-	assert_non_null(engine);
+	struct engine *engine = core_engine(&own_heap, &devices[0], true);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark(heap_arena(own_heap.heap), 0, 4, 1, 0, 0);
 	block = arena_address(heap_arena(own_heap.heap), 0);

@@ -11,18 +11,11 @@
 
 static struct core_heap own;
 
+EACH_TEST(NULL, core_heap_end)
+
 static struct heap_grant get(size_t bytes, enum heap_from from)
 {
-	struct heap_grant grant;
-
-	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, from, &grant));
-	return grant;
-}
-
-static void give(const struct heap_grant *grant)
-{
-	heap_free(own.heap, grant->block, grant->address);
-	assert_true(heap_is_valid(own.heap));
+	return core_take(&own, bytes, CHUNK_MOVABLE, from);
 }
 
 /* How many chunks it pins until nothing is missing. */
@@ -47,9 +40,6 @@ TEST(what_leaves_finds_memory_of_its_size)
 	assert_true(core_leaves(&own, small.address));
 	assert_true(core_leaves(&own, large.address));
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	give(&large);
-	give(&small);
-	core_heap_close(&own);
 }
 
 /* Of 12 pieces of 4 MiB and 4 of 2, 56 MiB, the parts of 16 MiB: 12 / 56 of it in pieces of 4 MiB, and one begun. */
@@ -66,66 +56,47 @@ TEST(sizes_are_stocked_in_proportion)
 	/* One has gone, one more is missing. */
 	assert_true(core_leaves(&own, grants[0].address));
 	assert_int_equal(stock(STOCK), 1);
-	for (unsigned i = 0; i < 16; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 /* Eight sizes, 72 MiB, in pieces of up to 16: 16, 14, and the one of 2 that still fits. */
 TEST(many_sizes_do_not_make_it_more)
 {
-	struct heap_grant grants[8];
-
 	core_heap_open(&own, 512 * MIB, 256 * MIB, 256 * MIB);
 	for (unsigned i = 0; i < 8; i++)
-		grants[i] = get((i + 1) * 2 * MIB, HEAP_DEVICE);
+		get((i + 1) * 2 * MIB, HEAP_DEVICE);
 	assert_int_equal(stock(STOCK), 3);
 	assert_int_equal(heap_idle_host(own.heap), 2 * STOCK);
-	for (unsigned i = 0; i < 8; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 /* What is kept for good is 8 MiB. */
 TEST(no_more_is_pinned_than_is_kept)
 {
-	struct heap_grant grants[4];
-
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 2 * PIECE);
 	for (unsigned i = 0; i < 4; i++)
-		grants[i] = get(PIECE, HEAP_DEVICE);
+		get(PIECE, HEAP_DEVICE);
 	assert_int_equal(stock(STOCK), 2);
 	assert_int_equal(stock(0), 0);
-	for (unsigned i = 0; i < 4; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 TEST(what_cannot_leave_needs_none)
 {
-	struct heap_grant fixed;
-
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
-	struct heap_grant host = get(PIECE, HEAP_HOST), pinned = get(PIECE, HEAP_DEVICE);
-	assert_ok(heap_alloc(own.heap, PIECE, CHUNK_FIXED, HEAP_DEVICE, &fixed));
+	get(PIECE, HEAP_HOST);
+	struct heap_grant pinned = get(PIECE, HEAP_DEVICE);
+	core_take(&own, PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	assert_true(heap_pin(own.heap, pinned.address, 1));
 	assert_int_equal(stock(STOCK), 0);
 	heap_pin_end(own.heap, pinned.address, 1, PIN_OFF);
 	assert_int_equal(stock(STOCK), 1);
-	give(&host);
-	give(&pinned);
-	give(&fixed);
-	core_heap_close(&own);
 }
 
 TEST(free_blocks_are_stock)
 {
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
-	struct heap_grant device = get(2 * PIECE, HEAP_DEVICE), host = get(2 * PIECE, HEAP_HOST);
-	give(&host);
+	get(2 * PIECE, HEAP_DEVICE);
+	struct heap_grant host = get(2 * PIECE, HEAP_HOST);
+	core_give(&own, &host);
 	assert_int_equal(stock(STOCK), 0);
-	give(&device);
-	core_heap_close(&own);
 }
 
 /* Room is left for the program, and peers come first. */
@@ -134,17 +105,15 @@ TEST(not_where_there_is_little_room_or_none_is_needed)
 	core_heap_open(&own, 64 * MIB, 4 * STOCK, 256 * MIB);
 	struct heap_grant device = get(PIECE, HEAP_DEVICE), host = get(PIECE, HEAP_HOST);
 	assert_int_equal(stock(STOCK), 0);
-	give(&host);
+	core_give(&own, &host);
 	assert_int_equal(stock(STOCK / 2), 0); /* of the free block */
-	give(&device);
+	core_give(&own, &device);
 	core_heap_close(&own);
 	core_heap_open_lent(&own, 64 * MIB, 256 * MIB, 256 * MIB, 1, 32 * MIB);
 	device = get(PIECE, HEAP_DEVICE);
 	assert_int_equal(stock(STOCK), 0);
 	heap_lend(own.heap, false);
 	assert_int_equal(stock(STOCK), 1);
-	give(&device);
-	core_heap_close(&own);
 }
 
 /* The driver has none: nothing is lost. */
@@ -161,8 +130,6 @@ TEST(what_cannot_be_had_is_not_stocked)
 	assert_int_equal(stock(STOCK), 1);
 	assert_false(sim_fail_pending());
 	assert_true(core_leaves(&own, device.address));
-	give(&device);
-	core_heap_close(&own);
 }
 
 /* It is mapped at the alias for good, or is released: never released and still mapped. */
@@ -179,7 +146,7 @@ TEST(an_alias_that_cannot_be_had_nor_go_is_tried_again)
 		assert_true(!used || core_leaves(&own, device.address));
 		/* At its own address alone: at the alias it is mapped. */
 		assert_int_equal(sim_calls("cuMemMap") - mapped, used);
-		give(&device);
+		core_give(&own, &device);
 		core_heap_close(&own);
 	}
 }
@@ -215,29 +182,20 @@ TEST(all_that_may_leave_finds_memory_of_its_size)
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 	assert_int_equal(heap_idle_host(own.heap), 0);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
-	for (unsigned i = 0; i < 6; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 TEST(no_more_is_pinned_ahead_than_wanted_nor_than_the_budget_has)
 {
-	struct heap_grant grants[4];
-
 	core_heap_open(&own, 64 * MIB, 3 * PIECE, 256 * MIB);
 	for (unsigned i = 0; i < 4; i++)
-		grants[i] = get(PIECE, HEAP_DEVICE);
+		get(PIECE, HEAP_DEVICE);
 	assert_int_equal(pin_ahead(0, NULL), 0);
 	assert_int_equal(pin_ahead(PIECE - 1, NULL), 0);
 	assert_int_equal(pin_ahead(2 * PIECE, NULL), 2);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 1);
 	/* It is as good as free for what the program asks for. */
-	struct heap_grant host = get(3 * PIECE, HEAP_HOST);
+	get(3 * PIECE, HEAP_HOST);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
-	give(&host);
-	for (unsigned i = 0; i < 4; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
@@ -247,7 +205,7 @@ TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant small[4], large = get(2 * PIECE, HEAP_DEVICE);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 2);
-	give(&large);
+	core_give(&own, &large);
 	for (unsigned i = 0; i < 4; i++)
 		small[i] = get(PIECE / 2, HEAP_DEVICE);
 	assert_int_equal(pin_ahead(UINT64_MAX, &released), 4);
@@ -255,14 +213,12 @@ TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
 	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
 	/* The driver does not take it back: nothing more is pinned. */
 	for (unsigned i = 0; i < 4; i++)
-		give(&small[i]);
+		core_give(&own, &small[i]);
 	large = get(2 * PIECE, HEAP_DEVICE);
 	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
 	assert_false(sim_fail_pending());
 	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
-	give(&large);
-	core_heap_close(&own);
 }
 
 /* Ticks in the span after which idle host memory goes back (heap.c). */
@@ -281,26 +237,21 @@ TEST(what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something)
 		heap_tick(own.heap);
 	assert_int_equal(heap_idle_host(own.heap), 4 * PIECE);
 	for (unsigned i = 0; i < 2; i++)
-		give(&grants[i]);
+		core_give(&own, &grants[i]);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
 	for (unsigned i = 0; i < 3 * HOST_SPAN; i++)
 		heap_tick(own.heap);
 	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
-	for (unsigned i = 2; i < 4; i++)
-		give(&grants[i]);
-	core_heap_close(&own);
 }
 
 TEST(what_cannot_be_had_is_not_pinned_ahead)
 {
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
-	struct heap_grant device = get(PIECE, HEAP_DEVICE);
+	get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(heap_pin_ahead(own.heap, UINT64_MAX), SW_NO_MEMORY);
 	assert_false(heap_has_soon(own.heap));
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 1);
-	give(&device);
-	core_heap_close(&own);
 }
 
 int main(void)

@@ -17,6 +17,8 @@ enum { DEVICE_SPAN = 2, HOST_SPAN = 20 };
 static struct core_heap own;
 static struct heap_grant grants[N];
 
+EACH_TEST(NULL, core_heap_end)
+
 static void open_heap(void)
 {
 	core_heap_open(&own, 1024 * MIB, 2048 * MIB, KEEP);
@@ -25,7 +27,7 @@ static void open_heap(void)
 static void get_all(enum heap_from from)
 {
 	for (unsigned i = 0; i < N; i++)
-		assert_ok(heap_alloc(own.heap, BLOCK, CHUNK_MOVABLE, from, &grants[i]));
+		grants[i] = core_take(&own, BLOCK, CHUNK_MOVABLE, from);
 }
 
 /* The last tick was a moment ago, if there was any, however long the machine takes. */
@@ -33,14 +35,13 @@ static void give(const struct heap_grant *grant)
 {
 	if (own.heap->ticked)
 		own.heap->ticked = clock_now();
-	heap_free(own.heap, grant->block, grant->address);
+	core_give(&own, grant);
 }
 
 static void give_all(void)
 {
 	for (unsigned i = 0; i < N; i++)
 		give(&grants[i]);
-	assert_true(heap_is_valid(own.heap));
 }
 
 static void tick(unsigned n)
@@ -81,7 +82,6 @@ TEST(what_nobody_needs_for_a_span_goes_back)
 	tick(DEVICE_SPAN);
 	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
 	assert_int_equal(sim_live().device_bytes, heap_idle_device(own.heap));
-	core_heap_close(&own);
 }
 
 TEST(host_memory_is_kept_for_longer)
@@ -94,7 +94,6 @@ TEST(host_memory_is_kept_for_longer)
 	assert_int_equal(heap_idle_host(own.heap), N * BLOCK);
 	tick(1);
 	assert_in_range(heap_idle_host(own.heap), 0, KEEP);
-	core_heap_close(&own);
 }
 
 /* In one tick 512 MiB are unpinned, or a block more. */
@@ -105,7 +104,7 @@ TEST(much_host_memory_goes_back_by_and_by)
 	open_heap();
 	tick(1);
 	for (unsigned i = 0; i < 10; i++)
-		assert_ok(heap_alloc(own.heap, 4 * BLOCK, CHUNK_MOVABLE, HEAP_HOST, &many[i]));
+		many[i] = core_take(&own, 4 * BLOCK, CHUNK_MOVABLE, HEAP_HOST);
 	for (unsigned i = 0; i < 10; i++)
 		give(&many[i]);
 	tick(2 * HOST_SPAN - 1);
@@ -114,7 +113,6 @@ TEST(much_host_memory_goes_back_by_and_by)
 	assert_int_equal(heap_idle_host(own.heap), 2 * 4 * BLOCK);
 	tick(1);
 	assert_in_range(heap_idle_host(own.heap), 0, KEEP);
-	core_heap_close(&own);
 }
 
 /* Only what lay idle all the time: half of it was in use at some moment of the span. */
@@ -126,12 +124,11 @@ TEST(what_was_in_use_in_between_stays)
 	give_all();
 	tick(DEVICE_SPAN);
 	for (unsigned i = 0; i < 2; i++)
-		assert_ok(heap_alloc(own.heap, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]));
+		grants[i] = core_take(&own, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE);
 	for (unsigned i = 0; i < 2; i++)
 		give(&grants[i]);
 	tick(DEVICE_SPAN);
 	assert_in_range(heap_idle_device(own.heap), 2 * BLOCK, 2 * BLOCK + KEEP);
-	core_heap_close(&own);
 }
 
 TEST(without_ticks_it_goes_back_at_once)
@@ -148,9 +145,8 @@ TEST(without_ticks_it_goes_back_at_once)
 	get_all(HEAP_DEVICE);
 	own.heap->ticked = clock_now() - 4000000000u;
 	for (unsigned i = 0; i < N; i++)
-		heap_free(own.heap, grants[i].block, grants[i].address);
+		core_give(&own, &grants[i]);
 	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
-	core_heap_close(&own);
 }
 
 TEST(where_the_policy_gives_a_size_it_goes_back_at_once)
@@ -161,7 +157,6 @@ TEST(where_the_policy_gives_a_size_it_goes_back_at_once)
 	get_all(HEAP_DEVICE);
 	give_all();
 	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
-	core_heap_close(&own);
 }
 
 /* What is kept for the next allocation is somebody else's, and goes back as well when none comes. */
@@ -175,7 +170,6 @@ TEST(what_peers_lent_goes_back_at_once_or_before_long)
 	assert_in_range(own.peer[0].used, 1, KEEP);
 	tick(2 * DEVICE_SPAN);
 	assert_int_equal(own.peer[0].used, 0);
-	core_heap_close(&own);
 }
 
 int main(void)

@@ -20,11 +20,7 @@ static void open_heap(uint64_t device, uint64_t host)
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &base));
 }
 
-static void close_heap(void)
-{
-	assert_true(heap_is_valid(own.heap));
-	core_heap_close(&own);
-}
+EACH_TEST(NULL, core_heap_end)
 
 static enum sw_status take(uint64_t at, uint64_t bytes, enum heap_from from, struct heap_grant *grant)
 {
@@ -57,7 +53,6 @@ TEST(reserved_memory_costs_nothing)
 	heap_on_use_free(own.heap, base);
 	assert_int_equal(left(), 0);
 	assert_false(heap_base_of(own.heap, base, &found));
-	close_heap();
 }
 
 /* Two units in the middle, then all that is around them. */
@@ -87,7 +82,6 @@ TEST(memory_is_taken_for_what_is_asked_for)
 	assert_int_equal(bytes[CHUNK_DEVICE], BYTES);
 	assert_false(stays);
 	heap_on_use_free(own.heap, base);
-	close_heap();
 }
 
 TEST(what_the_device_has_no_room_for_is_on_the_host)
@@ -102,18 +96,16 @@ TEST(what_the_device_has_no_room_for_is_on_the_host)
 	assert_int_equal(grant.bytes_on_device, 16 * MIB);
 	assert_int_equal(grant.bytes_away, 24 * MIB);
 	/* Another block takes the rest: then there is no memory, what was taken stays, and a later try goes on. */
-	struct heap_grant other = {0};
-	assert_ok(heap_alloc(own.heap, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST, &other));
+	struct heap_grant other = core_take(&own, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST);
 	assert_int_equal(take(0, 48 * MIB, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
 	assert_int_equal(left(), 8 * MIB);
 	assert_true(heap_is_valid(own.heap));
-	heap_free(own.heap, other.block, other.address);
+	core_give(&own, &other);
 	assert_ok(take(0, 48 * MIB, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(left(), 0);
 	core_fill(base, 48 * MIB, 1);
 	assert_true(core_is_filled(base, 48 * MIB, 1));
 	heap_on_use_free(own.heap, base);
-	close_heap();
 }
 
 /* Its address space is given once, when the piece has arrived. */
@@ -138,7 +130,6 @@ TEST(a_free_while_a_piece_moves)
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));
 	assert_int_equal(again, base);
 	heap_on_use_free(own.heap, again);
-	close_heap();
 }
 
 /* Rounded: to 4 MiB, the largest piece of such a small budget, within the allocation. */
@@ -177,7 +168,6 @@ TEST(what_is_missing_is_found)
 	heap_on_use_free(own.heap, other);
 	assert_false(heap_on_use_next(own.heap, 0, &found, &bytes));
 	heap_on_use_free(own.heap, base);
-	close_heap();
 }
 
 /* The driver refuses access to a part that is mapped, then to unmap it. The next try takes it down first. */
@@ -193,7 +183,6 @@ TEST(a_part_that_got_stuck_is_taken_again)
 	core_fill(base + 4 * MIB, 4 * MIB, 3);
 	assert_true(core_is_filled(base + 4 * MIB, 4 * MIB, 3));
 	heap_on_use_free(own.heap, base);
-	close_heap();
 }
 
 static uint64_t live_of(unsigned site)
@@ -217,7 +206,6 @@ TEST(what_was_taken_before_the_site_is_known_counts_for_it)
 	assert_int_equal(live_of(site), BYTES);
 	stats_gone(site, heap_on_use_free(own.heap, base));
 	assert_int_equal(live_of(site), 0);
-	close_heap();
 }
 
 START(core_driver())

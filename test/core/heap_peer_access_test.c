@@ -41,10 +41,7 @@ EACH_TEST(set_up, tear_down)
 
 static struct heap_grant take(size_t bytes)
 {
-	struct heap_grant grant;
-
-	assert_int_equal(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant), SW_OK);
-	return grant;
+	return core_take(&own, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST);
 }
 
 /* Bits of the devices that may touch all of it; those that may touch a part must not be. */
@@ -74,7 +71,7 @@ TEST(all_that_is_mapped_is_opened_and_closed)
 
 	assert_true(both.bytes_away && both.bytes_on_device);
 	warm = take(6 * MIB);
-	heap_free(own.heap, warm.block, warm.address);
+	core_give(&own, &warm);
 	atomic_store(&peers, PEER_1);
 	assert_ok(heap_reach(own.heap));
 	assert_int_equal(open_to(on_device.address, 8 * MIB), 1 | PEER_1);
@@ -97,10 +94,6 @@ TEST(all_that_is_mapped_is_opened_and_closed)
 	assert_int_equal(open_to(both.address, 24 * MIB), 1 | PEER_2);
 	assert_int_equal(open_to(on_device.address, 8 * MIB), 1 | PEER_2);
 	assert_int_equal(heap_reached_by(own.heap), PEER_2);
-	heap_free(own.heap, on_device.block, on_device.address);
-	heap_free(own.heap, both.block, both.address);
-	heap_free(own.heap, slab.block, slab.address);
-	heap_free(own.heap, later.block, later.address);
 }
 
 TEST(a_failure_on_the_way_is_told_and_made_up_for)
@@ -122,8 +115,6 @@ TEST(a_failure_on_the_way_is_told_and_made_up_for)
 	heap_unreach(own.heap, PEER_1);
 	assert_int_equal(heap_reached_by(own.heap), 0);
 	assert_int_equal(open_to(a.address, 4 * MIB), 1);
-	heap_free(own.heap, a.block, a.address);
-	heap_free(own.heap, b.block, b.address);
 }
 
 static void *reach(void *ret_result)
@@ -165,7 +156,7 @@ TEST(what_is_on_its_way_is_waited_for)
 		atomic_store(&peers, 0);
 		heap_unreach(own.heap, PEER_2);
 		assert_int_equal(open_to(grant.address, 2 * MIB), 1);
-		heap_free(own.heap, grant.block, grant.address);
+		core_give(&own, &grant);
 	}
 }
 

@@ -11,10 +11,7 @@ static struct heap_grant grants[8];
 
 static enum sw_status take(unsigned i, size_t bytes, enum chunk_kind kind, enum heap_from from)
 {
-	enum sw_status status = heap_alloc(own.heap, bytes, kind, from, &grants[i]);
-
-	assert_true(heap_is_valid(own.heap));
-	return status;
+	return core_try(&own, bytes, kind, from, &grants[i]);
 }
 
 static void get(unsigned i, size_t bytes)
@@ -39,14 +36,7 @@ static bool are_filled(unsigned n)
 	return true;
 }
 
-static void close_heap(void)
-{
-	for (unsigned i = 0; i < sizeof(grants) / sizeof(grants[0]); i++)
-		if (grants[i].address)
-			heap_free(own.heap, grants[i].block, grants[i].address);
-	memset(grants, 0, sizeof(grants));
-	core_heap_close(&own);
-}
+EACH_TEST(NULL, core_heap_end)
 
 static uint64_t in_mib(uint64_t bytes)
 {
@@ -85,10 +75,8 @@ TEST(peers_lend_in_their_order_before_the_host)
 	bool stays;
 	assert_ok(heap_where(own.heap, grants[2].address, 16 * MIB, bytes, &stays));
 	assert_true(bytes[CHUNK_DEVICE] == 0 && bytes[CHUNK_PEER] == 8 * MIB && bytes[CHUNK_HOST] == 8 * MIB);
-	heap_free(own.heap, grants[1].block, grants[1].address);
-	grants[1].address = 0;
+	core_give(&own, &grants[1]);
 	assert_used(32, 8, 8, 8);
-	close_heap();
 }
 
 TEST(what_must_stay_or_lie_on_the_host_is_not_lent)
@@ -99,7 +87,6 @@ TEST(what_must_stay_or_lie_on_the_host_is_not_lent)
 	assert_ok(take(1, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST));
 	assert_used(8, 0, 0, 16);
 	assert_int_equal(take(2, 8 * MIB, CHUNK_MOVABLE, HEAP_DEVICE), SW_NO_MEMORY);
-	close_heap();
 }
 
 TEST(small_allocations_fill_slabs_there_before_those_on_the_host)
@@ -108,11 +95,10 @@ TEST(small_allocations_fill_slabs_there_before_those_on_the_host)
 	for (unsigned i = 0; i < 6; i++)
 		get(i, MIB);
 	assert_used(2, 2, 0, 2);
-	heap_free(own.heap, grants[2].block, grants[2].address);
+	core_give(&own, &grants[2]);
 	get(2, MIB);
 	assert_used(2, 2, 0, 2);
 	assert_int_equal(grants[2].address / (2 * MIB), grants[3].address / (2 * MIB));
-	close_heap();
 }
 
 TEST(a_warm_block_is_not_given_where_it_may_not_begin)
@@ -120,19 +106,16 @@ TEST(a_warm_block_is_not_given_where_it_may_not_begin)
 	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 64 * MIB, 1, 16 * MIB);
 	get(0, 8 * MIB);
 	get(1, 8 * MIB);
-	heap_free(own.heap, grants[1].block, grants[1].address);
+	core_give(&own, &grants[1]);
 	assert_used(8, 8, 0, 0);
-	grants[1].address = 0;
 	assert_ok(take(1, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST));
 	assert_false(grants[1].reused);
 	assert_used(8, 8, 0, 8);
 	get(2, 8 * MIB);
 	assert_true(grants[2].reused);
-	heap_free(own.heap, grants[2].block, grants[2].address);
-	grants[2].address = 0;
+	core_give(&own, &grants[2]);
 	heap_trim(own.heap, 0, 64 * MIB);
 	assert_used(8, 0, 0, 8);
-	close_heap();
 }
 
 /* What it lends is a promise of the user's, not of the driver's; who filled it may go away again. */
@@ -156,7 +139,6 @@ TEST(a_peer_that_has_less_is_left_alone_for_a_while)
 	own.lender[0].full_until = 1; /* long ago */
 	get(3, 4 * MIB);
 	assert_used(8, 4, 0, 8);
-	close_heap();
 }
 
 TEST(a_striped_block_lies_on_all_devices_in_turn)
@@ -174,10 +156,8 @@ TEST(a_striped_block_lies_on_all_devices_in_turn)
 	assert_true(heap_is_valid(own.heap));
 	assert_true(core_is_filled(grants[0].address, 18 * MIB, 3));
 	/* It is not kept warm: nobody else would expect to lie there. */
-	heap_free(own.heap, grants[2].block, grants[2].address);
-	grants[2].address = 0;
+	core_give(&own, &grants[2]);
 	assert_used(10, 6, 4, 0);
-	close_heap();
 }
 
 /* ---- moving ---- */
@@ -228,7 +208,6 @@ TEST(what_goes_out_goes_to_a_peer_and_then_to_the_host)
 	assert_int_equal(heap_idle_host(own.heap), 0);
 	heap_lend(own.heap, true);
 	assert_true(are_filled(4));
-	close_heap();
 }
 
 /* Also from the peer where it lies already; what lies on the host stays. */
@@ -254,7 +233,6 @@ TEST(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room)
 	move(&grants[1], CHUNK_HOST);
 	assert_int_equal(grants[1].block->bytes[CHUNK_PEER], 4 * MIB);
 	assert_true(are_filled(4));
-	close_heap();
 }
 
 /* As much as it has, but nowhere in one piece. */
@@ -269,7 +247,6 @@ TEST(what_no_peer_has_room_for_goes_to_the_host)
 	move(&grants[0], CHUNK_HOST);
 	assert_used(4, 4, 4, 4);
 	assert_true(core_is_filled(grants[0].address, 4 * MIB, 1));
-	close_heap();
 }
 
 /* However full the device is, and though the program wants it away from there. */
@@ -295,7 +272,6 @@ TEST(what_is_no_longer_lent_goes_to_the_host_from_where_it_is)
 	heap_trim(own.heap, 0, 0);
 	assert_used(4, 4, 0, 8);
 	assert_true(are_filled(4));
-	close_heap();
 }
 
 /* To another peer that has room, else to the host; and it is not kept warm where it was. */
@@ -319,7 +295,6 @@ TEST(what_a_peer_wants_back_leaves_it)
 	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
 	assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
 	assert_true(are_filled(4));
-	close_heap();
 }
 
 /* What the peer still lends comes before what the host has warm. */
@@ -336,7 +311,6 @@ TEST(warm_host_memory_does_not_keep_a_peer_from_lending)
 	assert_int_equal(heap_idle_host(own.heap), 4 * MIB);
 	move(&grants[1], CHUNK_HOST);
 	assert_int_equal(in_mib(own.peer[0].used), 4);
-	close_heap();
 }
 
 FIXTURE(start)

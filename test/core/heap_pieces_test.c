@@ -9,16 +9,11 @@
 
 static struct core_heap own;
 
+EACH_TEST(NULL, core_heap_end)
+
 static void allocate(size_t bytes, struct heap_grant *grant)
 {
-	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, true, grant));
-}
-
-static void close_heap(struct heap_grant *grants, unsigned n)
-{
-	while (n--)
-		heap_free(own.heap, grants[n].block, grants[n].address);
-	core_heap_close(&own);
+	*grant = core_take(&own, bytes, CHUNK_MOVABLE, true);
 }
 
 /* The sizes of a block's pieces in MiB, with their places, as text: "96D 4H". */
@@ -45,7 +40,7 @@ TEST(a_block_is_one_piece_unless_it_is_large_for_the_budget)
 	assert_string_equal(pieces(&grants[0]), "16D 12D");
 	allocate(100 * MIB, &grants[1]);
 	assert_string_equal(pieces(&grants[1]), "16D 16D 16D 16D 16D 16D 4D"); /* a 32nd of the budget */
-	close_heap(grants, 2);
+	core_heap_close(&own);
 
 	core_heap_open(&own, 6 * GIB, 0, 0);
 	allocate(96 * MIB, &grants[0]);
@@ -53,12 +48,11 @@ TEST(a_block_is_one_piece_unless_it_is_large_for_the_budget)
 	allocate(300 * MIB, &grants[1]);
 	assert_string_equal(pieces(&grants[1]), "128D 128D 44D"); /* and 128 MiB at most */
 	allocate(6 * MIB, &grants[2]);
-	close_heap(grants, 3);
+	core_heap_close(&own);
 
 	core_heap_open(&own, 32 * MIB, 0, 0);
 	allocate(10 * MIB, &grants[0]);
 	assert_string_equal(pieces(&grants[0]), "4D 4D 2D"); /* and 4 at least */
-	close_heap(grants, 1);
 }
 
 TEST(what_will_move_goes_to_the_host_undivided)
@@ -69,14 +63,14 @@ TEST(what_will_move_goes_to_the_host_undivided)
 	allocate(492 * MIB, &grants[0]);
 	allocate(28 * MIB, &grants[1]);
 	assert_string_equal(pieces(&grants[1]), "16D 2D 2D 8H");
-	close_heap(grants, 2);
+	core_heap_close(&own);
 
 	core_heap_open(&own, 512 * MIB, GIB, 0);
 	own.heap->store.moves = true;
 	allocate(492 * MIB, &grants[0]);
 	allocate(28 * MIB, &grants[1]);
 	assert_string_equal(pieces(&grants[1]), "16D 12H");
-	close_heap(grants, 2);
+	core_heap_close(&own);
 
 	/* But what is left of the device is used before anybody is told that there is no memory. */
 	core_heap_open(&own, 512 * MIB, 8 * MIB, 0);
@@ -84,7 +78,6 @@ TEST(what_will_move_goes_to_the_host_undivided)
 	allocate(492 * MIB, &grants[0]);
 	allocate(28 * MIB, &grants[1]);
 	assert_int_equal(grants[1].bytes_away, 8 * MIB);
-	close_heap(grants, 2);
 }
 
 TEST(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other)
@@ -102,7 +95,6 @@ TEST(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_fo
 	assert_non_null(store->chunks.warm[CHUNK_MOVABLE][CHUNK_DEVICE][8]);
 	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 16 * MIB);
 	assert_true(heap_is_valid(own.heap));
-	close_heap(grants, 1);
 }
 
 /* ---- growing where it is (block_query.c) ---- */
@@ -123,7 +115,7 @@ TEST(a_block_grows_into_free_and_warm_address_space_and_into_no_other)
 	allocate(6 * MIB, &grants[1]);
 	allocate(6 * MIB, &grants[2]);
 	assert_int_equal(grow(&grants[0], 7 * MIB), SW_NO_MEMORY);
-	heap_free(own.heap, grants[1].block, grants[1].address);
+	core_give(&own, &grants[1]);
 	assert_ok(grow(&grants[0], 10 * MIB));
 	assert_true(heap_is_valid(own.heap));
 	assert_int_equal(grow(&grants[0], 15 * MIB), SW_NO_MEMORY);
@@ -132,12 +124,11 @@ TEST(a_block_grows_into_free_and_warm_address_space_and_into_no_other)
 	core_fill(grants[0].address, 12 * MIB, 1);
 	assert_true(core_is_filled(grants[0].address, 12 * MIB, 1));
 	/* Freed as one, and there for the next one of that length. */
-	heap_free(own.heap, grants[0].block, grants[0].address);
-	heap_free(own.heap, grants[2].block, grants[2].address);
+	core_give(&own, &grants[0]);
+	core_give(&own, &grants[2]);
 	assert_true(heap_is_valid(own.heap));
 	allocate(12 * MIB, &grants[1]);
 	assert_true(grants[1].reused && grants[1].address == grants[0].address);
-	close_heap(grants + 1, 1);
 }
 
 /* The budget ends in the middle, and so do the driver's calls, each once. */
@@ -173,7 +164,6 @@ TEST(a_block_that_cannot_grow_is_as_it_was)
 	for (const char *at = pieces(&grant); *at; at++)
 		away += *at == 'H';
 	assert_int_equal(heap_arena(own.heap)->block_states[grant.block->unit].away, away);
-	close_heap(&grant, 1);
 }
 
 TEST(pieces_are_at_most_what_the_user_wants)
@@ -202,7 +192,7 @@ TEST(pieces_are_at_most_what_the_user_wants)
 		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
 		allocate(18 * MIB, &grant);
 		assert_string_equal(pieces(&grant), rows[i].pieces);
-		close_heap(&grant, 1);
+		core_heap_close(&own);
 	}
 }
 
@@ -227,7 +217,7 @@ TEST(pieces_may_be_for_another_budget_than_that_of_now)
 		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
 		allocate(18 * MIB, &grant);
 		assert_string_equal(pieces(&grant), rows[i].pieces);
-		close_heap(&grant, 1);
+		core_heap_close(&own);
 	}
 }
 

@@ -8,12 +8,11 @@
 
 static struct core_heap own;
 
+EACH_TEST(NULL, core_heap_end)
+
 static struct heap_grant take(size_t bytes, enum chunk_kind kind)
 {
-	struct heap_grant grant;
-
-	assert_ok(heap_alloc(own.heap, bytes, kind, true, &grant));
-	return grant;
+	return core_take(&own, bytes, kind, true);
 }
 
 static uint32_t piece_of(const struct heap_grant *grant)
@@ -48,13 +47,6 @@ static void move(struct migration *transit)
 	migration_end(own.heap, transit);
 }
 
-static void close_heap(struct heap_grant *grant)
-{
-	heap_free(own.heap, grant->block, grant->address);
-	assert_true(heap_is_valid(own.heap));
-	core_heap_close(&own);
-}
-
 TEST(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended)
 {
 	struct migration transit;
@@ -82,14 +74,13 @@ TEST(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended)
 	assert_int_equal(heap_pinned_device(own.heap), 0);
 	/* What takes the place of a freed block, the device being full, is not pinned with it. */
 	struct heap_grant all = take(64 * MIB, CHUNK_MOVABLE);
-	heap_free(own.heap, grant.block, grant.address);
+	core_give(&own, &grant);
 	assert_int_equal(away(piece), 1);
 	struct heap_grant next = take(4 * MIB, CHUNK_MOVABLE);
 	assert_true(next.reused && next.address == grant.address);
-	heap_free(own.heap, all.block, all.address);
+	core_give(&own, &all);
 	assert_ok(begin(piece, CHUNK_DEVICE, &transit));
 	move(&transit);
-	close_heap(&next);
 }
 
 TEST(every_block_that_a_range_touches_is_pinned_and_no_other)
@@ -111,11 +102,10 @@ TEST(every_block_that_a_range_touches_is_pinned_and_no_other)
 	heap_pin_end(own.heap, grants[3].address, SIZE_MAX, PIN_OFF);
 	assert_int_equal(where(piece_of(&grants[3])), BLOCK_STATE_DEVICE);
 	for (unsigned i = 0; i < 4; i++)
-		heap_free(own.heap, grants[i].block, grants[i].address);
+		core_give(&own, &grants[i]);
 	assert_true(heap_pin(own.heap, grants[0].address, 30 * MIB));
 	heap_pin_end(own.heap, grants[0].address, 30 * MIB, PIN_STAYS);
 	assert_int_equal(heap_pinned_device(own.heap), 0);
-	core_heap_close(&own);
 }
 
 /* Whether memory moves beside what runs may change: what is kept elsewhere is known by then. */
@@ -133,7 +123,7 @@ TEST(what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs)
 	assert_ok(begin(piece_of(&grants[0]), CHUNK_HOST, &transit));
 	move(&transit);
 	/* What is freed before is not kept any more. */
-	heap_free(own.heap, grants[1].block, grants[1].address);
+	core_give(&own, &grants[1]);
 	grants[1] = take(4 * MIB, CHUNK_MOVABLE);
 	heap_set_beside(own.heap, true, 0);
 	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_PINNED);
@@ -147,9 +137,6 @@ TEST(what_is_kept_elsewhere_stays_from_when_memory_moves_beside_what_runs)
 	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_HOST);
 	heap_set_beside(own.heap, true, 0);
 	assert_int_equal(where(piece_of(&grants[0])), BLOCK_STATE_PINNED);
-	heap_free(own.heap, grants[0].block, grants[0].address);
-	heap_free(own.heap, grants[1].block, grants[1].address);
-	close_heap(&grants[2]);
 }
 
 /* As when the block that was pinned was freed, and another one took its place, before the pin was written down. */
@@ -165,7 +152,6 @@ TEST(the_end_of_a_pin_that_was_never_counted_leaves_nothing_pinned)
 	assert_int_equal(heap_pinned_device(own.heap), 0);
 	assert_ok(begin(piece_of(&grant), CHUNK_HOST, &transit));
 	move(&transit);
-	close_heap(&grant);
 }
 
 /* ---- a piece on its way ---- */
@@ -211,10 +197,9 @@ TEST(a_pin_waits_until_what_is_on_its_way_has_arrived)
 		assert_int_equal(begin(piece, turn ? CHUNK_HOST : CHUNK_DEVICE, &transit), SW_INVALID);
 		heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
 		assert_int_equal(where(piece), turn ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST);
-		heap_free(own.heap, grant.block, grant.address);
+		core_give(&own, &grant);
 		heap_trim(own.heap, 0, 0);
 	}
-	core_heap_close(&own);
 }
 
 /* It came out and is not mapped yet: that is done, and it does not turn back. */
@@ -240,7 +225,6 @@ TEST(a_piece_at_rest_does_not_turn_once_it_is_pinned)
 	assert_true(pinner.pinned);
 	assert_int_equal(sim_where(grant.address), 'H');
 	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
-	close_heap(&grant);
 }
 
 TEST(a_pin_that_waits_too_long_is_none)
@@ -255,7 +239,6 @@ TEST(a_pin_that_waits_too_long_is_none)
 	assert_int_equal(where(piece_of(&grant)), BLOCK_STATE_HOST);
 	assert_ok(begin(piece_of(&grant), CHUNK_DEVICE, &transit));
 	move(&transit);
-	close_heap(&grant);
 }
 
 /* The texture exists by then, and nobody asks again. */
@@ -271,7 +254,6 @@ TEST(what_is_kept_elsewhere_stays_also_if_it_arrives_too_late)
 	move(&transit);
 	assert_int_equal(where(piece_of(&grant)), BLOCK_STATE_PINNED);
 	assert_int_equal(begin(piece_of(&grant), CHUNK_DEVICE, &transit), SW_INVALID);
-	close_heap(&grant);
 }
 
 /* ---- memory that others know ---- */
@@ -283,14 +265,13 @@ TEST(memory_that_others_know_goes_back_to_the_driver_with_its_block)
 	assert_true(heap_pin(own.heap, grant.address, 1) && heap_pin(own.heap, small.address, 1));
 	heap_pin_end(own.heap, grant.address, 1, PIN_LEFT);
 	heap_pin_end(own.heap, small.address, 1, PIN_LEFT);
-	heap_free(own.heap, grant.block, grant.address);
+	core_give(&own, &grant);
 	assert_int_equal(own.device.used, 2 * MIB);
 	assert_int_equal(heap_idle_device(own.heap), 0);
-	heap_free(own.heap, small.block, small.address);
+	core_give(&own, &small);
 	heap_trim(own.heap, 0, 0);
 	assert_true(heap_is_valid(own.heap));
 	assert_int_equal(own.device.used, 0);
-	core_heap_close(&own);
 }
 
 TEST(kinds_take_nothing_of_each_other_but_room)
@@ -302,8 +283,8 @@ TEST(kinds_take_nothing_of_each_other_but_room)
 	movable[0] = take(4 * MIB, CHUNK_MOVABLE);
 	assert_int_equal(where(piece_of(&fixed[0])), BLOCK_STATE_PINNED);
 	assert_int_equal(heap_pinned_device(own.heap), 4 * MIB);
-	heap_free(own.heap, fixed[0].block, fixed[0].address);
-	heap_free(own.heap, movable[0].block, movable[0].address);
+	core_give(&own, &fixed[0]);
+	core_give(&own, &movable[0]);
 	/* All of the budget is kept warm; half of it has the wrong kind. */
 	for (int i = 0; i < 2; i++) {
 		movable[i] = take(4 * MIB, CHUNK_MOVABLE);
@@ -311,15 +292,12 @@ TEST(kinds_take_nothing_of_each_other_but_room)
 		assert_true(heap_is_valid(own.heap));
 	}
 	for (int i = 0; i < 2; i++)
-		heap_free(own.heap, movable[i].block, movable[i].address);
+		core_give(&own, &movable[i]);
 	for (int i = 0; i < 2; i++) {
 		fixed[i] = take(i ? MIB : 6 * MIB, CHUNK_FIXED);
 		assert_int_equal(where(piece_of(&fixed[i])), BLOCK_STATE_PINNED);
 		assert_true(heap_is_valid(own.heap));
 	}
-	for (int i = 0; i < 2; i++)
-		heap_free(own.heap, fixed[i].block, fixed[i].address);
-	core_heap_close(&own);
 }
 
 START(core_driver())

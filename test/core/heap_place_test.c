@@ -11,20 +11,16 @@ static struct core_heap own;
 static struct heap_grant grant;
 static uint32_t piece;
 
-static void open_heap(void)
+static int open_heap(void **state)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
-	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant));
+	grant = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE_FIRST);
 	piece = arena_unit(heap_arena(own.heap), grant.address);
 	core_fill(grant.address, BYTES, 1);
+	return 0;
 }
 
-static void close_heap(void)
-{
-	heap_free(own.heap, grant.block, grant.address);
-	assert_true(heap_is_valid(own.heap));
-	core_heap_close(&own);
-}
+EACH_TEST(open_heap, core_heap_end)
 
 static struct migration begin(enum chunk_place to)
 {
@@ -86,7 +82,6 @@ static void go_in(void)
 
 TEST(a_piece_moves_in_place_both_ways)
 {
-	open_heap();
 	go_out();
 	go_in();
 	/* The host's second address is there now, and the device needs none: one unmapping and one mapping each way. */
@@ -97,14 +92,12 @@ TEST(a_piece_moves_in_place_both_ways)
 		go_in();
 		assert_int_equal(core_vmm_calls() - before, 6); /* cuMemUnmap, cuMemMap, cuMemSetAccess, twice */
 	}
-	close_heap();
 }
 
 TEST(what_moved_in_place_moves_by_aliases_and_the_other_way_round)
 {
 	struct migration transit;
 
-	open_heap();
 	go_out();
 	for (int in_place = 0; in_place < 2; in_place++) {
 		assert_ok(migration_begin(own.heap, piece, CHUNK_DEVICE, false, &transit));
@@ -116,14 +109,12 @@ TEST(what_moved_in_place_moves_by_aliases_and_the_other_way_round)
 		end(&transit);
 		go_out();
 	}
-	close_heap();
 }
 
 TEST(a_piece_that_is_held_comes_in_or_stays)
 {
 	struct migration transit, other;
 
-	open_heap();
 	assert_int_equal(migration_pin(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
 	go_out();
 	assert_ok(migration_pin(own.heap, piece, &transit));
@@ -137,7 +128,6 @@ TEST(a_piece_that_is_held_comes_in_or_stays)
 	assert_ok(migration_unmap(&transit));
 	assert_ok(migration_turn(own.heap, true, &transit));
 	fill_in_place(&transit);
-	close_heap();
 }
 
 /* The block goes when it is let go of. */
@@ -145,17 +135,15 @@ TEST(a_block_may_be_freed_while_a_piece_is_held)
 {
 	struct migration transit;
 
-	open_heap();
 	go_out();
 	assert_ok(migration_pin(own.heap, piece, &transit));
 	assert_ok(migration_unmap(&transit));
-	heap_free(own.heap, grant.block, grant.address);
+	core_give(&own, &grant);
 	assert_true(heap_has_given(own.heap));
 	assert_ok(migration_map(own.heap, &transit, false));
 	migration_end(own.heap, &transit);
 	assert_false(heap_has_given(own.heap));
 	assert_true(heap_is_valid(own.heap));
-	core_heap_close(&own);
 }
 
 START(core_driver())

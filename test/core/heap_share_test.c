@@ -11,19 +11,7 @@
 
 static struct core_heap own;
 
-static struct heap_grant get(void)
-{
-	struct heap_grant grant;
-
-	assert_ok(heap_alloc(own.heap, PIECE, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
-	return grant;
-}
-
-static void give(const struct heap_grant *grant)
-{
-	heap_free(own.heap, grant->block, grant->address);
-	assert_true(heap_is_valid(own.heap));
-}
+EACH_TEST(NULL, core_heap_end)
 
 static enum sw_status share(const struct heap_grant *grant)
 {
@@ -37,19 +25,16 @@ static enum sw_status share(const struct heap_grant *grant)
 static void who_can_be_shared(bool host_can)
 {
 	core_heap_open_shared(&own, PIECE, 64 * MIB, 64 * MIB);
-	struct heap_grant first = get();
+	struct heap_grant first = core_take(&own, PIECE, CHUNK_MOVABLE, HEAP_DEVICE);
 	if (!host_can)
 		sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT, true));
 	assert_true(core_leaves(&own, first.address));
 	assert_int_equal(sim_where(first.address), 'H');
-	struct heap_grant second = get();
+	struct heap_grant second = core_take(&own, PIECE, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_int_equal(sim_where(second.address), 'D');
 	assert_int_equal(share(&first), host_can ? SW_OK : SW_NOT_SUPPORTED);
 	assert_int_equal(share(&second), SW_OK);
-	give(&first);
-	give(&second);
-	core_heap_close(&own);
 }
 
 TEST(what_has_moved_can_be_shared)
@@ -93,14 +78,6 @@ static void forget(const struct stranger *stranger)
 	assert_ok(REAL(cuMemAddressFree)(stranger->at, stranger->bytes));
 }
 
-static struct heap_grant get_as(size_t bytes, enum chunk_kind kind, enum heap_from from)
-{
-	struct heap_grant grant;
-
-	assert_ok(heap_alloc(own.heap, bytes, kind, from, &grant));
-	return grant;
-}
-
 /* What the stranger writes does not reach this allocation. */
 static void is_another(const struct heap_grant *next, size_t bytes, const struct stranger *stranger)
 {
@@ -117,16 +94,14 @@ static uint64_t made(enum chunk_place place)
 TEST(what_others_know_gets_no_next_owner_though_its_release_is_refused)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
-	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct heap_grant known = core_take(&own, 2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
 	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
-	give(&known);
+	core_give(&own, &known);
 	assert_false(sim_fail_pending());
-	struct heap_grant next = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct heap_grant next = core_take(&own, 2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	is_another(&next, 2 * PIECE, &stranger);
-	give(&next);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 /* Host memory of two parts, 8 and 4 MiB: others know the first. */
@@ -136,30 +111,27 @@ TEST(nor_do_the_parts_of_what_others_know)
 
 	core_heap_open(&own, 2048 * MIB, 64 * MIB, 64 * MIB);
 	heap_set_beside(own.heap, true, 0);
-	struct heap_grant known = get_as(3 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
+	struct heap_grant known = core_take(&own, 3 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
 	assert_non_null(known.block->chunks->parts);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
 	sim_fail_next("cuMemRelease", 1, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNKNOWN);
-	give(&known);
+	core_give(&own, &known);
 	assert_false(sim_fail_pending());
 	for (unsigned i = 0; i < 2; i++) {
-		next[i] = get_as(2 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
+		next[i] = core_take(&own, 2 * PIECE, CHUNK_MOVABLE, HEAP_HOST);
 		is_another(&next[i], 2 * PIECE, &stranger);
 	}
-	for (unsigned i = 0; i < 2; i++)
-		give(&next[i]);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 TEST(a_refused_release_is_tried_again_until_it_succeeds)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
-	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct heap_grant known = core_take(&own, 2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
 	uint64_t before = made(CHUNK_DEVICE);
 	sim_fail_next("cuMemRelease", 1, CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNKNOWN);
-	give(&known);
+	core_give(&own, &known);
 	assert_int_equal(made(CHUNK_DEVICE), before);
 	heap_tick(own.heap);
 	assert_false(sim_fail_pending());
@@ -167,21 +139,18 @@ TEST(a_refused_release_is_tried_again_until_it_succeeds)
 	assert_int_equal(heap_trim(own.heap, 64 * MIB, 64 * MIB), 0);
 	assert_int_equal(made(CHUNK_DEVICE), before - 2 * PIECE);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 TEST(an_allocation_that_needs_memory_takes_back_what_was_refused)
 {
 	core_heap_open(&own, 2 * PIECE, 64 * MIB, 64 * MIB);
-	struct heap_grant known = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	struct heap_grant known = core_take(&own, 2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	struct stranger stranger = make_known(known.address, 2 * PIECE);
 	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
-	give(&known);
-	struct heap_grant next = get_as(2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
+	core_give(&own, &known);
+	struct heap_grant next = core_take(&own, 2 * PIECE, CHUNK_FIXED, HEAP_DEVICE);
 	is_another(&next, 2 * PIECE, &stranger);
-	give(&next);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 /* ---- slabs that others know ---- */
@@ -200,26 +169,23 @@ TEST(a_slab_that_others_know_takes_no_more_allocations)
 
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	for (unsigned i = 0; i < 3; i++)
-		grants[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+		grants[i] = core_take(&own, SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
 	CUdeviceptr known = unit_of(grants[1].address);
 	assert_int_equal(unit_of(grants[2].address), known);
 	struct stranger stranger = make_known(known, HEAP_UNIT);
 	assert_true(heap_is_valid(own.heap));
-	give(&grants[1]);
+	core_give(&own, &grants[1]);
 	for (unsigned i = 0; i < HEAP_UNIT / SMALL; i++) {
-		later[i] = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+		later[i] = core_take(&own, SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
 		assert_int_not_equal(unit_of(later[i].address), known);
 	}
 	is_another(&later[0], SMALL, &stranger);
-	give(&grants[0]);
+	core_give(&own, &grants[0]);
 	/* With the last of them its memory goes back. */
 	uint64_t before = made(CHUNK_DEVICE);
-	give(&grants[2]);
+	core_give(&own, &grants[2]);
 	assert_int_equal(made(CHUNK_DEVICE), before - HEAP_UNIT);
-	for (unsigned i = 0; i < HEAP_UNIT / SMALL; i++)
-		give(&later[i]);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 TEST(nor_does_one_that_was_full_when_others_got_to_know_it)
@@ -228,34 +194,29 @@ TEST(nor_does_one_that_was_full_when_others_got_to_know_it)
 
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	for (unsigned i = 0; i < 2; i++)
-		grants[i] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+		grants[i] = core_take(&own, MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	CUdeviceptr known = unit_of(grants[0].address);
 	assert_int_equal(unit_of(grants[1].address), known);
 	struct stranger stranger = make_known(known, HEAP_UNIT);
-	give(&grants[0]);
-	grants[0] = get_as(MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	core_give(&own, &grants[0]);
+	grants[0] = core_take(&own, MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_int_not_equal(unit_of(grants[0].address), known);
 	is_another(&grants[0], MIB, &stranger);
-	give(&grants[1]);
-	give(&grants[0]);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 /* A program may export the address of memory that it has freed. */
 TEST(nor_does_one_that_was_empty_then)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
-	struct heap_grant first = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	struct heap_grant first = core_take(&own, SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
 	CUdeviceptr known = unit_of(first.address);
-	give(&first);
+	core_give(&own, &first);
 	struct stranger stranger = make_known(known, HEAP_UNIT);
 	assert_true(heap_is_valid(own.heap));
-	struct heap_grant next = get_as(SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
+	struct heap_grant next = core_take(&own, SMALL, CHUNK_MOVABLE, HEAP_DEVICE);
 	is_another(&next, SMALL, &stranger);
-	give(&next);
 	forget(&stranger);
-	core_heap_close(&own);
 }
 
 START(core_driver())

@@ -16,27 +16,18 @@ static void open_heap(size_t device_mib, size_t host_mib, size_t keep_mib)
 
 static enum sw_status get(unsigned i, size_t bytes, bool may_spill)
 {
-	enum sw_status status = heap_alloc(own.heap, bytes, CHUNK_MOVABLE, may_spill, &grants[i]);
+	enum sw_status status = core_try(&own, bytes, CHUNK_MOVABLE, may_spill, &grants[i]);
 
-	assert_true(heap_is_valid(own.heap));
 	assert_true(own.device.used <= own.device.limit && own.host.used <= own.host.limit);
 	return status;
 }
 
 static void put(unsigned i)
 {
-	heap_free(own.heap, grants[i].block, grants[i].address);
-	assert_true(heap_is_valid(own.heap));
-	grants[i] = (struct heap_grant){0};
+	core_give(&own, &grants[i]);
 }
 
-static void put_all(unsigned n)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (grants[i].address)
-			put(i);
-	core_heap_close(&own);
-}
+EACH_TEST(NULL, core_heap_end)
 
 /* ---- reuse ---- */
 
@@ -55,7 +46,6 @@ TEST(a_block_freed_is_taken_again_without_a_driver_call)
 		put(0);
 		assert_int_equal(core_vmm_calls(), calls);
 	}
-	put_all(0);
 }
 
 TEST(a_warm_block_serves_what_is_up_to_an_eighth_smaller)
@@ -70,7 +60,6 @@ TEST(a_warm_block_serves_what_is_up_to_an_eighth_smaller)
 	assert_ok(get(0, 40 * MIB, false)); /* a warm block half as long again would waste too much */
 	assert_false(grants[0].reused);
 	assert_int_equal(grants[0].bytes_on_device, 40 * MIB);
-	put_all(1);
 }
 
 /* What lies behind the end of a block would be missing: a program would be out of memory that there is. */
@@ -88,7 +77,7 @@ TEST(where_room_is_short_a_block_has_no_more_than_its_length)
 		assert_ok(get(0, (all - 2) * MIB, i));
 		assert_int_equal(grants[0].bytes_on_device + grants[0].bytes_away, (all - 2) * MIB);
 		assert_ok(get(1, 2 * MIB, i));
-		put_all(2);
+		core_heap_close(&own);
 	}
 }
 
@@ -113,7 +102,6 @@ TEST(free_memory_is_kept_up_to_the_limit_and_goes_back_beyond)
 	assert_in_range(own.device.used, 0, 16 * MIB);
 	heap_trim(own.heap, 0, 0);
 	assert_int_equal(sim_live().device_bytes, 0);
-	put_all(0);
 }
 
 TEST(host_memory_is_kept_and_given_back_by_its_own_limit)
@@ -128,7 +116,6 @@ TEST(host_memory_is_kept_and_given_back_by_its_own_limit)
 	assert_in_range(heap_idle_host(own.heap), 1, 16 * MIB);
 	assert_int_equal(own.host.used, heap_idle_host(own.heap));
 	assert_int_equal(sim_live().host_bytes, own.host.used);
-	put_all(1);
 }
 
 /* ---- budgets and spilling ---- */
@@ -145,7 +132,6 @@ TEST(the_device_budget_is_used_to_the_last_2_mib)
 	assert_ok(get(3, 2 * MIB, true));
 	assert_int_equal(sim_where(grants[3].address), 'H');
 	assert_int_equal(sim_where(grants[0].address), 'D');
-	put_all(4);
 }
 
 TEST(only_what_does_not_fit_goes_to_the_host)
@@ -158,7 +144,6 @@ TEST(only_what_does_not_fit_goes_to_the_host)
 	assert_int_equal(core_pages_at(grants[0].address, 64 * MIB, 'H'), 12);
 	core_fill(grants[0].address, 64 * MIB, 1);
 	assert_true(core_is_filled(grants[0].address, 64 * MIB, 1));
-	put_all(1);
 }
 
 TEST(a_driver_with_less_than_the_budget_spills_as_well)
@@ -171,7 +156,6 @@ TEST(a_driver_with_less_than_the_budget_spills_as_well)
 	assert_int_equal(get(1, 2 * MIB, false), SW_NO_MEMORY);
 	assert_int_equal(own.device.used, 50 * MIB);
 	sim_switch("MEMORY", 4096 * MIB);
-	put_all(1);
 }
 
 /* Take what is refused, and see that nothing has changed by it. */
@@ -186,7 +170,6 @@ static void refused_without_a_trace(size_t bytes, bool may_spill)
 	struct sim_live after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
 	assert_true(own.device.used == device && own.host.used == host);
-	grants[MOST - 1] = (struct heap_grant){0};
 }
 
 TEST(without_spilling_what_is_over_the_budget_is_refused_and_nothing_changes)
@@ -200,7 +183,6 @@ TEST(without_spilling_what_is_over_the_budget_is_refused_and_nothing_changes)
 	refused_without_a_trace(1, false);
 	assert_true(core_is_filled(grants[0].address, 60 * MIB, 7));
 	assert_int_equal(own.host.used, 0);
-	put_all(2);
 }
 
 TEST(over_both_budgets_is_refused_and_nothing_changes)
@@ -212,7 +194,6 @@ TEST(over_both_budgets_is_refused_and_nothing_changes)
 	refused_without_a_trace(1, true);
 	put(1);
 	assert_ok(get(1, 38 * MIB, true));
-	put_all(2);
 }
 
 /* To find that out by pinning host memory takes the longer the more of it there is. */
@@ -226,7 +207,6 @@ TEST(more_than_there_could_ever_be_is_refused_at_once)
 	assert_ok(get(0, 48 * MIB, true));
 	put(0);
 	assert_ok(get(0, 48 * MIB, true));
-	put_all(1);
 }
 
 TEST(a_small_block_goes_to_the_host_only_when_the_device_is_full)
@@ -248,7 +228,6 @@ TEST(a_small_block_goes_to_the_host_only_when_the_device_is_full)
 	/* ... and though the host's slab is empty and warm. */
 	assert_ok(get(0, MIB, true));
 	assert_int_equal(sim_where(grants[0].address), 'D');
-	put_all(5);
 }
 
 TEST(an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room)
@@ -261,7 +240,6 @@ TEST(an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room)
 	put(0);
 	assert_ok(get(1, MIB, true));
 	assert_int_equal(sim_where(grants[1].address), 'D');
-	put_all(2);
 }
 
 TEST(a_warm_block_on_the_host_is_no_choice_while_the_device_has_room)
@@ -274,7 +252,6 @@ TEST(a_warm_block_on_the_host_is_no_choice_while_the_device_has_room)
 	put(0); /* the room on the device is one warm block of another length */
 	assert_ok(get(1, 8 * MIB, true));
 	assert_int_equal(grants[1].bytes_away, 0);
-	put_all(2);
 }
 
 TEST(a_device_without_host_chunks_refuses_instead_of_spilling)
@@ -315,7 +292,6 @@ TEST(fragmentation_cannot_cause_out_of_memory)
 	/* Memory was taken down beside these, and what they hold is untouched. */
 	for (unsigned i = 1; i < n; i += 2)
 		assert_true(core_is_filled(grants[i].address, sizes[i % 6] * MIB, i));
-	put_all(MOST);
 }
 
 TEST(empty_slabs_give_way_to_large_blocks)
@@ -327,7 +303,6 @@ TEST(empty_slabs_give_way_to_large_blocks)
 		put(i);
 	assert_int_equal(heap_idle_device(own.heap), own.device.used);
 	assert_ok(get(0, 32 * MIB, false));
-	put_all(1);
 }
 
 TEST(what_is_warm_on_the_host_is_reused_for_other_sizes)
@@ -340,7 +315,6 @@ TEST(what_is_warm_on_the_host_is_reused_for_other_sizes)
 		put(i);
 	assert_ok(get(1, 64 * MIB, true));
 	assert_int_equal(grants[1].bytes_away, 64 * MIB);
-	put_all(2);
 }
 
 /* ---- sizes ---- */
@@ -355,7 +329,6 @@ TEST(large_blocks_waste_less_than_2_mib_and_are_aligned_to_it)
 		assert_int_equal(grants[i].address % HEAP_UNIT, 0);
 		assert_true(grants[i].bytes_on_device - sizes[i] < HEAP_UNIT);
 	}
-	put_all(6);
 }
 
 TEST(small_blocks_share_2_mib_and_do_not_overlap)
@@ -370,7 +343,6 @@ TEST(small_blocks_share_2_mib_and_do_not_overlap)
 	assert_int_equal(own.device.used, 4 * MIB);
 	for (unsigned i = 0; i < 36; i++)
 		assert_true(core_is_filled(grants[i].address, 100 * 1024, i));
-	put_all(36);
 }
 
 TEST(sizes_beyond_all_address_space_are_refused)
@@ -381,7 +353,6 @@ TEST(sizes_beyond_all_address_space_are_refused)
 	open_heap(64, 64, 0);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		refused_without_a_trace(sizes[i], true);
-	put_all(0);
 }
 
 TEST(blocks_longer_than_the_last_bin_are_reused_too)
@@ -399,7 +370,6 @@ TEST(blocks_longer_than_the_last_bin_are_reused_too)
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(grants[i].reused);
 	assert_int_equal(core_vmm_calls(), calls);
-	put_all(3);
 }
 
 /* ---- looking addresses up ---- */
@@ -426,7 +396,6 @@ TEST(every_address_of_a_block_leads_to_its_start)
 	assert_false(heap_contains(own.heap, 0));
 	assert_false(heap_contains(own.heap, ~(CUdeviceptr)0));
 	assert_false(heap_base_of(own.heap, 4096, &base));
-	put_all(5);
 }
 
 /* ---- the driver says no ---- */
@@ -456,7 +425,6 @@ TEST(memory_the_driver_will_not_unmap_is_kept_and_tried_again)
 	assert_true(own.device.used > 0);
 	assert_int_equal(sim_live().device_bytes - own.before.device_bytes, own.device.used);
 	assert_ok(get(0, 64 * MIB, false)); /* tried again when room is needed */
-	put_all(1);
 }
 
 TEST(a_handle_the_driver_will_not_release_is_kept_for_reuse)
@@ -470,7 +438,6 @@ TEST(a_handle_the_driver_will_not_release_is_kept_for_reuse)
 	unsigned long made = sim_calls("cuMemCreate");
 	assert_ok(get(0, 32 * MIB, false));
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	put_all(1);
 }
 
 FIXTURE(start)

@@ -14,18 +14,21 @@
 static struct core_heap own;
 static CUdeviceptr space;
 
-static void open_heap(void)
+static int open_heap(void **state)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
 	assert_true(heap_reserve(own.heap, SPACE, 0, &space));
+	return 0;
 }
 
-static void close_heap(void)
+static int close_heap(void **state)
 {
 	assert_true(heap_is_valid(own.heap));
 	heap_unreserve(own.heap, space, SPACE);
-	core_heap_close(&own);
+	return core_heap_end(state);
 }
+
+EACH_TEST(open_heap, close_heap)
 
 static struct block *make(size_t bytes)
 {
@@ -77,7 +80,6 @@ static bool may_leave(CUdeviceptr at)
 
 TEST(contents_go_along)
 {
-	open_heap();
 	struct block *block = make(LONG), *other = make(LONG);
 	CUdeviceptr there = space + 20 * MIB;
 
@@ -108,12 +110,10 @@ TEST(contents_go_along)
 	heap_end_unmapped(own.heap, block);
 	assert_ok(unplace(other));
 	heap_end_unmapped(own.heap, other);
-	close_heap();
 }
 
 TEST(closed_it_stays_and_open_it_leaves_with_what_it_holds)
 {
-	open_heap();
 	struct block *block = make(4 * MIB);
 
 	assert_ok(place(block, space));
@@ -128,7 +128,6 @@ TEST(closed_it_stays_and_open_it_leaves_with_what_it_holds)
 	assert_true(core_is_filled(space, 4 * MIB, 3));
 	assert_ok(unplace(block));
 	heap_end_unmapped(own.heap, block);
-	close_heap();
 }
 
 static struct migration slow;
@@ -144,7 +143,6 @@ static void *arrive_late(void *unused)
 /* Longer than a pin is waited for. */
 TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 {
-	open_heap();
 	struct block *block = make(2 * MIB);
 
 	assert_ok(place(block, space));
@@ -155,14 +153,12 @@ TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 	assert_ok(unplace(block));
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	heap_end_unmapped(own.heap, block);
-	close_heap();
 }
 
 TEST(what_others_know_is_never_used_again)
 {
 	CUmemGenericAllocationHandle handle;
 
-	open_heap();
 	struct block *one = make(2 * MIB), *many = make(LONG);
 
 	assert_false(heap_was_placed(own.heap, one));
@@ -180,13 +176,11 @@ TEST(what_others_know_is_never_used_again)
 	assert_ok(cuMemUnmap(space + 40 * MIB, LONG));
 	heap_end_unmapped(own.heap, many);
 	assert_int_equal(own.device.used + own.host.used, 0);
-	close_heap();
 }
 
 /* Each call that placing makes fails once: nothing is mapped then, and the next try is good. */
 TEST(refusals_leave_everything_as_it_was)
 {
-	open_heap();
 	struct block *block = make(LONG), *other = make(2 * MIB);
 
 	assert_ok(place(other, space + LONG));
@@ -214,14 +208,12 @@ TEST(refusals_leave_everything_as_it_was)
 	assert_ok(unplace(other));
 	heap_end_unmapped(own.heap, block);
 	heap_end_unmapped(own.heap, other);
-	close_heap();
 }
 
 TEST(making_it_ends_where_the_budgets_do)
 {
 	struct heap_grant grant;
 
-	open_heap();
 	struct block *block = make(40 * MIB), *more = make(40 * MIB);
 
 	assert_int_equal(own.device.used, 64 * MIB);
@@ -236,14 +228,12 @@ TEST(making_it_ends_where_the_budgets_do)
 			 80 * MIB);
 	heap_end_unmapped(own.heap, block);
 	heap_end_unmapped(own.heap, more);
-	close_heap();
 }
 
 TEST(hint_is_followed_where_it_is_free)
 {
 	CUdeviceptr next, again;
 
-	open_heap();
 	assert_true(heap_reserve(own.heap, 4 * MIB, space + SPACE, &next));
 	assert_int_equal(next, space + SPACE);
 	assert_true(heap_reserve(own.heap, 4 * MIB, space + 2 * MIB, &again));
@@ -251,13 +241,11 @@ TEST(hint_is_followed_where_it_is_free)
 	heap_unreserve(own.heap, next, 4 * MIB);
 	heap_unreserve(own.heap, again, 4 * MIB);
 	assert_false(heap_reserve(own.heap, (uint64_t)1 << 60, 0, &next));
-	close_heap();
 }
 
 /* What it is that reaches into such memory is reported only where births are (extent_test); here nobody reports. */
 TEST(it_stays_as_long_as_memory_moves_beside_what_runs)
 {
-	open_heap();
 	struct block *block = make(LONG), *later = make(LONG);
 
 	assert_ok(place(block, space));
@@ -276,12 +264,6 @@ TEST(it_stays_as_long_as_memory_moves_beside_what_runs)
 	heap_end_unmapped(own.heap, block);
 	assert_ok(unplace(later));
 	heap_end_unmapped(own.heap, later);
-	close_heap();
 }
 
-FIXTURE(start)
-{
-	core_driver();
-}
-
-GROUP(start, NULL)
+START(core_driver())

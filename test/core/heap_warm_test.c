@@ -10,19 +10,14 @@
 
 static struct core_heap own;
 
+EACH_TEST(NULL, core_heap_end)
+
 static struct heap_grant get(size_t bytes, enum heap_from from)
 {
-	struct heap_grant grant;
+	struct heap_grant grant = core_take(&own, bytes, CHUNK_MOVABLE, from);
 
-	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, from, &grant));
 	core_fill(grant.address, bytes, bytes / MIB);
 	return grant;
-}
-
-static void give(const struct heap_grant *grant)
-{
-	heap_free(own.heap, grant->block, grant->address);
-	assert_true(heap_is_valid(own.heap));
 }
 
 static void leave(const struct heap_grant *grant)
@@ -56,12 +51,10 @@ TEST(what_leaves_takes_what_free_blocks_have)
 {
 	open_heap();
 	struct heap_grant host = get(2 * PIECE, HEAP_HOST), device = get(PIECE, HEAP_DEVICE_FIRST);
-	give(&host);
+	core_give(&own, &host);
 	unsigned long made = sim_calls("cuMemCreate");
 	leave(&device);
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	give(&device);
-	core_heap_close(&own);
 }
 
 TEST(a_program_that_allocates_anew_each_time_pins_once)
@@ -73,40 +66,35 @@ TEST(a_program_that_allocates_anew_each_time_pins_once)
 		struct heap_grant grant = get(PIECE, HEAP_DEVICE_FIRST);
 
 		leave(&grant);
-		give(&grant);
+		core_give(&own, &grant);
 		if (!i)
 			made = sim_calls("cuMemCreate");
 	}
 	/* The device's chunk went to the warm ones. */
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 	assert_int_equal(heap_idle_host(own.heap), PIECE);
-	core_heap_close(&own);
 }
 
 TEST(a_block_of_another_length_is_built_of_free_ones)
 {
 	open_heap();
 	struct heap_grant first = get(PIECE, HEAP_HOST), second = get(2 * PIECE, HEAP_HOST);
-	give(&first);
-	give(&second);
+	core_give(&own, &first);
+	core_give(&own, &second);
 	unsigned long made = sim_calls("cuMemCreate");
 	struct heap_grant all = get(3 * PIECE, HEAP_HOST);
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 	assert_true(core_is_filled(all.address, 3 * PIECE, 12));
-	give(&all);
-	core_heap_close(&own);
 }
 
 /* Device memory is made in no time; a warm block is worth more. */
 TEST(on_the_device_a_free_block_stays_while_there_is_room)
 {
 	open_heap();
-	struct heap_grant first = get(PIECE, HEAP_DEVICE), second;
-	give(&first);
-	second = get(3 * PIECE, HEAP_DEVICE);
+	struct heap_grant first = get(PIECE, HEAP_DEVICE);
+	core_give(&own, &first);
+	get(3 * PIECE, HEAP_DEVICE);
 	assert_int_equal(heap_idle_device(own.heap), PIECE);
-	give(&second);
-	core_heap_close(&own);
 }
 
 /*
@@ -114,48 +102,37 @@ TEST(on_the_device_a_free_block_stays_while_there_is_room)
  */
 TEST(no_more_blocks_are_taken_down_than_it_takes)
 {
-	struct heap_grant rest, small[4], other;
+	struct heap_grant small[4];
 
 	core_heap_open(&own, 1024 * MIB, 0, 1024 * MIB);
-	assert_ok(heap_alloc(own.heap, 928 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &rest));
+	core_take(&own, 928 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	for (unsigned i = 0; i < 4; i++)
-		assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]));
+		small[i] = core_take(&own, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	for (unsigned i = 0; i < 4; i++)
-		give(&small[i]);
-	assert_ok(heap_alloc(own.heap, 30 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &other));
+		core_give(&own, &small[i]);
+	core_take(&own, 30 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_int_equal(heap_idle_device(own.heap), 48 * MIB);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]));
+		small[i] = core_take(&own, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 		assert_true(small[i].reused);
 	}
-	assert_int_equal(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[2]), SW_NO_MEMORY);
-	give(&rest);
-	give(&other);
-	give(&small[0]);
-	give(&small[1]);
-	core_heap_close(&own);
+	assert_int_equal(core_try(&own, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[2]), SW_NO_MEMORY);
 }
 
 /* What one block has in one chunk is had by taking that block down, and none before it. */
 TEST(the_block_that_has_such_a_chunk_is_taken_down)
 {
-	struct heap_grant rest, old, right, other;
-
 	core_heap_open(&own, 1024 * MIB, 0, 1024 * MIB);
-	assert_ok(heap_alloc(own.heap, 952 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &rest));
-	assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &old));
-	assert_ok(heap_alloc(own.heap, 46 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &right)); /* 32 and 14 */
-	give(&old);
-	give(&right);
+	core_take(&own, 952 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	struct heap_grant old = core_take(&own, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
+	struct heap_grant right = core_take(&own, 46 * MIB, CHUNK_MOVABLE, HEAP_DEVICE); /* 32 and 14 */
+	core_give(&own, &old);
+	core_give(&own, &right);
 	unsigned long made = sim_calls("cuMemCreate");
-	assert_ok(heap_alloc(own.heap, 14 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &other));
+	core_take(&own, 14 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &old));
+	old = core_take(&own, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_true(old.reused);
-	give(&rest);
-	give(&old);
-	give(&other);
-	core_heap_close(&own);
 }
 
 int main(void)

@@ -9,7 +9,6 @@
 
 #include "shim/serve/backend.h"
 #include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"

@@ -64,8 +64,7 @@ int ticket_set_up(void **state)
 	core_driver();
 	ticket_context = core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	ticket_engine = mover_new(&device, own_heap.heap, false);
-	assert_non_null(ticket_engine);
+	ticket_engine = core_engine(&own_heap, &device, false);
 	ticket_arena = heap_arena(own_heap.heap);
 	assert_true(submission_add_arena(ticket_arena, &ticket_engine->channel));
 	ticket_block = allocate(&grants[0]);

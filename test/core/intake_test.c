@@ -23,8 +23,7 @@ FIXTURE(open_heap)
 {
 	core_driver();
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
-	engine = mover_new(&device, own.heap, false);
-	assert_non_null(engine);
+	engine = core_engine(&own, &device, false);
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
 	assert_ok(heap_alloc(own.heap, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));

@@ -4,7 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/device/device.h"
 #include "shim/mover/mover.h"
 #include "test/unit/plan_check.h"
 
@@ -14,8 +13,7 @@
 
 static struct core_heap own_heap;
 static struct device device;
-#define N_TESTS 3
-static struct engine *engine, *engines[N_TESTS]; /* one for each test: none is ever freed, and none is a leak */
+static struct engine *engine;
 static struct heap_grant small[N_SMALL];
 
 static void set_budget(uint64_t bytes)
@@ -32,28 +30,14 @@ FIXTURE(set_up)
 {
 	core_heap_open(&own_heap, BUDGET, 64 * MIB, 0);
 	set_budget(BUDGET);
-	engine = mover_new(&device, own_heap.heap, false);
-	assert_non_null(engine);
-	for (int i = 0; i < N_TESTS; i++)
-		if (!engines[i]) {
-			engines[i] = engine;
-			break;
-		}
+	engine = core_engine(&own_heap, &device, false);
 	for (int i = 0; i < N_SMALL; i++) {
-		assert_int_equal(heap_alloc(own_heap.heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]), SW_OK);
+		small[i] = core_take(&own_heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE);
 		piece_tell_plan(engine, piece_of(&small[i]));
 	}
 }
 
-/* An engine lives as long as the process. */
-FIXTURE(tear_down)
-{
-	for (int i = 0; i < N_SMALL; i++)
-		heap_free(own_heap.heap, small[i].block, small[i].address);
-	core_heap_close(&own_heap);
-}
-
-EACH_TEST(set_up, tear_down)
+EACH_TEST(set_up, core_heap_end)
 
 static void expect_kept(unsigned n)
 {
@@ -90,19 +74,23 @@ TEST(when_the_budget_shrinks_fewer_stay)
 	expect_kept(1);
 }
 
+/* Of a block of 12 units. */
+static void tell_plan(const struct heap_grant *grant)
+{
+	for (uint32_t unit = piece_of(grant); unit < piece_of(grant) + 12; unit++)
+		piece_tell_plan(engine, unit);
+}
+
 TEST(what_a_rule_keeps_has_a_share_of_its_own)
 {
-	struct heap_grant table, other;
-
 	/* 24 MiB: too large to be kept as a small block. */
-	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &table), SW_OK);
-	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
+	struct heap_grant table = core_take(&own_heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE);
+	struct heap_grant other = core_take(&own_heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE);
+
 	heap_keep(own_heap.heap, table.block);
 	heap_keep(own_heap.heap, small[2].block);
-	for (uint32_t unit = piece_of(&table); unit < piece_of(&table) + 12; unit++)
-		piece_tell_plan(engine, unit);
-	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
-		piece_tell_plan(engine, unit);
+	tell_plan(&table);
+	tell_plan(&other);
 	piece_tell_plan(engine, piece_of(&small[2]));
 	assert_int_equal(engine->by_piece.kept_units[0], N_SMALL - 1);
 	assert_int_equal(engine->by_piece.kept_units[1], 13);
@@ -122,15 +110,13 @@ TEST(what_a_rule_keeps_has_a_share_of_its_own)
 	piece_keep_follow(engine);
 	assert_int_equal(engine->by_piece.kept_units[1], 13 - 12);
 	assert_true(plan_is_valid(engine->plan));
-	heap_free(own_heap.heap, other.block, other.address);
-	heap_free(own_heap.heap, table.block, table.address);
+	core_give(&own_heap, &other);
+	core_give(&own_heap, &table);
 	/* What comes to its place next is not kept by that rule. */
 	set_budget(BUDGET);
-	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
-	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
-		piece_tell_plan(engine, unit);
+	other = core_take(&own_heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE);
+	tell_plan(&other);
 	assert_true(engine->by_piece.kept_units[1] <= 1);
-	heap_free(own_heap.heap, other.block, other.address);
 }
 
 START(core_driver())

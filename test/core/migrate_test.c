@@ -13,8 +13,6 @@
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
-static struct engine *engines[8]; /* they live as long as the process; known here, or the leak checker counts them */
-static unsigned n_engines;
 static struct heap_grant grant;
 
 static uint32_t piece_of(void)
@@ -25,11 +23,8 @@ static uint32_t piece_of(void)
 FIXTURE(begin)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
-	engine = mover_new(&device, own.heap, false);
-	assert_non_null(engine);
-	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
-	engines[n_engines++] = engine;
-	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	engine = core_engine(&own, &device, false);
+	grant = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_true(link_open(engine));
 }
 
@@ -39,7 +34,6 @@ FIXTURE(end)
 		;
 	assert_int_equal(atomic_load(&engine->channel.everything.unmapped), 0);
 	link_close(engine);
-	heap_free(own.heap, grant.block, grant.address);
 	core_heap_close(&own);
 }
 
@@ -226,12 +220,10 @@ TEST_WITH(what_is_taken_back_is_mapped_though_that_is_refused_many_times, begin_
 /* The driver's tables take memory of the device, too. */
 TEST_WITH(idle_memory_of_the_device_goes_back_before_a_mapping_is_given_up, begin_to_refuse, end_refusing)
 {
-	struct heap_grant more;
-
 	own.heap->keep[CHUNK_DEVICE] = 64 * MIB;
-	assert_ok(heap_alloc(own.heap, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &more));
+	struct heap_grant more = core_take(&own, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	evict();
-	heap_free(own.heap, more.block, more.address);
+	core_give(&own, &more);
 	assert_true(heap_idle_device(own.heap) >= 4 * MIB);
 	refused.above = own.device.used - heap_idle_device(own.heap);
 	assert_true(deferred_map_map(engine));
@@ -257,9 +249,8 @@ static void map_by_hand(CUdeviceptr address)
 
 TEST_WITH(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more, begin_to_refuse, end_refusing)
 {
-	struct heap_grant other;
+	struct heap_grant other = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 
-	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &other));
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	assert_true(core_leaves(&own, other.address));
 	evict();
@@ -277,7 +268,6 @@ TEST_WITH(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more
 	/* For the end of the heap, which unmaps them. */
 	map_by_hand(other.address);
 	map_by_hand(grant.address);
-	heap_free(own.heap, other.block, other.address);
 }
 
 FIXTURE(start)

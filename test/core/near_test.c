@@ -39,11 +39,10 @@ FIXTURE(set_up)
 	core_context();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	arena = heap_arena(own_heap.heap);
-	struct engine *engine = mover_new(&device, own_heap.heap, false);
-	assert_non_null(engine);
+	struct engine *engine = core_engine(&own_heap, &device, false);
 	assert_true(submission_add_arena(arena, &engine->channel));
 	for (unsigned i = 0; i < N; i++)
-		assert_int_equal(heap_alloc(own_heap.heap, lengths[i], CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]), SW_OK);
+		grants[i] = core_take(&own_heap, lengths[i], CHUNK_MOVABLE, HEAP_DEVICE);
 	/* Everything that is submitted pins what it names, and has no ticket (inflight_ticket_test.c). */
 	submission_set_tracking(true, true);
 	submission_ask_to_pin();
@@ -131,19 +130,16 @@ TEST(a_pointer_beside_memory_on_use_keeps_all_of_it)
 
 TEST(a_grown_block_touches_no_other)
 {
-	struct heap_grant first, next;
+	struct heap_grant first = core_take(&own_heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
+	struct heap_grant next = core_take(&own_heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 	uint64_t away;
 
-	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &first), SW_OK);
-	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &next), SW_OK);
 	assert_int_equal(heap_grow(own_heap.heap, first.address, BLOCK_BYTES + HEAP_UNIT, HEAP_DEVICE, &away),
 			 SW_NO_MEMORY);
-	heap_free(own_heap.heap, next.block, next.address);
+	core_give(&own_heap, &next);
 	assert_int_equal(heap_grow(own_heap.heap, first.address, BLOCK_BYTES + HEAP_UNIT, HEAP_DEVICE, &away), SW_OK);
-	assert_int_equal(heap_alloc(own_heap.heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &next), SW_OK);
+	next = core_take(&own_heap, BLOCK_BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_true(next.address == first.address + BLOCK_BYTES + 2 * HEAP_UNIT);
-	assert_true(heap_is_valid(own_heap.heap));
-	heap_free(own_heap.heap, next.block, next.address);
-	heap_free(own_heap.heap, first.block, first.address);
-	assert_true(heap_is_valid(own_heap.heap));
+	core_give(&own_heap, &next);
+	core_give(&own_heap, &first);
 }

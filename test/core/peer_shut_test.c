@@ -1,7 +1,6 @@
 /*
  * peer_shut_test.c: while a heap is shut (device.h) whoever opens it to another GPU waits, for that once and no longer.
  */
-#include "shim/device/device.h"
 #include "test/core/core.h"
 
 enum { OWNER = 0, OTHER = 1, POOL = 1, STILL_MS = 100, DEADLINE_MS = 20000 };

@@ -14,19 +14,14 @@
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
-static struct engine *engines[16]; /* they live as long as the process; known here, or the leak checker counts them */
-static unsigned n_engines;
 static struct heap_grant grant;
 
 static void begin_with(uint64_t host_bytes)
 {
 	core_heap_open(&own, 64 * MIB, host_bytes, 0);
-	engine = mover_new(&device, own.heap, true);
-	assert_non_null(engine);
-	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
-	engines[n_engines++] = engine;
+	engine = core_engine(&own, &device, true);
 	atomic_store(&mover_state.spill.engines[0], engine);
-	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	grant = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_true(mover_start(engine));
 }
 
@@ -49,7 +44,6 @@ FIXTURE(end)
 	assert_false(spill_any_held());
 	assert_false(atomic_load(&submission_state) & SUBMISSION_CLOSED);
 	atomic_store(&mover_state.spill.engines[0], NULL);
-	heap_free(own.heap, grant.block, grant.address);
 	core_heap_close(&own);
 }
 

@@ -6,7 +6,6 @@
 #include "test/ledger_check.h"
 
 #include "shim/accounting/ledger.h"
-#include "shim/device/device.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/arena.h"
 #include "shim/mover/spill.h"

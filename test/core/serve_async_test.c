@@ -8,7 +8,6 @@
 #include <semaphore.h>
 
 #include "shim/context/context.h"
-#include "shim/device/device.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 

@@ -4,7 +4,6 @@
  */
 #include "test/core/child_alloc.h"
 
-#include "shim/device/device.h"
 #include "shim/mover/spill.h"
 
 #define SETTINGS                                                                                                       \

@@ -5,7 +5,6 @@
 #include "test/core/child_alloc.h"
 #include "test/ledger_check.h"
 
-#include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"

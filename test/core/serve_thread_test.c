@@ -4,7 +4,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/device/device.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/heap/block.h"
 #include "shim/serve/serve.h"

@@ -14,8 +14,6 @@
 static struct core_heap own;
 static struct device device;
 static struct engine *engine;
-static struct engine *engines[8]; /* they live as long as the process; known here, or the leak checker counts them */
-static unsigned n_engines;
 static struct heap_grant grant;
 
 static bool has_mover;
@@ -40,12 +38,9 @@ enum sw_status __wrap_engine_ask(struct engine *asked, const struct order *order
 static int begin_as(bool exact)
 {
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
-	engine = mover_new(&device, own.heap, exact);
-	assert_non_null(engine);
-	assert_true(n_engines < sizeof(engines) / sizeof(*engines));
-	engines[n_engines++] = engine;
+	engine = core_engine(&own, &device, exact);
 	atomic_store(&mover_state.spill.engines[0], engine);
-	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
+	grant = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
 	has_mover = false;
 	n_stops = 0;
@@ -67,7 +62,6 @@ FIXTURE(end)
 {
 	atomic_store(&mover_state.spill.ending, false);
 	atomic_store(&mover_state.spill.engines[0], NULL);
-	heap_free(own.heap, grant.block, grant.address);
 	core_heap_close(&own);
 }
 

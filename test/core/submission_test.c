@@ -57,9 +57,8 @@ static void track_and_hold(void)
 static void with_an_engine(void)
 {
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	engine = mover_new(&device, own_heap.heap, false);
+	engine = core_engine(&own_heap, &device, false);
 	atomic_store(&mover_state.spill.engines[device.ordinal], engine);
-	assert_non_null(engine);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark(heap_arena(own_heap.heap), 0, 4, 1, 0, 0);
 	block = arena_address(heap_arena(own_heap.heap), 0);

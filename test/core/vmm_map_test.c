@@ -4,7 +4,6 @@
  */
 #include "shim/accounting/ledger.h"
 #include "shim/accounting/ledger.h"
-#include "shim/device/device.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
 #include "shim/serve/types.h"

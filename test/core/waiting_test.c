@@ -145,8 +145,7 @@ FIXTURE(set_up)
 	core_driver();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	static struct device device;
-	engine = mover_new(&device, own_heap.heap, true);
-	assert_non_null(engine);
+	engine = core_engine(&own_heap, &device, true);
 	struct arena *arena = heap_arena(own_heap.heap);
 	assert_true(submission_add_arena(arena, &engine->channel));
 	arena_mark(arena, 0, 4, 1, 0, 0);
