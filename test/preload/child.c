@@ -1,4 +1,5 @@
 #include "test/preload/child.h"
+#include "shim/spillway.h"
 #include "test/preload/stacks.h"
 #include "test/slow.h"
 
@@ -94,6 +95,26 @@ CUstream child_stream(void)
 
 	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
+}
+
+void child_refuse(const char *name, unsigned times)
+{
+	CUdevice device;
+
+	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
+	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
+}
+
+void child_suspend(void)
+{
+	int status = -EBUSY;
+
+	/* A safe point may not come in time where many programs share a processor. */
+	for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
+		status = spillway_suspend();
+	if (status)
+		printf("suspended: %d\n", status);
+	CHECK(status == 0);
 }
 
 void child_all_is_there(void)

@@ -51,6 +51,11 @@ CUstream child_stream(void);
 unsigned *child_hold(CUstream stream);
 void child_release(unsigned *word);
 
+/* All calls of that entry point from now on fail, so many times; 0: no more of them. */
+void child_refuse(const char *name, unsigned times);
+/* Suspends this process by itself. */
+void child_suspend(void);
+
 /* Of CHILD_BUDGETS everything can be had again. */
 void child_all_is_there(void);
 

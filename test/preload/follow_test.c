@@ -93,20 +93,14 @@ TEST(the_budget_follows_what_the_driver_has_free)
 CHILD_TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to,
 	   ((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=start"), NULL}))
 {
-	char command[256];
-
 	job_start();
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' set %d device.budget=auto", TOOL, (int)getpid());
 	neighbour_takes(88 * MIB);
 	for (unsigned i = 0; i < 240; i++)
 		step();
 	CHECK(held() >= JOB);
-	CHECK(system(command) == 0);
+	CHECK(set_says("device.budget=auto", 0, ""));
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
 	job_check(0x2000 + rounds);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

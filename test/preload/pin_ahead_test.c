@@ -191,7 +191,4 @@ TEST(a_machine_without_memory_and_a_job_that_shrinks_are_no_trouble)
 	assert_int_equal(child_run(SETTINGS_OF(",host.budget=128MiB,host.pin_ahead=auto"), frees_what_it_had), 0);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

@@ -59,13 +59,7 @@ static size_t stays(void)
 		CHECK(spillway_suspend() == -ENOTSUP);
 		return 0;
 	}
-	/* A safe point may not come in time where many programs share a processor. */
-	int status = -EBUSY;
-	for (int i = 0; i < 50 && status == -EBUSY; i++)
-		status = spillway_suspend();
-	if (status)
-		printf("suspended: %d\n", status);
-	CHECK(status == 0);
+	child_suspend();
 	size_t bytes = sim_live().device_bytes;
 	CHECK(spillway_resume() == 0);
 	return bytes;

@@ -3,7 +3,7 @@
  * steps go on, and every byte is as it was. Where it cannot be, the answer says why, and everything is as before.
  * Programs made up from a seed whose mode changes all the time: spill_random_mode and others (spill.cmake).
  */
-#include "test/preload/set_mode_help.h"
+#include "test/preload/suspend_help.h"
 #include "test/test.h"
 
 #include "shim/spillway.h"
@@ -343,13 +343,10 @@ static const char *const calls[] = {"cuMemMap",      "cuMemUnmap",      "cuMemSe
  */
 static bool sets_in_spite_of(const char *call, unsigned n, const char *mode, const char *other)
 {
-	static char text[SAYS_ROOM];
-	char command[256];
+	int status;
 
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' set %d spill.mode=%s 2>&1", TOOL, (int)getpid(),
-		 mode);
 	sim_fail(call, n, CUDA_ERROR_OUT_OF_MEMORY);
-	int status = says(command, text);
+	tool(&status, "set %d spill.mode=%s", (int)getpid(), mode);
 	bool failed = !sim_fail_pending();
 	sim_fail(call, 0, CUDA_SUCCESS);
 	CHECK(shows_mode(status == 0 ? mode : other));
@@ -389,7 +386,4 @@ CHILD_TEST(one_call_that_the_driver_refuses_loses_nothing, SETTINGS_LARGE(""))
 	CHECK(failed >= 4);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

@@ -1,7 +1,7 @@
 /*
  * What a trace has of changes of spill.mode, and what the tools say of it.
  */
-#include "test/preload/set_mode_help.h"
+#include "test/preload/suspend_help.h"
 #include "test/test.h"
 
 static char trace_file[200];
@@ -32,33 +32,25 @@ static void unwrap(char *text)
 
 TEST(the_trace_has_the_changes)
 {
-	static char text[SAYS_ROOM];
-	char setting[256], command[512];
+	char setting[256], *text;
+	int status;
 
-	snprintf(trace_file, sizeof(trace_file), "%s/set_mode.%d.trace", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
-		 (int)getpid());
-	unlink(trace_file);
+	snprintf(trace_file, sizeof(trace_file), "%s/set_mode.trace", folder);
 	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", trace_file);
 	const char *const settings[] = {
 	    "SIM_MEMORY=128MiB", setting,
 	    "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no,spill.mode=exact", NULL};
 	assert_int_equal(child_run(settings, is_traced), 0);
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' report '%s' 2>&1", TOOL, trace_file);
-	assert_int_equal(says(command, text), 0);
+	text = tool(&status, "report '%s'", trace_file);
+	assert_int_equal(status, 0);
 	unwrap(text);
 	if (!strstr(text, "spill.mode exact (set 3 times while it ran, at last to fast)"))
 		fail_msg("the report says: %s", text);
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' report --perfetto '%s' 2>&1", TOOL, trace_file);
-	assert_int_equal(says(command, text), 0);
-	assert_non_null(strstr(text, "spill.mode fast"));
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' replay '%s' 2>&1", TOOL, trace_file);
-	says(command, text);
+	assert_true(tool_tells("spill.mode fast", "report --perfetto '%s'", trace_file));
+	text = tool(NULL, "replay '%s'", trace_file);
 	unwrap(text);
 	assert_non_null(strstr(text, "spill.mode was set 3 times while this was recorded"));
 	unlink(trace_file);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

@@ -5,24 +5,6 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
-/* As tool_says(), of `spillway set [this process] SETTING`. */
-static bool set_says(const char *setting, int status, const char *words)
-{
-	char command[256], line[512], text[2048] = "";
-
-	snprintf(command, sizeof(command), "env -u LD_PRELOAD '%s' set %d '%s' 2>&1", TOOL, (int)getpid(), setting);
-	FILE *output = popen(command, "r");
-	CHECK(output);
-	while (fgets(line, sizeof(line), output))
-		strncat(text, line, sizeof(text) - strlen(text) - 1);
-	int ended = pclose(output);
-	if (WIFEXITED(ended) && WEXITSTATUS(ended) == status && strstr(text, words))
-		return true;
-	printf("set %s: status %d, not %d, and \"%s\" is not in: %s\n", setting, WEXITSTATUS(ended), status, words,
-	       text);
-	return false;
-}
-
 static size_t blocks_on_device(void)
 {
 	size_t n = 0;
@@ -130,7 +112,4 @@ CHILD_TEST(what_is_wrong_is_refused_and_nothing_changes, SETTINGS(""))
 	job_check(0x1000);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

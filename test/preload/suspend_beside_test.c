@@ -5,12 +5,7 @@
 
 static void *suspend_aside(void *argument)
 {
-	int status = -EBUSY;
-
-	/* A safe point may not come in time where many programs share a processor. */
-	for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
-		status = spillway_suspend();
-	CHECK(status == 0);
+	child_suspend();
 	return argument;
 }
 

@@ -5,16 +5,6 @@
  */
 #include "test/preload/torch_help.h"
 
-static void suspend(void)
-{
-	int status = -EBUSY;
-
-	/* A safe point may not come in time where many programs share a processor. */
-	for (int tries = 0; tries < 50 && status == -EBUSY; tries++)
-		status = spillway_suspend();
-	CHECK(status == 0);
-}
-
 static void resume(void)
 {
 	CHECK(spillway_resume() == 0);
@@ -25,7 +15,7 @@ static uint64_t suspend_dead(uint64_t out)
 {
 	uint64_t before = torch_bytes_out(), dead = torch_dead_bytes();
 
-	suspend();
+	child_suspend();
 	if (torch_bytes_out() - before != out)
 		printf("%llu bytes left\n", (unsigned long long)(torch_bytes_out() - before));
 	CHECK(torch_bytes_out() - before == out);
@@ -64,7 +54,7 @@ static void dying_first(void)
 	in_part = tensor_new(MIB / 2, NULL);
 	tensor_fill(&whole, NULL);
 	tensor_fill(&in_part, NULL);
-	suspend();
+	child_suspend();
 	resume();
 	CHECK(tensor_holds(&whole) && tensor_holds(&in_part) && tensor_holds(&alive) && tensor_holds(&beside));
 }
@@ -126,7 +116,7 @@ static void use_again(struct tensor *tensor, struct tensor *alive)
 	CHECK(tensor->at == at);
 	tensor_fill(tensor, NULL);
 	CHECK(tensor_holds(tensor) && tensor_holds(alive));
-	suspend();
+	child_suspend();
 	resume();
 	CHECK(tensor_holds(tensor) && tensor_holds(alive) && sim_broken_rules() == 0);
 }
@@ -136,7 +126,7 @@ static void finding_the_device_full(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
-	suspend();
+	child_suspend();
 	CHECK(host_mib() == 2);
 	sim_switch("MEMORY", 2 * MIB);
 	resume();
@@ -150,7 +140,7 @@ static void finding_no_memory(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
-	suspend();
+	child_suspend();
 	sim_switch("MEMORY", 2 * MIB);
 	sim_switch("HOST_MEMORY", sim_live().host_bytes);
 	for (unsigned i = 0; i < 3; i++)
@@ -174,23 +164,14 @@ static void having_no_host_budget(void)
 	CHECK(tensor_holds(&again) && tensor_holds(&alive));
 }
 
-/* All calls of that entry point from now on, so many times; 0: no more of them. */
-static void refuse(const char *name, unsigned times)
-{
-	CUdevice device;
-
-	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
-	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
-}
-
 /* The driver does not take back what it should: nothing is suspended. */
 static void having_a_driver_that_takes_nothing(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
-	refuse("cuMemRelease", 1000000);
+	child_refuse("cuMemRelease", 1000000);
 	CHECK(spillway_suspend() == -EIO);
-	refuse("cuMemRelease", 0);
+	child_refuse("cuMemRelease", 0);
 	CHECK(tensor_holds(&alive));
 	use_again(&dead, &alive);
 }
@@ -200,11 +181,11 @@ static void having_a_driver_that_does_not_map(const char *call, unsigned times)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
-	suspend();
+	child_suspend();
 	usleep(50000); /* what is alive is mapped on the host */
-	refuse(call, times);
+	child_refuse(call, times);
 	resume();
-	refuse(call, 0);
+	child_refuse(call, 0);
 	use_again(&dead, &alive);
 }
 
@@ -231,7 +212,7 @@ static void pinning(void)
 	tensor_fill(&more, NULL);
 	tensor_free(&more);
 	tensor_fill(&alive, NULL);
-	suspend();
+	child_suspend();
 	CHECK(host_mib() == 2 && sim_live().device_bytes == 0);
 	CHECK(spillway_pin(own_pointer(more.at)) == 0);
 	/* What a thread waits for lies on the host, and the rest with it. */
@@ -246,7 +227,7 @@ static void freeing(void)
 {
 	struct tensor alive, dead = dead_one(6 * MIB, &alive);
 
-	suspend();
+	child_suspend();
 	CHECK(host_mib() == 2);
 	torch->empty_cache(torch_cache);
 	CHECK(sim_live().device_bytes == 0);
@@ -274,7 +255,7 @@ static void ending(void)
 {
 	CHECK(atexit(check_end) == 0);
 	dead_one(6 * MIB, &alive_at_end);
-	suspend();
+	child_suspend();
 	made = sim_calls("cuMemCreate");
 	exit(0);
 }
@@ -327,7 +308,7 @@ static void going_no_further(void)
 
 static void suspend_between(void)
 {
-	suspend();
+	child_suspend();
 	resume();
 }
 
@@ -447,7 +428,7 @@ static void reading_late(void)
 	torch->record_stream(torch_cache, from.at, side);
 	tensor_free(&from);
 	tensor_fill(&small, NULL);
-	suspend();
+	child_suspend();
 	resume();
 	MUST(cu.cuCtxSynchronize());
 	CHECK(tensor_holds(&to) && tensor_holds(&small));
@@ -475,7 +456,7 @@ static void naming_the_dead(void)
 	tensor_free(&dead);
 	struct tensor small = tensor_new(1024, NULL);
 	tensor_fill(&small, NULL);
-	suspend();
+	child_suspend();
 	pthread_t thread = test_thread(name_the_dead, NULL);
 	while (!atomic_load(&submitting))
 		usleep(1000);

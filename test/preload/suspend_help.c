@@ -1,79 +1,83 @@
 #include "test/preload/suspend_help.h"
 
-#include <spawn.h>
-
-extern char **environ;
-
 #define AFTER_MS 20000 /* what has not come back by then hangs */
 
 CUdeviceptr job_blocks[N_BLOCKS];
 
 /* ---- the tool ---- */
 
-static void read_all(int fd, char *text, size_t room)
+static bool is_said(const char *what, int got, int status, const char *text, const char *words)
 {
-	size_t at = 0;
-	ssize_t n;
-
-	while (at < room - 1 && (n = read(fd, text + at, room - 1 - at)) > 0)
-		at += (size_t)n;
-	text[at] = 0;
-}
-
-int tool_run(const char *command, char ret_text[2048])
-{
-	char pid[16], *argv[] = {TOOL, (char *)command, strcmp(command, "list") ? pid : NULL, NULL}, *no_preload[256];
-	posix_spawn_file_actions_t actions;
-	int ends[2], status, n = 0;
-	pid_t child;
-
-	for (int i = 0; environ[i] && n < 255; i++)
-		if (strncmp(environ[i], "LD_PRELOAD=", 11))
-			no_preload[n++] = environ[i];
-	no_preload[n] = NULL;
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	CHECK(pipe(ends) == 0);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-	posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-	posix_spawn_file_actions_addclose(&actions, ends[0]);
-	CHECK(posix_spawn(&child, TOOL, &actions, NULL, argv, no_preload) == 0);
-	posix_spawn_file_actions_destroy(&actions);
-	close(ends[1]);
-	read_all(ends[0], ret_text, 2048);
-	close(ends[0]);
-	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
-	return WEXITSTATUS(status);
+	if (got == status && strstr(text, words))
+		return true;
+	printf("%s: status %d, not %d, and \"%s\" is not in: %s\n", what, got, status, words, text);
+	return false;
 }
 
 bool tool_says(const char *command, int status, const char *words)
 {
-	char text[2048];
-	int got = tool_run(command, text);
+	int got;
+	const char *text = tool(&got, "%s %d", command, (int)getpid());
 
-	if (got == status && strstr(text, words))
-		return true;
-	printf("%s: status %d, not %d, and \"%s\" is not in: %s\n", command, got, status, words, text);
-	return false;
+	return is_said(command, got, status, text, words);
+}
+
+bool set_says(const char *setting, int status, const char *words)
+{
+	const char *text;
+	int got;
+
+	/* Who does not ask within a second is not heard; the machine may have stalled. */
+	for (unsigned tries = 0; tries < 30; tries++) {
+		text = tool(&got, "set %d '%s'", (int)getpid(), setting);
+		if (!got || !strstr(text, "before it answered"))
+			break;
+	}
+	return is_said(setting, got, status, text, words);
 }
 
 bool tool_lists(const char *state)
 {
-	char text[2048], line[64], busy[64];
+	char line[64], busy[64];
+	const char *text;
 	int got;
 
 	snprintf(line, sizeof(line), "%7d  %-9s  ", (int)getpid(), state);
 	snprintf(busy, sizeof(busy), "%7d  %-9s  ", (int)getpid(), "busy");
 	/* A process that does not answer within a second is listed as busy. The machine may have stalled: ask again. */
 	for (int tries = 0; tries < 30; tries++) {
-		got = tool_run("list", text);
+		text = tool(&got, "list");
 		if (got || !strcmp(state, "busy") || !strstr(text, busy))
 			break;
 	}
-	if (got == 0 && strstr(text, line))
-		return true;
-	printf("list: status %d, and \"%s\" is not in: %s\n", got, line, text);
-	return false;
+	return is_said("list", got, 0, text, line);
+}
+
+static const char *shown(void)
+{
+	int status;
+	const char *text = tool(&status, "top --once --json %d", (int)getpid());
+
+	CHECK(status == 0);
+	return text;
+}
+
+bool shows_mode(const char *mode)
+{
+	char word[32];
+
+	snprintf(word, sizeof(word), "\"mode\": \"%s\"", mode);
+	return strstr(shown(), word) != NULL;
+}
+
+unsigned long shown_number(const char *name)
+{
+	char word[64];
+
+	snprintf(word, sizeof(word), "\"%s\": ", name);
+	const char *at = strstr(shown(), word);
+	CHECK(at);
+	return strtoul(at + strlen(word), NULL, 10);
 }
 
 /* ---- the job ---- */
@@ -174,16 +178,4 @@ void steps_end(void)
 	stepper.over = true;
 	CHECK(pthread_join(stepper.thread, NULL) == 0);
 	job_check(0x2000 + stepper.rounds - 1);
-}
-
-int suspend_run(int (*run)(void))
-{
-	char folder[] = "/tmp/suspend_test.XXXXXX", command[64];
-
-	if (!mkdtemp(folder))
-		return 1;
-	setenv("XDG_RUNTIME_DIR", folder, 1);
-	int failed = run();
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	return system(command) || failed;
 }

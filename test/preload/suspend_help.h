@@ -1,11 +1,14 @@
 /*
- * suspend_help.h: what the tests of suspending share: the `spillway` tool as from another terminal, and a job for it to
- * suspend. All of it is called in child processes (child.h); a CHECK that fails ends them.
+ * suspend_help.h: what the tests of suspending, and of `spillway set`, share: what the tool (tool.h) does to this process
+ * and shows of it, and a job for it to suspend. All of it is called in child processes (child.h), whose files are in a
+ * folder for the whole program (folder.h); a CHECK that fails ends them.
  */
 #ifndef PRELOAD_SUSPEND_HELP_H
 #define PRELOAD_SUSPEND_HELP_H
 
 #include "test/preload/child.h"
+#include "test/preload/folder.h"
+#include "test/preload/tool.h"
 
 #define BUDGETS        "device.budget=32MiB,host.budget=128MiB,report.summary=no"
 #define SETTINGS(more) ((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=" BUDGETS more, NULL})
@@ -14,12 +17,15 @@
 #define BLOCK    (4 * MIB) /* 48 MiB in all: more than the budget */
 #define N_WORDS  (BLOCK / 4)
 
-/* Both outputs of `spillway COMMAND [this process]`; its exit status. */
-int tool_run(const char *command, char ret_text[2048]);
-/* Does it end with that status, and are these words in what it says? If not, that is printed. */
+/* Does `spillway COMMAND [this process]` end with that status, and say these words? If not, that is printed. */
 bool tool_says(const char *command, int status, const char *words);
+/* The same of `spillway set [this process] SETTING`. */
+bool set_says(const char *setting, int status, const char *words);
 /* Is that the state in which `spillway list` shows this process? Others may be there too. */
 bool tool_lists(const char *state);
+/* Is that the mode in which `spillway top` shows this process? And a number that it shows. */
+bool shows_mode(const char *mode);
+unsigned long shown_number(const char *name);
 
 extern CUdeviceptr job_blocks[N_BLOCKS];
 /* The blocks anew, in the current context; block i holds 0x1000 + i. */
@@ -45,8 +51,5 @@ struct worker {
 };
 void worker_begin(struct worker *worker, unsigned base);
 void worker_end(struct worker *worker);
-
-/* run() with the sockets of its children in a folder of its own, for they end by _exit() and leave them. Its result. */
-int suspend_run(int (*run)(void));
 
 #endif

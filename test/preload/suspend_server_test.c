@@ -188,7 +188,4 @@ TEST(a_server_that_spills_goes_on_where_it_was)
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), serves), 0);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

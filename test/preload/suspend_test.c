@@ -183,15 +183,6 @@ static void has_a_system_that_pins_no_more(void)
 	job_check(0x1000);
 }
 
-/* All calls of that entry point from now on, so many times; 0: no more of them. */
-static void refuse(const char *name, unsigned times)
-{
-	CUdevice device;
-
-	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
-	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
-}
-
 #define FOR_EVER 1000000
 
 static void has_a_driver_that_lets_nothing_go(const char *call)
@@ -202,10 +193,10 @@ static void has_a_driver_that_lets_nothing_go(const char *call)
 	for (unsigned i = 0; i < N_BLOCKS; i++)
 		MUST(cu.cuMemFree_v2(job_blocks[i]));
 	job_allocate();
-	refuse(call, FOR_EVER);
+	child_refuse(call, FOR_EVER);
 	CHECK(spillway_suspend() == -EIO && sim_live().device_bytes > 0);
 	CHECK(tool_says("suspend", 1, "the driver failed"));
-	refuse(call, 0);
+	child_refuse(call, 0);
 	CHECK(tool_lists("running"));
 	job_check(0x1000);
 	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0 && spillway_resume() == 0);
@@ -231,9 +222,9 @@ static void has_a_driver_that_keeps_what_is_free(void)
 	CUdeviceptr block = child_alloc(24 * MIB);
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(sim_live().device_bytes == 24 * MIB);
-	refuse("cuMemUnmap", FOR_EVER);
+	child_refuse("cuMemUnmap", FOR_EVER);
 	CHECK(spillway_suspend() == -EIO && sim_live().device_bytes == 24 * MIB);
-	refuse("cuMemUnmap", 0);
+	child_refuse("cuMemUnmap", 0);
 	CHECK(tool_says("suspend", 0, "24.0 MiB of device memory given back") && sim_live().device_bytes == 0);
 	CHECK(spillway_resume() == 0);
 }
@@ -324,7 +315,4 @@ TEST(what_a_peer_lends_is_given_back_too)
 	    0);
 }
 
-int main(void)
-{
-	return suspend_run(test_run);
-}
+GROUP(folder_make_for_all, folder_remove)

@@ -2,28 +2,19 @@
  * A program that spills, as `spillway top` and `spillway prom` see it from outside: the numbers they print are those of
  * the program's own page, and of what it did.
  */
-#include "shim/stats/stats_page.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/figures_help.h"
+#include "test/preload/tool.h"
 #include "test/test.h"
 
 #include <inttypes.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
-#define N_BLOCKS 12
-#define BLOCK    (4 * MIB)
-#define N_WORDS  (BLOCK / 4)
 #define N_ROUNDS 4
 
 extern char **environ;
 
 static char output[128];
-
-#define SETTINGS                                                                                                       \
-	((const char *const[]){"SIM_MEMORY=128MiB", runtime,                                                           \
-			       "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no", NULL})
 
 static int begin(void **state)
 {
@@ -41,33 +32,19 @@ static int end(void **state)
 
 EACH_TEST(begin, end)
 
-/* What the tool prints; it is no program to be preloaded. */
-static char *tool(char *const argv[])
+/* What `spillway top` shows of this process. */
+static const char *top(void)
 {
-	static char text[1 << 18];
-	posix_spawn_file_actions_t actions;
-	char *no_preload[256];
-	int ends[2], status, n = 0;
-	size_t at = 0;
-	ssize_t got;
-	pid_t child;
+	int status;
+	const char *text = tool(&status, "top --once --json %d", (int)getpid());
 
-	for (int i = 0; environ[i] && n < 255; i++)
-		if (strncmp(environ[i], "LD_PRELOAD=", 11))
-			no_preload[n++] = environ[i];
-	no_preload[n] = NULL;
-	CHECK(pipe2(ends, O_CLOEXEC) == 0);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-	CHECK(posix_spawn(&child, TOOL, &actions, NULL, argv, no_preload) == 0);
-	posix_spawn_file_actions_destroy(&actions);
-	close(ends[1]);
-	while ((got = read(ends[0], text + at, sizeof(text) - 1 - at)) > 0)
-		at += (size_t)got;
-	text[at] = 0;
-	close(ends[0]);
-	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(status == 0);
 	return text;
+}
+
+static bool writes_the_file(void)
+{
+	return tool_tells("", "prom '%s'", output);
 }
 
 /* The number behind "name": in the part of the text that begins with part; UINT64_MAX: null. */
@@ -84,18 +61,6 @@ static uint64_t number(const char *text, const char *part, const char *name)
 	return strncmp(at, "null", 4) == 0 ? UINT64_MAX : strtoull(at, NULL, 10);
 }
 
-static const struct stats_page *own_page(void)
-{
-	char path[256];
-
-	CHECK(folder_files(STATS_TAIL, path));
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	const struct stats_page *page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
-	CHECK(page != MAP_FAILED);
-	close(fd);
-	return page;
-}
-
 static bool has_moved(const struct stats_page *page)
 {
 	return page->counter[STAT_moved_in_bytes] && page->counter[STAT_moved_out_bytes];
@@ -104,12 +69,10 @@ static bool has_moved(const struct stats_page *page)
 /* moves: go on until something has; the library takes some milliseconds to be sure that it pays. */
 static void work_until(bool moves)
 {
-	static CUdeviceptr blocks[N_BLOCKS];
-
 	driver_start(0);
 	for (unsigned i = 0; i < N_BLOCKS; i++)
 		blocks[i] = child_alloc(BLOCK);
-	const struct stats_page *page = own_page();
+	const struct stats_page *page = page_there();
 	for (unsigned round = 0; round < N_ROUNDS || (moves && !has_moved(page) && round < 20000); round++) {
 		for (unsigned i = 0; i < N_BLOCKS; i++)
 			MUST(driver_fill(NULL, blocks[i], round + i, N_WORDS));
@@ -120,12 +83,7 @@ static void work_until(bool moves)
 		MUST(cu.cuMemFree_v2(blocks[i]));
 }
 
-static void work(void)
-{
-	work_until(false);
-}
-
-CHILD_TEST(a_program_that_spills_is_seen_with_its_own_numbers, SETTINGS)
+CHILD_TEST(a_program_that_spills_is_seen_with_its_own_numbers, SETTINGS(""))
 {
 	static const struct {
 		const char *name;
@@ -134,14 +92,12 @@ CHILD_TEST(a_program_that_spills_is_seen_with_its_own_numbers, SETTINGS)
 #define STAT(name, unit, text) {#name, STAT_##name},
 #include "shim/stats/stats.def"
 	};
-	char pid[16];
-
-	work();
-	const struct stats_page *page = own_page();
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
 	char self[32];
-	snprintf(self, sizeof(self), "{\"pid\": %s,", pid);
+
+	work_until(false);
+	const struct stats_page *page = page_there();
+	const char *text = top();
+	snprintf(self, sizeof(self), "{\"pid\": %d,", (int)getpid());
 	CHECK(strstr(text, self) && strstr(text, "\"state\": \"running\"") && strstr(text, "top_test"));
 	CHECK(number(text, "\"counters\"", "allocations") == N_BLOCKS);
 	CHECK(number(text, "\"counters\"", "frees") == N_BLOCKS - 1);
@@ -172,16 +128,14 @@ static void lending_is_seen(void)
 {
 	const char *kind = getenv("SIM_PCIE") ? "\"kind\": \"pcie\"" : "\"kind\": \"nvlink\"";
 	uint64_t moved[2];
-	char pid[16];
 
 	work_until(true);
-	const struct stats_page *page = own_page();
+	const struct stats_page *page = page_there();
 	const struct stats_link *link = &page->device[0].link[1];
 	/* All that moves does so between the two devices; the link's figure is counted first. */
 	moved[LINK_IN] = page->counter[STAT_moved_in_bytes];
 	moved[LINK_OUT] = page->counter[STAT_moved_out_bytes];
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
+	const char *text = top();
 	const char *device = strstr(strstr(text, "\"host_budget\""), "\"devices\""), *second;
 	CHECK(device && (second = strstr(device, "{\"number\": 1, ")));
 	const char *links = strstr(device, "\"links\": [{\"lender\": 1, ");
@@ -210,12 +164,9 @@ TEST(a_link_without_native_atomics_is_called_pcie)
 
 CHILD_TEST(a_device_that_is_not_reached_has_no_link, ((const char *const[]){LENDING, "SIM_PEERS=none", NULL}))
 {
-	char pid[16];
-
-	work();
-	const struct stats_page *page = own_page();
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
+	work_until(false);
+	const struct stats_page *page = page_there();
+	const char *text = top();
 	CHECK(page->device[0].link[1].kind == STATS_LINK_NONE && !page->device[1].most_lent);
 	CHECK(strstr(text, "\"links\": [{\"lender\": 1, \"kind\": \"none\", \"figures\": {\"in_bytes\": 0, "));
 }
@@ -234,14 +185,14 @@ static char *file_text(void)
 	return text;
 }
 
-CHILD_TEST(the_file_for_prometheus_is_made_anew_each_time, SETTINGS)
+CHILD_TEST(the_file_for_prometheus_is_made_anew_each_time, SETTINGS(""))
 {
 	struct stat status;
 	char sample[160];
 
-	work();
-	const struct stats_page *page = own_page();
-	tool((char *[]){TOOL, "prom", output, NULL});
+	work_until(false);
+	const struct stats_page *page = page_there();
+	CHECK(writes_the_file());
 	CHECK(lstat(output, &status) == 0 && (status.st_mode & 0777) == 0644);
 	snprintf(sample, sizeof(sample),
 		 "\nspillway_moved_in_bytes_total{id=\"%016" PRIx64
@@ -250,16 +201,16 @@ CHILD_TEST(the_file_for_prometheus_is_made_anew_each_time, SETTINGS)
 	CHECK(strstr(file_text(), sample));
 	/* Again, over the one that is there. */
 	ino_t first = status.st_ino;
-	tool((char *[]){TOOL, "prom", output, NULL});
+	CHECK(writes_the_file());
 	CHECK(lstat(output, &status) == 0 && status.st_ino != first);
 }
 
-CHILD_TEST(in_a_loop_the_file_goes_with_its_writer, SETTINGS)
+CHILD_TEST(in_a_loop_the_file_goes_with_its_writer, SETTINGS(""))
 {
 	struct stat status;
 	pid_t child;
 
-	work();
+	work_until(false);
 	char *argv[] = {TOOL, "prom", "--interval", "0.1", output, NULL};
 	CHECK(posix_spawn(&child, TOOL, NULL, NULL, argv, environ) == 0);
 	ino_t first = 0;

@@ -13,16 +13,6 @@
 #define SETTINGS TURNS("")
 #define TIGHT    TURNS_SET(",host.budget=32MiB,share=turns,share.queue=no")
 
-/* All calls of that entry point from now on, so many times; 0: no more of them. */
-static uint64_t refuse(const char *name, unsigned times)
-{
-	CUdevice device;
-
-	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
-	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
-	return 1;
-}
-
 /* Nor can there be another socket of that name. For close(), see account_close(). */
 static bool close_listener(int fd)
 {
@@ -62,12 +52,12 @@ static uint64_t fail_to_suspend(void)
 {
 	uint64_t before = turn_number();
 
-	refuse("cuMemRelease", 1000000);
+	child_refuse("cuMemRelease", 1000000);
 	CHECK(spillway_suspend() != 0);
 	MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 4 * MIB / 4));
 	MUST(cu.cuCtxSynchronize());
 	CHECK(turn_number() != before);
-	refuse("cuMemRelease", 0);
+	child_refuse("cuMemRelease", 0);
 	return 1;
 }
 

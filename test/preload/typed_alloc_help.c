@@ -41,12 +41,8 @@ void own_rounds(int n)
 
 void own_empty_device(void)
 {
-	int status = -EBUSY;
-
-	/* A safe point may not come in time where many programs share a processor. */
-	for (int i = 0; i < 50 && status == -EBUSY; i++)
-		status = spillway_suspend();
-	CHECK(status == 0 && spillway_resume() == 0);
+	child_suspend();
+	CHECK(spillway_resume() == 0);
 }
 
 void own_make_leave(CUdeviceptr block)
