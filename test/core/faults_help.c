@@ -14,9 +14,7 @@ static void look_body(const struct sim_launch *launch, void **args)
 		(void)__atomic_load_n(*(uint32_t **)args[0] + i, __ATOMIC_RELAXED);
 }
 
-static const size_t bytes_of[] = {8, 8};
-static const struct sim_kernel kernels[] = {{"fill", fill_body, 2, bytes_of}, {"look", look_body, 2, bytes_of}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+SIM_MODULE(image, SIM_KERNEL("fill", fill_body, 8, 8), SIM_KERNEL("look", look_body, 8, 8));
 
 void faults_help_start(void)
 {

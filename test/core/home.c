@@ -21,9 +21,7 @@ static void slow_body(const struct sim_launch *launch, void **args)
 	fill_body(launch, args);
 }
 
-static const size_t fill_bytes[] = {8, 4, 8};
-static const struct sim_kernel kernels[] = {{"fill", fill_body, 3, fill_bytes}, {"slow", slow_body, 3, fill_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+SIM_MODULE(image, SIM_KERNEL("fill", fill_body, 8, 4, 8), SIM_KERNEL("slow", slow_body, 8, 4, 8));
 
 void home_start(void)
 {

@@ -173,10 +173,8 @@ static void copy_body(const struct sim_launch *launch, void **args)
 		to[i] = from[i];
 }
 
-static const size_t fill_params[] = {sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)};
-static const size_t copy_params[] = {sizeof(CUdeviceptr), sizeof(CUdeviceptr), sizeof(size_t)};
-static const struct sim_kernel kernels[] = {{"fill", fill_body, 3, fill_params}, {"copy", copy_body, 3, copy_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+SIM_MODULE(image, SIM_KERNEL("fill", fill_body, sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)),
+	   SIM_KERNEL("copy", copy_body, sizeof(CUdeviceptr), sizeof(CUdeviceptr), sizeof(size_t)));
 
 /* Each thread begins at its number (rd3) and goes on by the number of threads (rd4), to the n-th word (rd2). */
 #define PTX_NUMBERS                                                                                                    \

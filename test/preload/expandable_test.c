@@ -158,9 +158,7 @@ static void back_body(const struct sim_launch *launch, void **args)
 		*--to = *--from;
 }
 
-static const size_t back_bytes[] = {8, 8, 8, 4};
-static const struct sim_kernel back_kernels[] = {{"back", back_body, 4, back_bytes}};
-static const struct sim_module back_image = {SIM_MODULE_MAGIC, 1, back_kernels};
+SIM_MODULE(back_image, SIM_KERNEL("back", back_body, 8, 8, 8, 4));
 
 static void copy_backwards(struct tensor *to, const struct tensor *from, CUfunction function, CUstream stream)
 {

@@ -23,9 +23,7 @@ static void gather_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t gather_bytes[] = {8};
-static const struct sim_kernel kernels[] = {{"gather", gather_body, 1, gather_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("gather", gather_body, 8));
 
 /* An array goes over as a run of bytes, in a list of copies, or as rows of a box. */
 static void send_plain(CUdeviceptr at, CUdeviceptr *table, CUstream stream)

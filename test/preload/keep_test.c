@@ -38,9 +38,7 @@ static void look_body(const struct sim_launch *launch, void **args)
 		block[0] += *(uint32_t *)sim_pointer(~hidden[i]);
 }
 
-static const size_t look_bytes[] = {8, N_LOOKED * 8};
-static const struct sim_kernel kernels[] = {{"look", look_body, 2, look_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("look", look_body, 8, N_LOOKED * 8));
 
 static CUdeviceptr alloc_set(size_t bytes, unsigned value)
 {

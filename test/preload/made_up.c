@@ -39,6 +39,16 @@ void made_up_must(CUresult result, const char *call, const char *file, int line)
 	exit(3);
 }
 
+CUfunction made_up_kernel(const void *module, const char *name)
+{
+	CUmodule loaded;
+	CUfunction function;
+
+	GO(cuModuleLoadData(&loaded, module));
+	GO(cuModuleGetFunction(&function, loaded, name));
+	return function;
+}
+
 static bool read_own(const struct made_up_option *option, char *argument)
 {
 	if (option->flag)

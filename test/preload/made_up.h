@@ -49,6 +49,8 @@ void made_up_check(void);
 /* Says what is wrong, with the seed, and ends the process. */
 void made_up_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void made_up_must(CUresult result, const char *call, const char *file, int line);
+/* A kernel of a module (sim.h), loaded into the current context. */
+CUfunction made_up_kernel(const void *module, const char *name);
 #define GO(call) made_up_must((call), #call, __FILE__, __LINE__)
 
 /* Where the chance of a thread begins, and its next number. */

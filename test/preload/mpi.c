@@ -373,9 +373,7 @@ static void add_body(const struct sim_launch *launch, void **args)
 		to[i] += from[i];
 }
 
-static const size_t add_params[] = {sizeof(CUdeviceptr), sizeof(CUdeviceptr), sizeof(size_t)};
-static const struct sim_kernel kernels[] = {{"add", add_body, 3, add_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("add", add_body, sizeof(CUdeviceptr), sizeof(CUdeviceptr), sizeof(size_t)));
 
 void mpi_sum_on_device(CUdeviceptr words, size_t n)
 {

@@ -80,9 +80,7 @@ static void ramp_body(const struct sim_launch *launch, void **args)
 		at[k] = word_of(value, k);
 }
 
-static const size_t ramp_params[] = {sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)};
-static const struct sim_kernel kernels[] = {{"ramp", ramp_body, 3, ramp_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("ramp", ramp_body, sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)));
 static CUfunction ramp_kernel;
 
 static void ramp(void *at, unsigned value, size_t n)

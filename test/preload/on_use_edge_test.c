@@ -160,9 +160,7 @@ static void through_body(const struct sim_launch *launch, void **args)
 		*(uint32_t *)sim_pointer((*table)[i]) = *value;
 }
 
-static const size_t through_bytes[] = {8, 4};
-static const struct sim_kernel kernels[] = {{"through", through_body, 2, through_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("through", through_body, 8, 4));
 
 /* A kernel finds pointers in a table, which the host has copied there before the table had its place. */
 PART_TEST(pointers_that_are_copied_count_as_named, assert_int_equal(on_use_run(part), 0))

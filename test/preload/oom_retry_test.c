@@ -182,9 +182,7 @@ static void add_body(const struct sim_launch *launch, void **args)
 		at[i]++;
 }
 
-static const size_t add_bytes[] = {8, 4};
-static const struct sim_kernel kernels[] = {{"room_add", add_body, 2, add_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("room_add", add_body, 8, 4));
 
 /* Made while there was memory. */
 static CUmodule module;

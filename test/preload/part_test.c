@@ -24,9 +24,7 @@ static void add_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t add_bytes[] = {8, 8};
-static const struct sim_kernel kernels[] = {{"add", add_body, 2, add_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("add", add_body, 8, 8));
 
 static bool holds(CUdeviceptr part, uint32_t value)
 {
@@ -53,11 +51,9 @@ static void work(void)
 {
 	CUdeviceptr whole, other[2];
 	unsigned away = 0, looks = 0;
-	CUmodule module;
 
 	driver_start(0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&add, module, "add"));
+	add = driver_function(&image, "add");
 	whole = child_alloc(PARTS * PART);
 	MUST(cu.cuMemsetD32_v2(whole, 0, PARTS * PART / 4));
 	for (unsigned i = 0; i < 2; i++) {

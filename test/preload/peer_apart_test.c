@@ -32,9 +32,7 @@ static void chase_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t chase_bytes[] = {8};
-static const struct sim_kernel kernels[] = {{"chase", chase_body, 1, chase_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("chase", chase_body, 8));
 
 static void chase(void)
 {

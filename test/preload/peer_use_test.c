@@ -25,17 +25,13 @@ static void slow_body(const struct sim_launch *launch, void **args)
 		at[i] += 5;
 }
 
-static const size_t slow_params[] = {8};
-static const struct sim_kernel kernels[] = {{"slow", slow_body, 1, slow_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("slow", slow_body, 8));
 
 TEST(what_a_peer_uses_does_not_move)
 {
 	CUcontext first = driver_start(0), second = driver_start(1);
 	CUdeviceptr used, others[OTHERS];
 	CUstream stream;
-	CUmodule module;
-	CUfunction slow;
 	void *params[] = {&used};
 
 	ok(cu.cuMemAlloc_v2(&used, BYTES));
@@ -50,8 +46,7 @@ TEST(what_a_peer_uses_does_not_move)
 	ok(cu.cuCtxSynchronize());
 	ok(cu.cuCtxSetCurrent(first));
 	ok(cuCtxEnablePeerAccess(second, 0));
-	ok(cu.cuModuleLoadData(&module, &image));
-	ok(cu.cuModuleGetFunction(&slow, module, "slow"));
+	CUfunction slow = driver_function(&image, "slow");
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuLaunchKernel(slow, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 	while (!atomic_load(&started))

@@ -97,22 +97,13 @@ static void list_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t mix_bytes[] = {8, 8, 4, 4, 4};
-static const size_t struct_bytes[] = {4, sizeof(struct kernel_struct)};
-static const size_t odd_bytes[] = {8, 4, 8, 4, 4, 4, 4};
-static const size_t table_bytes[] = {8, 4, 4, 4}, list_bytes[] = {8, 4, 4};
-static const struct sim_kernel kernels[KERNELS] = {{"mix", mix_body, 5, mix_bytes},
-						   {"mix_struct", struct_body, 2, struct_bytes},
-						   {"mix_odd", odd_body, 7, odd_bytes},
-						   {"mix_table", table_body, 4, table_bytes},
-						   {"mix_list", list_body, 3, list_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, KERNELS, kernels};
+SIM_MODULE(image, SIM_KERNEL("mix", mix_body, 8, 8, 4, 4, 4),
+	   SIM_KERNEL("mix_struct", struct_body, 4, sizeof(struct kernel_struct)),
+	   SIM_KERNEL("mix_odd", odd_body, 8, 4, 8, 4, 4, 4, 4), SIM_KERNEL("mix_table", table_body, 8, 4, 4, 4),
+	   SIM_KERNEL("mix_list", list_body, 8, 4, 4));
 
 void kernel_open(CUfunction ret_functions[KERNELS])
 {
-	CUmodule module;
-
-	GO(cuModuleLoadData(&module, &image));
 	for (int i = 0; i < KERNELS; i++)
-		GO(cuModuleGetFunction(&ret_functions[i], module, kernels[i].name));
+		ret_functions[i] = made_up_kernel(&image, image.kernels[i].name);
 }

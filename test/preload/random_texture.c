@@ -22,16 +22,11 @@ static void texture_body(const struct sim_launch *launch, void **args)
 		kernel_mix(texture, NULL, words, 1, salt);
 }
 
-static const size_t texture_bytes[] = {8, 4, 4, 4};
-static const struct sim_kernel kernels[] = {{"texture", texture_body, 4, texture_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("texture", texture_body, 8, 4, 4, 4));
 
 void texture_open(void)
 {
-	CUmodule module;
-
-	GO(cuModuleLoadData(&module, &image));
-	GO(cuModuleGetFunction(&function, module, "texture"));
+	function = made_up_kernel(&image, "texture");
 }
 
 /* ---- making ---- */

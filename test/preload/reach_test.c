@@ -48,9 +48,7 @@ static void look_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t look_bytes[] = {8, 8, 8};
-static const struct sim_kernel kernels[] = {{"look", look_body, 3, look_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("look", look_body, 8, 8, 8));
 
 static void launch(CUdeviceptr block, uint64_t bytes)
 {

@@ -37,9 +37,7 @@ static void use_body(const struct sim_launch *launch, void **args)
 		seen |= (uint64_t)(sim_where(block_at(turn + i)) == 'D') << i;
 }
 
-static const size_t use_bytes[] = {8, 4};
-static const struct sim_kernel kernels[] = {{"use", use_body, 2, use_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("use", use_body, 8, 4));
 
 static void open_job(void)
 {

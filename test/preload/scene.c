@@ -29,11 +29,8 @@ static void store_body(const struct sim_launch *launch, void **args)
 	__atomic_store_n(*(uint32_t **)args[0], *(uint32_t *)args[1], __ATOMIC_RELEASE);
 }
 
-static const size_t touch_bytes[] = {8, 4, 4}, spin_bytes[] = {8, 4, 8, 4, 4}, store_bytes[] = {8, 4};
-static const struct sim_kernel kernels[] = {{"scene_touch", touch_body, 3, touch_bytes},
-					    {"scene_spin", spin_body, 5, spin_bytes},
-					    {"scene_store", store_body, 2, store_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+SIM_MODULE(image, SIM_KERNEL("scene_touch", touch_body, 8, 4, 4), SIM_KERNEL("scene_spin", spin_body, 8, 4, 8, 4, 4),
+	   SIM_KERNEL("scene_store", store_body, 8, 4));
 
 /* Not cuLaunchKernel: tests let that one fail for the library, and the program must not notice. */
 static CUresult launch(CUfunction function, CUstream stream, void **args)
@@ -86,14 +83,11 @@ int scene_run(size_t budget, void (*program)(void))
 
 void scene_load(struct scene *scene, int device)
 {
-	CUmodule module;
-
 	memset(scene, 0, sizeof(*scene));
 	scene->context = driver_start(device);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&scene->touch, module, "scene_touch"));
-	MUST(cu.cuModuleGetFunction(&scene->spin, module, "scene_spin"));
-	MUST(cu.cuModuleGetFunction(&scene->store, module, "scene_store"));
+	scene->touch = driver_function(&image, "scene_touch");
+	scene->spin = driver_function(&image, "scene_spin");
+	scene->store = driver_function(&image, "scene_store");
 }
 
 void scene_allocate(struct scene *scene)

@@ -25,9 +25,7 @@ static void add_body(const struct sim_launch *launch, void **args)
 	++*(uint32_t *)sim_pointer(*(CUdeviceptr *)args[0]);
 }
 
-static const size_t add_bytes[] = {8};
-static const struct sim_kernel kernels[] = {{"add", add_body, 1, add_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("add", add_body, 8));
 
 static void *nothing(void *argument)
 {

@@ -23,9 +23,7 @@ __attribute__((no_sanitize("thread"))) static void read_hidden(const struct sim_
 	}
 }
 
-static const size_t hidden_bytes[] = {8};
-static const struct sim_kernel kernels[] = {{"reads_what_nobody_named", read_hidden, 1, hidden_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("reads_what_nobody_named", read_hidden, 8));
 
 /* The context in which they run. */
 static CUcontext open_beside(const struct scene *scene)

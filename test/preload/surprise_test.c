@@ -37,9 +37,7 @@ static void add_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t add_bytes[] = {8, 8, 8};
-static const struct sim_kernel kernels[] = {{"add", add_body, 3, add_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("add", add_body, 8, 8, 8));
 
 static void touch(CUdeviceptr block, uint64_t bytes)
 {

@@ -43,10 +43,8 @@ static void late_body(const struct sim_launch *launch, void **args)
 		to[i] = from[i];
 }
 
-static const size_t words_bytes[] = {8, 4, 8}, late_bytes[] = {8, 8, 8, 4};
-static const struct sim_kernel kernels[] = {
-    {"words", words_body, 3, words_bytes}, {"hidden", hidden_body, 3, words_bytes}, {"late", late_body, 4, late_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+SIM_MODULE(image, SIM_KERNEL("words", words_body, 8, 4, 8), SIM_KERNEL("hidden", hidden_body, 8, 4, 8),
+	   SIM_KERNEL("late", late_body, 8, 8, 8, 4));
 static CUfunction words_function, hidden_function, late_function;
 
 /* ---- contents ---- */
@@ -174,13 +172,10 @@ void torch_run(void (*part)(void))
 
 void torch_begin(bool moving)
 {
-	CUmodule module;
-
 	scene_load(&own_scene, 0);
-	MUST(cu.cuModuleLoadData(&module, &image));
-	MUST(cu.cuModuleGetFunction(&words_function, module, "words"));
-	MUST(cu.cuModuleGetFunction(&hidden_function, module, "hidden"));
-	MUST(cu.cuModuleGetFunction(&late_function, module, "late"));
+	words_function = driver_function(&image, "words");
+	hidden_function = driver_function(&image, "hidden");
+	late_function = driver_function(&image, "late");
 	torch = fake_torch_open();
 	torch_cache = torch->open(0);
 	if (!moving)

@@ -168,18 +168,12 @@ static void copy_body(const struct sim_launch *launch, void **args)
 	end_kernel(away);
 }
 
-static const size_t fill_params[] = {sizeof(CUdeviceptr), sizeof(uint32_t), sizeof(size_t)};
-static const size_t copy_params[] = {sizeof(CUdeviceptr), sizeof(CUdeviceptr), sizeof(size_t)};
-static const struct sim_kernel kernels[] = {{"fill", fill_body, 3, fill_params}, {"copy", copy_body, 3, copy_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+SIM_MODULE(image, SIM_KERNEL("fill", fill_body, 8, 4, 8), SIM_KERNEL("copy", copy_body, 8, 8, 8));
 
 static void load(void)
 {
-	CUmodule module;
-
-	NEED(cu.cuModuleLoadData(&module, &image));
-	NEED(cu.cuModuleGetFunction(&fill, module, "fill"));
-	NEED(cu.cuModuleGetFunction(&copy, module, "copy"));
+	fill = driver_function(&image, "fill");
+	copy = driver_function(&image, "copy");
 	streams[0] = NULL;
 	NEED(cu.cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING));
 }

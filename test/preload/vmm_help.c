@@ -155,9 +155,7 @@ static void count_body(const struct sim_launch *launch, void **args)
 		at[i] = value + (unsigned)i;
 }
 
-static const size_t count_params[] = {sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)};
-static const struct sim_kernel kernels[] = {{"count", count_body, 3, count_params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("count", count_body, sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)));
 
 CUfunction vmm_kernel(void)
 {

@@ -23,17 +23,12 @@ static void mix_body(const struct sim_launch *launch, void **args)
 	mix(*(uint32_t **)args[0], *(const uint32_t **)args[1], *(size_t *)args[2], *(uint32_t *)args[3]);
 }
 
-static const size_t mix_bytes[] = {8, 8, 8, 4};
-static const struct sim_kernel kernels[] = {{"mix", mix_body, 4, mix_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("mix", mix_body, 8, 8, 8, 4));
 static CUfunction mix_function;
 
 void op_prepare(void)
 {
-	CUmodule module;
-
-	GO(cuModuleLoadData(&module, &image));
-	GO(cuModuleGetFunction(&mix_function, module, "mix"));
+	mix_function = made_up_kernel(&image, "mix");
 }
 
 /* ---- spans: what of which memory ---- */

@@ -29,11 +29,8 @@ static void assert_body(const struct sim_launch *launch, void **args)
 	sim_assert_fails();
 }
 
-static const size_t pointer_bytes[] = {8};
-static const struct sim_kernel kernels[] = {{"touch", touch_body, 1, pointer_bytes},
-					    {"touch_hidden", touch_hidden_body, 1, pointer_bytes},
-					    {"assert", assert_body, 1, pointer_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+SIM_MODULE(image, SIM_KERNEL("touch", touch_body, 8), SIM_KERNEL("touch_hidden", touch_hidden_body, 8),
+	   SIM_KERNEL("assert", assert_body, 8));
 
 static CUresult launch(const char *name, CUdeviceptr at, CUstream stream)
 {

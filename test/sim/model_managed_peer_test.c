@@ -26,9 +26,7 @@ static void fill_body(const struct sim_launch *launch, void **args)
 			at[i] = value;
 }
 
-static const size_t params[] = {8, 4, 1};
-static const struct sim_kernel kernels[] = {{"touch", fill_body, 3, params}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+SIM_MODULE(image, SIM_KERNEL("touch", fill_body, 8, 4, 1));
 
 static int set_up(void **state)
 {

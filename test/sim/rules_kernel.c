@@ -99,10 +99,8 @@ static void differ_body(const struct sim_launch *launch, void **args)
 		**(uint32_t **)args[3] += at[i] != *(uint32_t *)args[1];
 }
 
-static const size_t hold_bytes[] = {8, 8, 4, 4}, fill_bytes[] = {8, 4, 4}, differ_bytes[] = {8, 4, 4, 8};
-static const struct sim_kernel kernels[] = {
-    {"hold", hold_body, 4, hold_bytes}, {"fill", fill_body, 3, fill_bytes}, {"differ", differ_body, 4, differ_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+SIM_MODULE(image, SIM_KERNEL("hold", hold_body, 8, 8, 4, 4), SIM_KERNEL("fill", fill_body, 8, 4, 4),
+	   SIM_KERNEL("differ", differ_body, 8, 4, 4, 8));
 
 /* ---- on both ---- */
 

@@ -158,6 +158,16 @@ struct sim_module {
 	unsigned magic, n_kernels;
 	const struct sim_kernel *kernels;
 };
+/* A kernel with the bytes of each of its parameters; a module, which a program loads by its address, with its kernels. */
+#define SIM_BYTES(...) ((const size_t[]){__VA_ARGS__})
+#define SIM_KERNEL(name, body, ...)                                                                                    \
+	{                                                                                                              \
+		name, body, sizeof(SIM_BYTES(__VA_ARGS__)) / sizeof(size_t), SIM_BYTES(__VA_ARGS__)                    \
+	}
+#define SIM_MODULE(module, ...)                                                                                        \
+	static const struct sim_kernel module##_kernels[] = {__VA_ARGS__};                                             \
+	static const struct sim_module module = {                                                                      \
+	    SIM_MODULE_MAGIC, sizeof(module##_kernels) / sizeof(module##_kernels[0]), module##_kernels}
 void *sim_pointer(CUdeviceptr address);
 /*
  * By a kernel: its assertion does not hold. It ends, and its context dies of CUDA_ERROR_ASSERT. As in every dead
