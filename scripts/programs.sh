@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # programs.sh [OPTION...] [PART...]: what people run, on a real GPU, in one call of TOTAL_SECONDS (530) at most. Parts:
 #
-#   chain tight finder    by test/gpu/programs_bars.py, whose head says what (all when none is named)
+#   chain tight finder llama   by test/gpu/programs_bars.py, whose head says what (all but llama when none is named)
 #
 # Options (--ratio 1.5) go to it. BUILD, OUT and exit status: run_bars in common.sh.
 set -uo pipefail

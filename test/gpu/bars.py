@@ -144,10 +144,15 @@ def bytes_in(text):
     return float(found[1]) * UNITS[found[2]] if found else None
 
 
-def host_peak(output):
+def host_peak(output, where="host"):
     """Bytes: the peak of host-backed memory by the shim's summary; None: there is none."""
-    found = re.findall(r"^spillway: +host +.*?, +([\d.]+ ?[KMGT]?i?B)\b at most", output, re.MULTILINE)
+    found = re.findall(rf"^spillway: +{where} +.*?, +([\d.]+ ?[KMGT]?i?B)\b at most", output, re.MULTILINE)
     return max((bytes_in(text) or 0 for text in found), default=None)
+
+
+def device_peak(output):
+    """The same of device memory."""
+    return host_peak(output, "device")
 
 
 def settled_rate(samples, ms):

@@ -18,6 +18,8 @@ import bars
 import harness
 import larger_bars
 import larger_jobs
+import programs_bars
+import programs_jobs
 import share_bars
 from bars import Bar
 
@@ -630,6 +632,9 @@ PROGRAMS_JOB = """
 import os, sys
 kind, what, options = sys.argv[1], sys.argv[2], dict(zip(sys.argv[3::2], sys.argv[4::2]))
 settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+if kind == "model":
+    open(what, "w").close()
+    sys.exit()
 if kind == "finder":
     found = 1000 if "spill.limit" not in settings and settings["spill.mode"] != "off" else 250
     print("check tries 1024." + str(found + (settings["spill.mode"] == "fast")))
@@ -647,8 +652,67 @@ if what == "count":
     print("need", 3 << 30)
 """
 
+# llama.cpp's tools: in fast, other tokens; in static, perplexity runs out of time; fewer layers compute something else.
+LLAMA_TOOL = """
+import json, os, sys
+tool, layers = os.path.basename(sys.argv[0]), sys.argv[sys.argv.index("-ngl") + 1]
+mode = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s).get("spill.mode")
+if tool == "llama-bench":
+    for what, rate in ("n_gen", 0), ("n_gen", 32):
+        print(json.dumps({what: rate, "avg_ts": 100.0 if rate else 2000.0}))
+elif tool == "llama-completion":
+    print("other tokens" if mode == "fast" else "tokens")
+elif mode == "static":
+    sys.exit("out of memory")
+else:
+    print("Final estimate: PPL = 32100.5 +/- 20.1" if layers == "99" else "Final estimate: PPL = 32100.6 +/- 20.1")
+if mode:
+    print("spillway:   device    1.5 GiB live at exit,   7.5 GiB at most, budget 9.5 GiB", file=sys.stderr)
+"""
+
 
 class Programs(unittest.TestCase):
+    def test_the_model_is_a_gguf_file(self):
+        header, counts = programs_jobs.gguf_header(2)
+        self.assertEqual(struct.unpack_from("<4sIQQ", header), (b"GGUF", 3, 3 + 2 * 9, 19))
+        self.assertEqual(len(header) % 32, 0)
+        halves = sum(count for count, half in counts if half)
+        self.assertEqual(2 * (halves - 2 * 4096 * 32000), 2 * programs_bars.LAYER_BYTES)
+        last = b"blk.1.ffn_down.weight"
+        at = header.index(last) + len(last)
+        self.assertEqual(struct.unpack_from("<IQQI", header, at), (2, 11008, 4096, 1))
+        before = sum(count * (2 if half else 4) for count, half in counts[:-1])
+        self.assertEqual(struct.unpack_from("<Q", header, at + 24), (before,))  # all are multiples of the alignment
+
+    def test_layers_that_fit(self):
+        need = programs_bars.LAYERS * programs_bars.LAYER_BYTES + (500 << 20)
+        self.assertEqual(programs_bars.layers_that_fit(need, need), 23)
+        self.assertEqual(programs_bars.layers_that_fit(need, need - 1), 22)
+        self.assertEqual(programs_bars.layers_that_fit(need, 400 << 20), 1)
+
+    def test_llama(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "programs_jobs.py"), "w") as file:
+                file.write(PROGRAMS_JOB)
+            for tool in "llama-bench", "llama-completion", "llama-perplexity":
+                with open(os.path.join(folder, tool), "w") as file:
+                    file.write(f"#!{sys.executable}{LLAMA_TOOL}")
+                os.chmod(os.path.join(folder, tool), 0o755)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--llama", folder, "--models", folder,
+                                  "llama"], capture_output=True, text=True)
+            self.assertFalse(os.path.exists(os.path.join(folder, "spillway-test.gguf")))
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        rows = {cells[1]: cells[4] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
+                if len(cells) == 6}
+        wanted = {"exact, with room for all": ("pass", "pass"), "static": ("MISS", "pass"), "exact": ("pass", "pass"),
+                  "fast": ("pass", "MISS"), "its own offload, -ngl 15": ("", ""), "natively again": ("pass", "pass")}
+        for side, verdicts in wanted.items():
+            found = tuple(rows[f"llama.cpp, {side}: {what} as natively"] for what in ("perplexity", "tokens"))
+            self.assertEqual(found, verdicts, side)
+        self.assertRegex(run.stdout, r"exact +\| 2000.0 +\| 100.0 +\| 32100.5")
+        self.assertRegex(run.stdout, r"static +\|.*out of memory")
+
     def test_rows_and_verdicts(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "programs_jobs.py"), "w") as file:

@@ -1,20 +1,33 @@
-"""What people run, on a real GPU: python programs_bars.py --build BUILD --log FILE [PART...]. The jobs are programs_jobs.py's, whose head says what they do.
+"""What people run, on a real GPU: python programs_bars.py --build BUILD --log FILE [PART...]. The jobs are
+programs_jobs.py's, whose head says what they do.
 
   chain    a chain without a pool in CuPy: plain, with CuPy's pool, cudaMallocAsync and RMM's pool, and plain under the library
   tight    the same at 1 / --ratio of what it needs, natively with only so much memory free: which of them end?
   finder   the batch that accelerate's and Lightning's finders settle on with a budget and spill.limit: 25%, and the sizes that
            they try, beside the same with a budget of 5/4 and spill.mode: off
+  llama    llama.cpp with a random model of 7.7 GiB: natively, with room for all, in each mode at 1 / --ratio, with as many
+           layers on the GPU by its own -ngl as fit that, and with its unified memory while all fits. Tokens/s; perplexity and
+           greedy tokens beside native ones; its own offload computes on the CPU, and so differently. Its tools (llama-bench,
+           llama-perplexity, llama-completion) and their libraries are ready in the folder --llama
 
 Rows and exit status: parts.py.
 """
+import json
+import os
+import re
 import statistics
 
+import bars
+import harness
 import parts
 from harness import UNITS
 
 MODES = ["static", "exact", "fast"]
 POOLS = ["pool", "async", "rmm"]
 PLAIN_BAR, POOL_BAR = 0.5, 1.1
+LAYERS, PROMPT, TOKENS = 22, 512, 32  # of llama.cpp's model
+LAYER_BYTES = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 11008)
+ALL_LAYERS = 99  # any number beyond what there are
 
 
 def times_of(output):
@@ -27,9 +40,25 @@ def times_of(output):
     return {rows: statistics.median(ms) for rows, ms in found.items()}
 
 
+def rates_of(output):
+    """(tokens/s of prompt, of decode), None where it is not known: of llama-bench -o jsonl."""
+    found = {}
+    for line in output.splitlines():
+        if line.startswith("{"):
+            said = json.loads(line)
+            found[said["n_gen"] > 0] = said["avg_ts"]
+    return found.get(False), found.get(True)
+
+
+def layers_that_fit(need, budget):
+    """What -ngl may be for a model that needs so much with all layers; its last layer, of which -ngl counts, is the output."""
+    rest = need - LAYERS * LAYER_BYTES
+    return max(0, min(LAYERS, int((budget - rest) / LAYER_BYTES))) + 1
+
+
 class Programs(parts.Parts):
-    PARTS = {"chain": 60, "tight": 60, "finder": 80}
-    DEFAULT = list(PARTS)
+    PARTS = {"chain": 60, "tight": 60, "finder": 80, "llama": 260}
+    DEFAULT = ["chain", "tight", "finder"]
 
     def __init__(self, options):
         super().__init__(options)
@@ -121,12 +150,88 @@ class Programs(parts.Parts):
     def finds(self, name, settings):
         return self.run(f"{name}, {settings}", self.python("programs_jobs.py", "finder", name), settings)
 
+    # ---- llama.cpp ----
+
+    def llama(self):
+        folder = self.options.llama
+        if not folder:
+            self.add("llama.cpp", None, 0, "--llama says where it is")
+            return
+        model, text = (os.path.join(self.options.models, name) for name in ("spillway-test.gguf", "spillway-test.txt"))
+        with open(text, "w") as file:
+            file.write("".join(f"{number * number} of {number}. " for number in range(400)))
+        try:
+            self.run("model", self.python("programs_jobs.py", "model", model, "--layers", LAYERS), limit=60)
+            self.with_model(model, text)
+        finally:
+            for path in (model, text):
+                if os.path.exists(path):
+                    os.remove(path)
+
+    def with_model(self, model, text):
+        native = self.tools(model, text, "natively")
+        if not native["perplexity"] or not native["tokens"]:
+            self.add("llama.cpp natively", None, 0, native["status"])
+            return
+        sides = {"natively": native}
+        ample = self.tools(model, text, "with room for all", {"spill.mode": "exact"})
+        sides["exact, with room for all"] = ample
+        need = ample["need"] or 0
+        budget = need / self.options.ratio
+        self.add("llama.cpp: device memory at most, GiB", need / UNITS["GiB"], None, f"budget {int(budget) >> 20} MiB")
+        for mode in MODES if need else []:
+            sides[mode] = self.tools(model, text, mode, parts.settings(mode, need, self.options.ratio))
+        layers = layers_that_fit(need, budget)
+        sides[f"its own offload, -ngl {layers}"] = self.tools(model, text, "offload", layers=layers)
+        sides["its unified memory, all fits"] = self.tools(model, text, "unified", unified=True)
+        sides["natively again"] = self.tools(model, text, "again", rates=False)
+        for side, found in sides.items():
+            own = side.startswith("its own")
+            if side != "natively":
+                for what in ("perplexity", "tokens"):
+                    self.add(f"llama.cpp, {side}: {what} as natively", float(found[what] == native[what]), None if own else 1,
+                             f"{found[what]} for {native[what]}, {found['status']}", least=True)
+        head = ["llama.cpp", "prompt, tokens/s", "decode, tokens/s", "perplexity", "greedy tokens", "spilled", "status"]
+        harness.table([head] +
+                      [[side, *found["rates"], found["perplexity"], found["tokens"][:8], found["spilled"], found["status"]]
+                       for side, found in sides.items()])
+
+    def tools(self, model, text, name, settings=None, layers=ALL_LAYERS, unified=False, rates=True):
+        """What llama.cpp's tools say: perplexity and the digest of greedy tokens, "" where there is none, and rates."""
+        own = ["-m", model, "-ngl", str(layers), "-t", str(os.cpu_count())]
+        environment = {"LD_LIBRARY_PATH": self.options.llama + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
+        if unified:
+            environment["GGML_CUDA_ENABLE_UNIFIED_MEMORY"] = "1"
+
+        def tool(which, *arguments, before=()):
+            command = [*before, os.path.join(self.options.llama, which), *own, *arguments]
+            return self.run(f"{which}, {name}", command, settings, environment, limit=self.options.tool_seconds)[0]
+
+        measured = tool("llama-perplexity", "-f", text, "-c", "512", "-b", "512", "--chunks", "4", "-fit", "off")
+        perplexity = re.search(r"Final estimate: PPL = (\S+)", measured.output)
+        digest = ["bash", "-c", 'set -o pipefail; "$0" "$@" </dev/null | sha256sum']
+        said = tool("llama-completion", "-p", "A long way", "-n", "64", "--temp", "0", "-no-cnv", "--ignore-eos", "-c", "512",
+                    "-fit", "off", "-lv", "0", before=digest)
+        tokens = re.search(r"^([0-9a-f]{64})  -$", said.output, re.MULTILINE)
+        runs = [measured, said]
+        found = {"rates": ("", "")}
+        if rates:
+            runs.append(tool("llama-bench", "-p", str(PROMPT), "-n", str(TOKENS), "-r", "3", "-o", "jsonl"))
+            found["rates"] = tuple("n/a" if rate is None else f"{rate:.1f}" for rate in rates_of(runs[-1].output))
+        bad = [run.status for run in runs if run.status != "ok"]
+        return {**found, "perplexity": perplexity[1] if perplexity else "", "spilled": measured.spilled,
+                "tokens": tokens[1] if tokens and said.status == "ok" else "", "need": bars.device_peak(measured.output),
+                "status": ", ".join(bad) or "ok"}
+
 
 def main():
     arguments = parts.parser()
     arguments.add_argument("--rows", type=lambda text: [int(word) for word in text.split(",")], default=[1 << 20, 1 << 22, 1 << 24])
     arguments.add_argument("--ratio", type=float, default=1.5)
     arguments.add_argument("--budget", type=int, default=20 << 10, help="of the finder, MiB")
+    arguments.add_argument("--llama", default="", help="the folder of llama.cpp's tools")
+    arguments.add_argument("--models", default="/dev/shm", help="where its model is written")
+    arguments.add_argument("--tool-seconds", type=float, default=45, help="for a tool of llama.cpp")
     parts.main(Programs, arguments)
 
 

@@ -6,8 +6,10 @@
           until so much is free. "first ROWS MS", "each ROWS MS", and a digest of each table that came out
   finder NAME      the largest batch of a training step that ends without out of memory. NAME: accelerate
           (find_executable_batch_size) or lightning (Tuner.scale_batch_size). "check tries BATCH.BATCH...", "check found BATCH"
+  model PATH --layers N            writes a Llama for llama.cpp, in GGUF: random weights in fp16, a vocabulary of single bytes
 """
 import argparse
+import struct
 import tempfile
 import time
 
@@ -191,16 +193,95 @@ def with_lightning(torch, layers, loss_of, device):
         return Tuner(trainer).scale_batch_size(Module(), mode="binsearch", steps_per_trial=1)
 
 
+# ---- a model for llama.cpp ----
+
+HIDDEN, INNER, HEADS, FEW, WORDS = 4096, 11008, 32, 8, 32000
+LAYER = [("attn_q", HIDDEN, HIDDEN), ("attn_k", HIDDEN, HIDDEN * FEW // HEADS), ("attn_v", HIDDEN, HIDDEN * FEW // HEADS),
+         ("attn_output", HIDDEN, HIDDEN), ("ffn_gate", HIDDEN, INNER), ("ffn_up", HIDDEN, INNER), ("ffn_down", INNER, HIDDEN)]
+GGUF_ALIGN = 32
+GGUF_TYPES = {"u32": (4, "<I"), "i32": (5, "<i"), "f32": (6, "<f")}
+
+
+def tensors_of(layers):
+    """[(name, sizes, the fastest first)] of a Llama. Those with one size are fp32 and all ones."""
+    found = [("token_embd", (HIDDEN, WORDS)), ("output_norm", (HIDDEN,)), ("output", (HIDDEN, WORDS))]
+    for layer in range(layers):
+        found += [(f"blk.{layer}.{name}", (HIDDEN,)) for name in ("attn_norm", "ffn_norm")]
+        found += [(f"blk.{layer}.{name}", (inner, outer)) for name, inner, outer in LAYER]
+    return [(name + ".weight", sizes) for name, sizes in found]
+
+
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def gguf_value(kind, value):
+    if kind == "text":
+        return struct.pack("<I", 8) + gguf_text(value)
+    if kind == "texts":
+        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(gguf_text, value))
+    if isinstance(value, list):
+        number, form = GGUF_TYPES[kind]
+        return struct.pack("<IIQ", 9, number, len(value)) + b"".join(struct.pack(form, one) for one in value)
+    number, form = GGUF_TYPES[kind]
+    return struct.pack("<I", number) + struct.pack(form, value)
+
+
+def gguf_header(layers):
+    """What comes before the tensors' bytes, and [(count, is fp16)] of each tensor."""
+    words = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % byte for byte in range(256))]
+    kinds = [2, 3, 3] + 256 * [6] + (WORDS - len(words)) * [1]
+    words += [b"w%d" % number for number in range(len(words), WORDS)]
+    keys = [("general.architecture", "text", b"llama"), ("general.file_type", "u32", 1), ("general.alignment", "u32", GGUF_ALIGN),
+            ("llama.context_length", "u32", 4096), ("llama.embedding_length", "u32", HIDDEN), ("llama.block_count", "u32", layers),
+            ("llama.feed_forward_length", "u32", INNER), ("llama.attention.head_count", "u32", HEADS),
+            ("llama.attention.head_count_kv", "u32", FEW), ("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5),
+            ("llama.rope.dimension_count", "u32", HIDDEN // HEADS), ("llama.vocab_size", "u32", WORDS),
+            ("tokenizer.ggml.model", "text", b"llama"), ("tokenizer.ggml.tokens", "texts", words),
+            ("tokenizer.ggml.scores", "f32", [0.0] * WORDS), ("tokenizer.ggml.token_type", "i32", kinds),
+            ("tokenizer.ggml.unknown_token_id", "u32", 0), ("tokenizer.ggml.bos_token_id", "u32", 1),
+            ("tokenizer.ggml.eos_token_id", "u32", 2)]
+    tensors = tensors_of(layers)
+    header = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys))
+    header += b"".join(gguf_text(name.encode()) + gguf_value(kind, value) for name, kind, value in keys)
+    offset, counts = 0, []
+    for name, sizes in tensors:
+        half = len(sizes) > 1
+        count = sizes[0] * (sizes[1] if half else 1)
+        header += gguf_text(name.encode()) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, int(half), offset)
+        offset += -(-count * (2 if half else 4) // GGUF_ALIGN) * GGUF_ALIGN
+        counts.append((count, half))
+    return header + bytes(-len(header) % GGUF_ALIGN), counts
+
+
+def run_model(options):
+    """Random numbers are made once, and each tensor begins elsewhere in them: 8 GiB are written in seconds."""
+    import numpy as np
+
+    header, counts = gguf_header(options.layers)
+    most = max(count for count, _ in counts)
+    block = (np.random.default_rng(1).standard_normal((1 << 24) + 4099, dtype=np.float32) * 0.02).astype(np.float16)
+    numbers = np.tile(block, 2 + most // len(block))
+    with open(options.what, "wb") as file:
+        file.write(header)
+        for index, (count, half) in enumerate(counts):
+            start = index * 65537 % len(block)
+            (numbers[start:start + count] if half else np.ones(count, np.float32)).tofile(file)
+            file.write(bytes(-file.tell() % GGUF_ALIGN))
+    print(f"written {options.what}")
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["chain", "finder"])
+    parser.add_argument("kind", choices=["chain", "finder", "model"])
     parser.add_argument("what")
     parser.add_argument("--rows", type=lambda text: [int(word) for word in text.split(",")], default=[1 << 20])
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--leave", type=int, default=0)
+    parser.add_argument("--layers", type=int, default=22)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
-    {"chain": run_chain, "finder": run_finder}[options.kind](options)
+    {"chain": run_chain, "finder": run_finder, "model": run_model}[options.kind](options)
 
 
 if __name__ == "__main__":
