@@ -21,8 +21,14 @@
 #define SHARE       32
 #define SHARE_LEAST (8 * MIB)
 
-#define AHEAD       (1024 * MIB)
-#define AHEAD_SHARE 8
+/*
+ * In `fast`, memory that will be needed after a long pause must begin to come in that pause. A model of 187 GiB with LoRA on
+ * 138 GiB, in replay, ms a step: 5403 with 1 GiB ahead, 5262 with 4, 4733 with 16. In a gap the GPU waits for what comes, and
+ * memory that is needed later makes room for it. The fine-tune of a 7B model at 1.34: 3189 with 1 GiB, 3160 with 4, 3286
+ * with 9.
+ */
+#define AHEAD_SHARE    8
+#define AHEAD_IN_A_GAP (4096 * MIB)
 
 #define NEW_SHARE       4
 #define NOT_SOON_PERIOD 8
@@ -43,9 +49,9 @@ uint64_t move_limits_under_way(uint64_t budget, uint64_t largest)
 	return of_budget(budget, larger(UNDER_WAY, PIECES * largest));
 }
 
-uint64_t move_limits_ahead(uint64_t budget)
+uint64_t move_limits_ahead(uint64_t budget, bool gap)
 {
-	return smaller(AHEAD, budget / AHEAD_SHARE);
+	return gap ? smaller(AHEAD_IN_A_GAP, budget / AHEAD_SHARE) : budget / AHEAD_SHARE;
 }
 
 uint64_t move_limits_new(uint64_t budget)

@@ -23,8 +23,8 @@
 uint64_t move_limits_reserve(uint64_t budget, uint64_t largest);
 /* Returns the limit on bytes in flight in one direction: with less than that in flight, another copy may begin. */
 uint64_t move_limits_under_way(uint64_t budget, uint64_t largest);
-/* Returns how much may be fetched ahead of its use. */
-uint64_t move_limits_ahead(uint64_t budget);
+/* Returns how much may be fetched ahead of its use: beside kernels, or in a gap. */
+uint64_t move_limits_ahead(uint64_t budget, bool gap);
 /* Returns the size up to which room is made for new blocks. Larger blocks are placed where there is room. */
 uint64_t move_limits_new(uint64_t budget);
 /*

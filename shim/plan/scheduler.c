@@ -303,14 +303,9 @@ static uint64_t scheduler_reserve(const struct scheduler_view *view)
 	return move_limits_reserve(view->budget, view->largest);
 }
 
-uint32_t scheduler_ahead_units(const struct scheduler_view *view)
-{
-	return (uint32_t)(move_limits_ahead(view->budget) / PLAN_UNIT);
-}
-
 uint64_t scheduler_host_bytes(const struct scheduler_view *view, bool gap)
 {
-	return gap ? move_limits_ahead(view->budget)
+	return gap ? move_limits_ahead(view->budget, true)
 		   : scheduler_reserve(view) + move_limits_under_way(view->budget, view->largest);
 }
 
@@ -556,7 +551,7 @@ void scheduler_ahead(struct scheduler *scheduler)
 	scheduler->patient = true;
 	for (unsigned tries = 0; tries < TRIES && lane_is_open(scheduler, PLAN_DEVICE, &view); tries++) {
 		tell_free(scheduler, &view);
-		if (!plan_fetch(scheduler->plan, scheduler_ahead_units(&view), &piece, &when))
+		if (!plan_fetch(scheduler->plan, move_limits_ahead(view.budget, false) / PLAN_UNIT, &piece, &when))
 			break;
 		enum plan_answer room;
 		enum migrate_answer answer = bring_in(scheduler, piece, when, true, &room);
@@ -607,7 +602,7 @@ void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_na
 void scheduler_wish_ahead(struct scheduler *scheduler)
 {
 	struct scheduler_view view = scheduler_look(scheduler);
-	uint64_t when, ahead = scheduler_ahead_units(&view);
+	uint64_t when, ahead = move_limits_ahead(view.budget, true) / PLAN_UNIT;
 	uint32_t piece;
 
 	while (scheduler->wishes.n && scheduler->wishes.units < ahead &&
@@ -772,7 +767,7 @@ bool scheduler_gap_round_for_new(struct scheduler *scheduler, uint64_t bytes, bo
 {
 	struct scheduler_view view = scheduler_look(scheduler);
 	uint64_t now = plan_now(scheduler->plan), later = now + move_limits_not_soon(plan_period(scheduler->plan));
-	uint64_t more = scheduler_ahead_units(&view) * PLAN_UNIT;
+	uint64_t more = move_limits_ahead(view.budget, true);
 
 	while (*can && room_of(&view) < bytes + more && view.out.n < MOVES_AT_ONCE) {
 		unsigned before = view.out.n;

@@ -140,8 +140,6 @@ static inline bool scheduler_may_begin(const struct scheduler_view *view, const 
 {
 	return !lane->n || (lane->n < MOVES && lane->bytes < move_limits_under_way(view->budget, view->largest));
 }
-/* Returns how many units may be fetched ahead of their use. */
-uint32_t scheduler_ahead_units(const struct scheduler_view *view);
 /* Returns how many bytes of host memory should be ready for evictions. gap: evictions happen in gaps. */
 uint64_t scheduler_host_bytes(const struct scheduler_view *view, bool gap);
 

@@ -13,7 +13,7 @@ TEST(a_training_job_gives_up_little_of_its_budget)
 {
 	assert_int_equal(move_limits_reserve(9757 * MIB, 32 * MIB), 96 * MIB);
 	assert_int_equal(move_limits_under_way(9757 * MIB, 32 * MIB), 64 * MIB);
-	assert_int_equal(move_limits_ahead(9757 * MIB), 1024 * MIB);
+	assert_int_equal(move_limits_ahead(9757 * MIB, true), 9757 * MIB / 8);
 }
 
 TEST(a_piece_is_copied_and_one_behind_it)
@@ -29,7 +29,7 @@ TEST(a_piece_is_copied_and_one_behind_it)
 			/* Less is under way, but for the piece that reaches it. */
 			assert_true(reserve <= 96 * MIB || reserve <= 2 * largest);
 			assert_true(move_limits_reserve(2 * budget, largest) >= reserve);
-			assert_true(move_limits_ahead(budget) <= budget / 8);
+			assert_true(move_limits_ahead(budget, true) <= move_limits_ahead(budget, false));
 		}
 }
 
@@ -38,7 +38,7 @@ TEST(a_small_budget_is_not_given_up_to_moving)
 {
 	assert_int_equal(move_limits_reserve(16 * MIB, 4 * MIB), 8 * MIB);
 	assert_int_equal(move_limits_under_way(16 * MIB, 4 * MIB), 8 * MIB);
-	assert_int_equal(move_limits_ahead(16 * MIB), 2 * MIB);
+	assert_int_equal(move_limits_ahead(16 * MIB, false), 2 * MIB);
 	assert_int_equal(move_limits_new(16 * MIB), 4 * MIB);
 }
 

@@ -366,7 +366,7 @@ TEST(what_is_foreseen_comes_as_far_as_the_limits_go)
 		finish();
 		scheduler_ahead(&scheduler);
 	}
-	assert_true(n_ahead * UNITS * PLAN_UNIT <= move_limits_ahead(BUDGET) + UNITS * PLAN_UNIT);
+	assert_true(n_ahead * UNITS * PLAN_UNIT <= move_limits_ahead(BUDGET, false) + UNITS * PLAN_UNIT);
 }
 
 /* ---- gaps ---- */
@@ -473,8 +473,8 @@ TEST(a_gap_for_a_new_block_makes_room_for_more)
 	lay(20, 0);
 	assert_true(scheduler_gap_pays_for_new(&scheduler));
 	run_gap_for_new(16 * MIB);
-	assert_true(device_free() >= 16 * MIB + move_limits_ahead(BUDGET));
-	assert_true(device_free() < 16 * MIB + move_limits_ahead(BUDGET) + UNITS * PLAN_UNIT);
+	assert_true(device_free() >= 16 * MIB + move_limits_ahead(BUDGET, true));
+	assert_true(device_free() < 16 * MIB + move_limits_ahead(BUDGET, true) + UNITS * PLAN_UNIT);
 	assert_int_equal(n_out, 0);
 	memset(busy, true, sizeof(busy));
 	unsigned before = n_orders;
