@@ -224,12 +224,13 @@ bool pool_give_back(struct device *device)
 
 /* ---- which pool ---- */
 
-static struct pool *pool_find_locked(CUmemoryPool handle)
+/* Returns the pool of that handle; NULL: the default pool of the device, if it is known. */
+static struct pool *pool_find_locked(CUmemoryPool handle, CUdevice ordinal)
 {
 	struct pool *pool = pools.list;
 
 	lock_assert_held(LOCK_POOL);
-	while (pool && pool->handle != handle)
+	while (pool && (handle ? pool->handle != handle : !pool->is_default || pool->device != ordinal))
 		pool = pool->next;
 	return pool;
 }
@@ -244,21 +245,11 @@ static struct pool *pool_find_id_locked(uint64_t id)
 	return pool;
 }
 
-static struct pool *pool_find_default_locked(CUdevice ordinal)
-{
-	struct pool *pool = pools.list;
-
-	lock_assert_held(LOCK_POOL);
-	while (pool && !(pool->is_default && pool->device == ordinal))
-		pool = pool->next;
-	return pool;
-}
-
 /* Returns what is known of the pool now; if it is not known: number 0, of no device. */
 static struct pool pool_look(CUmemoryPool handle)
 {
 	lock_take(&pool_lock);
-	const struct pool *pool = pool_find_locked(handle);
+	const struct pool *pool = pool_find_locked(handle, -1);
 	struct pool found = pool ? *pool : (struct pool){.device = -1};
 	lock_drop(&pool_lock);
 	return found;
@@ -336,7 +327,7 @@ uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
 void pool_heap_waits(CUmemoryPool handle, uint64_t bytes)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = pool_find_locked(handle);
+	struct pool *pool = pool_find_locked(handle, -1);
 	if (pool && pool->held + bytes > pool->held_high)
 		pool->held_high = pool->held + bytes;
 	lock_drop(&pool_lock);
@@ -345,7 +336,7 @@ void pool_heap_waits(CUmemoryPool handle, uint64_t bytes)
 void pool_heap_reset(CUmemoryPool handle, CUmemPool_attribute attribute)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = pool_find_locked(handle);
+	struct pool *pool = pool_find_locked(handle, -1);
 	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		pool->used_high = pool->used;
 	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
@@ -460,7 +451,7 @@ static bool claim_locked(struct device *device, struct pool *pool, uint64_t byte
 static bool pool_claim_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = handle ? pool_find_locked(handle) : pool_find_default_locked(device->ordinal);
+	struct pool *pool = pool_find_locked(handle, device->ordinal);
 	bool known = pool && pool->device == device->ordinal;
 	bool claimed = !known || claim_locked(device, pool, pool_claim_rounded(bytes), over);
 	*ret_id = known && claimed ? pool->id : 0;
