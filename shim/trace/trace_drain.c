@@ -173,9 +173,7 @@ uint64_t trace_range(const char *name)
 	return trace_is_on() ? number_of_name(&range_names, NULL, name) : 0;
 }
 
-void names_each_new(enum trace_list list,
-		    void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
-		    void *argument)
+void names_each_new(enum trace_list list, void (*visit)(enum trace_list list, uint64_t number, const char *text))
 {
 	struct trace_names *table = list == TRACE_SITES ? &site_names : &range_names;
 
@@ -188,9 +186,9 @@ void names_each_new(enum trace_list list,
 			continue;
 		table->told[i] = true;
 		table->n_told++;
-		visit(argument, list, i, name->text);
+		visit(list, i, name->text);
 		if (name->site && name->site->callers)
-			visit(argument, TRACE_CALLERS, i, name->site->callers);
+			visit(TRACE_CALLERS, i, name->site->callers);
 	}
 }
 
@@ -487,12 +485,6 @@ static void add_name(enum trace_list list, uint64_t number, const char *text)
 	    .kind = TRACE_name, .time = clock_now(), .name = {list, number}, .text = text, .text_bytes = strlen(text)});
 }
 
-static void tell_name(void *argument, enum trace_list list, uint64_t number, const char *text)
-{
-	(void)argument;
-	add_name(list, number, text);
-}
-
 /* Opens the file at the first event. Returns false if there is no file. */
 static bool is_open(void)
 {
@@ -693,8 +685,8 @@ static void trace_drain_turn(void)
 		return;
 	/* Names and figures belong to no thread of the program: they are written as events of the drainer, number 0. */
 	trace_frame_begin(drainer.writer, 0, now);
-	names_each_new(TRACE_SITES, tell_name, NULL);
-	names_each_new(TRACE_RANGES, tell_name, NULL);
+	names_each_new(TRACE_SITES, add_name);
+	names_each_new(TRACE_RANGES, add_name);
 	trace_drain_sample(now, false);
 	end_frame();
 	for (struct ring *ring = atomic_load(&trace_state.rings.first); ring && !drainer.failed; ring = ring->next) {

@@ -82,9 +82,7 @@ void drain_last(void);
 /* ---- names ---- */
 
 /* Calls visit for each name of this list, TRACE_SITES or TRACE_RANGES, that has not been written to the file yet. */
-void names_each_new(enum trace_list list,
-		    void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
-		    void *argument);
+void names_each_new(enum trace_list list, void (*visit)(enum trace_list list, uint64_t number, const char *text));
 
 /* ---- the file ---- */
 

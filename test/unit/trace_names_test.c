@@ -29,29 +29,28 @@ static void *other(void *argument)
 	return argument;
 }
 
-static void tell(void *argument, enum trace_list list, uint64_t number, const char *text)
+static void tell(enum trace_list list, uint64_t number, const char *text)
 {
 	assert_int_equal(list, TRACE_SITES);
 	assert_false(told[number]);
 	told[number] = true;
 }
 
-static void tell_range(void *argument, enum trace_list list, uint64_t number, const char *text)
-{
-	unsigned *n_told = argument;
+static unsigned n_ranges_told;
 
+static void tell_range(enum trace_list list, uint64_t number, const char *text)
+{
 	assert_int_equal(list, TRACE_RANGES);
 	assert_int_equal(number, trace_range(text));
-	++*n_told;
+	n_ranges_told++;
 }
 
+static uint64_t callers_of;
 static const char *callers_told;
 
-static void tell_callers(void *argument, enum trace_list list, uint64_t number, const char *text)
+static void tell_callers(enum trace_list list, uint64_t number, const char *text)
 {
-	uint64_t *of = argument;
-
-	if (number == *of && list == TRACE_CALLERS)
+	if (number == callers_of && list == TRACE_CALLERS)
 		callers_told = text;
 }
 
@@ -61,11 +60,10 @@ TEST(callers_are_told_if_they_are_known)
 	static const struct call_site sites[4] = {{.callers = "a.py:9 in g"}, {.callers = ""}};
 
 	for (int i = 0; i < 3; i++) {
-		uint64_t number = trace_site(&sites[i]);
-
+		callers_of = trace_site(&sites[i]);
 		callers_told = NULL;
-		names_each_new(TRACE_SITES, tell_callers, &number);
-		assert_int_not_equal(number, 0);
+		names_each_new(TRACE_SITES, tell_callers);
+		assert_int_not_equal(callers_of, 0);
 		assert_ptr_equal(callers_told, sites[i].callers);
 	}
 }
@@ -78,7 +76,7 @@ TEST(a_name_that_was_found_is_told)
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		atomic_store(&round_of_both, i);
 		uint64_t number = trace_site(name_of(i));
-		names_each_new(TRACE_SITES, tell, NULL);
+		names_each_new(TRACE_SITES, tell);
 		if (number && !told[number])
 			fail_msg("name %u, number %u, was not told", i, (unsigned)number);
 	}
@@ -95,14 +93,13 @@ TEST(the_same_place_has_one_number)
 TEST(the_same_range_has_one_number_and_is_told_once)
 {
 	char step[] = "step";
-	unsigned n_told = 0;
 
 	assert_int_equal(trace_range(step), trace_range("step"));
 	assert_int_not_equal(trace_range("step"), trace_range("loss"));
 	assert_int_not_equal(trace_range(""), 0);
 	for (int i = 0; i < 2; i++)
-		names_each_new(TRACE_RANGES, tell_range, &n_told);
-	assert_int_equal(n_told, 3);
+		names_each_new(TRACE_RANGES, tell_range);
+	assert_int_equal(n_ranges_told, 3);
 }
 
 START(atomic_store(&trace_on, true))
