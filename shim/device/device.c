@@ -634,20 +634,20 @@ bool device_take_back(struct device *device, uint64_t bytes)
 
 	if (!heap || !atomic_load(&device->lender.lent.used))
 		return false;
-	bool over = budget_left(&device->budget) + heap_idle_device(heap) < bytes;
+	bool over = budget_left(&device->budget) + heap_idle(heap, CHUNK_DEVICE) < bytes;
 	return ((over && atomic_load(&device->lender.of_own)) || heap_is_full(heap)) && take_back(device);
 }
 
 bool device_make_room(struct device *device)
 {
 	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
-	uint64_t before = heap ? heap_idle_device(heap) : 0;
+	uint64_t before = heap ? heap_idle(heap, CHUNK_DEVICE) : 0;
 	bool any = take_back(device);
 
 	if (!before)
 		return any;
-	heap_trim(heap, 0, heap_idle_host(heap));
-	return heap_idle_device(heap) < before || any;
+	heap_trim(heap, 0, heap_idle(heap, CHUNK_HOST));
+	return heap_idle(heap, CHUNK_DEVICE) < before || any;
 }
 
 bool device_make_host_room(struct device *device)
@@ -657,12 +657,12 @@ bool device_make_host_room(struct device *device)
 	bool any = false;
 
 	for (CUdevice at = 0; (heap = next_heap(&at));) {
-		uint64_t before = heap == own ? 0 : heap_idle_host(heap);
+		uint64_t before = heap == own ? 0 : heap_idle(heap, CHUNK_HOST);
 
 		if (!before)
 			continue;
-		heap_trim(heap, heap_idle_device(heap), 0);
-		any |= heap_idle_host(heap) < before;
+		heap_trim(heap, heap_idle(heap, CHUNK_DEVICE), 0);
+		any |= heap_idle(heap, CHUNK_HOST) < before;
 	}
 	return any;
 }

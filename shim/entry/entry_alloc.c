@@ -344,7 +344,7 @@ static CUresult serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 		used += pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 		deferred_free_reap(device->ordinal);
 		segments_give_up(device);
-		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle_host(heap));
+		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle(heap, CHUNK_HOST));
 	}
 	return enter_leave(&scope, result);
 }

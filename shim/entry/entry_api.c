@@ -109,14 +109,14 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 	for (const struct device *other = device_next(NULL); other; other = device_next(other)) {
 		const struct heap *its = atomic_load(&other->heap);
 
-		idle += its ? heap_idle_host(its) : 0;
+		idle += its ? heap_idle(its, CHUNK_HOST) : 0;
 	}
 	if (device_bytes)
 		*device_bytes = atomic_load(&device->budget.limit);
 	if (host_bytes)
 		*host_bytes = atomic_load(&host_budget.limit);
 	if (device_used)
-		*device_used = in_use(&device->budget, heap ? heap_idle_device(heap) : 0);
+		*device_used = in_use(&device->budget, heap ? heap_idle(heap, CHUNK_DEVICE) : 0);
 	if (host_used)
 		*host_used = in_use(&host_budget, idle);
 	return entry_memory_leave(&scope, 0);

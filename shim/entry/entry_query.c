@@ -36,13 +36,13 @@ static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t
 	bool spills = process_settings()->spill != POLICY_SPILL_OFF && device->host_vmm;
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
-	uint64_t idle = heap_idle_device(heap);
+	uint64_t idle = heap_idle(heap, CHUNK_DEVICE);
 	uint64_t device_left =
 	    smaller(budget_left(&device->budget), driver_free) + idle - smaller(idle, budget_over(&device->budget));
-	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
+	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle(heap, CHUNK_HOST) : 0) + lent_left;
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
 			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
-			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
+			  smaller(heap_idle(heap, CHUNK_HOST), atomic_load(&host_budget.used));
 	uint64_t total, left, most = backend_heap_most(device, process_settings()->spill_limit);
 
 	switch (process_settings()->capacity) {

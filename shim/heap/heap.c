@@ -518,14 +518,9 @@ bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret
 	return true;
 }
 
-uint64_t heap_idle_device(const struct heap *heap)
+uint64_t heap_idle(const struct heap *heap, enum chunk_place place)
 {
-	return atomic_load_explicit(&heap->figures.idle[CHUNK_DEVICE], memory_order_relaxed);
-}
-
-uint64_t heap_idle_host(const struct heap *heap)
-{
-	return atomic_load_explicit(&heap->figures.idle[CHUNK_HOST], memory_order_relaxed);
+	return atomic_load_explicit(&heap->figures.idle[place], memory_order_relaxed);
 }
 
 uint64_t heap_made_device(struct heap *heap)

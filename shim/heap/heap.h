@@ -303,9 +303,8 @@ CUresult heap_reach(struct heap *heap);
 void heap_unreach(struct heap *heap, uint64_t devices);
 uint64_t heap_reached_by(struct heap *heap);
 
-/* Free memory that the heap holds: charged to a budget, and available to the next allocation. Locking: none. */
-uint64_t heap_idle_device(const struct heap *heap);
-uint64_t heap_idle_host(const struct heap *heap);
+/* Returns free memory that the heap holds: charged to a budget, available to the next allocation. Locking: none. */
+uint64_t heap_idle(const struct heap *heap, enum chunk_place place);
 /*
  * Returns how many bytes peers may lend; stores how many of them are in use, by this heap or others, and how many this
  * heap may still take. The numbers may be slightly out of date. Locking: none.

@@ -73,7 +73,7 @@ static void pin_for_next(struct engine *engine)
 		if (piece_place(engine, piece) != CHUNK_PEER)
 			continue;
 		bytes += units * HEAP_UNIT;
-		if (heap_idle_host(engine->heap) < bytes &&
+		if (heap_idle(engine->heap, CHUNK_HOST) < bytes &&
 		    heap_make_spare(engine->heap, CHUNK_HOST, units, false) != SW_OK)
 			return;
 	}

@@ -88,9 +88,9 @@ static bool leave_beside(struct engine *engine, struct beside *beside)
 		unbacked_take(engine, beside->dead.at[beside->next++]);
 		return true;
 	}
-	idle = heap_idle_device(engine->heap);
-	return idle && heap_trim(engine->heap, idle - 1, heap_idle_host(engine->heap)) == 0 &&
-	       heap_idle_device(engine->heap) < idle;
+	idle = heap_idle(engine->heap, CHUNK_DEVICE);
+	return idle && heap_trim(engine->heap, idle - 1, heap_idle(engine->heap, CHUNK_HOST)) == 0 &&
+	       heap_idle(engine->heap, CHUNK_DEVICE) < idle;
 }
 
 /* Ends copies that are done; else does what can be done beside them; else waits a moment. beside: NULL: maps. */
@@ -172,7 +172,7 @@ static uint64_t left_behind(struct engine *engine)
  */
 static enum sw_status give_to_driver(struct engine *engine)
 {
-	uint64_t held = heap_trim(engine->heap, 0, heap_idle_host(engine->heap)) + left_behind(engine);
+	uint64_t held = heap_trim(engine->heap, 0, heap_idle(engine->heap, CHUNK_HOST)) + left_behind(engine);
 	char bytes[32];
 
 	if (held)
@@ -224,14 +224,14 @@ static enum sw_status shrink(struct engine *engine, uint64_t keep)
 	enum sw_status status = SW_OK;
 
 	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++) {
-		heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+		heap_trim(engine->heap, 0, heap_idle(engine->heap, CHUNK_HOST));
 		uint64_t made = heap_made_device(engine->heap);
 		if (made <= keep)
 			break;
 		status = all_out(engine, made - keep, !engine->poisons);
 	}
 	engine->stats.why_out = TRACE_WHY_ROOM;
-	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	heap_trim(engine->heap, 0, heap_idle(engine->heap, CHUNK_HOST));
 	return status;
 }
 
@@ -432,7 +432,7 @@ enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
 		return SW_BUSY;
 	all_out(engine, bytes, false);
 	quiesce_open(engine);
-	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	heap_trim(engine->heap, 0, heap_idle(engine->heap, CHUNK_HOST));
 	return SW_OK;
 }
 

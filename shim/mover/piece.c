@@ -333,7 +333,7 @@ bool piece_map_soon(struct engine *engine, const struct migration *migration, en
 			return false;
 	}
 	engine->health.refused++;
-	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	heap_trim(engine->heap, 0, heap_idle(engine->heap, CHUNK_HOST));
 	return false;
 }
 

@@ -57,7 +57,7 @@ static bool is_short(struct device *device, size_t bytes)
 	struct heap *heap = atomic_load(&device->heap);
 
 	return heap && heap_rounded(bytes) >= HEAP_UNIT &&
-	       budget_left(&device->budget) + heap_idle_device(heap) < heap_rounded(bytes);
+	       budget_left(&device->budget) + heap_idle(heap, CHUNK_DEVICE) < heap_rounded(bytes);
 }
 
 static bool may_wait(CUmemoryPool pool)

@@ -477,8 +477,8 @@ bool segments_take(const struct segment_want *want, enum segments_whose whose, s
 static bool has_plenty(const struct device *device)
 {
 	const struct heap *heap = heap_of(device);
-	uint64_t left =
-	    budget_left(&device->budget) + heap_idle_device(heap) + budget_left(&host_budget) + heap_idle_host(heap);
+	uint64_t left = budget_left(&device->budget) + heap_idle(heap, CHUNK_DEVICE) + budget_left(&host_budget) +
+			heap_idle(heap, CHUNK_HOST);
 
 	return left >= atomic_load(&device->budget.limit) / PLENTY_SHARE;
 }

@@ -15,7 +15,7 @@
  * that would find no memory takes an unused segment earlier, behind that event. A part that is freed in another order
  * goes through deferred_free.h.
  *
- * An unused segment counts as idle memory (heap_idle_device). It becomes an ordinary free block when an allocation
+ * An unused segment counts as idle memory (heap_idle). It becomes an ordinary free block when an allocation
  * finds no memory, when the program trims its pool, and when nobody has used it for 20 ticks.
  *
  * Locking: all functions take DEFERRED_FREE, and HEAP under it.

@@ -118,7 +118,7 @@ static bool device_free(struct device *device, uint64_t *ret_bytes)
 	if (heap && budget_left(&device->budget) < *ret_bytes)
 		*ret_bytes = budget_left(&device->budget);
 	if (heap)
-		*ret_bytes += heap_idle_device(heap);
+		*ret_bytes += heap_idle(heap, CHUNK_DEVICE);
 	return true;
 }
 

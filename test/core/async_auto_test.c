@@ -183,9 +183,9 @@ TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is)
 	assert_true(async_in_heap(more));
 	async_give(more);
 	assert_ok(cuMemFree_v2(plain));
-	assert_true(heap_idle_device(atomic_load(&device_get(0)->heap)) > 0);
+	assert_true(heap_idle(atomic_load(&device_get(0)->heap), CHUNK_DEVICE) > 0);
 	n += fill_pools(block + n, 4 * BLOCK);
-	assert_int_equal(heap_idle_device(atomic_load(&device_get(0)->heap)), 0);
+	assert_int_equal(heap_idle(atomic_load(&device_get(0)->heap), CHUNK_DEVICE), 0);
 	give_all(block, n);
 }
 
@@ -454,11 +454,11 @@ TEST(trimming_a_pool_trims_the_heap)
 	CUdeviceptr plain = core_alloc(BLOCK);
 	assert_ok(cuMemFree_v2(plain));
 	struct heap *heap = atomic_load(&device_get(0)->heap);
-	assert_true(heap_idle_device(heap) >= BLOCK);
+	assert_true(heap_idle(heap, CHUNK_DEVICE) >= BLOCK);
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 2 * BLOCK)); /* one there, one here */
-	assert_int_equal(heap_idle_device(heap), BLOCK);
+	assert_int_equal(heap_idle(heap, CHUNK_DEVICE), BLOCK);
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), BLOCK)); /* the driver's */
-	assert_int_equal(heap_idle_device(heap), 0);
+	assert_int_equal(heap_idle(heap, CHUNK_DEVICE), 0);
 }
 
 TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices)

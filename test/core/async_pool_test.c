@@ -75,9 +75,9 @@ TEST(trimming_a_pool_gives_back_what_the_heap_keeps_warm)
 	assert_ok(cuMemFreeAsync(address, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 64 * MIB));
-	assert_true(heap_idle_device(heap) >= 8 * MIB);
+	assert_true(heap_idle(heap, CHUNK_DEVICE) >= 8 * MIB);
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
-	assert_int_equal(heap_idle_device(heap), 0);
+	assert_int_equal(heap_idle(heap, CHUNK_DEVICE), 0);
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 

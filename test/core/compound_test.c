@@ -178,7 +178,7 @@ TEST(a_part_without_an_alias_stays_in_the_store)
 	assert_int_not_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_OK);
 	assert_false(sim_fail_pending());
 	assert_true(heap_is_valid(own.heap));
-	assert_int_equal(heap_idle_host(own.heap), 12 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 12 * MIB);
 	move(&a, CHUNK_HOST);
 	assert_int_equal(pinned(), 12 * MIB);
 }

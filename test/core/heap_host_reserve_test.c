@@ -51,7 +51,7 @@ TEST(sizes_are_stocked_in_proportion)
 	for (unsigned i = 0; i < 16; i++)
 		grants[i] = get(i < 12 ? PIECE : PIECE / 2, HEAP_DEVICE);
 	assert_int_equal(stock(STOCK), 4 + 2);
-	assert_int_equal(heap_idle_host(own.heap), 4 * PIECE + 2 * PIECE / 2);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 4 * PIECE + 2 * PIECE / 2);
 	assert_int_equal(stock(STOCK), 0);
 	/* One has gone, one more is missing. */
 	assert_true(core_leaves(&own, grants[0].address));
@@ -65,7 +65,7 @@ TEST(many_sizes_do_not_make_it_more)
 	for (unsigned i = 0; i < 8; i++)
 		get((i + 1) * 2 * MIB, HEAP_DEVICE);
 	assert_int_equal(stock(STOCK), 3);
-	assert_int_equal(heap_idle_host(own.heap), 2 * STOCK);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 2 * STOCK);
 }
 
 /* What is kept for good is 8 MiB. */
@@ -124,7 +124,7 @@ TEST(what_cannot_be_had_is_not_stocked)
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(heap_fill_host_reserve(own.heap, STOCK), SW_NO_MEMORY);
 	assert_false(heap_has_soon(own.heap));
-	assert_int_equal(heap_idle_host(own.heap), 0);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 0);
 	/* Without an alias it is as good: that is made when it is taken. */
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(stock(STOCK), 1);
@@ -175,12 +175,12 @@ TEST(all_that_may_leave_finds_memory_of_its_size)
 	for (unsigned i = 0; i < 6; i++)
 		grants[i] = get(i < 4 ? PIECE : PIECE / 2, HEAP_DEVICE);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 6);
-	assert_int_equal(heap_idle_host(own.heap), 5 * PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 5 * PIECE);
 	unsigned long made = sim_calls("cuMemCreate");
 	for (unsigned i = 0; i < 6; i++)
 		assert_true(core_leaves(&own, grants[i].address));
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	assert_int_equal(heap_idle_host(own.heap), 0);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 0);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
 }
 
@@ -210,7 +210,7 @@ TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
 		small[i] = get(PIECE / 2, HEAP_DEVICE);
 	assert_int_equal(pin_ahead(UINT64_MAX, &released), 4);
 	assert_int_equal(released, 2);
-	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 2 * PIECE);
 	/* The driver does not take it back: nothing more is pinned. */
 	for (unsigned i = 0; i < 4; i++)
 		core_give(&own, &small[i]);
@@ -218,7 +218,7 @@ TEST(what_is_pinned_ahead_follows_the_sizes_on_the_device)
 	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
 	assert_false(sim_fail_pending());
-	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 2 * PIECE);
 }
 
 /* Ticks in the span after which idle host memory goes back (heap.c). */
@@ -235,13 +235,13 @@ TEST(what_is_pinned_ahead_is_kept_as_long_as_it_is_for_something)
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 4);
 	for (unsigned i = 0; i < 3 * HOST_SPAN; i++)
 		heap_tick(own.heap);
-	assert_int_equal(heap_idle_host(own.heap), 4 * PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 4 * PIECE);
 	for (unsigned i = 0; i < 2; i++)
 		core_give(&own, &grants[i]);
 	assert_int_equal(pin_ahead(UINT64_MAX, NULL), 0);
 	for (unsigned i = 0; i < 3 * HOST_SPAN; i++)
 		heap_tick(own.heap);
-	assert_int_equal(heap_idle_host(own.heap), 2 * PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 2 * PIECE);
 }
 
 TEST(what_cannot_be_had_is_not_pinned_ahead)

@@ -78,10 +78,10 @@ TEST(what_nobody_needs_for_a_span_goes_back)
 	get_all(HEAP_DEVICE);
 	give_all();
 	tick(DEVICE_SPAN);
-	assert_int_equal(heap_idle_device(own.heap), N * BLOCK);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), N * BLOCK);
 	tick(DEVICE_SPAN);
-	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
-	assert_int_equal(sim_live().device_bytes, heap_idle_device(own.heap));
+	assert_in_range(heap_idle(own.heap, CHUNK_DEVICE), 0, KEEP);
+	assert_int_equal(sim_live().device_bytes, heap_idle(own.heap, CHUNK_DEVICE));
 }
 
 TEST(host_memory_is_kept_for_longer)
@@ -91,9 +91,9 @@ TEST(host_memory_is_kept_for_longer)
 	get_all(HEAP_HOST);
 	give_all();
 	tick(2 * HOST_SPAN - 1);
-	assert_int_equal(heap_idle_host(own.heap), N * BLOCK);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), N * BLOCK);
 	tick(1);
-	assert_in_range(heap_idle_host(own.heap), 0, KEEP);
+	assert_in_range(heap_idle(own.heap, CHUNK_HOST), 0, KEEP);
 }
 
 /* In one tick 512 MiB are unpinned, or a block more. */
@@ -108,11 +108,11 @@ TEST(much_host_memory_goes_back_by_and_by)
 	for (unsigned i = 0; i < 10; i++)
 		give(&many[i]);
 	tick(2 * HOST_SPAN - 1);
-	assert_int_equal(heap_idle_host(own.heap), 6 * 4 * BLOCK);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 6 * 4 * BLOCK);
 	tick(1);
-	assert_int_equal(heap_idle_host(own.heap), 2 * 4 * BLOCK);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 2 * 4 * BLOCK);
 	tick(1);
-	assert_in_range(heap_idle_host(own.heap), 0, KEEP);
+	assert_in_range(heap_idle(own.heap, CHUNK_HOST), 0, KEEP);
 }
 
 /* Only what lay idle all the time: half of it was in use at some moment of the span. */
@@ -128,7 +128,7 @@ TEST(what_was_in_use_in_between_stays)
 	for (unsigned i = 0; i < 2; i++)
 		give(&grants[i]);
 	tick(DEVICE_SPAN);
-	assert_in_range(heap_idle_device(own.heap), 2 * BLOCK, 2 * BLOCK + KEEP);
+	assert_in_range(heap_idle(own.heap, CHUNK_DEVICE), 2 * BLOCK, 2 * BLOCK + KEEP);
 }
 
 TEST(without_ticks_it_goes_back_at_once)
@@ -136,17 +136,17 @@ TEST(without_ticks_it_goes_back_at_once)
 	open_heap();
 	get_all(HEAP_DEVICE);
 	give_all();
-	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	assert_in_range(heap_idle(own.heap, CHUNK_DEVICE), 0, KEEP);
 	tick(1);
 	get_all(HEAP_DEVICE);
 	give_all();
-	assert_int_equal(heap_idle_device(own.heap), N * BLOCK);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), N * BLOCK);
 	/* They have ended. */
 	get_all(HEAP_DEVICE);
 	own.heap->ticked = clock_now() - 4000000000u;
 	for (unsigned i = 0; i < N; i++)
 		core_give(&own, &grants[i]);
-	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	assert_in_range(heap_idle(own.heap, CHUNK_DEVICE), 0, KEEP);
 }
 
 TEST(where_the_policy_gives_a_size_it_goes_back_at_once)
@@ -156,7 +156,7 @@ TEST(where_the_policy_gives_a_size_it_goes_back_at_once)
 	tick(1);
 	get_all(HEAP_DEVICE);
 	give_all();
-	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	assert_in_range(heap_idle(own.heap, CHUNK_DEVICE), 0, KEEP);
 }
 
 /* What is kept for the next allocation is somebody else's, and goes back as well when none comes. */

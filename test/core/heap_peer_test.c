@@ -201,11 +201,11 @@ TEST(what_goes_out_goes_to_a_peer_and_then_to_the_host)
 	move(&grants[0], CHUNK_DEVICE);
 	/* There is warm memory on both sides now: the peer's comes first, as long as it is lent. */
 	move(&grants[2], CHUNK_HOST);
-	assert_int_equal(heap_idle_host(own.heap), 4 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 4 * MIB);
 	move(&grants[2], CHUNK_DEVICE);
 	heap_lend(own.heap, false);
 	move(&grants[2], CHUNK_HOST);
-	assert_int_equal(heap_idle_host(own.heap), 0);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 0);
 	heap_lend(own.heap, true);
 	assert_true(are_filled(4));
 }
@@ -308,7 +308,7 @@ TEST(warm_host_memory_does_not_keep_a_peer_from_lending)
 	move(&grants[0], CHUNK_HOST);
 	move(&grants[0], CHUNK_DEVICE);
 	heap_lend(own.heap, true);
-	assert_int_equal(heap_idle_host(own.heap), 4 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 4 * MIB);
 	move(&grants[1], CHUNK_HOST);
 	assert_int_equal(in_mib(own.peer[0].used), 4);
 }

@@ -267,7 +267,7 @@ TEST(memory_that_others_know_goes_back_to_the_driver_with_its_block)
 	heap_pin_end(own.heap, small.address, 1, PIN_LEFT);
 	core_give(&own, &grant);
 	assert_int_equal(own.device.used, 2 * MIB);
-	assert_int_equal(heap_idle_device(own.heap), 0);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), 0);
 	core_give(&own, &small);
 	heap_trim(own.heap, 0, 0);
 	assert_true(heap_is_valid(own.heap));

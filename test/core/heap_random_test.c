@@ -35,7 +35,8 @@ static void check_heap(void)
 			 own.device.used + own.peer[0].used + own.peer[1].used);
 	assert_true(own.peer[0].used <= LENT && own.peer[1].used <= LENT);
 	assert_int_equal(model.host_bytes - own.before.host_bytes, own.host.used);
-	assert_true(heap_idle_device(own.heap) <= own.device.used && heap_idle_host(own.heap) <= own.host.used);
+	assert_true(heap_idle(own.heap, CHUNK_DEVICE) <= own.device.used &&
+		    heap_idle(own.heap, CHUNK_HOST) <= own.host.used);
 }
 
 static void step_alloc(struct seed *seed, size_t most)

@@ -86,14 +86,14 @@ TEST(free_memory_is_kept_up_to_the_limit_and_goes_back_beyond)
 	open_heap(256, 256, 16);
 	for (unsigned i = 0; i < 8; i++)
 		assert_ok(get(i, 8 * MIB, false));
-	assert_int_equal(heap_idle_device(own.heap), 0);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), 0);
 	put(0);
 	put(1);
-	assert_int_equal(heap_idle_device(own.heap), 16 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), 16 * MIB);
 	assert_int_equal(sim_live().device_bytes, 64 * MIB);
 	for (unsigned i = 2; i < 8; i++) {
 		put(i);
-		assert_in_range(heap_idle_device(own.heap), 1, 16 * MIB);
+		assert_in_range(heap_idle(own.heap, CHUNK_DEVICE), 1, 16 * MIB);
 		assert_int_equal(sim_live().device_bytes, own.device.used);
 	}
 	/* A block larger than may be kept goes back whole. */
@@ -111,10 +111,10 @@ TEST(host_memory_is_kept_and_given_back_by_its_own_limit)
 	assert_ok(get(1, 16 * MIB, true));
 	assert_ok(get(2, 16 * MIB, true));
 	put(1);
-	assert_int_equal(heap_idle_host(own.heap), 16 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), 16 * MIB);
 	put(2);
-	assert_in_range(heap_idle_host(own.heap), 1, 16 * MIB);
-	assert_int_equal(own.host.used, heap_idle_host(own.heap));
+	assert_in_range(heap_idle(own.heap, CHUNK_HOST), 1, 16 * MIB);
+	assert_int_equal(own.host.used, heap_idle(own.heap, CHUNK_HOST));
 	assert_int_equal(sim_live().host_bytes, own.host.used);
 }
 
@@ -301,7 +301,7 @@ TEST(empty_slabs_give_way_to_large_blocks)
 		assert_ok(get(i, (i % 8 + 1) * 128 * 1024, false));
 	for (unsigned i = 0; i < 32; i++)
 		put(i);
-	assert_int_equal(heap_idle_device(own.heap), own.device.used);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), own.device.used);
 	assert_ok(get(0, 32 * MIB, false));
 }
 
@@ -434,7 +434,7 @@ TEST(a_handle_the_driver_will_not_release_is_kept_for_reuse)
 	sim_fail("cuMemRelease", 1, CUDA_ERROR_UNKNOWN);
 	put(0);
 	assert_int_equal(own.device.used, 32 * MIB);
-	assert_int_equal(heap_idle_device(own.heap), 32 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), 32 * MIB);
 	unsigned long made = sim_calls("cuMemCreate");
 	assert_ok(get(0, 32 * MIB, false));
 	assert_int_equal(sim_calls("cuMemCreate"), made);

@@ -224,7 +224,8 @@ TEST(making_it_ends_where_the_budgets_do)
 	assert_int_equal(heap_make_whole(own.heap, 130 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant),
 			 SW_NOT_SUPPORTED);
 	/* What was collected in vain is free for whoever comes next. */
-	assert_int_equal(own.device.used + own.host.used - heap_idle_device(own.heap) - heap_idle_host(own.heap),
+	assert_int_equal(own.device.used + own.host.used - heap_idle(own.heap, CHUNK_DEVICE) -
+			     heap_idle(own.heap, CHUNK_HOST),
 			 80 * MIB);
 	heap_end_unmapped(own.heap, block);
 	heap_end_unmapped(own.heap, more);

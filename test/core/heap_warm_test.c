@@ -72,7 +72,7 @@ TEST(a_program_that_allocates_anew_each_time_pins_once)
 	}
 	/* The device's chunk went to the warm ones. */
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	assert_int_equal(heap_idle_host(own.heap), PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_HOST), PIECE);
 }
 
 TEST(a_block_of_another_length_is_built_of_free_ones)
@@ -94,7 +94,7 @@ TEST(on_the_device_a_free_block_stays_while_there_is_room)
 	struct heap_grant first = get(PIECE, HEAP_DEVICE);
 	core_give(&own, &first);
 	get(3 * PIECE, HEAP_DEVICE);
-	assert_int_equal(heap_idle_device(own.heap), PIECE);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), PIECE);
 }
 
 /*
@@ -111,7 +111,7 @@ TEST(no_more_blocks_are_taken_down_than_it_takes)
 	for (unsigned i = 0; i < 4; i++)
 		core_give(&own, &small[i]);
 	core_take(&own, 30 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
-	assert_int_equal(heap_idle_device(own.heap), 48 * MIB);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), 48 * MIB);
 	for (unsigned i = 0; i < 2; i++) {
 		small[i] = core_take(&own, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 		assert_true(small[i].reused);

@@ -224,10 +224,10 @@ TEST_WITH(idle_memory_of_the_device_goes_back_before_a_mapping_is_given_up, begi
 	struct heap_grant more = core_take(&own, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE);
 	evict();
 	core_give(&own, &more);
-	assert_true(heap_idle_device(own.heap) >= 4 * MIB);
-	refused.above = own.device.used - heap_idle_device(own.heap);
+	assert_true(heap_idle(own.heap, CHUNK_DEVICE) >= 4 * MIB);
+	refused.above = own.device.used - heap_idle(own.heap, CHUNK_DEVICE);
 	assert_true(deferred_map_map(engine));
-	assert_int_equal(heap_idle_device(own.heap), 0);
+	assert_int_equal(heap_idle(own.heap, CHUNK_DEVICE), 0);
 	must_be_there('H');
 }
 
