@@ -134,14 +134,6 @@ static void spans_add(struct ledger_row *row)
 		atomic_store(&ledger.high, row->key + row->bytes);
 }
 
-static void spans_remove(const struct ledger_row *row)
-{
-	size_t at = ledger_after(row->key) - 1;
-
-	ledger.n_spans--;
-	memmove(&ledger.spans[at], &ledger.spans[at + 1], (ledger.n_spans - at) * sizeof(*ledger.spans));
-}
-
 bool ledger_span(struct ledger_row *row)
 {
 	bool ok = true;
@@ -161,25 +153,19 @@ bool ledger_span(struct ledger_row *row)
 	return ok;
 }
 
-static struct ledger_row *ledger_containing(unsigned kinds, uint64_t address)
-{
-	size_t at = ledger_after(address);
-	struct ledger_row *row = at ? ledger.spans[at - 1] : NULL;
-
-	return row && address - row->key < row->bytes && row->kind & kinds ? row : NULL;
-}
-
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 {
 	if (address < atomic_load_explicit(&ledger.low, memory_order_relaxed) ||
 	    address >= atomic_load_explicit(&ledger.high, memory_order_relaxed))
 		return false;
 	lock_take(&ledger.lock);
-	struct ledger_row *row = ledger_containing(kinds, address);
-	if (row)
+	size_t at = ledger_after(address);
+	const struct ledger_row *row = at ? ledger.spans[at - 1] : NULL;
+	bool found = row && address - row->key < row->bytes && row->kind & kinds;
+	if (found)
 		*ret = *row;
 	lock_drop(&ledger.lock);
-	return row != NULL;
+	return found;
 }
 
 /* ---- in and out ---- */
@@ -207,8 +193,13 @@ static struct ledger_row *unlink_row(struct ledger_row **at)
 	*at = row->next;
 	row->next = NULL;
 	ledger.n_rows--;
-	if (row->spans)
-		spans_remove(row);
+	if (row->spans) {
+		size_t after = ledger_after(row->key);
+
+		memmove(&ledger.spans[after - 1], &ledger.spans[after],
+			(ledger.n_spans - after) * sizeof(*ledger.spans));
+		ledger.n_spans--;
+	}
 	if (row->sync_memops)
 		atomic_fetch_sub(&ledger.n_sync_memops, 1);
 	return row;

@@ -552,11 +552,6 @@ bool context_memory(CUdevice device, size_t *ret_free, size_t *ret_total)
 
 /* ---- is a device idle? ---- */
 
-static bool is_among(CUdevice device, uint64_t devices)
-{
-	return devices == CONTEXT_ALL_DEVICES || (device >= 0 && device < 64 && devices >> device & 1);
-}
-
 bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 {
 	bool gone;
@@ -565,7 +560,9 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 	*ret_idle = (struct context_idle){.ends = all.n_ends, .changes = atomic_load(&all.n_changes)};
 	bool can = !all.lost_some && !all.n_ending;
 	for (unsigned i = 0; i < all.n && can; i++) {
-		if (!is_among(all.row[i].device, devices))
+		CUdevice device = all.row[i].device;
+
+		if (devices != CONTEXT_ALL_DEVICES && (device < 0 || device >= 64 || !(devices >> device & 1)))
 			continue;
 		can = ret_idle->n_asked < CONTEXT_MOST;
 		if (can)

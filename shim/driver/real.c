@@ -399,11 +399,6 @@ struct links {
 	const char *c_dlsym, *runtime;
 };
 
-static bool is_runtime_name(const char *name)
-{
-	return !strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z';
-}
-
 static bool is_driver(const struct object *object)
 {
 	return object && !strncmp(base_name(object->path), "libcuda.so", 10);
@@ -425,7 +420,7 @@ static void look_at_slot(const struct objects *objects, const struct object *obj
 	if (!strcmp(name, "dlsym")) {
 		/* A slot that is not bound yet (target == object) counts as ours; the first call decides. */
 		links->c_dlsym = target == self || target == object ? "ours" : "past";
-	} else if (is_runtime_name(name)) {
+	} else if (!strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z') {
 		if (target && target != object && !strncmp(base_name(target->path), "libcudart", 9))
 			links->runtime = base_name(target->path);
 	} else if (name[0] == 'c' && name[1] == 'u' && real_is_hooked(name)) {

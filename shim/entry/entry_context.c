@@ -92,14 +92,6 @@ DESTROY_STREAM(cuStreamDestroy_v2)
 
 /* ---- contexts: memory allocated in one ends with it, but for that of pools ---- */
 
-/* Forgets captures, graphs and kernels, which ended with the context. */
-static void forget_context(CUcontext context)
-{
-	capture_forget_context(context);
-	graph_context_ended(context);
-	kernel_params_drop();
-}
-
 /* The end of a context. Before the first allocation only the existence of contexts is known (serving is false). */
 struct ending {
 	bool serving, busy; /* busy: the real call must not be made */
@@ -121,8 +113,11 @@ static struct ending is_ending(CUcontext context, bool serving)
 
 static void has_ended(CUcontext context, const struct ending *ending, bool ended)
 {
-	if (ended)
-		forget_context(context);
+	if (ended) {
+		capture_forget_context(context);
+		graph_context_ended(context);
+		kernel_params_drop();
+	}
 	if (ending->serving)
 		serve_context_ended(context, ending->served, ended);
 	else

@@ -276,16 +276,6 @@ static bool alias_space(struct chunk_store *store)
 	return store->alias_base != 0;
 }
 
-/* Returns free alias space with nothing mapped in it, or 0 if none is left. */
-static CUdeviceptr take_alias(struct chunk_store *store, unsigned units)
-{
-	uint64_t unit;
-
-	if (!alias_space(store) || !range_take(&store->alias_units, units, &unit))
-		return 0;
-	return store->alias_base + unit * HEAP_UNIT;
-}
-
 static void forget_alias(struct chunk_store *store, struct chunk *chunk)
 {
 	range_give(&store->alias_units, (chunk->alias - store->alias_base) / HEAP_UNIT, chunk->units);
@@ -301,9 +291,11 @@ static enum sw_status alias_one(struct chunk_store *store, struct chunk *chunk)
 	if (chunk->alias && !chunk->shut)
 		return SW_OK;
 	if (!chunk->alias) {
-		chunk->alias = take_alias(store, chunk->units);
-		if (!chunk->alias)
+		uint64_t unit;
+
+		if (!alias_space(store) || !range_take(&store->alias_units, chunk->units, &unit))
 			return SW_NO_MEMORY;
+		chunk->alias = store->alias_base + unit * HEAP_UNIT;
 		result = map_chunk(chunk->alias, bytes, chunk->handle);
 		if (result != CUDA_SUCCESS) {
 			forget_alias(store, chunk);

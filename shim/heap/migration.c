@@ -277,17 +277,14 @@ void migration_end(struct heap *heap, struct migration *migration)
 	heap_leave(heap);
 }
 
-/* Returns whether heap_reach() has not opened the piece yet. Locking: the caller holds HEAP. */
-static bool lacks_access(const struct heap *heap, const struct migration *migration)
-{
-	return !migration->block->loose &&
-	       chunk_peers(&heap->store.chunks) & ~atomic_load(&heap->store.arena.states[migration->piece].peers);
-}
-
-/* Locking: the caller holds HEAP. */
+/* Returns whether it is to end soon: heap_reach() has not opened it yet, for one. Locking: the caller holds HEAP. */
 static bool is_awaited(const struct heap *heap, const struct migration *migration)
 {
-	return migration->block->given || block_is_pinned(migration->block) || lacks_access(heap, migration);
+	const struct block *block = migration->block;
+
+	return block->given || block_is_pinned(block) ||
+	       (!block->loose &&
+		chunk_peers(&heap->store.chunks) & ~atomic_load(&heap->store.arena.states[migration->piece].peers));
 }
 
 unsigned migration_first_awaited(struct heap *heap, const struct migration *first, size_t stride, unsigned n)

@@ -57,17 +57,12 @@ static bool get_figures(const struct device *device, struct live_budget_figures 
 	return true;
 }
 
-/* Two processes that start together differ by their numbers, two devices by the address. */
-static uint64_t seed_of(const struct device *device)
-{
-	return clock_now() ^ identity_get() ^ (uint64_t)(uintptr_t)device;
-}
-
 static void begin_with(struct device *device, const struct live_budget_figures *figures)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 
-	live_budget_begin(&state->budget, figures, seed_of(device));
+	/* Two processes that start together differ by their numbers, two devices by the address. */
+	live_budget_begin(&state->budget, figures, clock_now() ^ identity_get() ^ (uint64_t)(uintptr_t)device);
 	state->begun = true;
 }
 

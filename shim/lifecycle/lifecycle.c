@@ -115,16 +115,6 @@ static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
 	return changed;
 }
 
-/* Faults that are not measured do not appear in the trace. cpu: CPU faults to record together with this device. */
-static void tell_faults(unsigned i, uint64_t cpu)
-{
-	const struct stats_device *device = &stats.device[i];
-
-	if (device->fault[FAULT_GPU] != STATS_NA)
-		trace_event(faults, i, device->fault[FAULT_GPU], cpu == STATS_NA ? 0 : cpu,
-			    device->fault[FAULT_IN_BYTES], device->fault[FAULT_OUT_BYTES]);
-}
-
 static void put_all_faults(void)
 {
 	faults_poll();
@@ -132,10 +122,15 @@ static void put_all_faults(void)
 	bool is_first = true, any = put_faults(-1, stats.fault);
 
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const _Atomic uint64_t *its = stats.device[i].fault;
+		uint64_t cpu = is_first ? stats.fault[FAULT_CPU] : 0;
+
 		if (!atomic_load(&stats.device[i].known))
 			continue;
-		if (put_faults((int)i, stats.device[i].fault) || (is_first && any))
-			tell_faults(i, is_first ? stats.fault[FAULT_CPU] : 0);
+		/* Faults that are not measured do not appear in the trace. */
+		if ((put_faults((int)i, stats.device[i].fault) || (is_first && any)) && its[FAULT_GPU] != STATS_NA)
+			trace_event(faults, i, its[FAULT_GPU], cpu == STATS_NA ? 0 : cpu, its[FAULT_IN_BYTES],
+				    its[FAULT_OUT_BYTES]);
 		is_first = false;
 	}
 }
@@ -301,14 +296,6 @@ static unsigned look(void)
 
 /* ---- what the modules do at start, fork and exit ---- */
 
-/* Before the start; may run several times. Locking: the caller must hold no lock: the loader's may be needed. */
-static void bind_modules(void)
-{
-	real_bind();
-	call_site_bind();
-	door_log_scan();
-}
-
 static void start_modules(struct policy *read)
 {
 	const struct stats_about about = {
@@ -435,7 +422,9 @@ static enum stage read_policy(void)
 enum stage lifecycle_start(void)
 {
 	/* Before START is taken: binding may need the loader's lock, which a thread that waits for START may hold. */
-	bind_modules();
+	real_bind();
+	call_site_bind();
+	door_log_scan();
 	lock_take(&start_lock);
 	enum stage stage = process_stage();
 	if (stage == STAGE_NEW) {

@@ -140,13 +140,6 @@ void leave_moment_off(struct leave_moment *moment)
 
 /* ---- rates ---- */
 
-static void rate_add(struct governor_rate *rate, double value)
-{
-	memmove(rate->of + 1, rate->of, sizeof(rate->of) - sizeof(rate->of[0]));
-	rate->of[0] = value;
-	rate->n += rate->n < GOVERNOR_RATES;
-}
-
 /* Returns the median, of an even number of rates the lower one; 0: not known. */
 static double rate_of(const struct governor_rate *rate)
 {
@@ -208,7 +201,9 @@ static bool epoch_add(struct governor *governor, uint64_t ns, uint64_t work, str
 	governor->epoch_work += work;
 	if (governor->epoch_ns < EPOCH_NS || (governor->epoch_work < EPOCH_WORK && governor->epoch_ns < EPOCH_LONG_NS))
 		return false;
-	rate_add(rate, (double)governor->epoch_work / ((double)governor->epoch_ns / MS));
+	memmove(rate->of + 1, rate->of, sizeof(rate->of) - sizeof(rate->of[0]));
+	rate->of[0] = (double)governor->epoch_work / ((double)governor->epoch_ns / MS);
+	rate->n += rate->n < GOVERNOR_RATES;
 	governor->epoch_ns = governor->epoch_work = 0;
 	return true;
 }

@@ -59,15 +59,11 @@ bool plan_room_forecast(struct plan *plan)
 	return forecast_is_made(&room->forecast);
 }
 
-/* Returns the device memory that there is, in units. */
-static int64_t room_all(const struct plan *plan)
-{
-	return (int64_t)(plan->units[PLAN_DEVICE] + plan->units[PLAN_PINNED] + plan->room.arriving + plan->room.free);
-}
-
 bool plan_room_fits(const struct plan *plan, uint64_t from, uint64_t until, uint64_t units)
 {
-	return forecast_most(&plan->room.forecast, from, until) + (int64_t)units <= room_all(plan);
+	uint64_t all = plan->units[PLAN_DEVICE] + plan->units[PLAN_PINNED] + plan->room.arriving + plan->room.free;
+
+	return forecast_most(&plan->room.forecast, from, until) + (int64_t)units <= (int64_t)all;
 }
 
 /* ---- tensors ---- */
@@ -259,12 +255,6 @@ static const uint64_t dead_ahead[] = {
  * 64, 143 and 221 with 256, 172 and 242 without a forecast.
  */
 #define FETCH_SOON 64
-
-/* Returns the submission that a key stands for. */
-static uint64_t time_of(const struct plan *plan, uint64_t key)
-{
-	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
-}
 
 /*
  * ---- what was fetched and not used yet ----
@@ -699,6 +689,6 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 		return false;
 	piece->foretold = true;
 	*ret_piece = id;
-	*ret_when = time_of(plan, piece->key);
+	*ret_when = piece->key >= PIECES_UNFORESEEN ? PLAN_NEVER : piece->key + (plan->pieces.now - plan->at);
 	return true;
 }

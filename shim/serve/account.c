@@ -383,19 +383,6 @@ static uint64_t bytes_on_host(const struct ledger_row *row)
 		   : 0;
 }
 
-/*
- * Records what other devices lend for this row. Called only for a row with bytes off the device, whose heap is in
- * use.
- */
-static void tell_loans(const struct ledger_row *row)
-{
-	struct heap_loan loans[HEAP_LENDERS];
-	unsigned n = heap_loans(atomic_load(&device_get(row->device)->heap), row->key, row->bytes, loans);
-
-	for (unsigned i = 0; i < n; i++)
-		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
-}
-
 void trace_made(const struct ledger_row *row, uint32_t api, const struct call_site *site)
 {
 	if (!trace_is_on() || !is_traced(row))
@@ -403,8 +390,11 @@ void trace_made(const struct ledger_row *row, uint32_t api, const struct call_si
 	uint64_t on_host = bytes_on_host(row);
 	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, use_of(row),
 		    (uint64_t)(row->rule + 1), trace_site(site), on_host);
-	if (on_host)
-		tell_loans(row);
+	/* Its heap is in use. */
+	struct heap_loan loans[HEAP_LENDERS];
+	unsigned n = on_host ? heap_loans(atomic_load(&device_get(row->device)->heap), row->key, row->bytes, loans) : 0;
+	for (unsigned i = 0; i < n; i++)
+		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
 }
 
 struct trace_freeing trace_freeing(const struct ledger_row *row)

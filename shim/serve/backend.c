@@ -18,17 +18,6 @@
 #include <unistd.h>
 
 /*
- * Checks the current context: entering another one may fail by chance, and if there is none the free is deferred all
- * the same.
- */
-static CUresult died_of(void)
-{
-	CUresult result = context_died_of(NULL);
-
-	return context_is_gone(result) ? CUDA_SUCCESS : result;
-}
-
-/*
  * cudaFree promises that work submitted before it is done when it returns. During a capture no thread may wait for
  * that, so the free is deferred. If waiting fails the program gets the driver's error, and the memory, which may
  * still be in use, is deferred too: it is free for the program, and for us when deferred_free.h finds it idle.
@@ -48,7 +37,9 @@ CUresult backend_free_idle(struct ledger_row *row)
 	if (result != CUDA_SUCCESS) {
 		stats_add(STAT_deferred_frees, 1);
 		deferred_free_add(row);
-		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? died_of() : result;
+		if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+			result = context_died_of(NULL);
+		return context_is_gone(result) ? CUDA_SUCCESS : result;
 	}
 	row->home->release(row);
 	deferred_free_context_idle(context, before);

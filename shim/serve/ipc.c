@@ -481,15 +481,6 @@ static void taken_release(struct ledger_row *row)
 
 static const struct backend taken_home = {.release = taken_release};
 
-/* The row of what nobody has open any more becomes a deferred free, of no device's heap. */
-static void defer(struct ledger_row *row)
-{
-	row->home = &taken_home;
-	row->device = -1;
-	deferred_free_add(row);
-	deferred_free_reap(-1);
-}
-
 CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -534,8 +525,12 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 		row = ledger_take(LEDGER_TAKEN, address);
 	}
 	lock_drop(&serve_state.ipc_take.lock);
-	if (row)
-		defer(row);
+	if (row) {
+		row->home = &taken_home;
+		row->device = -1;
+		deferred_free_add(row);
+		deferred_free_reap(-1);
+	}
 	if (found)
 		*ret_result = CUDA_SUCCESS;
 	return found;

@@ -610,13 +610,6 @@ void segments_release(const struct ledger_row *row)
 /* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
 #define MOST_WAITING 2
 
-static bool is_ticking(void)
-{
-	uint64_t ticked = atomic_load(&serve_state.segments.ticked);
-
-	return ticked && clock_now() - ticked < TICKING_NS;
-}
-
 /*
  * Frees the unused segments of a device (NULL: any) that had no use for this many ticks. Returns whether there were
  * any.
@@ -653,7 +646,8 @@ void segments_reap(void)
 	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		return;
 	look_at_events(MOST_WAITING, false);
-	if (!is_ticking())
+	uint64_t ticked = atomic_load(&serve_state.segments.ticked);
+	if (!ticked || clock_now() - ticked >= TICKING_NS)
 		free_unused(NULL, 0);
 }
 

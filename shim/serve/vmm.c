@@ -31,18 +31,13 @@ static bool find_handle(CUmemGenericAllocationHandle handle, struct ledger_row *
 
 /* ---- address space ---- */
 
-/* Larger alignments, odd sizes and invalid arguments are left to the driver. */
-static bool is_plain_space(size_t bytes, size_t alignment, unsigned long long flags)
-{
-	return bytes && bytes % HEAP_UNIT == 0 && alignment <= HEAP_UNIT && (alignment & (alignment - 1)) == 0 &&
-	       !flags;
-}
-
 bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags)
 {
 	CUdeviceptr address;
 
-	if (!policy_vmm_moves(process_policy()) || !is_plain_space(bytes, alignment, flags))
+	/* Larger alignments, odd sizes and invalid arguments are left to the driver. */
+	if (!policy_vmm_moves(process_policy()) || !bytes || bytes % HEAP_UNIT || alignment > HEAP_UNIT ||
+	    alignment & (alignment - 1) || flags)
 		return false;
 	struct device *device = device_current(NULL);
 	struct heap *heap = device && device->vmm ? device_heap(device) : NULL;

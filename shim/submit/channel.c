@@ -157,20 +157,13 @@ static void submission_log_put(struct submission_log *log, size_t at, uint64_t w
 	atomic_store_explicit(&log->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
 }
 
-static size_t length_of(const struct named *named, unsigned n)
-{
-	size_t length = 2 + (size_t)n;
-
-	for (unsigned i = 0; i < n; i++)
-		length += named[i].bytes != 0;
-	return length;
-}
-
 bool submission_log_write(struct submission_log *log, uint64_t function, const struct named *named, unsigned n,
 			  struct inflight_ticket ticket)
 {
-	size_t length = length_of(named, n), head = atomic_load_explicit(&log->head, memory_order_relaxed);
+	size_t length = 2 + (size_t)n, head = atomic_load_explicit(&log->head, memory_order_relaxed);
 
+	for (unsigned i = 0; i < n; i++)
+		length += named[i].bytes != 0;
 	do {
 		/* Acquired, so its words are 0 again. The tail may have passed a head that was read long ago. */
 		size_t tail = atomic_load_explicit(&log->tail, memory_order_acquire);
