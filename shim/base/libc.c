@@ -58,15 +58,7 @@ int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined
 	return error;
 }
 
-/* ---- symbols of objects that are loaded ---- by their GNU hash tables, which all linkers make today */
-
-struct symbols {
-	uintptr_t base;
-	const ElfW(Sym) * symbol;
-	const char *names;
-	uint32_t n_buckets, first, n_bloom; /* first: number of the first symbol in the table */
-	const uint32_t *bucket, *chain;     /* chain: of the first symbol on */
-};
+/* ---- symbols of objects that are loaded ---- */
 
 static const ElfW(Dyn) * dynamic_of(uintptr_t base, const ElfW(Phdr) * parts, unsigned n)
 {
@@ -76,64 +68,10 @@ static const ElfW(Dyn) * dynamic_of(uintptr_t base, const ElfW(Phdr) * parts, un
 	return NULL;
 }
 
-/*
- * glibc has added the base to addresses in the dynamic section, except in sections that it cannot write. musl does not
- * add it.
- */
-static const void *at(uintptr_t base, ElfW(Addr) value)
-{
-	return (const void *)(value < base ? base + value : value);
-}
-
-static bool symbols_of(uintptr_t base, const ElfW(Dyn) * dynamic, struct symbols *ret_symbols)
-{
-	struct symbols symbols = {.base = base};
-	const uint32_t *hash = NULL;
-
-	for (const ElfW(Dyn) *entry = dynamic; entry && entry->d_tag != DT_NULL; entry++) {
-		if (entry->d_tag == DT_SYMTAB)
-			symbols.symbol = at(base, entry->d_un.d_ptr);
-		else if (entry->d_tag == DT_STRTAB)
-			symbols.names = at(base, entry->d_un.d_ptr);
-		else if (entry->d_tag == DT_GNU_HASH)
-			hash = at(base, entry->d_un.d_ptr);
-	}
-	if (!symbols.symbol || !symbols.names || !hash || !hash[0])
-		return false;
-	symbols.n_buckets = hash[0];
-	symbols.first = hash[1];
-	symbols.n_bloom = hash[2];
-	symbols.bucket = hash + 4 + symbols.n_bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-	symbols.chain = symbols.bucket + symbols.n_buckets;
-	*ret_symbols = symbols;
-	return true;
-}
-
-static uintptr_t look_up(const struct symbols *symbols, const char *name)
-{
-	uint32_t hash = 5381;
-
-	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
-		hash = hash * 33 + *c;
-	uint32_t i = symbols->bucket[hash % symbols->n_buckets];
-	if (i < symbols->first)
-		return 0;
-	for (;; i++) {
-		const ElfW(Sym) *symbol = &symbols->symbol[i];
-		uint32_t link = symbols->chain[i - symbols->first];
-
-		if ((link | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
-		    !strcmp(symbols->names + symbol->st_name, name))
-			return symbols->base + symbol->st_value;
-		if (link & 1)
-			return 0;
-	}
-}
-
 /* musl has such a table, too: its configure asks for both kinds. */
 void *libc_find(const char *name)
 {
-	struct symbols symbols;
+	struct elf_symbols symbols;
 	Dl_info info;
 
 	if (dlvsym || !dladdr((void *)(uintptr_t)dladdr, &info) || !info.dli_fbase)
@@ -141,7 +79,7 @@ void *libc_find(const char *name)
 	const ElfW(Ehdr) *header = info.dli_fbase;
 	uintptr_t base = (uintptr_t)header;
 	const ElfW(Dyn) *dynamic = dynamic_of(base, (const void *)(base + header->e_phoff), header->e_phnum);
-	return symbols_of(base, dynamic, &symbols) ? (void *)look_up(&symbols, name) : NULL;
+	return elf_symbols_of(base, dynamic, &symbols) ? (void *)elf_symbol(&symbols, name) : NULL;
 }
 
 struct search {
@@ -157,7 +95,7 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	struct search *search = argument;
 	const char *name = strrchr(info->dlpi_name, '/');
-	struct symbols symbols;
+	struct elf_symbols symbols;
 
 	(void)size;
 	name = name ? name + 1 : info->dlpi_name;
@@ -165,13 +103,13 @@ static int look_in(struct dl_phdr_info *info, size_t size, void *argument)
 	if (!strncmp(name, "linux-vdso", 10) ||
 	    (search->object && strncmp(name, search->object, strlen(search->object))))
 		return 0;
-	if (!symbols_of(info->dlpi_addr, dynamic_of(info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum), &symbols))
+	if (!elf_symbols_of(info->dlpi_addr, dynamic_of(info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum), &symbols))
 		return 0;
-	search->addresses[0] = look_up(&symbols, search->names[0]);
+	search->addresses[0] = elf_symbol(&symbols, search->names[0]);
 	if (!search->addresses[0])
 		return 0;
 	for (unsigned i = 1; i < search->n; i++)
-		search->addresses[i] = look_up(&symbols, search->names[i]);
+		search->addresses[i] = elf_symbol(&symbols, search->names[i]);
 	search->base = info->dlpi_addr;
 	snprintf(search->path, sizeof(search->path), "%s", info->dlpi_name);
 	return 1;
@@ -203,7 +141,7 @@ bool elf_symbols_find(const char *object, const char *const names[], unsigned n,
 }
 
 /* Returns the number behind that of the last symbol. */
-static uint32_t n_symbols(const struct symbols *symbols)
+static uint32_t n_symbols(const struct elf_symbols *symbols)
 {
 	uint32_t last = 0;
 
@@ -217,11 +155,16 @@ static uint32_t n_symbols(const struct symbols *symbols)
 	return last + 1;
 }
 
-const char *elf_symbols_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintptr_t address, uintptr_t *ret_start)
+/*
+ * Returns the name of the exported function that contains the address, or NULL. base, dynamic: of the object that
+ * contains it, which must stay loaded. *ret_start: where the function begins. Reads the whole table: up to 1 ms for
+ * 100,000 symbols.
+ */
+static const char *symbol_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintptr_t address, uintptr_t *ret_start)
 {
-	struct symbols symbols;
+	struct elf_symbols symbols;
 
-	if (!symbols_of(base, dynamic, &symbols))
+	if (!elf_symbols_of(base, dynamic, &symbols))
 		return NULL;
 	for (uint32_t i = symbols.first, n = n_symbols(&symbols); i < n; i++) {
 		const ElfW(Sym) *symbol = &symbols.symbol[i];
@@ -299,7 +242,7 @@ char *caller_name_text(const void *address, char *room, size_t bytes)
 		return room;
 	}
 	name = name ? name + 1 : found.path;
-	const char *symbol = elf_symbols_around(found.base, found.dynamic, (uintptr_t)address, &start);
+	const char *symbol = symbol_around(found.base, found.dynamic, (uintptr_t)address, &start);
 	if (symbol && strlen(symbol) <= SYMBOL_MOST)
 		snprintf(room, bytes, "%s:%s+0x%llx", name, symbol, (unsigned long long)((uintptr_t)address - start));
 	else

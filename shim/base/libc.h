@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ int thread_start(void *(*run)(void *), void *argument, size_t stack, bool joined
  * Libraries and the program: which one contains an address, what symbols it has, and when it is closed.
  *
  * Locking: queries the loader, whose lock is taken by glibc before 2.35; the caller must hold no lock that can be taken
- * under the loader's. elf_symbols_find() always takes it, elf_symbols_around() never.
+ * under the loader's. elf_symbols_find() always takes it.
  */
 
 /* ---- addresses ---- */
@@ -74,6 +75,78 @@ char *caller_name_text(const void *address, char *room, size_t bytes);
  * see what was opened with RTLD_LOCAL, as Python opens libraries.
  */
 
+/* The symbols of an object that is loaded, by its GNU hash table, which all linkers make today. */
+struct elf_symbols {
+	uintptr_t base;
+	const ElfW(Sym) * symbol;
+	const char *names, *soname;         /* soname: NULL if it has none */
+	uint32_t n_buckets, first, n_bloom; /* first: number of the first symbol in the table */
+	const uint32_t *bucket, *chain;     /* chain: of the first symbol on */
+};
+
+/* Pure, like the next ones: libspillway-audit.so has them, too. Returns the first value of that tag, or 0. */
+static inline uintptr_t elf_value(const ElfW(Dyn) * dynamic, ElfW(Sxword) tag)
+{
+	for (const ElfW(Dyn) *entry = dynamic; entry && entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == tag)
+			return entry->d_un.d_val;
+	return 0;
+}
+
+/*
+ * Returns the first address of that tag, or NULL. glibc has added the base to addresses in the dynamic section, except
+ * in sections that it cannot write. musl does not add it.
+ */
+static inline const void *elf_address(uintptr_t base, const ElfW(Dyn) * dynamic, ElfW(Sxword) tag)
+{
+	uintptr_t value = elf_value(dynamic, tag);
+
+	return value ? (const void *)(value < base ? base + value : value) : NULL;
+}
+
+/* Returns false if the object has no such table. */
+static inline bool elf_symbols_of(uintptr_t base, const ElfW(Dyn) * dynamic, struct elf_symbols *ret_symbols)
+{
+	struct elf_symbols symbols = {.base = base,
+				      .symbol = elf_address(base, dynamic, DT_SYMTAB),
+				      .names = elf_address(base, dynamic, DT_STRTAB)};
+	const uint32_t *hash = elf_address(base, dynamic, DT_GNU_HASH);
+	uintptr_t soname = elf_value(dynamic, DT_SONAME);
+
+	if (!symbols.symbol || !symbols.names || !hash || !hash[0])
+		return false;
+	symbols.soname = soname ? symbols.names + soname : NULL;
+	symbols.n_buckets = hash[0];
+	symbols.first = hash[1];
+	symbols.n_bloom = hash[2];
+	symbols.bucket = hash + 4 + symbols.n_bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+	symbols.chain = symbols.bucket + symbols.n_buckets;
+	*ret_symbols = symbols;
+	return true;
+}
+
+/* Returns the address of the symbol of that name, which the object defines; 0: it has none. */
+static inline uintptr_t elf_symbol(const struct elf_symbols *symbols, const char *name)
+{
+	uint32_t hash = 5381;
+
+	for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+		hash = hash * 33 + *c;
+	uint32_t i = symbols->bucket[hash % symbols->n_buckets];
+	if (i < symbols->first)
+		return 0;
+	for (;; i++) {
+		const ElfW(Sym) *symbol = &symbols->symbol[i];
+		uint32_t link = symbols->chain[i - symbols->first];
+
+		if ((link | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
+		    !strcmp(symbols->names + symbol->st_name, name))
+			return symbols->base + symbol->st_value;
+		if (link & 1)
+			return 0;
+	}
+}
+
 /*
  * Finds the first object that defines names[0], and in it all n names; ret_addresses[i] is 0 for those that it lacks.
  * object: the beginning of its file's name; NULL for any. Returns false if there is none. The object is held, though
@@ -81,13 +154,6 @@ char *caller_name_text(const void *address, char *room, size_t bytes);
  */
 bool elf_symbols_find(const char *object, const char *const names[], unsigned n, uintptr_t ret_addresses[],
 		      void **ret_held);
-
-/*
- * Returns the name of the exported function that contains the address, or NULL. base, dynamic: of the object that
- * contains it, which must stay loaded. *ret_start: where the function begins. Reads the whole table: up to 1 ms for
- * 100,000 symbols.
- */
-const char *elf_symbols_around(uintptr_t base, const ElfW(Dyn) * dynamic, uintptr_t address, uintptr_t *ret_start);
 
 /* ---- objects that are closed ---- */
 

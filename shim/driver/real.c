@@ -377,23 +377,6 @@ static const struct object *object_at(const struct objects *objects, uintptr_t a
 	return NULL;
 }
 
-/* Returns the first value of the dynamic section that has this tag, or 0. */
-static ElfW(Addr) dynamic_of(const struct object *object, ElfW(Sxword) tag)
-{
-	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == tag)
-			return entry->d_un.d_val;
-	return 0;
-}
-
-/* The loader has added the base to addresses in the dynamic section, except in sections that it cannot write. */
-static const void *address_of(const struct object *object, ElfW(Sxword) tag)
-{
-	ElfW(Addr) value = dynamic_of(object, tag);
-
-	return value ? (const void *)(value < object->base ? object->base + value : value) : NULL;
-}
-
 struct links {
 	unsigned ours, past, unbound, elsewhere;
 	const char *c_dlsym, *runtime;
@@ -435,15 +418,15 @@ static struct links links_of(const struct objects *objects, const struct object 
 {
 	/* Relocations of data, and of the procedure linkage table: where, and how many bytes. */
 	static const ElfW(Sxword) tables[][2] = {{DT_RELA, DT_RELASZ}, {DT_JMPREL, DT_PLTRELSZ}};
-	const ElfW(Sym) *symbols = address_of(object, DT_SYMTAB);
-	const char *names = address_of(object, DT_STRTAB);
+	const ElfW(Sym) *symbols = elf_address(object->base, object->dynamic, DT_SYMTAB);
+	const char *names = elf_address(object->base, object->dynamic, DT_STRTAB);
 	struct links links = {.c_dlsym = "-"};
 
 	if (!symbols || !names)
 		return links;
 	for (size_t t = 0; t < 2; t++) {
-		const ElfW(Rela) *at = address_of(object, tables[t][0]);
-		size_t n = at ? dynamic_of(object, tables[t][1]) / sizeof(*at) : 0;
+		const ElfW(Rela) *at = elf_address(object->base, object->dynamic, tables[t][0]);
+		size_t n = at ? elf_value(object->dynamic, tables[t][1]) / sizeof(*at) : 0;
 
 		for (size_t i = 0; i < n; i++) {
 			const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(at[i].r_info)];

@@ -28,6 +28,8 @@
  * Locking: none. The loader calls these functions under its own lock, except la_symbind64, which only reads what was
  * written before any object that it concerns could be bound.
  */
+#include "shim/base/libc.h"
+
 #include <elf.h>
 #include <link.h>
 #include <stdbool.h>
@@ -46,75 +48,12 @@ enum kind {
 
 static _Atomic(const struct link_map *) shim, driver;
 
-/* ---- reading an object ---- */
-
-struct symbols {
-	const ElfW(Sym) * at;
-	const char *names, *soname;
-	size_t n;
-};
-
-/* The loader adds the base to most addresses in the dynamic section, but not in sections that it cannot write. */
-static const void *address_in(const struct link_map *map, ElfW(Addr) value)
-{
-	return (const void *)(value < map->l_addr ? map->l_addr + value : value);
-}
-
-/* The symbol table has no length: the last symbol of the last chain of the hash table gives it. */
-static size_t count_by_gnu_hash(const uint32_t *table)
-{
-	uint32_t n_buckets = table[0], first = table[1], n_words = table[2], last = 0;
-	const uint32_t *buckets = table + 4 + n_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-	const uint32_t *chain = buckets + n_buckets;
-
-	for (uint32_t i = 0; i < n_buckets; i++)
-		if (buckets[i] > last)
-			last = buckets[i];
-	if (last < first)
-		return first;
-	while (!(chain[last - first] & 1))
-		last++;
-	return last + 1;
-}
-
-static struct symbols symbols_of(const struct link_map *map)
-{
-	struct symbols symbols = {0};
-	const ElfW(Dyn) *soname = NULL;
-
-	for (const ElfW(Dyn) *entry = map->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
-		const void *address = address_in(map, entry->d_un.d_ptr);
-
-		if (entry->d_tag == DT_SYMTAB)
-			symbols.at = address;
-		else if (entry->d_tag == DT_STRTAB)
-			symbols.names = address;
-		else if (entry->d_tag == DT_SONAME)
-			soname = entry;
-		else if (entry->d_tag == DT_HASH)
-			symbols.n = ((const uint32_t *)address)[1];
-		else if (entry->d_tag == DT_GNU_HASH && !symbols.n)
-			symbols.n = count_by_gnu_hash(address);
-	}
-	if (!symbols.at || !symbols.names)
-		return (struct symbols){0};
-	symbols.soname = soname ? symbols.names + soname->d_un.d_val : NULL;
-	return symbols;
-}
-
 /* Returns the address of the object's function of that name, or 0 if it has none. */
 static uintptr_t audit_find(const struct link_map *map, const char *name)
 {
-	struct symbols symbols = map ? symbols_of(map) : (struct symbols){0};
+	struct elf_symbols symbols;
 
-	for (size_t i = 0; i < symbols.n; i++) {
-		const ElfW(Sym) *symbol = &symbols.at[i];
-
-		if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
-		    !strcmp(symbols.names + symbol->st_name, name))
-			return map->l_addr + symbol->st_value;
-	}
-	return 0;
+	return map && elf_symbols_of(map->l_addr, map->l_ld, &symbols) ? elf_symbol(&symbols, name) : 0;
 }
 
 /* ---- calls of the loader ---- */
@@ -150,9 +89,10 @@ static enum kind kind_of_driver(const struct link_map *map, Lmid_t namespace)
 
 static enum kind kind_of(const struct link_map *map, Lmid_t namespace)
 {
-	const char *soname = symbols_of(map).soname;
+	struct elf_symbols symbols;
 
-	if (soname && !strcmp(soname, "libcuda.so.1"))
+	if (elf_symbols_of(map->l_addr, map->l_ld, &symbols) && symbols.soname &&
+	    !strcmp(symbols.soname, "libcuda.so.1"))
 		return kind_of_driver(map, namespace);
 	if (namespace != LM_ID_BASE || shim || !strstr(base_name(map->l_name), "spillway") ||
 	    !audit_find(map, "spillway_version"))
