@@ -105,21 +105,15 @@ uint64_t lender_left(const struct lender *lender)
 	return smaller(budget_left(&lender->lent), both);
 }
 
-/* Takes up to that many bytes. Returns how many. */
-static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
-{
-	uint64_t part;
-
-	while ((part = smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
-		;
-	return part;
-}
-
 bool lender_take(struct lender *lender, uint64_t bytes)
 {
 	if (lends_none(lender) || !budget_take(&lender->lent, bytes))
 		return false;
-	uint64_t beyond = take_beyond(lender, bytes), rest = bytes - beyond;
+	uint64_t beyond;
+	do
+		beyond = smaller(bytes, budget_left(&lender->beyond));
+	while (beyond && !budget_take(&lender->beyond, beyond));
+	uint64_t rest = bytes - beyond;
 	if (!rest || budget_take(lender->own, rest)) {
 		atomic_fetch_add(&lender->of_own, rest);
 		return true;

@@ -20,15 +20,6 @@ static void range_refresh(struct range_node *node)
 		node->longest = range_longest(node->right);
 }
 
-/* xorshift64 is cheap, and only the depth of the tree depends on it. */
-static uint64_t next_random(struct range_set *set)
-{
-	set->random ^= set->random << 13;
-	set->random ^= set->random >> 7;
-	set->random ^= set->random << 17;
-	return set->random;
-}
-
 static void spare_put(struct range_set *set, struct range_node *node)
 {
 	node->left = set->spare;
@@ -49,7 +40,11 @@ static struct range_node *spare_get(struct range_set *set, uint64_t start, uint6
 	struct range_node *node = set->spare;
 
 	set->spare = node->left;
-	*node = (struct range_node){.start = start, .length = length, .longest = length, .priority = next_random(set)};
+	/* xorshift64 is cheap, and only the depth of the tree depends on it. */
+	set->random ^= set->random << 13;
+	set->random ^= set->random >> 7;
+	set->random ^= set->random << 17;
+	*node = (struct range_node){.start = start, .length = length, .longest = length, .priority = set->random};
 	return node;
 }
 

@@ -250,20 +250,13 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, true)
 
 /* ---- pools ---- */
 
-/*
- * Returns true if the pool has properties that the heap cannot provide: handles to export, a size limit, hardware
- * decompression.
- */
-static bool is_drivers_only(const CUmemPoolProps *props)
-{
-	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize || props->usage;
-}
-
 static CUresult serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
 	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
 	if (result == CUDA_SUCCESS && process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		pool_made(*pool, poolProps->location.id, is_drivers_only(poolProps));
+		/* The heap cannot provide handles to export, a size limit, hardware decompression. */
+		pool_made(*pool, poolProps->location.id,
+			  poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE || poolProps->maxSize || poolProps->usage);
 	return result;
 }
 

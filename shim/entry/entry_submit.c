@@ -421,11 +421,6 @@ static bool locations_are_right(const struct batch *batch)
 	return true;
 }
 
-static bool is_legacy(const struct batch *batch)
-{
-	return batch->stream == CU_STREAM_LEGACY || (!batch->stream && !batch->per_thread);
-}
-
 /* Returns the location of operation i. *at: index of the location of the operation before; 0 at first. */
 static const CUmemLocation *batch_location(const struct batch *batch, size_t i, size_t *at)
 {
@@ -453,7 +448,8 @@ static CUresult entry_batch_check(const struct batch *batch)
 {
 	size_t at = 0;
 
-	if (batch->flags || is_legacy(batch) || (batch->prefetches && !locations_are_right(batch)))
+	if (batch->flags || batch->stream == CU_STREAM_LEGACY || (!batch->stream && !batch->per_thread) ||
+	    (batch->prefetches && !locations_are_right(batch)))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < batch->n; i++) {
 		CUresult result;

@@ -586,11 +586,6 @@ bool heap_is_beyond(struct heap *heap, size_t bytes, enum chunk_kind kind, uint6
 	return more > left;
 }
 
-static uint64_t heap_beyond(uint64_t bytes, uint64_t keep)
-{
-	return bytes > keep ? bytes - keep : 0;
-}
-
 uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
 	const struct block_store *store = &heap->store;
@@ -602,8 +597,8 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 	/* Lent memory is device memory of a peer, and is released with the device's. */
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){keep_device, keep_host, keep_device});
 	uint64_t refused = block_refused(store, CHUNK_DEVICE) + block_refused(store, CHUNK_PEER) +
-			   heap_beyond(block_idle(store, CHUNK_DEVICE), keep_device) +
-			   heap_beyond(block_idle(store, CHUNK_PEER), keep_device);
+			   beyond(block_idle(store, CHUNK_DEVICE), keep_device) +
+			   beyond(block_idle(store, CHUNK_PEER), keep_device);
 	heap_leave(heap);
 	return refused;
 }

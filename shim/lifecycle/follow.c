@@ -79,15 +79,6 @@ void follow_begin(struct device *device)
 		atomic_store(&device->budget.limit, device_within_limit(device, state->budget.limit));
 }
 
-static void tell_shrink(const struct device *device, const struct live_budget_figures *figures)
-{
-	char free[32], limit[32];
-
-	log_once("device.budget: auto: only %s of device %d are free: the budget is %s now, and follows what is free",
-		 log_bytes(free, sizeof(free), figures->free), device->ordinal,
-		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)));
-}
-
 /* ---- devices that are shared ---- */
 
 static uint64_t submissions(void)
@@ -97,16 +88,6 @@ static uint64_t submissions(void)
 	for (unsigned i = 1; i <= STATS_STRIPES; i++)
 		sum += stats_submissions(i);
 	return sum;
-}
-
-/*
- * Returns what the process has on the device that cannot leave it: what is not the heap's (the driver's pools, its own
- * cuMemCreate), and what is pinned.
- */
-static uint64_t stuck_of(struct heap *heap, uint64_t used)
-{
-	return process_settings()->spill >= POLICY_SPILL_EXACT ? heap_pinned_device(heap) + heap_others_bytes(heap)
-							       : used;
 }
 
 static struct gpu_account_member member_of(struct device *device)
@@ -124,7 +105,9 @@ static struct gpu_account_member member_of(struct device *device)
 	    .may_have = limit > used ? limit : used,
 	    .holds = used,
 	    .needs = heap_block_bytes(heap),
-	    .stuck = stuck_of(heap, used),
+	    .stuck = process_settings()->spill >= POLICY_SPILL_EXACT
+			 ? heap_pinned_device(heap) + heap_others_bytes(heap)
+			 : used,
 	    .worked = state->worked,
 	};
 }
@@ -242,8 +225,13 @@ static bool look_at(struct device *device)
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	/* After the limit: an allocation that reads false before it tries has all that the process is due. */
 	atomic_store(&device->out_of_turn, shares && turn_of(device)->lacks);
+	char free[32], now[32];
 	if (change == LIVE_BUDGET_SHRINKS)
-		tell_shrink(device, &figures);
+		log_once(
+		    "device.budget: auto: only %s of device %d are free: the budget is %s now, and follows what is "
+		    "free",
+		    log_bytes(free, sizeof(free), figures.free), device->ordinal,
+		    log_bytes(now, sizeof(now), atomic_load(&device->budget.limit)));
 	state->acts = true;
 	return true;
 }

@@ -539,18 +539,14 @@ void live_map_touch(struct live_map *map, uint64_t at)
 
 /* ---- questions ---- */
 
-/* Returns whether nobody can have written to what was born there. */
-static bool is_unwritten(const struct node *node, struct live_now now)
-{
-	if (!now.idle || !node->born)
-		return false;
-	return node->born == now.idle || (now.named_only && node->born >= now.named_only && !node->touched);
-}
-
 static bool is_alive(const struct live_map *map, const struct node *node, struct live_now now)
 {
+	/* Nobody can have written to what was born since the device was idle, or since only what is named is used. */
+	bool unwritten = now.idle && node->born &&
+			 (node->born == now.idle || (now.named_only && node->born >= now.named_only && !node->touched));
+
 	if (node->died == ALIVE)
-		return !is_unwritten(node, now);
+		return !unwritten;
 	if (node->died > now.done)
 		return true;
 	return !now.unfinished && (!live_is_thread(node->thread) || map->own[node->thread] <= node->own);

@@ -153,11 +153,6 @@ static bool is_exchange_worth(const struct scheduler *scheduler, const struct sc
 	       exchange_pays(scheduler, named, missing, room, &leaving, true);
 }
 
-static bool may_begin(const struct scheduler_view *view, bool gap)
-{
-	return gap ? view->out.n < MOVES_AT_ONCE : scheduler_may_begin(view, &view->out);
-}
-
 /* What was to come is refused: for some time nothing is exchanged, or it would be exchanged again and again. */
 static void exchange_refused(struct scheduler *scheduler)
 {
@@ -205,7 +200,9 @@ static enum plan_answer exchange_one(struct scheduler *scheduler, const struct s
 	if (!choose(scheduler, named, missing, needed - room, &leaving) ||
 	    !exchange_pays(scheduler, named, from, room, &leaving, gap))
 		return PLAN_NONE;
-	for (unsigned i = 0; i < leaving.n && may_begin(&view, gap); i++) {
+	for (unsigned i = 0; i < leaving.n; i++) {
+		if (gap ? view.out.n >= MOVES_AT_ONCE : !scheduler_may_begin(&view, &view.out))
+			break;
 		enum migrate_answer answer = ops->exchange(scheduler->hand, leaving.at[i], gap);
 
 		if (answer == MIGRATE_FAILED && !gap)

@@ -51,22 +51,12 @@ static bool read_request(struct socket_server *server, int fd, char buffer[MOST_
 	return true;
 }
 
-/* Unread packets would turn our reply into "connection reset" on the other side. */
-static void control_drain(int fd)
-{
-	char byte;
-
-	shutdown(fd, SHUT_RD);
-	for (int i = 0; i < MOST_LEFT && recv(fd, &byte, 1, MSG_DONTWAIT) > 0; i++)
-		;
-}
-
 static void serve_caller(struct socket_server *server, int fd)
 {
 	char buffer[MOST_REQUEST], reply[CONTROL_MOST_REPLY] = "";
 	const char *request;
 
-	/* The request is read in any case, see control_drain(). A caller that sends nothing gets no reply. */
+	/* The request is read in any case, see below. A caller that sends nothing gets no reply. */
 	if (!read_request(server, fd, buffer, &request))
 		return;
 	if (!socket_server_peer_is_owner(fd))
@@ -75,7 +65,11 @@ static void serve_caller(struct socket_server *server, int fd)
 		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
 	else
 		control.answer_with(request, reply);
-	control_drain(fd);
+	/* Unread packets would turn our reply into "connection reset" on the other side. */
+	char byte;
+	shutdown(fd, SHUT_RD);
+	for (int i = 0; i < MOST_LEFT && recv(fd, &byte, 1, MSG_DONTWAIT) > 0; i++)
+		;
 	size_t length = strnlen(reply, sizeof(reply) - 1);
 	reply[length++] = '\n';
 	/* If the caller has gone, the failure is ignored: what it asked for is done. */

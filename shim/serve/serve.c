@@ -122,12 +122,6 @@ static bool device_free(struct device *device, uint64_t *ret_bytes)
 	return true;
 }
 
-static uint64_t live_bytes(void)
-{
-	return stats_live(PLACE_DEVICE) + stats_live(PLACE_HOST) + stats_live(PLACE_PEER) + stats_live(PLACE_MANAGED) +
-	       stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
-}
-
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request)
 {
 	const struct policy *policy = process_policy();
@@ -143,7 +137,8 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	if (needs & POLICY_NEED_ORDER)
 		question.order = atomic_fetch_add_explicit(&decide.order, 1, memory_order_relaxed) + 1;
 	if (needs & POLICY_NEED_LIVE)
-		question.live = live_bytes();
+		question.live = stats_live(PLACE_DEVICE) + stats_live(PLACE_HOST) + stats_live(PLACE_PEER) +
+				stats_live(PLACE_MANAGED) + stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
 		question.known |= POLICY_NEED_FREE;
 	if (needs & POLICY_NEED_LIBRARY) {

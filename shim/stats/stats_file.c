@@ -73,19 +73,6 @@ static void say_who(const struct stats_about *about)
 }
 
 /*
- * Adds what was counted in the old memory after it was copied. No thread counts there any more, since the new mapping
- * applies to all threads. So no count is lost when a file is created again.
- */
-static void add_missed(const uint64_t *before, const uint64_t *copied, size_t bytes)
-{
-	uint64_t *now = (uint64_t *)&stats;
-
-	for (size_t i = 0; i < bytes / sizeof(*now); i++)
-		if (before[i] != copied[i])
-			__atomic_fetch_add(&now[i], before[i] - copied[i], __ATOMIC_RELAXED);
-}
-
-/*
  * Maps the file over the page. Past the thread sanitizer, which takes a mapping for a write to all of it: other threads
  * count meanwhile, in the old memory or in the new.
  */
@@ -141,8 +128,16 @@ static int put_in_place(int fd, char *from)
 	void *before = stats_file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
 	void *at = map_over_page(fd);
 	if (before != MAP_FAILED) {
-		if (at != MAP_FAILED)
-			add_missed(before, (const uint64_t *)from, bytes);
+		/*
+		 * Adds what was counted in the old memory after it was copied. No thread counts there any more, since
+		 * the new mapping applies to all threads. So no count is lost when a file is created again.
+		 */
+		const uint64_t *was = before, *copied = (const uint64_t *)from;
+		uint64_t *now = (uint64_t *)&stats;
+
+		for (size_t i = 0; at != MAP_FAILED && i < bytes / sizeof(*now); i++)
+			if (was[i] != copied[i])
+				__atomic_fetch_add(&now[i], was[i] - copied[i], __ATOMIC_RELAXED);
 		munmap(before, bytes);
 	}
 	return at == MAP_FAILED ? -errno : 0;

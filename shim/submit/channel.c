@@ -47,16 +47,6 @@ static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *r
 /* Sites whose memory a submission waits for, each once; further ones are not listed. */
 #define WAIT_SITES 16
 
-/* Returns the site of what is at an address of a block: the line of the tensor there, as far as that is known. */
-static unsigned site_at(const struct arena *arena, uint32_t block, CUdeviceptr address)
-{
-	unsigned site = arena_site(arena, block, arena_unit(arena, address));
-
-	if (!arena->lifetimes || !lifetimes_is_reported(arena->lifetimes, address, 1))
-		return site;
-	return stats_site_of_tensors(site, call_site_numbered(birth_lines_at(address)));
-}
-
 static unsigned missing_sites(const struct channel *channel, const struct named *named, unsigned n,
 			      unsigned ret_sites[WAIT_SITES])
 {
@@ -74,7 +64,9 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 
 		if (!away && !atomic_load(&block->unmapped))
 			continue;
-		site = site_at(arena, unit, named[i].address);
+		site = arena_site(arena, unit, arena_unit(arena, named[i].address));
+		if (arena->lifetimes && lifetimes_is_reported(arena->lifetimes, named[i].address, 1))
+			site = stats_site_of_tensors(site, call_site_numbered(birth_lines_at(named[i].address)));
 		while (seen < found && ret_sites[seen] != site)
 			seen++;
 		if (seen == found)
