@@ -22,10 +22,10 @@
 #define SHARE_LEAST (8 * MIB)
 
 /*
- * In `fast`, memory that will be needed after a long pause must begin to come in that pause. A model of 187 GiB with LoRA on
- * 138 GiB, in replay, ms a step: 5403 with 1 GiB ahead, 5262 with 4, 4733 with 16. In a gap the GPU waits for what comes, and
- * memory that is needed later makes room for it. The fine-tune of a 7B model at 1.34: 3189 with 1 GiB, 3160 with 4, 3286
- * with 9.
+ * In `fast`, memory that will be needed after a long pause must begin to come in that pause. A model of 187 GiB with
+ * LoRA on 138 GiB, in replay, ms a step: 5403 with 1 GiB ahead, 5262 with 4, 4733 with 16. In a gap the GPU waits for
+ * what comes, and memory that is needed later makes room for it. The fine-tune of a 7B model at 1.34: 3189 with 1 GiB,
+ * 3160 with 4, 3286 with 9.
  */
 #define AHEAD_SHARE    8
 #define AHEAD_IN_A_GAP (4096 * MIB)
