@@ -8,17 +8,14 @@
  * and go; where the library is there, the program suspends and resumes itself. See peers.h. --bytes is of all threads,
  * on each device. The last line on stdout counts the submissions.
  */
+#include "shim/spillway.h"
 #include "test/preload/peers.h"
 #include "test/preload/trouble.h"
-
-#include <dlfcn.h>
 
 struct made_up made_up = {"peer_random", .seed = 1,         .operations = 1500,
 			  .threads = 2,  .bytes = 20 * MIB, .deadline = 100};
 struct world world;
 struct worker workers[THREADS];
-
-static int (*suspend_us)(void), (*resume_us)(void);
 
 /*
  * The thread that suspends submits nothing until it has resumed; others wait in their submissions. It holds no lock
@@ -26,12 +23,12 @@ static int (*suspend_us)(void), (*resume_us)(void);
  */
 static void suspend(void)
 {
-	if (!suspend_us || !resume_us)
+	if (!spillway_suspend)
 		return;
-	int result = suspend_us();
+	int result = spillway_suspend();
 	if (result == 0) {
 		usleep(500);
-		result = resume_us();
+		result = spillway_resume();
 	}
 	if (result && result != -EBUSY && result != -ENOMEM && result != -ENOTSUP &&
 	    !(result == -EIO && getenv("SIM_FAIL_THREAD")))
@@ -157,8 +154,6 @@ int main(int argc, char **argv)
 	world.hidden = !no_hidden;
 	printf("peer_random: seed %lu\n", (unsigned long)made_up.seed);
 	fflush(stdout);
-	suspend_us = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_suspend");
-	resume_us = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_resume");
 	reach_open();
 	made_up_start(open_worker, workers, sizeof(workers[0]));
 	made_up_join();

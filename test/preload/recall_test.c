@@ -8,7 +8,6 @@
 #include "test/preload/scene.h"
 #include "test/test.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 
 #include "shim/spillway.h"
@@ -25,15 +24,13 @@ static CUcontext context[2];
 
 static size_t on_own_device(const CUdeviceptr *blocks, unsigned n)
 {
-	__typeof__(&spillway_where) where = (__typeof__(where))dlsym(RTLD_DEFAULT, "spillway_where");
 	struct spillway_place place;
 	size_t sum = 0;
 
-	CHECK(where);
 	for (unsigned i = 0; i < n; i++) {
 		if (!blocks[i])
 			continue;
-		CHECK(where((const void *)(uintptr_t)blocks[i], &place) == 0);
+		CHECK(spillway_where((const void *)(uintptr_t)blocks[i], &place) == 0);
 		sum += place.bytes_on_device;
 	}
 	return sum / MIB;
@@ -118,13 +115,12 @@ static int run_with(void (*program)(void), const char *more)
 			 program);
 }
 
-#define PART(name, program)                                                                                            \
-	TEST(name)                                                                                                     \
-	{                                                                                                              \
-		if (!scene_moves())                                                                                    \
-			skip();                                                                                        \
-		assert_int_equal(run_with(program, NULL), 0);                                                          \
-	}
+static void run_where_it_moves(void (*program)(void))
+{
+	if (!scene_moves())
+		skip();
+	assert_int_equal(run_with(program, NULL), 0);
+}
 
 /* ---- calls that fail ---- */
 
@@ -177,7 +173,7 @@ static void capture(unsigned round)
 	MUST(cu.cuGraphDestroy(graph));
 }
 
-static void captures(void)
+PART_TEST(captures_stay_whole_and_it_goes_on_behind_them, run_where_it_moves(part))
 {
 	borrow_everything();
 	be(BORROWER);
@@ -185,7 +181,6 @@ static void captures(void)
 	rounds_until_back(capture, 12);
 	end();
 }
-PART(captures_stay_whole_and_it_goes_on_behind_them, captures)
 
 /* ---- forks ---- */
 
@@ -212,13 +207,12 @@ static void fork_one(unsigned round)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void forks(void)
+PART_TEST(children_of_forks_end_and_it_goes_on, run_where_it_moves(part))
 {
 	borrow_everything();
 	rounds_until_back(fork_one, 12);
 	end();
 }
-PART(children_of_forks_end_and_it_goes_on, forks)
 
 /* ---- who may reach whose memory ---- */
 
@@ -243,22 +237,18 @@ static void switch_peers(unsigned round)
 	}
 }
 
-static void switches_peers(void)
+PART_TEST(peers_are_switched_on_and_off_beside_it, run_where_it_moves(part))
 {
 	borrow_everything();
 	rounds_until_back(switch_peers, 24);
 	end();
 }
-PART(peers_are_switched_on_and_off_beside_it, switches_peers)
 
 /* ---- what the borrower does with its blocks ---- */
 
 static void change_blocks(unsigned round)
 {
 	unsigned i = round % BORROWED;
-	__typeof__(&spillway_pin) pin = (__typeof__(pin))dlsym(RTLD_DEFAULT, "spillway_pin");
-	__typeof__(&spillway_unpin) unpin = (__typeof__(unpin))dlsym(RTLD_DEFAULT, "spillway_unpin");
-	__typeof__(&spillway_grow) grow = (__typeof__(grow))dlsym(RTLD_DEFAULT, "spillway_grow");
 	void *at;
 
 	be(BORROWER);
@@ -269,11 +259,11 @@ static void change_blocks(unsigned round)
 		borrowed[i] = child_alloc(EACH_BYTES);
 		break;
 	case 1:
-		if (pin(at) == 0)
-			CHECK(unpin(at) == 0);
+		if (spillway_pin(at) == 0)
+			CHECK(spillway_unpin(at) == 0);
 		return;
 	case 2:
-		grow(at, EACH_BYTES + 2 * MIB);
+		spillway_grow(at, EACH_BYTES + 2 * MIB);
 		return;
 	case 3:
 		MUST(cu.cuMemFreeAsync(borrowed[i], NULL));
@@ -286,7 +276,7 @@ static void change_blocks(unsigned round)
 	MUST(driver_fill(NULL, borrowed[i], borrowed_value[i], WORDS));
 }
 
-static void changes_blocks(void)
+PART_TEST(blocks_are_freed_grown_and_pinned_beside_it, run_where_it_moves(part))
 {
 	borrow_everything();
 	rounds_until_back(change_blocks, 60);
@@ -294,12 +284,11 @@ static void changes_blocks(void)
 	MUST(cu.cuCtxSynchronize());
 	end();
 }
-PART(blocks_are_freed_grown_and_pinned_beside_it, changes_blocks)
 
 /* ---- contexts that end ---- */
 
 /* All that the borrower has goes with its context, wherever it lies, and the lender has its memory. */
-static void resets_the_borrower(void)
+PART_TEST(a_borrower_whose_context_ends_gives_all_back, run_where_it_moves(part))
 {
 	borrow_everything();
 	work_of_lender(7);
@@ -314,10 +303,9 @@ static void resets_the_borrower(void)
 	MUST(cu.cuDevicePrimaryCtxReset_v2(LENDER));
 	CHECK(sim_live().allocations == 0);
 }
-PART(a_borrower_whose_context_ends_gives_all_back, resets_the_borrower)
 
 /* What it has lent is not its own: it stays, and is right. */
-static void resets_the_lender(void)
+PART_TEST(what_a_lender_whose_context_ends_has_lent_stays, run_where_it_moves(part))
 {
 	borrow_everything();
 	work_of_lender(7);
@@ -332,34 +320,29 @@ static void resets_the_lender(void)
 	rounds_until_back(NULL, 3);
 	end();
 }
-PART(what_a_lender_whose_context_ends_has_lent_stays, resets_the_lender)
 
 /* ---- suspend ---- */
 
 static void suspend_and_resume(unsigned round)
 {
-	__typeof__(&spillway_suspend) suspend = (__typeof__(suspend))dlsym(RTLD_DEFAULT, "spillway_suspend");
-	__typeof__(&spillway_resume) resume = (__typeof__(resume))dlsym(RTLD_DEFAULT, "spillway_resume");
-
 	if (round % 3 != 1)
 		return;
-	CHECK(suspend() == 0);
+	CHECK(spillway_suspend() == 0);
 	/* All of it is away, also what was on its way from one to the other. */
 	CHECK(sim_live().device_bytes == 0);
-	CHECK(resume() == 0);
+	CHECK(spillway_resume() == 0);
 }
 
-static void suspends(void)
+PART_TEST(a_suspended_process_has_nothing_on_either, run_where_it_moves(part))
 {
 	borrow_everything();
 	rounds_until_back(suspend_and_resume, 10);
 	end();
 }
-PART(a_suspended_process_has_nothing_on_either, suspends)
 
 /* ---- the end of the process ---- */
 
-static void exits(void)
+PART_TEST(a_process_ends_in_the_middle_of_it, run_where_it_moves(part))
 {
 	borrow_everything();
 	work_of_lender(3);
@@ -369,4 +352,3 @@ static void exits(void)
 		MUST(driver_fill(NULL, own[i], i, WORDS));
 	exit(0);
 }
-PART(a_process_ends_in_the_middle_of_it, exits)

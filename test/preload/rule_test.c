@@ -7,8 +7,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <dlfcn.h>
-
 /* Run under a policy of this text. */
 static int under(const char *text, void (*run)(void))
 {
@@ -298,9 +296,7 @@ PART_TEST(rules_bound_and_deny_pinned_memory,
 
 static int grow(CUdeviceptr block, size_t bytes)
 {
-	__typeof__(&spillway_grow) function = (__typeof__(function))dlsym(RTLD_DEFAULT, "spillway_grow");
-
-	return function((const void *)(uintptr_t)block, bytes);
+	return spillway_grow((const void *)(uintptr_t)block, bytes);
 }
 
 static bool has_room(size_t bytes)

@@ -13,11 +13,8 @@
  * reports. --hidden: kernels find addresses in device memory, and some are told of tensors that were born after their
  * launch; not in `fast`. What every word must be is known from a shadow of each tensor.
  */
-#include "shim/spillway.h"
 #include "test/preload/torch_random.h"
 #include "test/sim/sim.h"
-
-#include <dlfcn.h>
 
 struct made_up made_up = {"torch_random", .seed = 1,         .operations = 1500,
 			  .threads = 2,   .bytes = 48 * MIB, .deadline = 100};
@@ -29,15 +26,7 @@ struct fake_torch *torch_cache;
 
 /* ---- suspensions ---- */
 
-int (*suspend_function)(void);
-static int (*resume_function)(void);
-range_function *discard_function, *born_function, *grow_function;
-
-static void suspend_find(void)
-{
-	suspend_function = (__typeof__(&spillway_suspend))dlsym(RTLD_DEFAULT, "spillway_suspend");
-	resume_function = (__typeof__(&spillway_resume))dlsym(RTLD_DEFAULT, "spillway_resume");
-}
+bool suspends;
 
 /* What spillway.h says that may be; the driver fails where it has been told to. */
 static bool is_told(int status)
@@ -51,7 +40,7 @@ static void resume(void)
 {
 	int status;
 
-	while ((status = resume_function()) == -ENOMEM)
+	while ((status = spillway_resume()) == -ENOMEM)
 		usleep(1000);
 	if (status && !is_told(status))
 		made_up_fail("resume: %d", status);
@@ -59,7 +48,7 @@ static void resume(void)
 
 static bool suspend(void)
 {
-	int status = suspend_function();
+	int status = spillway_suspend();
 
 	if (status && !is_told(status))
 		made_up_fail("suspend: %d", status);
@@ -184,7 +173,7 @@ static void *work(void *argument)
 		tensor_any_new(worker, any_size(worker));
 	for (unsigned long i = 0; i < made_up.operations / made_up.threads; i++) {
 		at_random(worker);
-		if (suspend_function && !worker_below(worker, once_in))
+		if (suspends && !worker_below(worker, once_in))
 			suspend_for_a_while();
 		if (i % 200 == 199)
 			for (unsigned j = 0; j < worker->n_tensors; j++)
@@ -212,11 +201,7 @@ int main(int argc, char **argv)
 						    {NULL}};
 
 	made_up_begin(argc, argv, own, THREADS_MAX, 16 * MIB);
-	if (once_in)
-		suspend_find();
-	discard_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_discard");
-	born_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_born");
-	grow_function = (range_function *)dlsym(RTLD_DEFAULT, "spillway_grow");
+	suspends = once_in && spillway_suspend;
 	printf("torch_random: seed %lu, %lu operations\n", (unsigned long)made_up.seed, made_up.operations);
 	fflush(stdout);
 	GO(cuInit(0));

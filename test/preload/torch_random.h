@@ -6,6 +6,7 @@
 #ifndef PRELOAD_TORCH_RANDOM_H
 #define PRELOAD_TORCH_RANDOM_H
 
+#include "shim/spillway.h"
 #include "test/preload/fake_torch.h"
 #include "test/preload/made_up.h"
 
@@ -71,10 +72,7 @@ extern struct fake_torch *torch_cache;
 /* ---- torch_random.c ---- */
 
 extern CUcontext context;
-extern int (*suspend_function)(void); /* NULL: no suspensions are wanted */
-/* Of spillway.h; NULL: there is no library. */
-typedef int range_function(const void *address, uint64_t bytes);
-extern range_function *discard_function, *born_function, *grow_function;
+extern bool suspends; /* they are wanted, and there is the library */
 void suspend_for_a_while(void);
 /* Suspends, and has another thread resume soon. Returns false if it does not suspend now. */
 bool suspend_begin(pthread_t *ret_thread);

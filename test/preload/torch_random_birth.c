@@ -4,7 +4,7 @@
 /* Whoever may have seen dead bytes leaves them behind. */
 static void leave_and_check(struct worker *worker, struct tensor *tensor)
 {
-	if (suspend_function && worker_below(worker, 2))
+	if (suspends && worker_below(worker, 2))
 		suspend_for_a_while();
 	tensor_check(worker, tensor);
 }
@@ -62,7 +62,7 @@ void go_on_away(struct worker *worker)
 	unsigned n = 0;
 	pthread_t thread;
 
-	if (!suspend_function || !suspend_begin(&thread))
+	if (!suspends || !suspend_begin(&thread))
 		return;
 	for (unsigned times = 1 + worker_below(worker, 8); times; times--) {
 		size_t bytes = any_size(worker);
@@ -81,7 +81,7 @@ void go_on_away(struct worker *worker)
 
 /* ---- the program itself says what is alive ---- */
 
-static void say(range_function *function, CUdeviceptr at, size_t bytes)
+static void say(int (*function)(const void *, uint64_t), CUdeviceptr at, size_t bytes)
 {
 	if (function && function((const void *)(uintptr_t)at, bytes))
 		made_up_fail("spillway.h does not take %zu bytes", bytes);
@@ -98,21 +98,21 @@ void speak_of_a_block(struct worker *worker)
 	bytes = bytes < TENSOR_MOST ? bytes / 512 * 512 : TENSOR_MOST;
 	if (!make_room(worker, bytes))
 		return;
-	GO(cuMemAlloc_v2(&at, grow_function ? before : bytes));
+	GO(cuMemAlloc_v2(&at, spillway_grow ? before : bytes));
 	struct tensor *block = tensor_add(worker, at, bytes);
 	tensor_die(worker, block); /* nothing else is done with it */
-	block->bytes = grow_function ? before : bytes;
-	say(born_function, at, cut);
+	block->bytes = spillway_grow ? before : bytes;
+	say(spillway_born, at, cut);
 	tensor_fill(worker, block, 0);
-	say(discard_function, at, cut);
+	say(spillway_discard, at, cut);
 	go_on(worker);
 	if (worker_below(worker, 2))
 		leave_and_check(worker, any_tensor(worker));
 	/* Addresses behind it may be in use: it stays as it is. */
-	if (grow_function && worker_below(worker, 4) && !grow_function((const void *)(uintptr_t)at, bytes))
+	if (spillway_grow && worker_below(worker, 4) && !spillway_grow((const void *)(uintptr_t)at, bytes))
 		block->bytes = bytes;
 	born = cut + worker_below(worker, (uint32_t)(block->bytes - cut)) / 512 * 512;
-	say(born_function, at, born);
+	say(spillway_born, at, born);
 	tensor_fill(worker, block, 0);
 	leave_and_check(worker, block);
 	block->bytes = bytes; /* as they were added */

@@ -9,8 +9,7 @@
 void restore(struct worker *worker)
 {
 	op_hold();
-	torch->checkpoint(torch_cache, worker->saved,
-			  suspend_function && worker_below(worker, 2) ? suspend_for_a_while : NULL);
+	torch->checkpoint(torch_cache, worker->saved, suspends && worker_below(worker, 2) ? suspend_for_a_while : NULL);
 	op_release();
 }
 

@@ -79,8 +79,8 @@ void tell_running(struct worker *worker)
 	bytes = old->bytes;
 	tensor_fill(worker, old, stream);
 	worker_settle(worker);
-	if (discard_function && !handle_mib && worker_below(worker, 2) &&
-	    discard_function((const void *)(uintptr_t)old->at, old->bytes))
+	if (spillway_discard && !handle_mib && worker_below(worker, 2) &&
+	    spillway_discard((const void *)(uintptr_t)old->at, old->bytes))
 		made_up_fail("discard");
 	tensor_drop(worker, old);
 	/* The thread goes on and reports: the death counts. */
@@ -91,7 +91,7 @@ void tell_running(struct worker *worker)
 	struct tensor *tensor = tensor_make(worker, 0, stream, bytes);
 	op_tell(worker, tensor, stream);
 	kernel_apply(tensor->shadow, NULL, bytes / 4, salt, false);
-	if (suspend_function && worker_below(worker, 2))
+	if (suspends && worker_below(worker, 2))
 		suspend_for_a_while();
 	if (tensor->bytes != bytes)
 		tensor_fill(worker, tensor, stream);

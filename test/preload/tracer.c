@@ -5,7 +5,6 @@
 #include "test/preload/scene.h"
 #include "tools/trace/trace_read.h"
 
-#include <dlfcn.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -48,12 +47,9 @@ static int kept(unsigned n)
 /* The program lends the GPU and takes it back. */
 static int suspended(unsigned n)
 {
-	__typeof__(&spillway_suspend) suspend = (__typeof__(suspend))dlsym(RTLD_DEFAULT, "spillway_suspend");
-	__typeof__(&spillway_resume) resume = (__typeof__(resume))dlsym(RTLD_DEFAULT, "spillway_resume");
-
 	work(n);
-	printf("suspended %d\n", suspend());
-	printf("resumed %d\n", resume());
+	printf("suspended %d\n", spillway_suspend());
+	printf("resumed %d\n", spillway_resume());
 	MUST(scene_round(&scene, NULL, 0));
 	tell(n + 1);
 	scene_close(&scene);
@@ -209,17 +205,14 @@ static int threads(unsigned turns)
 /* Of memory that the driver does not let go of (SIM_FAIL), and by the functions for PyTorch. */
 static int frees(unsigned n)
 {
-	__typeof__(&spillway_torch_alloc) alloc = (__typeof__(alloc))dlsym(RTLD_DEFAULT, "spillway_torch_alloc");
-	__typeof__(&spillway_torch_free) give = (__typeof__(give))dlsym(RTLD_DEFAULT, "spillway_torch_free");
-
 	driver_start(0);
 	CUdeviceptr managed = driver_managed(n * MIB);
 	if (cu.cuMemFree_v2(managed) != CUDA_ERROR_UNKNOWN)
 		return 1;
-	void *block = alloc((ssize_t)(n * MIB), 0, NULL);
+	void *block = spillway_torch_alloc((ssize_t)(n * MIB), 0, NULL);
 	if (!block)
 		return 1;
-	give(block, (ssize_t)(n * MIB), 0, NULL);
+	spillway_torch_free(block, (ssize_t)(n * MIB), 0, NULL);
 	return 0;
 }
 

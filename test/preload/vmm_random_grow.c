@@ -5,7 +5,6 @@
 #include "shim/spillway.h"
 #include "test/preload/vmm_random.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 
 #define CAPPED (5 * MIB) /* vmm_random.yaml: under a cap in which each worker may have GROWN */
@@ -14,9 +13,7 @@
 /* As far as the addresses behind it allow. Returns how long it is then. */
 static size_t grow(CUdeviceptr at, size_t bytes, size_t wanted)
 {
-	__typeof__(&spillway_grow) function = (__typeof__(function))dlsym(RTLD_DEFAULT, "spillway_grow");
-
-	return function && function((const void *)(uintptr_t)at, wanted) == 0 ? wanted : bytes;
+	return spillway_grow && spillway_grow((const void *)(uintptr_t)at, wanted) == 0 ? wanted : bytes;
 }
 
 static void fill_and_check(struct worker *worker, CUdeviceptr at, size_t bytes)
