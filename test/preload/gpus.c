@@ -27,6 +27,18 @@ bool gpus_are_heap(void)
 	return true;
 }
 
+void gpus_start_for_copies(int n, size_t bytes)
+{
+	gpus_start(n, bytes);
+	assert_true(gpus_are_heap());
+	for (int i = 0; i < n && getenv("PEERS_ENABLED"); i++)
+		for (int j = 0; j < n; j++)
+			if (i != j) {
+				gpus_be(i);
+				ok(cuCtxEnablePeerAccess(gpus.context[j], 0));
+			}
+}
+
 void gpus_be(int device)
 {
 	ok(cu.cuCtxSetCurrent(gpus.context[device]));

@@ -22,6 +22,11 @@ extern struct gpus gpus;
 
 /* Fill gpus, of the first n devices; the last one's context is current after that. */
 void gpus_start(int n, size_t bytes);
+/*
+ * The same for tests of copies: all blocks are of the heap, and each device may reach the others where PEERS_ENABLED is
+ * set.
+ */
+void gpus_start_for_copies(int n, size_t bytes);
 /* Heap blocks all of them? Under the library they must be, natively none is. */
 bool gpus_are_heap(void);
 /* The test is this device from now on: its context is current. */

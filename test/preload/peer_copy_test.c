@@ -12,15 +12,7 @@
 
 FIXTURE(set_up)
 {
-	gpus_start(DEVICES, BYTES);
-	assert_true(gpus_are_heap());
-	if (getenv("PEERS_ENABLED"))
-		for (int i = 0; i < DEVICES; i++)
-			for (int j = 0; j < DEVICES; j++)
-				if (i != j) {
-					gpus_be(i);
-					ok(cuCtxEnablePeerAccess(gpus.context[j], 0));
-				}
+	gpus_start_for_copies(DEVICES, BYTES);
 }
 
 GROUP(set_up, NULL)
@@ -144,12 +136,6 @@ static CUresult copy_between(int form, CUdeviceptr dst, CUdeviceptr src, CUstrea
 	}
 }
 
-/* What was submitted is done when the context that submitted it says so. */
-static void done(void)
-{
-	ok(cu.cuCtxSynchronize());
-}
-
 TEST(every_form_copies_between_any_two_from_anywhere)
 {
 	unsigned salt = 1;
@@ -163,7 +149,7 @@ TEST(every_form_copies_between_any_two_from_anywhere)
 					gpus_fill(from, salt);
 					gpus_be(by);
 					ok(copy_between(form, gpus.block[to], gpus.block[from], gpus.stream[by]));
-					done();
+					ok(cu.cuCtxSynchronize());
 					gpus_expect(to, salt, BYTES, "between", form);
 				}
 }
@@ -184,7 +170,7 @@ TEST(one_side_may_be_the_drivers)
 		gpus_be(0);
 		ok(copy_between(form, theirs, gpus.block[2], gpus.stream[0]));
 		ok(copy_between(form, gpus.block[0], theirs, gpus.stream[0]));
-		done();
+		ok(cu.cuCtxSynchronize());
 		gpus_expect(0, salt, BYTES, "by the driver's memory", form);
 	}
 	gpus_be(1);
@@ -210,7 +196,7 @@ TEST(peer_forms_copy_whatever_contexts_are_named)
 			       ? cuMemcpyPeerAsync(gpus.block[2], to, gpus.block[1], from, BYTES, gpus.stream[0])
 			   : form == 2 ? cuMemcpy3DPeer(&b)
 				       : cuMemcpy3DPeerAsync(&b, gpus.stream[0]));
-			done();
+			ok(cu.cuCtxSynchronize());
 			gpus_expect(2, salt, BYTES, "peer", form);
 		}
 	}
@@ -297,12 +283,12 @@ TEST(host_memory_comes_and_goes_from_anywhere)
 				memcpy(pinned, gpus.host, BYTES);
 				gpus_be(by);
 				ok(copy_in(form, gpus.block[at], memory, gpus.stream[by]));
-				done();
+				ok(cu.cuCtxSynchronize());
 				gpus_expect(at, salt, BYTES, "in", form);
 				memset(memory, 0, BYTES);
 				gpus_be(by);
 				ok(copy_out(form, memory, gpus.block[at], gpus.stream[by]));
-				done();
+				ok(cu.cuCtxSynchronize());
 				for (size_t i = 0; i < BYTES; i++)
 					if (memory[i] != gpus_byte(i, salt))
 						fail_msg("out, form %d: byte %zu of device %d, by %d", form, i, at, by);
@@ -393,7 +379,7 @@ TEST(lists_of_boxes_are_made_one_by_one)
 		   : salt == 9501 ? cuMemcpy3DBatchAsync_ptsz(2, ops, &failed, 0, NULL)
 		   : salt == 9502 ? cuMemcpy3DBatchAsync_v2(2, ops, 0, gpus.stream[0])
 				  : cuMemcpy3DBatchAsync_v2_ptsz(2, ops, 0, NULL));
-		done();
+		ok(cu.cuCtxSynchronize());
 		gpus_expect(2, salt, BYTES, "a list of boxes", (int)salt);
 	}
 	/* Natively refused: the legacy stream. */
@@ -426,7 +412,7 @@ TEST(failures_on_the_way_leave_nothing_behind)
 			assert_true(is_told(in) && is_told(across));
 			ok(cu.cuCtxGetCurrent(&now));
 			assert_ptr_equal(now, gpus.context[0]);
-			done();
+			ok(cu.cuCtxSynchronize());
 			if (in == CUDA_SUCCESS)
 				gpus_expect(1, salt, BYTES, "after a failure, in", (int)i);
 			if (in == CUDA_SUCCESS && across == CUDA_SUCCESS)
@@ -435,7 +421,7 @@ TEST(failures_on_the_way_leave_nothing_behind)
 			gpus_be(0);
 			ok(cuMemcpyHtoDAsync_v2(gpus.block[1], gpus.host, BYTES, gpus.stream[0]));
 			ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]));
-			done();
+			ok(cu.cuCtxSynchronize());
 			gpus_expect(2, salt + 500, BYTES, "the next one", (int)i);
 		}
 }

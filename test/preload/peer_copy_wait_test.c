@@ -12,24 +12,10 @@
 
 FIXTURE(set_up)
 {
-	gpus_start(DEVICES, BYTES);
-	assert_true(gpus_are_heap());
-	if (getenv("PEERS_ENABLED"))
-		for (int i = 0; i < DEVICES; i++)
-			for (int j = 0; j < DEVICES; j++)
-				if (i != j) {
-					gpus_be(i);
-					ok(cuCtxEnablePeerAccess(gpus.context[j], 0));
-				}
+	gpus_start_for_copies(DEVICES, BYTES);
 }
 
 GROUP(set_up, NULL)
-
-/* What was submitted is done when the context that submitted it says so. */
-static void done(void)
-{
-	ok(cu.cuCtxSynchronize());
-}
 
 /* Two halves, each with an order of its own. */
 static CUresult two_orders(bool boxes, CUdeviceptr dst, const CUdeviceptr *srcs, const CUmemcpySrcAccessOrder *orders)
@@ -68,7 +54,7 @@ TEST(lists_read_host_memory_when_they_say)
 		gpus_fill_host(9601);
 		memcpy(pinned, gpus.host, BYTES / 2);
 		sim_release();
-		done();
+		ok(cu.cuCtxSynchronize());
 		gpus_be(1);
 		ok(cu.cuMemcpyDtoH_v2(gpus.seen, gpus.block[1], BYTES));
 		for (size_t i = 0; i < BYTES; i++)
@@ -94,7 +80,7 @@ TEST(lists_have_read_device_memory_when_they_return)
 		sim_switch("PIECE_US", 0);
 		gpus_fill(1, 9701);
 		gpus_be(0);
-		done();
+		ok(cu.cuCtxSynchronize());
 		gpus_expect(2, 9700, BYTES, "a list during the call", boxes);
 	}
 }
@@ -151,9 +137,9 @@ TEST(copies_leave_captures_of_other_threads_alone)
 	ok(beside.list[1]);
 	ok(beside.stream);
 	gpus_be(1);
-	done();
+	ok(cu.cuCtxSynchronize());
 	gpus_be(0);
-	done();
+	ok(cu.cuCtxSynchronize());
 	gpus_expect(2, 9800, BYTES, "beside a capture", 0);
 	gpus_expect(1, 9801, BYTES, "after a failure beside a capture", 0);
 }
@@ -207,7 +193,7 @@ TEST(a_copy_waits_until_the_memory_between_is_free)
 	ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[1]));
 	usleep(50000); /* in which a copy that does not wait is made */
 	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
-	done();
+	ok(cu.cuCtxSynchronize());
 	gpus_expect(2, 32000, BYTES, "by memory that was another's", 0);
 	gpus_be(2);
 	ok(cuDeviceSetMemPool(2, usual));
@@ -231,7 +217,7 @@ TEST(a_pool_of_the_program_that_is_full_refuses_no_copy)
 		ok(cuDeviceSetMemPool(device, small));
 		gpus_be(1);
 		ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[1]));
-		done();
+		ok(cu.cuCtxSynchronize());
 		gpus_expect(2, 33000 + (unsigned)device, BYTES, "with a full pool", device);
 		ok(cuDeviceSetMemPool(device, usual));
 		ok(cuMemPoolDestroy(small));
