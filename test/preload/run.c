@@ -159,3 +159,13 @@ size_t run_lines_with(const char *output, const char *text)
 	}
 	return n;
 }
+
+const char *run_mode(void)
+{
+	return getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
+}
+
+bool run_moves(void)
+{
+	return !strcmp(run_mode(), "exact") || !strcmp(run_mode(), "fast");
+}

@@ -17,6 +17,10 @@ struct outcome {
 	unsigned n_figures; /* files of figures that it left (stats_page.h) */
 };
 
+/* SPILL_MODE of this test, "static" where there is none; whether memory moves in it. */
+const char *run_mode(void);
+bool run_moves(void);
+
 /* argv and settings ("A=b", may be NULL) end with NULL. "LD_PRELOAD=" among the settings runs without the library. */
 struct outcome run(const char *const argv[], const char *const settings[]);
 void run_free(struct outcome *outcome);

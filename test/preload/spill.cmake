@@ -438,10 +438,12 @@ add_dependencies(spill_stop_test sim_cuda_12_4)
 # ---- the trace ----
 preload_program(tracer SOURCES tracer.c scene.c child.c LIBRARIES trace_reader)
 spill_watch_test(trace_test tracer)
+target_sources(trace_test PRIVATE trace_help.c)
 target_link_libraries(trace_test PRIVATE trace_reader)
 preload_program(torch_traced SOURCES torch_traced.c torch_help.c typed_alloc_help.c figures_help.c folder.c
                                      $<TARGET_OBJECTS:fake_torch_open> scene.c child.c)
 spill_watch_test(torch_trace_test torch_traced)
+target_sources(torch_trace_test PRIVATE trace_help.c)
 target_link_libraries(torch_trace_test PRIVATE spillway_replay)
 add_dependencies(torch_trace_test fake_torch)
 

@@ -7,14 +7,9 @@
 
 #define TRAIN_ARGUMENTS TRAIN_SIM, "16", steps, "64", "1"
 
-static const char *mode, *steps;
+static const char *steps;
 static char *reference;
 static double need; /* MiB */
-
-static bool moves(void)
-{
-	return !strcmp(mode, "exact") || !strcmp(mode, "fast");
-}
 
 /* What the job takes when all of it fits: "spillway:   device   N MiB live at exit,   N MiB at most, budget ..." */
 static double at_most(const char *err)
@@ -49,14 +44,14 @@ static void finishes_alike(double ratio, const char *sim)
 	struct outcome outcome;
 
 	snprintf(set, sizeof(set),
-		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full", mode,
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full", run_mode(),
 		 need * 1024 / ratio);
 	outcome = RUN(SET("SIM_MEMORY=512MiB", set, sim), TRAIN_ARGUMENTS);
 	if (outcome.status || strcmp(outcome.out, reference))
 		fail_msg("need %.1f MiB / %.2f: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ratio, outcome.status,
 			 outcome.out, reference, outcome.err);
 	size_t moved = run_lines_with(outcome.err, "spillway:   moved ");
-	if (moves() ? !moved : moved)
+	if (run_moves() ? !moved : moved)
 		fail_msg("need %.1f MiB / %.2f: %zu lines of what was moved in\n%s", need, ratio, moved, outcome.err);
 	run_free(&outcome);
 }
@@ -90,7 +85,7 @@ TEST(losses_are_the_same_where_a_peer_lends_memory)
 	    set, sizeof(set),
 	    "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full,spill.peers=1,"
 	    "spill.peer_budget=%.0fKiB",
-	    mode, need * 1024 / 1.5, need * 1024 / 5);
+	    run_mode(), need * 1024 / 1.5, need * 1024 / 5);
 	struct outcome outcome = RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=2", set), TRAIN_ARGUMENTS);
 	if (outcome.status || strcmp(outcome.out, reference) || run_lines_with(outcome.err, "spillway:   peer ") != 1 ||
 	    run_lines_with(outcome.err, "spillway:   host ") != 1)
@@ -102,6 +97,5 @@ TEST(losses_are_the_same_where_a_peer_lends_memory)
 int main(void)
 {
 	steps = getenv("SPILL_STEPS") ? getenv("SPILL_STEPS") : "60";
-	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
 	return test_run();
 }

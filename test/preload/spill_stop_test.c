@@ -7,8 +7,6 @@
 
 enum { STOPPED = 3 };
 
-static const char *mode;
-
 static const char policy[] = "version: 1\n"
 			     "rules:\n"
 			     "  - name: big ones\n"
@@ -23,7 +21,7 @@ static struct outcome run_stopper(const char *rounds, const char *driver, const 
 	assert_true(fd >= 0);
 	assert_int_equal(dprintf(fd, "%s", policy), sizeof(policy) - 1);
 	close(fd);
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", mode);
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", run_mode());
 	snprintf(policy_set, sizeof(policy_set), "SPILLWAY_POLICY=%s", path);
 	snprintf(driver_set, sizeof(driver_set), "LD_LIBRARY_PATH=%s", driver);
 	struct outcome outcome = RUN(
@@ -35,12 +33,7 @@ static struct outcome run_stopper(const char *rounds, const char *driver, const 
 
 static bool is_fast(void)
 {
-	return !strcmp(mode, "fast");
-}
-
-static bool is_moving(void)
-{
-	return is_fast() || !strcmp(mode, "exact");
+	return !strcmp(run_mode(), "fast");
 }
 
 static void expect_line(const struct outcome *outcome, const char *text)
@@ -130,13 +123,7 @@ TEST(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing)
 
 	if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
 		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	if (is_moving())
+	if (run_moves())
 		expect_line(&outcome, "older than CUDA 12.5: what is spilled does not move");
 	run_free(&outcome);
-}
-
-int main(void)
-{
-	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
-	return test_run();
 }

@@ -3,56 +3,23 @@
  * in the order in which they happened among submissions, whether or not anything has spilled by then; and replay knows
  * them.
  */
-#include "test/preload/run.h"
-#include "test/test.h"
+#include "test/preload/trace_help.h"
 #include "tools/replay/replay_run.h"
-#include "tools/trace/trace_read.h"
 
-static char folder[] = "/tmp/torch_trace_test.XXXXXX", path[64], setting[96];
-static struct trace trace;
-static struct outcome outcome;
-
-static const char *mode(void)
-{
-	return getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
-}
-
-static bool moves(void)
-{
-	return strcmp(mode(), "static") != 0;
-}
-
-FIXTURE(teardown)
-{
-	unlink(path);
-	trace_free(&trace);
-	run_free(&outcome);
-	outcome = (struct outcome){0};
-}
-
-EACH_TEST(NULL, teardown)
+EACH_TEST(NULL, trace_teardown)
 
 static void record(const char *what, unsigned budget_mib, const char *steps)
 {
 	char set[200];
 
 	snprintf(set, sizeof(set),
-		 "SPILLWAY_SET=spill.mode=%s,device.budget=%uMiB,host.budget=256MiB,report.summary=no", mode(),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%uMiB,host.budget=256MiB,report.summary=no", run_mode(),
 		 budget_mib);
-	outcome = RUN(SET(setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB"), TORCH_TRACED,
-		      what, steps);
-	if (outcome.status || trace_read_file(path, &trace) || trace.damaged || trace.n_lost)
+	outcome = RUN(SET(trace_setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB"),
+		      TORCH_TRACED, what, steps);
+	if (outcome.status || trace_read_file(trace_path, &trace) || trace.damaged || trace.n_lost)
 		fail_msg("status %d, %s, %llu lost\n%s\n%s", outcome.status, trace.problem,
 			 (unsigned long long)trace.n_lost, outcome.out, outcome.err);
-}
-
-static unsigned long told(const char *word)
-{
-	const char *line = strstr(outcome.out, word);
-
-	if (!line)
-		fail_msg("no '%s' in\n%s\n%s", word, outcome.out, outcome.err);
-	return strtoul(line + strlen(word), NULL, 10);
 }
 
 static bool is_birth_of(const struct trace_event *event, const struct trace_event *of)
@@ -108,9 +75,9 @@ static void check_all(void)
 			fail_msg("row %zu: doubted", i);
 		}
 	}
-	assert_int_equal(births, told("births "));
-	assert_int_equal(deaths, told("deaths "));
-	assert_int_equal(kept, told("kept "));
+	assert_int_equal(births, trace_told(outcome.out, "births "));
+	assert_int_equal(deaths, trace_told(outcome.out, "deaths "));
+	assert_int_equal(kept, trace_told(outcome.out, "kept "));
 }
 
 TEST(births_and_deaths_are_there_though_nothing_spills)
@@ -130,7 +97,7 @@ TEST(they_are_there_while_memory_moves)
 		uncopied += trace.rows[i].event.kind == TRACE_moved ? trace.rows[i].event.moved.uncopied : 0;
 	}
 	/* What the steps compute is dead between them: of the 52 MiB, 16 hold weights. */
-	assert_true(moves() == (uncopied > 0) && uncopied <= bytes);
+	assert_true(run_moves() == (uncopied > 0) && uncopied <= bytes);
 }
 
 /* ---- replay ---- */
@@ -161,13 +128,13 @@ static double uncopied_share(void)
 /* The same, as predicted from the trace. births: with what the allocator has reported. */
 static double predicted_share(uint64_t budget, bool births)
 {
-	enum policy_spill spill = strcmp(mode(), "fast") ? POLICY_SPILL_EXACT : POLICY_SPILL_FAST;
+	enum policy_spill spill = strcmp(run_mode(), "fast") ? POLICY_SPILL_EXACT : POLICY_SPILL_FAST;
 	struct replay_model model;
 	struct run_result result;
 	size_t n = 0;
 
 	assert_int_equal(replay_model_take(&model, &trace), 0);
-	assert_int_equal(model.n_births, told("births "));
+	assert_int_equal(model.n_births, trace_told(outcome.out, "births "));
 	for (size_t i = 0; i < model.n_events; i++)
 		if (births || model.events[i].kind < REPLAY_KEPT)
 			model.events[n++] = model.events[i];
@@ -199,14 +166,14 @@ static double predicted_share(uint64_t budget, bool births)
  */
 static double margin(void)
 {
-	return strcmp(mode(), "fast") ? 0.1 : 0.25;
+	return strcmp(run_mode(), "fast") ? 0.1 : 0.25;
 }
 
 TEST(replay_copies_what_the_library_copies)
 {
 	const uint64_t budget = UINT64_C(56) << 20;
 
-	if (!moves())
+	if (!run_moves())
 		skip();
 	record("pass", 56, "60");
 	double seen = uncopied_share(), with = predicted_share(budget, true), without = predicted_share(budget, false);
@@ -217,11 +184,5 @@ TEST(replay_copies_what_the_library_copies)
 
 int main(void)
 {
-	if (!mkdtemp(folder))
-		return 1;
-	snprintf(path, sizeof(path), "%s/t", folder);
-	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
-	int failed = test_run();
-	rmdir(folder);
-	return failed;
+	return trace_main();
 }

@@ -3,27 +3,11 @@
  * else; and whatever befalls the program or the file, neither is harmed by the other.
  */
 #include "policy/policy.h"
-#include "test/preload/run.h"
-#include "test/test.h"
+#include "test/preload/trace_help.h"
 #include "test/unit/seed.h"
-#include "tools/trace/trace_read.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
-
-static char folder[] = "/tmp/trace_test.XXXXXX", path[64], setting[96];
-static struct trace trace;
-static struct outcome outcome;
-
-static const char *mode(void)
-{
-	return getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
-}
-
-static bool moves(void)
-{
-	return !strcmp(mode(), "exact") || !strcmp(mode(), "fast");
-}
 
 /* Twice what fits, as in scene.h, but with the summary. policy: more settings of it. */
 static void run_with(const char *policy, const char *what, const char *argument, const char *more)
@@ -31,10 +15,10 @@ static void run_with(const char *policy, const char *what, const char *argument,
 	char set[200];
 
 	snprintf(set, sizeof(set),
-		 "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB,report.summary=full%s", mode(),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB,report.summary=full%s", run_mode(),
 		 policy);
-	outcome = RUN(SET(setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more), TRACER,
-		      what, argument);
+	outcome = RUN(SET(trace_setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more),
+		      TRACER, what, argument);
 }
 
 static void run_tracer(const char *what, const char *argument, const char *more)
@@ -44,34 +28,20 @@ static void run_tracer(const char *what, const char *argument, const char *more)
 
 static size_t n_files(char *ret_other)
 {
-	DIR *dir = opendir(folder);
+	DIR *dir = opendir(trace_folder);
 	size_t n = 0;
 
 	for (struct dirent *entry; dir && (entry = readdir(dir));) {
 		n += entry->d_name[0] != '.';
 		if (ret_other && entry->d_name[0] != '.' && strcmp(entry->d_name, "t"))
-			snprintf(ret_other, 320, "%s/%s", folder, entry->d_name);
+			snprintf(ret_other, 320, "%s/%s", trace_folder, entry->d_name);
 	}
 	if (dir)
 		closedir(dir);
 	return n;
 }
 
-FIXTURE(teardown)
-{
-	char other[320];
-
-	while (n_files(NULL)) {
-		snprintf(other, sizeof(other), "%s", path);
-		n_files(other);
-		unlink(other);
-	}
-	trace_free(&trace);
-	run_free(&outcome);
-	outcome = (struct outcome){0};
-}
-
-EACH_TEST(NULL, teardown)
+EACH_TEST(NULL, trace_teardown)
 
 static void read_it(const char *file)
 {
@@ -89,16 +59,6 @@ static size_t count(uint32_t kind)
 	for (size_t i = 0; i < trace.n_rows; i++)
 		n += trace.rows[i].event.kind == kind;
 	return n;
-}
-
-/* A number behind a word that begins a line. */
-static unsigned long told(const char *text, const char *word)
-{
-	const char *line = strstr(text, word);
-
-	if (!line)
-		fail_msg("no '%s' in\n%s\n%s", word, outcome.out, outcome.err);
-	return strtoul(line + strlen(word), NULL, 10);
 }
 
 static void check_blocks(bool freed)
@@ -134,9 +94,9 @@ static void check_moves(void)
 	pieces = count(TRACE_moved) - stayed;
 	const char *line = strstr(outcome.err, "host, in ");
 	assert_int_equal(pieces, line ? strtoul(line + 9, NULL, 10) : 0);
-	assert_int_equal(pieces != 0, moves());
+	assert_int_equal(pieces != 0, run_moves());
 	/* Blocks are 5 MiB and lie in 6 MiB of pieces. */
-	assert_true(in % (1 << 20) == 0 && (in != 0) == moves() && (out != 0) == moves());
+	assert_true(in % (1 << 20) == 0 && (in != 0) == run_moves() && (out != 0) == run_moves());
 }
 
 TEST(what_the_program_did_is_in_its_trace)
@@ -146,20 +106,20 @@ TEST(what_the_program_did_is_in_its_trace)
 
 	run_tracer("rounds", "200", NULL);
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	check_blocks(true);
 	check_moves();
-	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
 	for (size_t i = 0; i < trace.n_blocks; i++)
 		assert_int_equal(trace.blocks[i].submits, 201);
 	assert_true(trace.ended && !trace.cut && !trace.n_lost);
 	assert_string_equal(trace_text(&trace, TRACE_FUNCTIONS, trace.rows[trace.n_rows / 2].event.submit.function),
 			    trace.rows[trace.n_rows / 2].event.kind == TRACE_submit ? "scene_touch" : "?");
-	assert_string_equal(trace_value(&trace, "mode", value, sizeof(value)), mode());
+	assert_string_equal(trace_value(&trace, "mode", value, sizeof(value)), run_mode());
 	assert_true(count(TRACE_bytes) > 0);
-	assert_true(!moves() || count(TRACE_wait) > 0);
-	assert_true(strcmp(mode(), "exact") || count(TRACE_gap) > 0);
-	assert_int_equal(stat(path, &status), 0);
+	assert_true(!run_moves() || count(TRACE_wait) > 0);
+	assert_true(strcmp(run_mode(), "exact") || count(TRACE_gap) > 0);
+	assert_int_equal(stat(trace_path, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0600);
 }
 
@@ -168,7 +128,7 @@ TEST(a_short_run_has_its_figures)
 {
 	run_tracer("late", "1", NULL);
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	assert_true(trace.ended);
 	assert_true(count(TRACE_bytes) > 0);
 }
@@ -178,12 +138,12 @@ TEST(suspending_is_in_it)
 	const uint64_t want[] = {1, 0};
 	size_t n = 0, out = 0;
 
-	if (!moves())
+	if (!run_moves())
 		skip();
 	run_tracer("suspended", "50", NULL);
 	assert_int_equal(outcome.status, 0);
-	assert_int_equal(told(outcome.out, "suspended "), 0);
-	read_it(path);
+	assert_int_equal(trace_told(outcome.out, "suspended "), 0);
+	read_it(trace_path);
 	for (size_t i = 0; i < trace.n_rows; i++) {
 		const struct trace_event *event = &trace.rows[i].event;
 
@@ -201,9 +161,9 @@ TEST(a_process_that_is_killed_leaves_what_it_did)
 {
 	run_tracer("killed", "50", NULL);
 	assert_int_equal(outcome.status, 128 + 9);
-	read_it(path);
+	read_it(trace_path);
 	check_blocks(false);
-	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
 	assert_false(trace.ended);
 }
 
@@ -218,9 +178,9 @@ TEST(a_process_may_be_killed_at_any_moment)
 		run_tracer("killed_sometime", us, NULL);
 		assert_int_equal(outcome.status, 128 + 9);
 		/* Perhaps it had no file yet, or no head in it. */
-		if (!access(path, F_OK) && trace_read_file(path, &trace) == 0)
+		if (!access(trace_path, F_OK) && trace_read_file(trace_path, &trace) == 0)
 			assert_false(trace.damaged || trace.ended);
-		teardown(NULL);
+		trace_teardown(NULL);
 	}
 }
 
@@ -228,9 +188,9 @@ static void check_parents_trace(const char *what)
 {
 	run_tracer(what, "50", NULL);
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	check_blocks(true);
-	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
 	assert_int_equal(count(TRACE_end), 1);
 	assert_int_equal(n_files(NULL), 1);
 }
@@ -253,7 +213,7 @@ TEST(processes_with_one_name_write_a_file_each)
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(n_files(other), 2);
 	for (unsigned i = 0; i < 2; i++) {
-		read_it(i ? other : path);
+		read_it(i ? other : trace_path);
 		assert_int_equal(trace.n_blocks, 6);
 		assert_int_equal(count(TRACE_submit), 36);
 		assert_true(trace.ended);
@@ -263,14 +223,14 @@ TEST(processes_with_one_name_write_a_file_each)
 
 TEST(a_full_disk_ends_the_trace_and_not_the_program)
 {
-	if (moves())
+	if (run_moves())
 		skip();
 	run_tracer("may_write", "4000", NULL);
 	if (outcome.status)
 		fail_msg("status %d\n%s", outcome.status, outcome.err);
 	assert_int_equal(run_lines_with(outcome.err, "the trace ends here, the program goes on"), 1);
 	assert_true(strstr(outcome.err, "File too large") != NULL);
-	read_it(path);
+	read_it(trace_path);
 	assert_false(trace.ended);
 }
 
@@ -288,13 +248,13 @@ TEST(threads_are_all_there)
 
 	run_tracer("threads", "2", NULL);
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
-	assert_int_equal(trace.n_blocks, told(outcome.out, "threads "));
-	assert_int_equal(count(TRACE_submit) + trace.n_lost, told(outcome.out, "submits "));
+	read_it(trace_path);
+	assert_int_equal(trace.n_blocks, trace_told(outcome.out, "threads "));
+	assert_int_equal(count(TRACE_submit) + trace.n_lost, trace_told(outcome.out, "submits "));
 	for (size_t i = 0; i < trace.n_rows; i++)
 		if (trace.rows[i].event.thread > most)
 			most = trace.rows[i].event.thread;
-	assert_true(most >= told(outcome.out, "threads "));
+	assert_true(most >= trace_told(outcome.out, "threads "));
 	assert_true(strstr(trace_text(&trace, TRACE_THREADS, 1), "tracer ") != NULL);
 }
 
@@ -302,13 +262,13 @@ TEST(what_is_freed_and_what_is_not)
 {
 	run_tracer("frees", "5", "SIM_FAIL=cuMemFree_v2:1:999");
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	assert_int_equal(trace.n_blocks, 2);
 	assert_int_equal(count(TRACE_freed), 1);
 	assert_int_equal(count(TRACE_ask), 2);
 	assert_true(trace.blocks[0].freed == UINT64_MAX); /* the driver refused */
 	assert_true(trace.blocks[1].freed >= trace.blocks[1].made && trace.blocks[1].freed < UINT64_MAX);
-	assert_int_equal(told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
+	assert_int_equal(trace_told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
 }
 
 /* Attempts before, results after, for the program's own managed memory as for all. */
@@ -319,7 +279,7 @@ TEST(managed_memory_that_is_refused_is_told)
 
 	run_tracer("refused", "3", "SIM_FAIL=cuMemAllocManaged:1:2");
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	for (size_t i = 0; i < trace.n_rows; i++) {
 		const struct trace_event *event = &trace.rows[i].event;
 
@@ -347,7 +307,7 @@ TEST(page_faults_of_several_devices_add_up)
 
 	run_tracer("faults", "4", "SIM_DEVICES=2");
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	assert_true(count(TRACE_faults) > 0);
 	for (size_t i = 0; i < trace.n_rows; i++) {
 		const struct trace_event *event = &trace.rows[i].event;
@@ -358,9 +318,9 @@ TEST(page_faults_of_several_devices_add_up)
 		gpu[event->faults.device] = event->faults.gpu;
 		cpu[event->faults.device] = event->faults.cpu;
 	}
-	assert_true(told(outcome.out, "gpu ") > 0 && told(outcome.out, "cpu ") > 0);
-	assert_int_equal(gpu[0] + gpu[1], told(outcome.out, "gpu "));
-	assert_int_equal(cpu[0] + cpu[1], told(outcome.out, "cpu "));
+	assert_true(trace_told(outcome.out, "gpu ") > 0 && trace_told(outcome.out, "cpu ") > 0);
+	assert_int_equal(gpu[0] + gpu[1], trace_told(outcome.out, "gpu "));
+	assert_int_equal(cpu[0] + cpu[1], trace_told(outcome.out, "cpu "));
 }
 
 /* ---- memory of other devices ---- */
@@ -411,7 +371,7 @@ TEST(what_other_devices_lend_is_told_apart_from_the_host)
 
 	run_with(LENDING, "kept", "200", "SIM_DEVICES=2");
 	assert_int_equal(outcome.status, 0);
-	read_it(path);
+	read_it(trace_path);
 	check_blocks(false);
 	assert_true(trace.tells_peers);
 	for (size_t i = 0; i < trace.n_rows; i++) {
@@ -430,7 +390,7 @@ TEST(what_other_devices_lend_is_told_apart_from_the_host)
 	}
 	add_up_moves();
 	assert_true(spilled > 0 && !peer.home && !peer.given);
-	assert_true((peer.out > 0) == moves() && (peer.in > 0) == moves());
+	assert_true((peer.out > 0) == run_moves() && (peer.in > 0) == run_moves());
 	/* Of 30 MiB 16 fit. */
 	const struct trace_event *own = last_sample(0), *other = last_sample(1);
 	assert_true(own && own->bytes.budget == 16 << 20 && own->bytes.on_peers >= 14 << 20);
@@ -440,12 +400,12 @@ TEST(what_other_devices_lend_is_told_apart_from_the_host)
 
 TEST(what_is_lent_no_more_is_told_to_leave_for_the_host)
 {
-	if (!moves())
+	if (!run_moves())
 		skip();
 	run_with(LENDING, "suspended", "50", "SIM_DEVICES=2");
 	assert_int_equal(outcome.status, 0);
-	assert_int_equal(told(outcome.out, "suspended "), 0);
-	read_it(path);
+	assert_int_equal(trace_told(outcome.out, "suspended "), 0);
+	read_it(trace_path);
 	add_up_moves();
 	assert_true(peer.out > 0 && peer.given > 0);
 }
@@ -456,9 +416,9 @@ TEST(what_finds_no_room_is_counted_and_said)
 	run_tracer("too_many_names", "140000", NULL);
 	if (outcome.status)
 		fail_msg("status %d\n%s\n%s", outcome.status, outcome.out, outcome.err);
-	read_it(path);
+	read_it(trace_path);
 	assert_int_equal(trace.n_lost, 1);
-	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
 	assert_int_equal(run_lines_with(outcome.err, "1 events of the trace had no room"), 1);
 }
 
@@ -466,10 +426,10 @@ TEST(names_are_made_of_their_pattern)
 {
 	char pattern[96], expected[128], other[320] = "";
 
-	snprintf(pattern, sizeof(pattern), "SPILLWAY_TRACE=%s/%%e-%%r%%%%", folder);
+	snprintf(pattern, sizeof(pattern), "SPILLWAY_TRACE=%s/%%e-%%r%%%%", trace_folder);
 	run_tracer("rounds", "1", pattern);
 	assert_int_equal(n_files(other), 1);
-	snprintf(expected, sizeof(expected), "%s/tracer-0%%", folder);
+	snprintf(expected, sizeof(expected), "%s/tracer-0%%", trace_folder);
 	assert_string_equal(other, expected);
 	read_it(other);
 	assert_true(trace.ended);
@@ -477,7 +437,7 @@ TEST(names_are_made_of_their_pattern)
 
 TEST(without_cuda_there_is_no_file_and_no_thread)
 {
-	outcome = RUN(SET(setting), "/bin/ls", "/proc/self/task");
+	outcome = RUN(SET(trace_setting), "/bin/ls", "/proc/self/task");
 	assert_int_equal(outcome.status, 0);
 	assert_int_equal(run_lines(outcome.out), 1);
 	assert_int_equal(n_files(NULL), 0);
@@ -486,11 +446,5 @@ TEST(without_cuda_there_is_no_file_and_no_thread)
 
 int main(void)
 {
-	if (!mkdtemp(folder))
-		return 1;
-	snprintf(path, sizeof(path), "%s/t", folder);
-	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
-	int failed = test_run();
-	rmdir(folder);
-	return failed;
+	return trace_main();
 }
