@@ -47,7 +47,7 @@ static unsigned pages_away(CUdeviceptr part)
 	return n;
 }
 
-static void work(void)
+PART_TEST(what_each_kernel_names_stays_while_parts_of_a_block_take_turns, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	CUdeviceptr whole, other[2];
 	unsigned away = 0, looks = 0;
@@ -76,9 +76,4 @@ static void work(void)
 		CHECK(holds(other[i], PARTS * ROUNDS));
 	CHECK(away <= looks / 10);
 	CHECK(sim_broken_rules() == 0);
-}
-
-TEST(what_each_kernel_names_stays_while_parts_of_a_block_take_turns)
-{
-	assert_int_equal(scene_run(BUDGET, work), 0);
 }

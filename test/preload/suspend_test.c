@@ -102,7 +102,7 @@ static void allocates_while_suspended(void)
 }
 
 /* The context was reset, and made again where the library does not see it. */
-static void made_in_a_context_of_old(void)
+CHILD_TEST(memory_of_a_stream_makes_its_context_known, SETTINGS(",spill.mode=exact,async.use=heap"))
 {
 	__typeof__(&cuDevicePrimaryCtxRetain) retain = (__typeof__(retain))driver_native("cuDevicePrimaryCtxRetain");
 	CUdeviceptr block;
@@ -116,11 +116,6 @@ static void made_in_a_context_of_old(void)
 	MUST(cu.cuMemAllocAsync(&block, BLOCK, NULL));
 	CHECK(spillway_suspend() == 0);
 	CHECK(spillway_resume() == 0);
-}
-
-TEST(memory_of_a_stream_makes_its_context_known)
-{
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,async.use=heap"), made_in_a_context_of_old), 0);
 }
 
 TEST(what_is_made_while_suspended_begins_on_the_host)

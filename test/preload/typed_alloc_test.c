@@ -10,7 +10,7 @@
 
 /* ---- budgets ---- */
 
-static void budgets(void)
+PART_TEST(budgets_are_what_the_policy_says_and_what_is_in_use, own_run(part))
 {
 	uint64_t device = 0, host = 0, device_used = 1, host_used = 1;
 
@@ -331,11 +331,6 @@ PART_TEST(the_allocators_of_frameworks_go_to_the_heap, own_run(part))
 		CHECK(cupy);
 		spillway_cupy_free(NULL, cupy, 0);
 	}
-}
-
-TEST(budgets_are_what_the_policy_says_and_what_is_in_use)
-{
-	own_run(budgets);
 }
 
 TEST(every_block_is_where_it_is_said_to_be)

@@ -121,7 +121,7 @@ static void handles_lie_by(void)
 	vmm_end();
 }
 
-static void aliases(void)
+PART_TEST(aliases_see_the_same_memory, vmm_run(part))
 {
 	enum { N = 5 };
 	const size_t bytes = 4 * MIB, words = bytes / 4;
@@ -172,14 +172,9 @@ TEST(handle_takes_its_contents_along)
 	vmm_run(handles_lie_by);
 }
 
-TEST(aliases_see_the_same_memory)
-{
-	vmm_run(aliases);
-}
-
 /* ---- graphs ---- */
 
-static void graphs(void)
+PART_TEST(graph_runs_over_many_handles_again_and_again, vmm_run(part))
 {
 	const size_t half = VMM_MIB / 2 * MIB;
 	CUgraph graph;
@@ -225,11 +220,6 @@ static void graphs(void)
 	MUST(cu.cuMemFree_v2(block));
 	vmm_segment_drop(at);
 	vmm_end();
-}
-
-TEST(graph_runs_over_many_handles_again_and_again)
-{
-	vmm_run(graphs);
 }
 
 /* ---- many at once ---- */
@@ -283,7 +273,7 @@ static void *thread_body(void *argument)
 	return NULL;
 }
 
-static void threads(void)
+PART_TEST(threads_map_and_unmap_at_once, vmm_run(part))
 {
 	pthread_t thread[THREADS];
 
@@ -295,11 +285,6 @@ static void threads(void)
 		CHECK(pthread_join(thread[i], NULL) == 0);
 	MUST(cu.cuMemAddressFree(common, THREADS * 16 * MIB));
 	vmm_end();
-}
-
-TEST(threads_map_and_unmap_at_once)
-{
-	vmm_run(threads);
 }
 
 /* ---- no room ---- */
