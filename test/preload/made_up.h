@@ -12,6 +12,8 @@
 #define PRELOAD_MADE_UP_H
 
 #include "test/libc.h"
+#include "test/preload/forms.h"
+
 #include <cuda.h>
 
 /* Each program defines it, with what holds where no option says otherwise. */

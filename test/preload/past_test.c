@@ -114,8 +114,7 @@ static void *come_and_go_green(void *argument)
  */
 static bool memory_moves(void)
 {
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	const CUmemAllocationProp prop = form_memory(0);
 	CUmemGenericAllocationHandle handle;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 

@@ -37,9 +37,7 @@ static void compare(const struct worker *worker, const struct block *from, const
 
 static CUmemoryPool pool_for(int device, size_t bytes)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-				.maxSize = (bytes + 511) / 512 * 512};
+	CUmemPoolProps props = form_pool(device, (bytes + 511) / 512 * 512);
 	CUmemoryPool pool;
 
 	GO(cuMemPoolCreate(&pool, &props));

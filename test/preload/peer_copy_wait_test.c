@@ -170,9 +170,7 @@ TEST(a_synchronous_copy_comes_behind_both_default_streams)
  */
 TEST(a_copy_waits_until_the_memory_between_is_free)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 2},
-				.maxSize = BYTES};
+	CUmemPoolProps props = form_pool(2, BYTES);
 	CUmemoryPool usual, full;
 	CUdeviceptr theirs;
 	unsigned *word;
@@ -206,9 +204,7 @@ TEST(a_copy_waits_until_the_memory_between_is_free)
 TEST(a_pool_of_the_program_that_is_full_refuses_no_copy)
 {
 	for (int device = 1; device <= 2; device++) {
-		CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-					.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-					.maxSize = ROW};
+		CUmemPoolProps props = form_pool(device, ROW);
 		CUmemoryPool usual, small;
 
 		gpus_fill(1, 33000 + (unsigned)device);

@@ -62,15 +62,7 @@ static void fill_node(const struct worker *worker, const struct op *op, struct o
 		      CUDA_KERNEL_NODE_PARAMS *ret_node)
 {
 	op_params(op, params);
-	*ret_node = (CUDA_KERNEL_NODE_PARAMS){.func = op_functions(worker, op->lane)->mix,
-					      .gridDimX = 1,
-					      .gridDimY = 1,
-					      .gridDimZ = 1,
-					      .blockDimX = 32,
-					      .blockDimY = 1,
-					      .blockDimZ = 1,
-					      .kernelParams = params->at,
-					      .ctx = worker->lane[op->lane].context};
+	*ret_node = form_kernel(op_functions(worker, op->lane)->mix, params->at, worker->lane[op->lane].context);
 }
 
 /* Each after those before it that conflict with it. */

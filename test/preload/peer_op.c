@@ -263,26 +263,10 @@ static void submit_peer(const struct worker *worker, const struct op *op, CUdevi
 static void submit_box(const struct op *op, CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
 	size_t row = op->words > 64 ? 256 : 4 * op->words, rows = op->words > 64 ? op->words / 64 : 1;
-	CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			     .srcDevice = src,
-			     .srcPitch = row,
-			     .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-			     .dstDevice = dst,
-			     .dstPitch = row,
-			     .WidthInBytes = row,
-			     .Height = rows};
-	CUDA_MEMCPY3D three = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-			       .srcDevice = src,
-			       .srcPitch = row,
-			       .srcHeight = rows,
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = dst,
-			       .dstPitch = row,
-			       .dstHeight = rows,
-			       .WidthInBytes = row,
-			       .Height = rows,
-			       .Depth = 1};
+	CUDA_MEMCPY2D two = form_rows(dst, src, row, row, rows);
+	CUDA_MEMCPY3D three = form_box(dst, src, row, row, rows, 1);
 
+	two.dstMemoryType = three.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
 	GO(op->kind == OP_3D ? cuMemcpy3DAsync_v2(&three, stream) : cuMemcpy2DAsync_v2(&two, stream));
 }
 

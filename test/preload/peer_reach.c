@@ -10,8 +10,7 @@
 
 void reach_open(void)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemPoolProps props = form_pool(0, 0);
 	pthread_rwlockattr_t fair; /* who wants it for writing has his turn */
 
 	pthread_rwlockattr_init(&fair);

@@ -234,7 +234,7 @@ static CUdeviceptr lose_while_busy(void)
 /* What the driver knows of it, past the library. */
 static bool is_open(CUdeviceptr at)
 {
-	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+	CUmemLocation location = form_location(0);
 	__typeof__(&cuMemGetAccess) ask = (__typeof__(ask))driver_native("cuMemGetAccess");
 	unsigned long long access = 0;
 
@@ -304,7 +304,7 @@ TEST(pointers_answer_as_natively)
 	ok(cu.cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
 	assert_int_equal(got, at);
 	/* It is memory of cuMemAlloc, of which this is not asked. */
-	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+	CUmemLocation location = form_location(1);
 	unsigned long long access;
 	is(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&access, &location, at));
 	ok(cuCtxDisablePeerAccess(contexts[1]));

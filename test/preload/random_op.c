@@ -318,25 +318,8 @@ static void submit_copy(const struct op *op, CUstream stream, unsigned slot)
 {
 	CUdeviceptr to = op->to->at + op->to_at, from = op->from->at + op->from_at;
 	size_t bytes = 4 * (size_t)op->words;
-	CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			     .srcDevice = from,
-			     .srcPitch = op->pitch,
-			     .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			     .dstDevice = to,
-			     .dstPitch = op->pitch,
-			     .WidthInBytes = bytes,
-			     .Height = op->rows};
-	CUDA_MEMCPY3D three = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = from,
-			       .srcPitch = op->pitch,
-			       .srcHeight = 1,
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = to,
-			       .dstPitch = op->pitch,
-			       .dstHeight = 1,
-			       .WidthInBytes = bytes,
-			       .Height = 1,
-			       .Depth = op->rows};
+	CUDA_MEMCPY2D two = form_rows(to, from, op->pitch, bytes, op->rows);
+	CUDA_MEMCPY3D three = form_box(to, from, op->pitch, bytes, 1, op->rows);
 
 	if (op->kind == OP_COPY_BATCH)
 		submit_batch(op, stream);

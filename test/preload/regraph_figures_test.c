@@ -10,16 +10,8 @@ enum { ON_DEVICE = 0, ON_DEVICE_TOO = 1, ON_HOST = N_BLOCKS - 1 };
 /* With memory: allocation nodes, for which no driver clones a graph. */
 static CUgraph copy_graph(int to, int from, bool memory)
 {
-	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .srcDevice = blocks[from],
-			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .dstDevice = blocks[to],
-			      .WidthInBytes = BLOCK,
-			      .Height = 1,
-			      .Depth = 1};
-	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-							  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
-					    .bytesize = 4096};
+	CUDA_MEMCPY3D copy = form_line(blocks[to], blocks[from], BLOCK);
+	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.poolProps = form_pool(0, 0), .bytesize = 4096};
 	CUgraphNode node, made;
 	CUgraph graph;
 

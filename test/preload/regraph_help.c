@@ -90,13 +90,7 @@ void run_graph(CUgraphExec exec)
 
 CUDA_MEMCPY3D copy_of(struct copy copy)
 {
-	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = block[copy.from],
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = block[copy.to],
-			       .WidthInBytes = BYTES,
-			       .Height = 1,
-			       .Depth = 1};
+	return form_line(block[copy.to], block[copy.from], BYTES);
 }
 
 /* ---- the ways to change one ---- */

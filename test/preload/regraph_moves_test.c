@@ -108,13 +108,7 @@ static void check_large(int which)
 
 static CUDA_MEMCPY3D large_copy(int from, int to)
 {
-	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = large[from],
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = large[to],
-			       .WidthInBytes = LARGE,
-			       .Height = 1,
-			       .Depth = 1};
+	return form_line(large[to], large[from], LARGE);
 }
 
 /* Captured in every other round, else made by hand. */

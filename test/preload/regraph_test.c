@@ -185,7 +185,7 @@ enum { PIECES = 4 };
 
 static CUdeviceptr map_pieces(void)
 {
-	CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemLocation here = form_location(0);
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here};
 	CUmemAccessDesc access = {.location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;

@@ -136,8 +136,7 @@ TEST(the_range_of_a_block_of_many_chunks_is_the_block)
 /* torch_memory_saver #24: expandable segments. The program's own mapping works, is counted, and is its own business. */
 TEST(a_program_may_manage_virtual_memory_itself)
 {
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc access = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemGenericAllocationHandle handle, again;
 	size_t before, after;
 	CUdeviceptr at;
@@ -163,8 +162,7 @@ TEST(a_program_may_manage_virtual_memory_itself)
 /* And keeps its hands off ours. */
 TEST(heap_memory_cannot_be_unmapped_from_outside)
 {
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+	CUmemAccessDesc access = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	CUmemGenericAllocationHandle handle = 0;
 	CUdeviceptr block;
 

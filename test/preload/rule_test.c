@@ -118,8 +118,7 @@ PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
 				 part),
 			   0))
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemAllocationProp prop = form_memory(0);
 	CUmemGenericAllocationHandle handle;
 	size_t before, after;
 
@@ -374,9 +373,8 @@ PART_TEST(a_block_that_grows_counts_in_its_pool, assert_int_equal(under("async.u
 
 static void expands_a_segment(void)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAllocationProp prop = form_memory(0);
+	CUmemAccessDesc access = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemGenericAllocationHandle handle[SEGMENTS], refused;
 	CUdeviceptr base;
 
@@ -403,8 +401,7 @@ static void expands_a_segment(void)
 
 static void is_denied_memory_of_its_own(void)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemAllocationProp prop = form_memory(0);
 	CUmemGenericAllocationHandle handle;
 
 	driver_start(0);

@@ -180,14 +180,7 @@ uint32_t op_wait(struct worker *worker, size_t n, unsigned stream)
 static void tell(struct worker *worker, CUdeviceptr table, CUdeviceptr at, CUstream stream)
 {
 	CUdeviceptr between = table_of(worker, STREAMS);
-	CUDA_MEMCPY2D box = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			     .srcDevice = between,
-			     .srcPitch = 8,
-			     .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			     .dstDevice = table,
-			     .dstPitch = 8,
-			     .WidthInBytes = 8,
-			     .Height = 1};
+	CUDA_MEMCPY2D box = form_rows(table, between, 8, 8, 1);
 
 	switch (worker_below(worker, 8)) {
 	case 0:

@@ -81,8 +81,7 @@ TEST(free_moves_with_every_allocation)
 /* The program's own cuMemCreate and pools take from the same device. */
 TEST(free_moves_with_what_goes_round_the_heap)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemAllocationProp prop = form_memory(0);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr block;
 

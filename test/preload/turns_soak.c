@@ -115,7 +115,7 @@ static bool read_account(struct account_page *ret_page)
 static void print_account(void)
 {
 	static struct account_page page;
-	uint64_t now = soak_now();
+	uint64_t now = test_now();
 
 	if (!read_account(&page)) {
 		printf("there is no account\n");
@@ -154,7 +154,7 @@ static _Noreturn __attribute__((format(printf, 1, 2))) void wrong(const char *fo
 	for (unsigned i = 0; i < n_jobs; i++)
 		printf("job %u: process %d, %llu operations, the last %lld ms ago\n", i, (int)jobs[i].pid,
 		       (unsigned long long)atomic_load(&soak->jobs[i].operations),
-		       (long long)(soak_now() - jobs[i].since) / 1000000);
+		       (long long)(test_now() - jobs[i].since) / 1000000);
 	printf("what the jobs said is in %s\n", folder);
 	fflush(NULL);
 	/* They are left to be looked at, if that is asked for. */
@@ -187,7 +187,7 @@ static void start(unsigned i)
 	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
 	atomic_store(&soak->jobs[i].ends, SOAK_RUNS);
 	atomic_store(&soak->jobs[i].disturbed, 0);
-	jobs[i] = (struct job){.since = soak_now(), .closes = kind == 8};
+	jobs[i] = (struct job){.since = test_now(), .closes = kind == 8};
 	fflush(NULL);
 	jobs[i].pid = fork();
 	if (jobs[i].pid)
@@ -211,13 +211,13 @@ static void start(unsigned i)
 static void told_to_end(unsigned i, unsigned how)
 {
 	jobs[i].ends = how;
-	jobs[i].told = soak_now();
+	jobs[i].told = test_now();
 	atomic_store(&soak->jobs[i].ends, how);
 }
 
 static void ended(unsigned i, int status)
 {
-	uint64_t took = soak_now() - jobs[i].told;
+	uint64_t took = test_now() - jobs[i].told;
 
 	if (!jobs[i].ends || !WIFEXITED(status) || WEXITSTATUS(status))
 		wrong("job %u, process %d, ended with status %#x", i, (int)jobs[i].pid, (unsigned)status);
@@ -301,7 +301,7 @@ static void check_account(uint64_t now)
 static void look(void)
 {
 	static uint64_t next_look;
-	uint64_t now = soak_now();
+	uint64_t now = test_now();
 
 	for (unsigned i = 0; i < n_jobs; i++) {
 		int status;
@@ -345,9 +345,9 @@ static void stop_one(unsigned i)
 {
 	uint64_t ms = below(12) ? 1 + below(200) : 1500 + below(2500);
 
-	atomic_store(&soak->jobs[i].disturbed, soak_now());
+	atomic_store(&soak->jobs[i].disturbed, test_now());
 	kill(jobs[i].pid, SIGSTOP);
-	jobs[i].stopped_until = soak_now() + ms * MS;
+	jobs[i].stopped_until = test_now() + ms * MS;
 	counts.stops++;
 }
 
@@ -360,7 +360,7 @@ static void damage(void)
 
 	if (fd < 0)
 		return;
-	atomic_store(&soak->damaged, soak_now());
+	atomic_store(&soak->damaged, test_now());
 	if (how == 0)
 		unlink(path);
 	else if (how == 1)
@@ -376,7 +376,7 @@ static void damage(void)
 			   (off_t)(offsetof(struct account_page, slot) + below(4) * sizeof(struct gpu_account_member) +
 				   8 * below(sizeof(struct gpu_account_member) / 8))) > 0;
 	close(fd);
-	atomic_store(&soak->damaged, soak_now());
+	atomic_store(&soak->damaged, test_now());
 	counts.damages++;
 }
 
@@ -405,7 +405,7 @@ static void happen(void)
 /* Until the time is up, or all that is asked for holds. Returns whether it does. */
 static bool look_until(uint64_t until, bool (*holds)(void))
 {
-	while (soak_now() < until && !(holds && holds())) {
+	while (test_now() < until && !(holds && holds())) {
 		look();
 		usleep(LOOK_US);
 	}
@@ -446,12 +446,12 @@ static bool all_have_ended(void)
 
 static void soak_for(uint64_t ns)
 {
-	uint64_t until = soak_now() + ns;
+	uint64_t until = test_now() + ns;
 
 	for (unsigned i = 0; i < n_jobs; i++)
 		start(i);
-	while (soak_now() < until) {
-		look_until(soak_now() + (50 + below(500)) * MS, NULL);
+	while (test_now() < until) {
+		look_until(test_now() + (50 + below(500)) * MS, NULL);
 		happen();
 	}
 }
@@ -463,7 +463,7 @@ static void calm_down(void)
 	for (unsigned i = 0; i < n_jobs; i++)
 		if (jobs[i].pid && !jobs[i].ends)
 			told_to_end(i, SOAK_CHECKS_AND_ENDS);
-	if (!look_until(soak_now() + 2 * STUCK, all_have_ended))
+	if (!look_until(test_now() + 2 * STUCK, all_have_ended))
 		wrong("not all jobs end");
 }
 
@@ -473,11 +473,11 @@ static void take_turns_at_last(void)
 		start(i);
 	for (unsigned i = 0; i < n_jobs; i++)
 		jobs[i].turns = turns_of(i);
-	if (!look_until(soak_now() + 2 * STUCK, all_had_turns))
+	if (!look_until(test_now() + 2 * STUCK, all_had_turns))
 		wrong("not all jobs get turns");
 	for (unsigned i = 0; i < n_jobs; i++)
 		told_to_end(i, SOAK_CHECKS_AND_ENDS);
-	if (!look_until(soak_now() + 2 * STUCK, all_have_ended))
+	if (!look_until(test_now() + 2 * STUCK, all_have_ended))
 		wrong("not all jobs end");
 }
 

@@ -5,6 +5,8 @@
 #ifndef PRELOAD_TURNS_SOAK_H
 #define PRELOAD_TURNS_SOAK_H
 
+#include "test/libc.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,13 +29,5 @@ struct soak {
 	_Atomic uint64_t damaged; /* when the account was last damaged */
 	struct soak_job jobs[SOAK_MOST];
 };
-
-static inline uint64_t soak_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 #endif

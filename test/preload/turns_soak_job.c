@@ -115,7 +115,7 @@ static bool says_away(struct gpu_account_member *ret_member)
 static bool is_trusted(void)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
-	uint64_t now = soak_now();
+	uint64_t now = test_now();
 
 	return fcntl(account, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK &&
 	       now - atomic_load(&soak->damaged) > 3000000000u && now - atomic_load(&self->disturbed) > 3000000000u;

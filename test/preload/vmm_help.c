@@ -57,15 +57,9 @@ void vmm_end(void)
 
 /* ---- memory ---- */
 
-CUmemAllocationProp vmm_prop(int device)
-{
-	return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
-}
-
 handle_id vmm_create(int device, size_t bytes)
 {
-	const CUmemAllocationProp prop = vmm_prop(device);
+	const CUmemAllocationProp prop = form_memory(device);
 	handle_id handle;
 
 	MUST(cu.cuMemCreate(&handle, bytes, &prop, 0));
@@ -83,14 +77,14 @@ CUdeviceptr vmm_reserve(size_t bytes)
 
 CUresult vmm_access(CUdeviceptr at, size_t bytes, int device, CUmemAccess_flags flags)
 {
-	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags};
+	const CUmemAccessDesc desc = form_access(device, flags);
 
 	return cu.cuMemSetAccess(at, bytes, &desc, 1);
 }
 
 CUmemAccess_flags vmm_access_of(CUdeviceptr at, int device)
 {
-	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+	const CUmemLocation location = form_location(device);
 	unsigned long long flags = 77;
 
 	MUST(cuMemGetAccess(&flags, &location, at));

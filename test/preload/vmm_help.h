@@ -24,7 +24,6 @@ void vmm_run_with(const char *setting, const char *set, void (*part)(void));
 /* A part's last word: nothing of it is left. */
 void vmm_end(void);
 
-CUmemAllocationProp vmm_prop(int device);
 handle_id vmm_create(int device, size_t bytes);
 CUdeviceptr vmm_reserve(size_t bytes);
 CUresult vmm_access(CUdeviceptr at, size_t bytes, int device, CUmemAccess_flags flags);

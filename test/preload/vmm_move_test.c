@@ -109,7 +109,7 @@ static CUdeviceptr map_movable(handle_id handle)
 
 PART_TEST(what_others_may_know_stays, vmm_run(part))
 {
-	CUmemAllocationProp prop = vmm_prop(0);
+	CUmemAllocationProp prop = form_memory(0);
 	handle_id exported;
 	int file;
 
@@ -149,7 +149,7 @@ PART_TEST(what_others_may_know_stays, vmm_run(part))
 /* What holds nothing yet is made by the driver, as it was asked for; it is the program's by the same handle. */
 PART_TEST(what_is_shown_before_it_is_mapped_is_the_drivers, vmm_run(part))
 {
-	CUmemAllocationProp prop = vmm_prop(0), said;
+	CUmemAllocationProp prop = form_memory(0), said;
 	struct spillway_place place;
 	handle_id handle, imported;
 	int file;
@@ -186,7 +186,7 @@ PART_TEST(what_is_shown_before_it_is_mapped_is_the_drivers, vmm_run(part))
 static void lies_in_pieces(void)
 {
 	const size_t bytes = 160 * MIB;
-	CUmemAllocationProp prop = vmm_prop(0);
+	CUmemAllocationProp prop = form_memory(0);
 	struct spillway_place place;
 	handle_id handle;
 	int file;

@@ -54,8 +54,7 @@ static struct door door_of(bool past)
 /* The physical memory at that address, at another one. 0: it has no handle of that length. */
 static CUdeviceptr window_open(const struct door *door, CUdeviceptr at, size_t bytes)
 {
-	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	const CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr window;
 

@@ -57,8 +57,7 @@ struct memory *memory_make(struct worker *worker, size_t bytes, bool shown)
 
 void slot_map(struct segment *segment, unsigned slot, struct memory *memory)
 {
-	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	const CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUdeviceptr at = segment->at + slot * segment->piece;
 
 	GO(cuMemMap(at, segment->piece, 0, memory->handle, 0));

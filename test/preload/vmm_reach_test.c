@@ -244,7 +244,7 @@ static int take_file(int from)
 
 static handle_id create_to_export(size_t bytes)
 {
-	CUmemAllocationProp prop = vmm_prop(0);
+	CUmemAllocationProp prop = form_memory(0);
 	handle_id handle;
 
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

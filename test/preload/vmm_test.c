@@ -210,7 +210,7 @@ TEST(what_is_wrong_with_a_mapping_is_refused)
 
 static void wrong_handles(void)
 {
-	CUmemAllocationProp prop = vmm_prop(0);
+	CUmemAllocationProp prop = form_memory(0);
 	handle_id handle;
 
 	driver_start(0);
@@ -222,10 +222,10 @@ static void wrong_handles(void)
 	CHECK(cu.cuMemCreate(&handle, (size_t)1 << 50, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	prop.location.id = 99;
 	CHECK(cu.cuMemCreate(&handle, GRANULE, &prop, 0) == CUDA_ERROR_INVALID_DEVICE);
-	prop = vmm_prop(0);
+	prop = form_memory(0);
 	prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
 	REFUSED(cu.cuMemCreate(&handle, GRANULE, &prop, 0));
-	prop = vmm_prop(0);
+	prop = form_memory(0);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_WIN32;
 	REFUSED(cu.cuMemCreate(&handle, GRANULE, &prop, 0));
 	REFUSED(cu.cuMemRelease(0));
@@ -298,7 +298,7 @@ static void properties(void)
 	driver_start(0);
 	CUdeviceptr at = vmm_reserve(N * 4 * MIB);
 	for (unsigned i = 0; i < N; i++) {
-		prop[i] = vmm_prop(0);
+		prop[i] = form_memory(0);
 		prop[i].allocFlags.gpuDirectRDMACapable = i % 3 == 1;
 		prop[i].requestedHandleTypes =
 		    i % 4 == 3 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;

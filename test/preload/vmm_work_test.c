@@ -291,7 +291,7 @@ PART_TEST(threads_map_and_unmap_at_once, vmm_run(part))
 
 PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 {
-	const CUmemAllocationProp prop = vmm_prop(0);
+	const CUmemAllocationProp prop = form_memory(0);
 	enum { PIECES = 64 };
 	const size_t bytes = 8 * MIB;
 	handle_id handle[PIECES], more;
