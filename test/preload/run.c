@@ -111,7 +111,7 @@ static char *take_files(const char *folder, unsigned *n_figures)
 
 struct outcome run(const char *const argv[], const char *const settings[])
 {
-	struct outcome outcome = {0};
+	struct outcome its = {0};
 	char folder[] = "/tmp/spillway_run.XXXXXX";
 	FILE *out = tmpfile(), *err = tmpfile();
 	int status;
@@ -125,21 +125,36 @@ struct outcome run(const char *const argv[], const char *const settings[])
 	if (!pid)
 		child(argv, settings, folder, fileno(out), fileno(err));
 	waitpid(pid, &status, 0);
-	outcome.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-	outcome.out = read_all(dup(fileno(out)));
-	outcome.err = read_all(dup(fileno(err)));
-	outcome.files = take_files(folder, &outcome.n_figures);
+	its.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	its.out = read_all(dup(fileno(out)));
+	its.err = read_all(dup(fileno(err)));
+	its.files = take_files(folder, &its.n_figures);
 	rmdir(folder);
 	fclose(out);
 	fclose(err);
-	return outcome;
+	return its;
 }
 
-void run_free(struct outcome *outcome)
+void run_free(struct outcome *which)
 {
-	free(outcome->out);
-	free(outcome->err);
-	free(outcome->files);
+	free(which->out);
+	free(which->err);
+	free(which->files);
+}
+
+struct outcome ran;
+
+void run_here(const char *const argv[], const char *const settings[])
+{
+	run_end(NULL);
+	ran = run(argv, settings);
+}
+
+int run_end(void **state)
+{
+	run_free(&ran);
+	ran = (struct outcome){0};
+	return 0;
 }
 
 size_t run_lines(const char *output)

@@ -25,11 +25,17 @@ bool run_moves(void);
 struct outcome run(const char *const argv[], const char *const settings[]);
 void run_free(struct outcome *outcome);
 
+/* The same for tests of one program after the other: the outcome of the last one. run_end() is for after each test. */
+extern struct outcome ran;
+void run_here(const char *const argv[], const char *const settings[]);
+int run_end(void **state);
+
 /* How many lines; how many that contain text. */
 size_t run_lines(const char *output);
 size_t run_lines_with(const char *output, const char *text);
 
-#define RUN(settings, ...) run((const char *const[]){__VA_ARGS__, NULL}, settings)
-#define SET(...)           ((const char *const[]){__VA_ARGS__, NULL})
+#define RUN(settings, ...)      run((const char *const[]){__VA_ARGS__, NULL}, settings)
+#define RUN_HERE(settings, ...) run_here((const char *const[]){__VA_ARGS__, NULL}, settings)
+#define SET(...)                ((const char *const[]){__VA_ARGS__, NULL})
 
 #endif

@@ -5,12 +5,20 @@
 #include "test/preload/run.h"
 #include "test/test.h"
 
-static void must(const struct outcome *outcome, int status, const char *out)
+static void must(int status, const char *out)
 {
-	if (outcome->status != status || strcmp(outcome->out, out) || *outcome->files)
-		fail_msg("status %d (not %d), stdout \"%s\" (not \"%s\"), files \"%s\", stderr:\n%s", outcome->status,
-			 status, outcome->out, out, outcome->files, outcome->err);
+	if (ran.status != status || strcmp(ran.out, out) || *ran.files)
+		fail_msg("status %d (not %d), stdout \"%s\" (not \"%s\"), files \"%s\", stderr:\n%s", ran.status,
+			 status, ran.out, out, ran.files, ran.err);
 }
+
+/* So many lines of the standard error output have these words. */
+static void must_say(unsigned n, const char *words)
+{
+	assert_int_equal(run_lines_with(ran.err, words), n);
+}
+
+EACH_TEST(NULL, run_end)
 
 /* ---- SPILLWAY=0 ---- */
 
@@ -29,20 +37,17 @@ static void must_be_the_same(const char *with, const char *without)
 
 TEST(switched_off_every_answer_is_as_without_the_library)
 {
-	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE), off = RUN(SET("SPILLWAY=0"), PROBE);
+	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE);
 
 	assert_int_equal(without.status, 0);
 	assert_true(run_lines(without.out) > 100);
-	must_be_the_same(off.out, without.out);
-	must(&off, 0, without.out);
-	assert_string_equal(off.err, without.err);
-	run_free(&off);
 	/* Off is off, whatever else is set. */
-	off = RUN(SET("SPILLWAY=0", "SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=1"), PROBE);
-	must_be_the_same(off.out, without.out);
-	must(&off, 0, without.out);
-	assert_string_equal(off.err, without.err);
-	run_free(&off);
+	for (unsigned i = 0; i < 2; i++) {
+		RUN_HERE(SET("SPILLWAY=0", i ? "SPILLWAY_POLICY=/nonexistent.yaml" : NULL, "SPILLWAY_STRICT=1"), PROBE);
+		must_be_the_same(ran.out, without.out);
+		must(0, without.out);
+		assert_string_equal(ran.err, without.err);
+	}
 	run_free(&without);
 }
 
@@ -52,23 +57,19 @@ TEST(only_the_value_0_switches_off)
 	static const char *const values[] = {"SPILLWAY=1", "SPILLWAY=", "SPILLWAY=00", "SPILLWAY=no"};
 
 	for (size_t i = 0; i < 4; i++) {
-		struct outcome outcome =
-		    RUN(SET(values[i], "SPILLWAY_SET=device.budget=16MiB,host.budget=8MiB"), ACTOR, "fills_up");
-
-		must(&outcome, 0, "3 DDH\n");
-		run_free(&outcome);
+		RUN_HERE(SET(values[i], "SPILLWAY_SET=device.budget=16MiB,host.budget=8MiB"), ACTOR, "fills_up");
+		must(0, "3 DDH\n");
 	}
 }
 
 TEST(a_passed_through_program_gets_the_drivers_answers)
 {
 	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE, "answers");
-	struct outcome with = RUN(SET("SPILLWAY_POLICY=passthrough"), PROBE, "answers");
 
-	must_be_the_same(with.out, without.out);
-	must(&with, 0, without.out);
+	RUN_HERE(SET("SPILLWAY_POLICY=passthrough"), PROBE, "answers");
+	must_be_the_same(ran.out, without.out);
+	must(0, without.out);
 	run_free(&without);
-	run_free(&with);
 }
 
 /* ---- bad policies ---- */
@@ -81,30 +82,24 @@ TEST(a_bad_policy_is_said_once_and_passed_through)
 					  "SPILLWAY_SET=spill.mode=perhaps",   "SPILLWAY_SET=nosuchkey=1"};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		struct outcome outcome = RUN(SET(bad[i]), ACTOR, "fills_up");
-
+		RUN_HERE(SET(bad[i]), ACTOR, "fills_up");
 		if (!strstr(bad[i], "budget=64") || strstr(bad[i], "megs")) {
-			must(&outcome, 0, without.out);
-			if (run_lines_with(outcome.err, "passed through") != 1 || run_lines(outcome.err) != 2)
-				fail_msg("%s: stderr is\n%s", bad[i], outcome.err);
+			must(0, without.out);
+			if (run_lines_with(ran.err, "passed through") != 1 || run_lines(ran.err) != 2)
+				fail_msg("%s: stderr is\n%s", bad[i], ran.err);
 		}
-		run_free(&outcome);
 	}
 	run_free(&without);
 }
 
 TEST(a_bad_policy_fails_allocations_when_strict)
 {
-	struct outcome outcome =
-	    RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=1"), ACTOR, "first_allocation");
-
-	must(&outcome, 0, "800\n800\n800\n800\n");
-	assert_int_equal(run_lines_with(outcome.err, "allocations will fail"), 1);
-	assert_int_equal(run_lines(outcome.err), 2);
-	run_free(&outcome);
-	outcome = RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=0"), ACTOR, "first_allocation");
-	must(&outcome, 0, "0\n0\n0\n0\n");
-	run_free(&outcome);
+	RUN_HERE(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=1"), ACTOR, "first_allocation");
+	must(0, "800\n800\n800\n800\n");
+	must_say(1, "allocations will fail");
+	assert_int_equal(run_lines(ran.err), 2);
+	RUN_HERE(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=0"), ACTOR, "first_allocation");
+	must(0, "0\n0\n0\n0\n");
 }
 
 /* What the policy says and does not do is said at the start, by whoever reads it first. */
@@ -112,21 +107,17 @@ TEST(a_warning_is_said_once_and_changes_nothing)
 {
 	static const char *const set = "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,host.total=48MiB,"
 				       "spill.mode=static,vmm.spill=move";
-	struct outcome outcome = RUN(SET(set), ACTOR, "first_allocation");
+	RUN_HERE(SET(set), ACTOR, "first_allocation");
 
-	must(&outcome, 0, "0\n0\n0\n0\n");
-	assert_int_equal(run_lines_with(outcome.err, "write a host.budget of at most host.total"), 1);
-	assert_int_equal(run_lines_with(outcome.err, "vmm.spill: move moves nothing with spill.mode: static"), 1);
-	run_free(&outcome);
-	outcome =
-	    RUN(SET("SPILLWAY_SET=device.budget=32MiB,spill.mode=fast,vmm.spill=move"), ACTOR, "first_allocation");
-	must(&outcome, 0, "0\n0\n0\n0\n");
-	assert_int_equal(run_lines_with(outcome.err, "vmm.spill"), 0);
-	run_free(&outcome);
-	outcome = RUN(SET(set, "SPILLWAY_WARNED=1"), ACTOR, "first_allocation");
-	must(&outcome, 0, "0\n0\n0\n0\n");
-	assert_int_equal(run_lines_with(outcome.err, "write"), 0);
-	run_free(&outcome);
+	must(0, "0\n0\n0\n0\n");
+	must_say(1, "write a host.budget of at most host.total");
+	must_say(1, "vmm.spill: move moves nothing with spill.mode: static");
+	RUN_HERE(SET("SPILLWAY_SET=device.budget=32MiB,spill.mode=fast,vmm.spill=move"), ACTOR, "first_allocation");
+	must(0, "0\n0\n0\n0\n");
+	must_say(0, "vmm.spill");
+	RUN_HERE(SET(set, "SPILLWAY_WARNED=1"), ACTOR, "first_allocation");
+	must(0, "0\n0\n0\n0\n");
+	must_say(0, "write");
 }
 
 TEST(a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant)
@@ -137,26 +128,23 @@ TEST(a_variable_that_nobody_reads_is_said_with_the_one_that_was_meant)
 	    "nobody reads SPILLWAY_DEVICE_BUDGET; did you mean SPILLWAY_SET=device.budget=...?\n",
 	    "nobody reads SPILLWAY_NOTHING; spillway(1) names the variables that are read\n",
 	};
-	struct outcome outcome = RUN(SET("SPILLWAY_POLCY=heap", "SPILLWAY_MODE=fast", "SPILLWAY_DEVICE_BUDGET=1GiB",
-					 "SPILLWAY_NOTHING=1", "SPILLWAY_JOB=mine"),
-				     ACTOR, "first_allocation");
+	RUN_HERE(SET("SPILLWAY_POLCY=heap", "SPILLWAY_MODE=fast", "SPILLWAY_DEVICE_BUDGET=1GiB", "SPILLWAY_NOTHING=1",
+		     "SPILLWAY_JOB=mine"),
+		 ACTOR, "first_allocation");
 
-	must(&outcome, 0, "0\n0\n0\n0\n");
+	must(0, "0\n0\n0\n0\n");
 	for (size_t i = 0; i < sizeof(lines) / sizeof(*lines); i++)
-		if (!strstr(outcome.err, lines[i]))
-			fail_msg("no line %sin\n%s", lines[i], outcome.err);
-	assert_int_equal(run_lines_with(outcome.err, "environment: warning: nobody reads "), 4);
-	run_free(&outcome);
+		if (!strstr(ran.err, lines[i]))
+			fail_msg("no line %sin\n%s", lines[i], ran.err);
+	must_say(4, "environment: warning: nobody reads ");
 }
 
 TEST(a_heap_without_any_memory_is_refused)
 {
-	struct outcome outcome = RUN(SET("SPILLWAY_SET=device.budget=0,spill.mode=off"), ACTOR, "first_allocation");
-
-	must(&outcome, 0, "0\n0\n0\n0\n");
-	assert_int_equal(run_lines_with(outcome.err, "device.budget: 0 with spill.mode: off"), 1);
-	assert_int_equal(run_lines_with(outcome.err, "passed through"), 1);
-	run_free(&outcome);
+	RUN_HERE(SET("SPILLWAY_SET=device.budget=0,spill.mode=off"), ACTOR, "first_allocation");
+	must(0, "0\n0\n0\n0\n");
+	must_say(1, "device.budget: 0 with spill.mode: off");
+	must_say(1, "passed through");
 }
 
 /* ---- the first line ---- */
@@ -179,31 +167,23 @@ TEST(the_first_memory_is_said_with_what_is_in_force)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		char quiet[200];
-		struct outcome outcome =
-		    RUN(SET("SIM_MEMORY=128MiB", cases[i].policy, cases[i].set), ACTOR, "ends_from_main");
-
-		if (strncmp(outcome.err, cases[i].line, strlen(cases[i].line)) ||
-		    run_lines_with(outcome.err, "policy ") != 1)
-			fail_msg("stderr does not begin with %sbut is\n%s", cases[i].line, outcome.err);
-		run_free(&outcome);
+		RUN_HERE(SET("SIM_MEMORY=128MiB", cases[i].policy, cases[i].set), ACTOR, "ends_from_main");
+		if (strncmp(ran.err, cases[i].line, strlen(cases[i].line)) || run_lines_with(ran.err, "policy ") != 1)
+			fail_msg("stderr does not begin with %sbut is\n%s", cases[i].line, ran.err);
 		snprintf(quiet, sizeof(quiet), "%s,report=none", cases[i].set);
-		outcome = RUN(SET("SIM_MEMORY=128MiB", cases[i].policy, quiet), ACTOR, "ends_from_main");
-		assert_int_equal(run_lines_with(outcome.err, "policy "), 0);
-		run_free(&outcome);
+		RUN_HERE(SET("SIM_MEMORY=128MiB", cases[i].policy, quiet), ACTOR, "ends_from_main");
+		must_say(0, "policy ");
 	}
 }
 
 /* What goes wrong is said all the same. */
 TEST(nothing_is_reported_of_spilling_where_nothing_is_to_be)
 {
-	struct outcome outcome =
-	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report=none"), ACTOR,
-		"fills_up");
-
-	must(&outcome, 0, "12 DDDDHHHHHHHH\n");
-	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
-	assert_int_equal(run_lines_with(outcome.err, "out of memory: "), 1);
-	run_free(&outcome);
+	RUN_HERE(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report=none"), ACTOR,
+		 "fills_up");
+	must(0, "12 DDDDHHHHHHHH\n");
+	must_say(0, "SPILLING");
+	must_say(1, "out of memory: ");
 }
 
 /* ---- budgets ---- */
@@ -232,20 +212,18 @@ TEST(budgets_hold_to_the_block)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct outcome outcome = RUN(SET("SIM_MEMORY=128MiB", cases[i].set), ACTOR, "fills_up");
-
-		if (strcmp(outcome.out, cases[i].out) || run_lines_with(outcome.err, "SPILLING") != cases[i].spilling ||
-		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14 ||
-		    run_lines_with(outcome.err, "device.budget: 1.0 GiB is more than the GPU has (128.0 MiB)") !=
+		RUN_HERE(SET("SIM_MEMORY=128MiB", cases[i].set), ACTOR, "fills_up");
+		if (strcmp(ran.out, cases[i].out) || run_lines_with(ran.err, "SPILLING") != cases[i].spilling ||
+		    run_lines_with(ran.err, "out of memory: ") != 1 || run_lines(ran.err) > 14 ||
+		    run_lines_with(ran.err, "device.budget: 1.0 GiB is more than the GPU has (128.0 MiB)") !=
 			(strstr(cases[i].set, "=1GiB") != NULL) ||
-		    run_lines_with(outcome.err, "change: memory ran out at host.total, which was 16.0 MiB") !=
+		    run_lines_with(ran.err, "change: memory ran out at host.total, which was 16.0 MiB") !=
 			(strstr(cases[i].set, "host.total") != NULL) ||
-		    run_lines_with(outcome.err, "change: memory ran out") != 1 ||
-		    !strstr(outcome.err, cases[i].raise) || run_lines_with(outcome.err, "what to raise: ") != 1 ||
-		    run_lines_with(outcome.err, "what limits that: the machine has ") != !strstr(cases[i].set, "off"))
-			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, outcome.out, outcome.err);
-		must(&outcome, 0, cases[i].out);
-		run_free(&outcome);
+		    run_lines_with(ran.err, "change: memory ran out") != 1 || !strstr(ran.err, cases[i].raise) ||
+		    run_lines_with(ran.err, "what to raise: ") != 1 ||
+		    run_lines_with(ran.err, "what limits that: the machine has ") != !strstr(cases[i].set, "off"))
+			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, ran.out, ran.err);
+		must(0, cases[i].out);
 	}
 }
 
@@ -254,37 +232,29 @@ TEST(budgets_hold_to_the_block)
 /* A folder has the name of the file in which it would share. */
 TEST(who_cannot_share_a_gpu_says_so_and_has_its_own_budget)
 {
-	struct outcome outcome =
-	    RUN(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.total=32MiB,host.budget=64MiB"), "/bin/sh", "-c",
-		"mkdir -m 700 spillway " ACCOUNT " && \"$0\" fills_up && rmdir " ACCOUNT, ACTOR);
-
-	if (run_lines_with(outcome.err, "device.total: no account of the GPU (its file cannot be made): this process "
-					"goes by its own budget") != 1)
-		fail_msg("stdout is %s, stderr is\n%s", outcome.out, outcome.err);
-	must(&outcome, 0, "12 DDDDHHHHHHHH\n");
-	run_free(&outcome);
+	RUN_HERE(SET("SIM_MEMORY=128MiB", "SPILLWAY_SET=device.total=32MiB,host.budget=64MiB"), "/bin/sh", "-c",
+		 "mkdir -m 700 spillway " ACCOUNT " && \"$0\" fills_up && rmdir " ACCOUNT, ACTOR);
+	if (run_lines_with(ran.err, "device.total: no account of the GPU (its file cannot be made): this process "
+				    "goes by its own budget") != 1)
+		fail_msg("stdout is %s, stderr is\n%s", ran.out, ran.err);
+	must(0, "12 DDDDHHHHHHHH\n");
 }
 
 /* ---- drivers that can do less ---- */
 
 TEST(without_vmm_everything_goes_to_the_driver_and_it_is_said)
 {
-	struct outcome outcome = RUN(SET("SIM_MEMORY=64MiB", "SIM_VMM=0"), ACTOR, "fills_up");
-
-	must(&outcome, 0, "8 dddddddd\n");
-	assert_int_equal(run_lines_with(outcome.err, "no virtual memory management"), 1);
-	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
-	run_free(&outcome);
+	RUN_HERE(SET("SIM_MEMORY=64MiB", "SIM_VMM=0"), ACTOR, "fills_up");
+	must(0, "8 dddddddd\n");
+	must_say(1, "no virtual memory management");
+	must_say(0, "SPILLING");
 }
 
 TEST(without_host_vmm_nothing_spills_and_it_is_said)
 {
-	struct outcome outcome =
-	    RUN(SET("SIM_MEMORY=64MiB", "SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"), ACTOR,
-		"fills_up");
-
-	must(&outcome, 0, "4 DDDD\n");
-	assert_int_equal(run_lines_with(outcome.err, "nothing can spill"), 1);
-	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
-	run_free(&outcome);
+	RUN_HERE(SET("SIM_MEMORY=64MiB", "SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"), ACTOR,
+		 "fills_up");
+	must(0, "4 DDDD\n");
+	must_say(1, "nothing can spill");
+	must_say(0, "SPILLING");
 }

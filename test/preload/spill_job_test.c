@@ -37,23 +37,22 @@ FIXTURE(measure)
 }
 
 GROUP(measure, NULL)
+EACH_TEST(NULL, run_end)
 
 static void finishes_alike(double ratio, const char *sim)
 {
 	char set[200];
-	struct outcome outcome;
 
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full", run_mode(),
 		 need * 1024 / ratio);
-	outcome = RUN(SET("SIM_MEMORY=512MiB", set, sim), TRAIN_ARGUMENTS);
-	if (outcome.status || strcmp(outcome.out, reference))
-		fail_msg("need %.1f MiB / %.2f: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ratio, outcome.status,
-			 outcome.out, reference, outcome.err);
-	size_t moved = run_lines_with(outcome.err, "spillway:   moved ");
+	RUN_HERE(SET("SIM_MEMORY=512MiB", set, sim), TRAIN_ARGUMENTS);
+	if (ran.status || strcmp(ran.out, reference))
+		fail_msg("need %.1f MiB / %.2f: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ratio, ran.status,
+			 ran.out, reference, ran.err);
+	size_t moved = run_lines_with(ran.err, "spillway:   moved ");
 	if (run_moves() ? !moved : moved)
-		fail_msg("need %.1f MiB / %.2f: %zu lines of what was moved in\n%s", need, ratio, moved, outcome.err);
-	run_free(&outcome);
+		fail_msg("need %.1f MiB / %.2f: %zu lines of what was moved in\n%s", need, ratio, moved, ran.err);
 }
 
 TEST(losses_are_the_same_at_1_25)
@@ -86,12 +85,11 @@ TEST(losses_are_the_same_where_a_peer_lends_memory)
 	    "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,report.summary=full,spill.peers=1,"
 	    "spill.peer_budget=%.0fKiB",
 	    run_mode(), need * 1024 / 1.5, need * 1024 / 5);
-	struct outcome outcome = RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=2", set), TRAIN_ARGUMENTS);
-	if (outcome.status || strcmp(outcome.out, reference) || run_lines_with(outcome.err, "spillway:   peer ") != 1 ||
-	    run_lines_with(outcome.err, "spillway:   host ") != 1)
-		fail_msg("need %.1f MiB: status %d, stdout:\n%snot\n%sstderr:\n%s", need, outcome.status, outcome.out,
-			 reference, outcome.err);
-	run_free(&outcome);
+	RUN_HERE(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=2", set), TRAIN_ARGUMENTS);
+	if (ran.status || strcmp(ran.out, reference) || run_lines_with(ran.err, "spillway:   peer ") != 1 ||
+	    run_lines_with(ran.err, "spillway:   host ") != 1)
+		fail_msg("need %.1f MiB: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ran.status, ran.out,
+			 reference, ran.err);
 }
 
 int main(void)

@@ -13,7 +13,7 @@ static const char policy[] = "version: 1\n"
 			     "    match.size: \">= 4MiB\"\n"
 			     "    use: heap\n";
 
-static struct outcome run_stopper(const char *rounds, const char *driver, const char *late, const char *beside)
+static void run_stopper(const char *rounds, const char *driver, const char *late, const char *beside)
 {
 	char set[160], path[64] = "/tmp/spill-stop-XXXXXX.yaml", policy_set[96], driver_set[512];
 	int fd = mkstemps(path, 5);
@@ -24,11 +24,10 @@ static struct outcome run_stopper(const char *rounds, const char *driver, const 
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", run_mode());
 	snprintf(policy_set, sizeof(policy_set), "SPILLWAY_POLICY=%s", path);
 	snprintf(driver_set, sizeof(driver_set), "LD_LIBRARY_PATH=%s", driver);
-	struct outcome outcome = RUN(
+	RUN_HERE(
 	    SET("SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, policy_set, driver_set, late, beside),
 	    STOPPER, rounds, "20", "150");
 	unlink(path);
-	return outcome;
 }
 
 static bool is_fast(void)
@@ -36,94 +35,83 @@ static bool is_fast(void)
 	return !strcmp(run_mode(), "fast");
 }
 
-static void expect_line(const struct outcome *outcome, const char *text)
+static void expect_line(const char *text)
 {
-	if (run_lines_with(outcome->err, text) == 0)
-		fail_msg("no line with \"%s\" in\n%s", text, outcome->err);
+	if (run_lines_with(ran.err, text) == 0)
+		fail_msg("no line with \"%s\" in\n%s", text, ran.err);
 }
 
 /* It was stopped, and said so, what was on its way, and what avoids it. */
-static void expect_told(const struct outcome *outcome)
+static void expect_told(void)
 {
-	if (outcome->status != STOPPED)
-		fail_msg("status %d\n%s", outcome->status, outcome->err);
-	expect_line(outcome, "FAST MODE STOPPED THE JOB");
-	expect_line(outcome, "in transit: allocation ");
-	expect_line(outcome, "spill.mode: exact");
+	if (ran.status != STOPPED)
+		fail_msg("status %d\n%s", ran.status, ran.err);
+	expect_line("FAST MODE STOPPED THE JOB");
+	expect_line("in transit: allocation ");
+	expect_line("spill.mode: exact");
 }
 
 TEST(a_stop_names_the_kernels_the_blocks_and_the_ways_out)
 {
-	struct outcome outcome =
-	    run_stopper(is_fast() ? "20000" : "200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
+	run_stopper(is_fast() ? "20000" : "200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 
 	if (!is_fast()) {
-		if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
-			fail_msg("status %d\n%s", outcome.status, outcome.err);
-		run_free(&outcome);
+		if (ran.status || run_lines_with(ran.err, "FAST MODE"))
+			fail_msg("status %d\n%s", ran.status, ran.err);
 		return;
 	}
-	expect_told(&outcome);
-	expect_line(&outcome, "in flight, as far as is known: ");
-	expect_line(&outcome, "reads_what_nobody_named");
+	expect_told();
+	expect_line("in flight, as far as is known: ");
+	expect_line("reads_what_nobody_named");
 	/* The allocation in transit is one of the six, which are the first: */
-	assert_int_equal(run_lines_with(outcome.err, "in transit: allocation 0") +
-			     run_lines_with(outcome.err, "in transit: allocation 1099"),
+	assert_int_equal(run_lines_with(ran.err, "in transit: allocation 0") +
+			     run_lines_with(ran.err, "in transit: allocation 1099"),
 			 0);
-	expect_line(&outcome, ", 5.0 MiB at 0x");
-	expect_line(&outcome, ", rule big ones (");
-	expect_line(&outcome, "movable: no");
-	run_free(&outcome);
+	expect_line(", 5.0 MiB at 0x");
+	expect_line(", rule big ones (");
+	expect_line("movable: no");
 }
 
 /* By then everything has long arrived where it went. */
 TEST(a_stop_that_shows_late_is_told_all_the_same)
 {
-	struct outcome outcome;
-
 	if (!is_fast())
 		return;
-	outcome = run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=100", "SIM_DEVICES=1");
-	expect_told(&outcome);
-	run_free(&outcome);
+	run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=100", "SIM_DEVICES=1");
+	expect_told();
 }
 
 /* The context that died is another device's, and that of the memory lives on. */
 TEST(a_stop_of_another_device_is_told_all_the_same)
 {
-	struct outcome outcome;
-
 	if (!is_fast())
 		return;
 	setenv("STOPPER_BESIDE", "1", 1);
-	outcome = run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=2");
+	run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=2");
 	unsetenv("STOPPER_BESIDE");
-	expect_told(&outcome);
-	run_free(&outcome);
+	expect_told();
 }
 
 /* At the end the mover asks of its context: an error that comes but once is no death, and nothing is said of one. */
 TEST(an_error_at_the_end_that_is_chance_is_not_believed)
 {
-	struct outcome outcome;
-
 	if (is_fast()) /* which may be stopped, with the kernels beside */
 		return;
 	setenv("STOPPER_CHANCE", "1", 1);
-	outcome = run_stopper("200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
+	run_stopper("200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 	unsetenv("STOPPER_CHANCE");
-	if (outcome.status || run_lines_with(outcome.err, "memory does not move any more"))
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	run_free(&outcome);
+	if (ran.status || run_lines_with(ran.err, "memory does not move any more"))
+		fail_msg("status %d\n%s", ran.status, ran.err);
 }
 
 TEST(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing)
 {
-	struct outcome outcome = run_stopper("200", OLD_DRIVER, "SIM_FAULT_MS=0", "SIM_DEVICES=1");
+	run_stopper("200", OLD_DRIVER, "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 
-	if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	if (ran.status || run_lines_with(ran.err, "FAST MODE"))
+		fail_msg("status %d\n%s", ran.status, ran.err);
 	if (run_moves())
-		expect_line(&outcome, "older than CUDA 12.5: what is spilled does not move");
-	run_free(&outcome);
+		expect_line("older than CUDA 12.5: what is spilled does not move");
 }
+
+EACH_TEST(NULL, run_end)

@@ -15,11 +15,11 @@ static void record(const char *what, unsigned budget_mib, const char *steps)
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%uMiB,host.budget=256MiB,report.summary=no", run_mode(),
 		 budget_mib);
-	outcome = RUN(SET(trace_setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB"),
-		      TORCH_TRACED, what, steps);
-	if (outcome.status || trace_read_file(trace_path, &trace) || trace.damaged || trace.n_lost)
-		fail_msg("status %d, %s, %llu lost\n%s\n%s", outcome.status, trace.problem,
-			 (unsigned long long)trace.n_lost, outcome.out, outcome.err);
+	RUN_HERE(SET(trace_setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB"), TORCH_TRACED,
+		 what, steps);
+	if (ran.status || trace_read_file(trace_path, &trace) || trace.damaged || trace.n_lost)
+		fail_msg("status %d, %s, %llu lost\n%s\n%s", ran.status, trace.problem,
+			 (unsigned long long)trace.n_lost, ran.out, ran.err);
 }
 
 static bool is_birth_of(const struct trace_event *event, const struct trace_event *of)
@@ -75,9 +75,9 @@ static void check_all(void)
 			fail_msg("row %zu: doubted", i);
 		}
 	}
-	assert_int_equal(births, trace_told(outcome.out, "births "));
-	assert_int_equal(deaths, trace_told(outcome.out, "deaths "));
-	assert_int_equal(kept, trace_told(outcome.out, "kept "));
+	assert_int_equal(births, trace_told(ran.out, "births "));
+	assert_int_equal(deaths, trace_told(ran.out, "deaths "));
+	assert_int_equal(kept, trace_told(ran.out, "kept "));
 }
 
 TEST(births_and_deaths_are_there_though_nothing_spills)
@@ -134,7 +134,7 @@ static double predicted_share(uint64_t budget, bool births)
 	size_t n = 0;
 
 	assert_int_equal(replay_model_take(&model, &trace), 0);
-	assert_int_equal(model.n_births, trace_told(outcome.out, "births "));
+	assert_int_equal(model.n_births, trace_told(ran.out, "births "));
 	for (size_t i = 0; i < model.n_events; i++)
 		if (births || model.events[i].kind < REPLAY_KEPT)
 			model.events[n++] = model.events[i];

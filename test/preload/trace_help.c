@@ -4,7 +4,6 @@
 
 char trace_folder[32] = "/tmp/trace_test.XXXXXX", trace_path[64], trace_setting[96];
 struct trace trace;
-struct outcome outcome;
 
 int trace_main(void)
 {
@@ -27,9 +26,7 @@ int trace_teardown(void **state)
 	if (dir)
 		closedir(dir);
 	trace_free(&trace);
-	run_free(&outcome);
-	outcome = (struct outcome){0};
-	return 0;
+	return run_end(state);
 }
 
 unsigned long trace_told(const char *text, const char *word)
@@ -37,6 +34,6 @@ unsigned long trace_told(const char *text, const char *word)
 	const char *line = strstr(text, word);
 
 	if (!line)
-		fail_msg("no '%s' in\n%s\n%s", word, outcome.out, outcome.err);
+		fail_msg("no '%s' in\n%s\n%s", word, ran.out, ran.err);
 	return strtoul(line + strlen(word), NULL, 10);
 }

@@ -1,6 +1,6 @@
 /*
- * trace_help.h: what the tests of traces share: a program that is run (run.h) and leaves a file, and what its reader
- * makes of that. In the mode that SPILL_MODE names.
+ * trace_help.h: what the tests of traces share: a program that is run here (run.h) and leaves a file, and what its
+ * reader makes of that.
  */
 #ifndef PRELOAD_TRACE_HELP_H
 #define PRELOAD_TRACE_HELP_H
@@ -11,7 +11,6 @@
 
 extern char trace_folder[32], trace_path[64], trace_setting[96]; /* the file, and the setting by which it is made */
 extern struct trace trace;
-extern struct outcome outcome; /* of the program */
 
 /* All of main(): in a folder of its own. */
 int trace_main(void);

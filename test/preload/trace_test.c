@@ -17,8 +17,8 @@ static void run_with(const char *policy, const char *what, const char *argument,
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB,report.summary=full%s", run_mode(),
 		 policy);
-	outcome = RUN(SET(trace_setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more),
-		      TRACER, what, argument);
+	RUN_HERE(SET(trace_setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more), TRACER,
+		 what, argument);
 }
 
 static void run_tracer(const char *what, const char *argument, const char *more)
@@ -47,9 +47,9 @@ static void read_it(const char *file)
 {
 	trace_free(&trace);
 	if (trace_read_file(file, &trace))
-		fail_msg("%s %s\n%s", file, trace.problem, outcome.err);
+		fail_msg("%s %s\n%s", file, trace.problem, ran.err);
 	if (trace.damaged)
-		fail_msg("%s: %s\n%s", file, trace.problem, outcome.err);
+		fail_msg("%s: %s\n%s", file, trace.problem, ran.err);
 }
 
 static size_t count(uint32_t kind)
@@ -65,7 +65,7 @@ static void check_blocks(bool freed)
 {
 	size_t i = 0;
 
-	for (const char *line = outcome.out; (line = strstr(line, "block ")); line += 6, i++) {
+	for (const char *line = ran.out; (line = strstr(line, "block ")); line += 6, i++) {
 		unsigned long long address;
 		unsigned long bytes;
 
@@ -92,7 +92,7 @@ static void check_moves(void)
 		stayed += trace.rows[i].event.kind == TRACE_moved && trace.rows[i].event.moved.stayed;
 	assert_int_equal(count(TRACE_move), count(TRACE_moved));
 	pieces = count(TRACE_moved) - stayed;
-	const char *line = strstr(outcome.err, "host, in ");
+	const char *line = strstr(ran.err, "host, in ");
 	assert_int_equal(pieces, line ? strtoul(line + 9, NULL, 10) : 0);
 	assert_int_equal(pieces != 0, run_moves());
 	/* Blocks are 5 MiB and lie in 6 MiB of pieces. */
@@ -105,11 +105,11 @@ TEST(what_the_program_did_is_in_its_trace)
 	struct stat status;
 
 	run_tracer("rounds", "200", NULL);
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	check_blocks(true);
 	check_moves();
-	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(ran.out, "submits "));
 	for (size_t i = 0; i < trace.n_blocks; i++)
 		assert_int_equal(trace.blocks[i].submits, 201);
 	assert_true(trace.ended && !trace.cut && !trace.n_lost);
@@ -127,7 +127,7 @@ TEST(what_the_program_did_is_in_its_trace)
 TEST(a_short_run_has_its_figures)
 {
 	run_tracer("late", "1", NULL);
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	assert_true(trace.ended);
 	assert_true(count(TRACE_bytes) > 0);
@@ -141,8 +141,8 @@ TEST(suspending_is_in_it)
 	if (!run_moves())
 		skip();
 	run_tracer("suspended", "50", NULL);
-	assert_int_equal(outcome.status, 0);
-	assert_int_equal(trace_told(outcome.out, "suspended "), 0);
+	assert_int_equal(ran.status, 0);
+	assert_int_equal(trace_told(ran.out, "suspended "), 0);
 	read_it(trace_path);
 	for (size_t i = 0; i < trace.n_rows; i++) {
 		const struct trace_event *event = &trace.rows[i].event;
@@ -160,10 +160,10 @@ TEST(suspending_is_in_it)
 TEST(a_process_that_is_killed_leaves_what_it_did)
 {
 	run_tracer("killed", "50", NULL);
-	assert_int_equal(outcome.status, 128 + 9);
+	assert_int_equal(ran.status, 128 + 9);
 	read_it(trace_path);
 	check_blocks(false);
-	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(ran.out, "submits "));
 	assert_false(trace.ended);
 }
 
@@ -176,7 +176,7 @@ TEST(a_process_may_be_killed_at_any_moment)
 
 		snprintf(us, sizeof(us), "%u", (unsigned)seed_size(&seed, 400000));
 		run_tracer("killed_sometime", us, NULL);
-		assert_int_equal(outcome.status, 128 + 9);
+		assert_int_equal(ran.status, 128 + 9);
 		/* Perhaps it had no file yet, or no head in it. */
 		if (!access(trace_path, F_OK) && trace_read_file(trace_path, &trace) == 0)
 			assert_false(trace.damaged || trace.ended);
@@ -187,10 +187,10 @@ TEST(a_process_may_be_killed_at_any_moment)
 static void check_parents_trace(const char *what)
 {
 	run_tracer(what, "50", NULL);
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	check_blocks(true);
-	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_submit), trace_told(ran.out, "submits "));
 	assert_int_equal(count(TRACE_end), 1);
 	assert_int_equal(n_files(NULL), 1);
 }
@@ -210,7 +210,7 @@ TEST(processes_with_one_name_write_a_file_each)
 	char other[320] = "";
 
 	run_tracer("children", "5", NULL);
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	assert_int_equal(n_files(other), 2);
 	for (unsigned i = 0; i < 2; i++) {
 		read_it(i ? other : trace_path);
@@ -218,7 +218,7 @@ TEST(processes_with_one_name_write_a_file_each)
 		assert_int_equal(count(TRACE_submit), 36);
 		assert_true(trace.ended);
 	}
-	assert_true(strstr(outcome.err, "spillway: the trace goes to ") != NULL);
+	assert_true(strstr(ran.err, "spillway: the trace goes to ") != NULL);
 }
 
 TEST(a_full_disk_ends_the_trace_and_not_the_program)
@@ -226,10 +226,10 @@ TEST(a_full_disk_ends_the_trace_and_not_the_program)
 	if (run_moves())
 		skip();
 	run_tracer("may_write", "4000", NULL);
-	if (outcome.status)
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	assert_int_equal(run_lines_with(outcome.err, "the trace ends here, the program goes on"), 1);
-	assert_true(strstr(outcome.err, "File too large") != NULL);
+	if (ran.status)
+		fail_msg("status %d\n%s", ran.status, ran.err);
+	assert_int_equal(run_lines_with(ran.err, "the trace ends here, the program goes on"), 1);
+	assert_true(strstr(ran.err, "File too large") != NULL);
 	read_it(trace_path);
 	assert_false(trace.ended);
 }
@@ -237,8 +237,8 @@ TEST(a_full_disk_ends_the_trace_and_not_the_program)
 TEST(a_file_that_cannot_be_made_is_said_once)
 {
 	run_tracer("rounds", "5", "SPILLWAY_TRACE=/nowhere/at/all");
-	assert_int_equal(outcome.status, 0);
-	assert_int_equal(run_lines_with(outcome.err, "the trace ends here, the program goes on"), 1);
+	assert_int_equal(ran.status, 0);
+	assert_int_equal(run_lines_with(ran.err, "the trace ends here, the program goes on"), 1);
 	assert_int_equal(n_files(NULL), 0);
 }
 
@@ -247,28 +247,28 @@ TEST(threads_are_all_there)
 	uint32_t most = 0;
 
 	run_tracer("threads", "2", NULL);
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
-	assert_int_equal(trace.n_blocks, trace_told(outcome.out, "threads "));
-	assert_int_equal(count(TRACE_submit) + trace.n_lost, trace_told(outcome.out, "submits "));
+	assert_int_equal(trace.n_blocks, trace_told(ran.out, "threads "));
+	assert_int_equal(count(TRACE_submit) + trace.n_lost, trace_told(ran.out, "submits "));
 	for (size_t i = 0; i < trace.n_rows; i++)
 		if (trace.rows[i].event.thread > most)
 			most = trace.rows[i].event.thread;
-	assert_true(most >= trace_told(outcome.out, "threads "));
+	assert_true(most >= trace_told(ran.out, "threads "));
 	assert_true(strstr(trace_text(&trace, TRACE_THREADS, 1), "tracer ") != NULL);
 }
 
 TEST(what_is_freed_and_what_is_not)
 {
 	run_tracer("frees", "5", "SIM_FAIL=cuMemFree_v2:1:999");
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	assert_int_equal(trace.n_blocks, 2);
 	assert_int_equal(count(TRACE_freed), 1);
 	assert_int_equal(count(TRACE_ask), 2);
 	assert_true(trace.blocks[0].freed == UINT64_MAX); /* the driver refused */
 	assert_true(trace.blocks[1].freed >= trace.blocks[1].made && trace.blocks[1].freed < UINT64_MAX);
-	assert_int_equal(trace_told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
+	assert_int_equal(trace_told(strstr(ran.err, "allocations, "), "allocations, "), 1);
 }
 
 /* Attempts before, results after, for the program's own managed memory as for all. */
@@ -278,7 +278,7 @@ TEST(managed_memory_that_is_refused_is_told)
 	unsigned n = 0;
 
 	run_tracer("refused", "3", "SIM_FAIL=cuMemAllocManaged:1:2");
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	for (size_t i = 0; i < trace.n_rows; i++) {
 		const struct trace_event *event = &trace.rows[i].event;
@@ -296,7 +296,7 @@ TEST(managed_memory_that_is_refused_is_told)
 TEST(where_nothing_happens_there_is_no_file)
 {
 	run_tracer("asks", "2", NULL);
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	assert_int_equal(n_files(NULL), 0);
 }
 
@@ -306,7 +306,7 @@ TEST(page_faults_of_several_devices_add_up)
 	uint64_t gpu[2] = {0}, cpu[2] = {0};
 
 	run_tracer("faults", "4", "SIM_DEVICES=2");
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	assert_true(count(TRACE_faults) > 0);
 	for (size_t i = 0; i < trace.n_rows; i++) {
@@ -318,9 +318,9 @@ TEST(page_faults_of_several_devices_add_up)
 		gpu[event->faults.device] = event->faults.gpu;
 		cpu[event->faults.device] = event->faults.cpu;
 	}
-	assert_true(trace_told(outcome.out, "gpu ") > 0 && trace_told(outcome.out, "cpu ") > 0);
-	assert_int_equal(gpu[0] + gpu[1], trace_told(outcome.out, "gpu "));
-	assert_int_equal(cpu[0] + cpu[1], trace_told(outcome.out, "cpu "));
+	assert_true(trace_told(ran.out, "gpu ") > 0 && trace_told(ran.out, "cpu ") > 0);
+	assert_int_equal(gpu[0] + gpu[1], trace_told(ran.out, "gpu "));
+	assert_int_equal(cpu[0] + cpu[1], trace_told(ran.out, "cpu "));
 }
 
 /* ---- memory of other devices ---- */
@@ -370,7 +370,7 @@ TEST(what_other_devices_lend_is_told_apart_from_the_host)
 	uint64_t spilled = 0;
 
 	run_with(LENDING, "kept", "200", "SIM_DEVICES=2");
-	assert_int_equal(outcome.status, 0);
+	assert_int_equal(ran.status, 0);
 	read_it(trace_path);
 	check_blocks(false);
 	assert_true(trace.tells_peers);
@@ -403,8 +403,8 @@ TEST(what_is_lent_no_more_is_told_to_leave_for_the_host)
 	if (!run_moves())
 		skip();
 	run_with(LENDING, "suspended", "50", "SIM_DEVICES=2");
-	assert_int_equal(outcome.status, 0);
-	assert_int_equal(trace_told(outcome.out, "suspended "), 0);
+	assert_int_equal(ran.status, 0);
+	assert_int_equal(trace_told(ran.out, "suspended "), 0);
 	read_it(trace_path);
 	add_up_moves();
 	assert_true(peer.out > 0 && peer.given > 0);
@@ -414,12 +414,12 @@ TEST(what_finds_no_room_is_counted_and_said)
 {
 	/* Four words each: more than a ring has. */
 	run_tracer("too_many_names", "140000", NULL);
-	if (outcome.status)
-		fail_msg("status %d\n%s\n%s", outcome.status, outcome.out, outcome.err);
+	if (ran.status)
+		fail_msg("status %d\n%s\n%s", ran.status, ran.out, ran.err);
 	read_it(trace_path);
 	assert_int_equal(trace.n_lost, 1);
-	assert_int_equal(count(TRACE_submit), trace_told(outcome.out, "submits "));
-	assert_int_equal(run_lines_with(outcome.err, "1 events of the trace had no room"), 1);
+	assert_int_equal(count(TRACE_submit), trace_told(ran.out, "submits "));
+	assert_int_equal(run_lines_with(ran.err, "1 events of the trace had no room"), 1);
 }
 
 TEST(names_are_made_of_their_pattern)
@@ -437,11 +437,11 @@ TEST(names_are_made_of_their_pattern)
 
 TEST(without_cuda_there_is_no_file_and_no_thread)
 {
-	outcome = RUN(SET(trace_setting), "/bin/ls", "/proc/self/task");
-	assert_int_equal(outcome.status, 0);
-	assert_int_equal(run_lines(outcome.out), 1);
+	RUN_HERE(SET(trace_setting), "/bin/ls", "/proc/self/task");
+	assert_int_equal(ran.status, 0);
+	assert_int_equal(run_lines(ran.out), 1);
 	assert_int_equal(n_files(NULL), 0);
-	assert_string_equal(outcome.err, "");
+	assert_string_equal(ran.err, "");
 }
 
 int main(void)
