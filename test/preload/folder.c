@@ -1,18 +1,12 @@
 #include "test/preload/folder.h"
+#include "test/libc.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 char folder[64], runtime[96];
 
 int folder_make(void **state)
 {
-	(void)state;
 	snprintf(folder, sizeof(folder), "/tmp/%s-XXXXXX", program_invocation_short_name);
 	if (!mkdtemp(folder))
 		return -1;
@@ -28,7 +22,6 @@ int folder_make_for_all(void **state)
 
 int folder_remove(void **state)
 {
-	(void)state;
 	folder_clear();
 	return rmdir(folder);
 }

@@ -1,12 +1,7 @@
 #include "test/preload/run.h"
+#include "test/libc.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 extern char **environ;
 

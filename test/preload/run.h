@@ -6,8 +6,7 @@
 #ifndef PRELOAD_RUN_H
 #define PRELOAD_RUN_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "test/libc.h"
 
 struct outcome {
 	int status; /* exit status, or 128 + the signal that ended it */

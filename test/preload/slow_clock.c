@@ -3,15 +3,11 @@
  * functions, so that they come before the C library's for everybody in the process.
  */
 #include "test/preload/slow_clock.h"
+#include "test/libc.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SECOND 1000000000ll
 /* Deadlines after this are of the time of day: no machine has run so long, and the program runs later than 2001. */

@@ -4,18 +4,12 @@
  * asked stays in its handler: what is written is one moment of the process, and it ends by the alarm in any case.
  */
 #include "test/preload/stacks.h"
+#include "test/libc.h"
 
 #include <dirent.h>
 #include <execinfo.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* The second of the signals that pthread_sigmask() leaves out (nptl(7)); for setuid() in processes with threads. */
 #define ASK 33
@@ -54,7 +48,6 @@ static void write_own(void)
 
 __attribute__((unused)) static void on_ask(int signal)
 {
-	(void)signal;
 	write_own();
 	for (;;)
 		pause();
@@ -117,7 +110,6 @@ static void ask_all(void)
 /* The first backtrace() of a process loads a library: if that cannot end now, the next alarm ends the process. */
 __attribute__((unused)) static void on_alarm(int signal)
 {
-	(void)signal;
 	alarm(LAST_SECONDS);
 	/* Not before: the C library sets its own with the first thread. */
 	action(ASK, &on_ask_action, NULL);

@@ -10,8 +10,6 @@
 #include "test/preload/fake_torch.h"
 #include "test/preload/made_up.h"
 
-#include <pthread.h>
-
 enum {
 	STREAMS = 3,
 	TENSORS = 64,

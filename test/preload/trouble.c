@@ -5,24 +5,16 @@
 #include "test/preload/trouble.h"
 #include "test/preload/trouble_mode.h"
 #include "test/slow.h"
+#include "test/libc.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { CLOCK = 1, STOP = 2, STALL = 4, REFUSE = 8, FILES = 16, FOLDER = 32, STACK = 64, MODE = 128 };
 enum {
@@ -149,7 +141,6 @@ static void stand_still(int signal)
 {
 	int saved = errno;
 
-	(void)signal;
 	pause_ns(stall_ms * 1000000l);
 	errno = saved;
 }

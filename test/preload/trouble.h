@@ -19,10 +19,7 @@
 #ifndef PRELOAD_TROUBLE_H
 #define PRELOAD_TROUBLE_H
 
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "test/libc.h"
 
 /* Where the programs say what is wrong: the standard error that they were started with. */
 extern FILE *trouble_errors;

@@ -6,13 +6,10 @@
 #include "test/preload/trouble.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SECOND 1000000000ll
 /*
@@ -62,7 +59,6 @@ int gettimeofday(struct timeval *restrict ret, void *restrict zone)
 {
 	struct timespec now;
 
-	(void)zone;
 	clock_gettime(CLOCK_REALTIME, &now);
 	*ret = (struct timeval){.tv_sec = now.tv_sec, .tv_usec = now.tv_nsec / 1000};
 	return 0;

@@ -3,18 +3,11 @@
  * What it answers is no trouble, unless it is what it must not answer.
  */
 #include "test/preload/trouble_mode.h"
+#include "test/libc.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 #define HIGH 700 /* as in trouble.c: out of the way of what it closes */
 
@@ -113,7 +106,6 @@ static void ask(void)
 
 static void *change(void *unused)
 {
-	(void)unused;
 	pthread_mutex_lock(&lock);
 	while (!over) {
 		if (!n_wanted) {

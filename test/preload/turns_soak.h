@@ -8,9 +8,6 @@
 #include "test/libc.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <time.h>
 
 #define SOAK_MOST 16
 

@@ -4,10 +4,6 @@
  */
 #include "test/preload/vmm_random.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /* A slot that is mapped, of a segment of handles; NULL: none was found. */
 static struct segment *any_slot(struct worker *worker, unsigned *ret_slot)
 {

@@ -5,8 +5,6 @@
 #include "shim/spillway.h"
 #include "test/preload/vmm_random.h"
 
-#include <stdlib.h>
-
 #define CAPPED (5 * MIB) /* vmm_random.yaml: under a cap in which each worker may have GROWN */
 #define GROWN  (8 * MIB)
 

@@ -3,8 +3,6 @@
  */
 #include "test/preload/vmm_random.h"
 
-#include <stdlib.h>
-
 void worker_settle(struct worker *worker)
 {
 	for (unsigned i = 0; i < STREAMS; i++)
