@@ -2,7 +2,7 @@
  * Exchanges in gaps: what a submission that names more than fits has on the device. Nothing here takes time.
  */
 #include "test/test.h"
-#include "test/unit/scheduler_exchange_help.h"
+#include "test/unit/scheduler_help.h"
 
 /* Returns how many pieces the gap has moved; 0: there was none. */
 static unsigned run_in_gap(const struct graph *graph)

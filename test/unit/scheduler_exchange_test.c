@@ -2,7 +2,7 @@
  * What a submission that names more than fits has on the device, beside kernels. Nothing here takes time.
  */
 #include "test/test.h"
-#include "test/unit/scheduler_exchange_help.h"
+#include "test/unit/scheduler_help.h"
 
 static enum scheduler_wait one_round(const struct scheduler_named *named, uint64_t waited)
 {

@@ -3,165 +3,19 @@
  * Nothing here takes time.
  */
 #include "shim/plan/governor.h"
-#include "shim/plan/scheduler.h"
 #include "test/test.h"
-#include "test/unit/plan_check.h"
+#include "test/unit/scheduler_help.h"
 
-#define UNITS  8 /* of each piece: 16 MiB */
-#define PIECES 40
-#define BUDGET (UNITS * PLAN_UNIT * 20)
-
-/* The pieces, and what was ordered, in order: fetches as the piece, evictions as the piece + OUT. */
-enum { OUT = 1000, LOG = 256 };
-static struct scheduler scheduler;
-static enum plan_place places[PIECES];
-static bool coming[PIECES], busy[PIECES], aside[PIECES], there[PIECES];
-static unsigned orders[LOG], n_orders, n_ahead, n_in, n_out;
-static uint64_t host_free, unit_ns, quiet_ns;
-static bool idle, refuses;
-
-static void put(uint32_t piece, enum plan_place place)
+static int begin(void **state)
 {
-	places[piece] = place;
-	plan_set(scheduler.plan, piece, UNITS, place);
-}
-
-static uint64_t device_free(void)
-{
-	uint64_t bytes = BUDGET;
-
-	for (unsigned i = 0; i < PIECES; i++)
-		bytes -= places[i] == PLAN_DEVICE || places[i] == PLAN_MOVING ? UNITS * PLAN_UNIT : 0;
-	return bytes;
-}
-
-static void look(void *hand, struct scheduler_view *ret_view)
-{
-	*ret_view = (struct scheduler_view){
-	    .budget = BUDGET,
-	    .largest = UNITS * PLAN_UNIT,
-	    .free = device_free(),
-	    .in = {.n = n_in, .bytes = n_in * UNITS * PLAN_UNIT, .unit_ns = unit_ns},
-	    .out = {.n = n_out, .bytes = n_out * UNITS * PLAN_UNIT, .unit_ns = unit_ns},
-	    .quiet_ns = quiet_ns,
-	};
-}
-
-static uint32_t units(void *hand, uint32_t piece)
-{
-	(void)hand, (void)piece;
-	return UNITS;
-}
-
-static enum plan_place where(void *hand, uint32_t piece)
-{
-	return places[piece];
-}
-
-static enum migrate_answer begin(uint32_t piece, bool in)
-{
-	assert_int_equal(places[piece], in ? PLAN_HOST : PLAN_DEVICE);
-	assert_true(n_orders < LOG);
-	orders[n_orders++] = piece + (in ? 0 : OUT);
-	put(piece, PLAN_MOVING);
-	coming[piece] = in;
-	*(in ? &n_in : &n_out) += 1;
-	return MIGRATE_BEGUN;
-}
-
-static enum migrate_answer fetch(void *hand, uint32_t piece, bool ahead, bool gap)
-{
-	(void)hand, (void)gap;
-	if (device_free() < UNITS * PLAN_UNIT)
-		return MIGRATE_NO_ROOM;
-	n_ahead += ahead;
-	return begin(piece, true);
-}
-
-static enum migrate_answer evict(void *hand, uint32_t piece, bool gap)
-{
-	(void)hand, (void)gap;
-	if (refuses)
-		return MIGRATE_FAILED;
-	if (host_free < UNITS * PLAN_UNIT)
-		return MIGRATE_NO_ROOM;
-	host_free -= UNITS * PLAN_UNIT;
-	return begin(piece, false);
-}
-
-static bool is_idle(void *hand)
-{
-	return idle;
-}
-
-static void put_aside(void *hand, uint32_t piece)
-{
-	aside[piece] = true;
-	plan_set(scheduler.plan, piece, UNITS, PLAN_PINNED);
-}
-
-static void use_there(void *hand, uint32_t piece)
-{
-	there[piece] = true;
-}
-
-static void tell_plan(void *hand, uint32_t piece)
-{
-	put(piece, places[piece]);
-}
-
-static bool is_busy(void *hand, uint32_t piece)
-{
-	return busy[piece];
-}
-
-/* Ends all copies in flight. */
-static void finish(void)
-{
-	n_in = n_out = 0;
-	for (uint32_t i = 0; i < PIECES; i++)
-		if (places[i] == PLAN_MOVING)
-			put(i, coming[i] ? PLAN_DEVICE : PLAN_HOST);
-}
-
-static int setup(void **state)
-{
-	static const struct scheduler_ops ops = {
-	    .look = look,
-	    .units = units,
-	    .where = where,
-	    .fetch = fetch,
-	    .evict = evict,
-	    .is_idle = is_idle,
-	    .put_aside = put_aside,
-	    .use_there = use_there,
-	    .tell_plan = tell_plan,
-	    .is_busy = is_busy,
-	    .is_in_use = is_busy,
-	};
-
-	memset(&scheduler, 0, sizeof(scheduler));
-	memset(places, 0, sizeof(places));
-	memset(busy, 0, sizeof(busy));
-	memset(aside, 0, sizeof(aside));
-	memset(there, 0, sizeof(there));
-	n_orders = n_ahead = n_in = n_out = 0;
-	host_free = UINT64_C(1) << 40;
+	if (setup(state))
+		return -1;
+	names_all = false;
 	unit_ns = 40000;
-	quiet_ns = 0;
-	idle = refuses = false;
-	scheduler.ops = &ops;
-	scheduler.plan = plan_new(PLAN_BESIDE_KERNELS);
-	return scheduler.plan ? 0 : -1;
+	return 0;
 }
 
-FIXTURE(teardown)
-{
-	assert_true(plan_is_valid(scheduler.plan));
-	plan_free(scheduler.plan);
-}
-
-EACH_TEST(setup, teardown)
+EACH_TEST(begin, teardown)
 
 static void name(uint32_t piece)
 {
@@ -169,10 +23,9 @@ static void name(uint32_t piece)
 }
 
 /* The first `n` pieces are on the device, the next `more` on the host; the latest submission names none of them. */
-static void lay(uint32_t n, uint32_t more)
+static void lay_unnamed(uint32_t n, uint32_t more)
 {
-	for (uint32_t i = 0; i < n + more; i++)
-		put(i, i < n ? PLAN_DEVICE : PLAN_HOST);
+	lay(n, more);
 	name(PIECES - 1);
 }
 
@@ -208,20 +61,19 @@ TEST(a_better_victim_is_waited_for_a_short_time)
 		assert_int_equal(n_orders > 0 && orders[0] == OUT + 8, cases[i].evicts);
 		for (unsigned k = 0; k < n_orders; k++)
 			put(orders[k] - OUT, PLAN_DEVICE);
-		n_out = 0;
 	}
 }
 
 TEST(a_piece_comes_and_room_is_made_behind_it)
 {
-	lay(19, 2); /* room for one */
+	lay_unnamed(19, 2); /* room for one */
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
 	assert_int_equal(orders[0], 19);
 	/* Evictions until the reserve is free, or enough is in flight. */
 	assert_true(n_orders > 1);
 	for (unsigned i = 1; i < n_orders; i++)
 		assert_true(orders[i] >= OUT);
-	assert_true((n_out - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
+	assert_true((n_moving(false) - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
 	/* It is on its way: nothing is begun twice. */
 	unsigned before = n_orders;
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
@@ -232,7 +84,7 @@ TEST(a_piece_comes_and_room_is_made_behind_it)
 
 TEST(nothing_leaves_for_the_last_piece_that_is_away)
 {
-	lay(19, 1);
+	lay_unnamed(19, 1);
 	assert_int_equal(want(19, 0), SCHEDULER_WAITS);
 	finish();
 	assert_int_equal(want(19, 0), SCHEDULER_RUNS);
@@ -243,9 +95,9 @@ TEST(nothing_leaves_for_the_last_piece_that_is_away)
 
 TEST(without_room_an_eviction_comes_first)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
-	assert_true(n_out > 0 && n_in == 0);
+	assert_true(n_moving(false) > 0 && n_moving(true) == 0);
 	assert_true(scheduler.starving);
 	/* No prefetch takes the room before it. */
 	unsigned before = n_orders;
@@ -261,7 +113,7 @@ TEST(without_room_an_eviction_comes_first)
 
 TEST(what_nothing_can_leave_for_is_used_where_it_is)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	memset(busy, true, sizeof(busy));
 	/* Something runs: it may end. */
 	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
@@ -284,15 +136,15 @@ TEST(what_nothing_can_leave_for_is_used_where_it_is)
 
 TEST(patience_ends_when_neither_gpu_nor_link_does_anything)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	memset(busy, true, sizeof(busy));
 	assert_int_equal(want(20, 50000000), SCHEDULER_WAITS);
 	/* What the named pieces take on the link, twice: 2 * 8 units * 80 us. */
 	assert_int_equal(want(20, 50000000 + 1280000), SCHEDULER_WAITS);
 	assert_false(scheduler.stalled);
-	n_in = 1;
+	others_in = 1;
 	assert_int_equal(want(20, 60000000), SCHEDULER_WAITS);
-	n_in = 0;
+	others_in = 0;
 	assert_int_equal(want(20, 50000000 + 1280001), SCHEDULER_GIVEN_UP);
 	assert_true(scheduler.stalled);
 }
@@ -300,7 +152,7 @@ TEST(patience_ends_when_neither_gpu_nor_link_does_anything)
 /* Submissions leave after 2 s: with a longer patience each of them would wait that long, one after another. */
 TEST(a_link_that_was_slow_once_does_not_make_patience_endless)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	memset(busy, true, sizeof(busy));
 	unit_ns = 500000000;
 	quiet_ns = 50000000;
@@ -308,16 +160,16 @@ TEST(a_link_that_was_slow_once_does_not_make_patience_endless)
 	quiet_ns = 50000001;
 	assert_int_equal(want(20, 50000000), SCHEDULER_WAITS);
 	assert_false(scheduler.stalled);
-	n_out = 1;
+	others_out = 1;
 	assert_int_equal(want(20, 50000001), SCHEDULER_WAITS);
-	n_out = 0;
+	others_out = 0;
 	assert_int_equal(want(20, 50000001), SCHEDULER_GIVEN_UP);
 	assert_true(scheduler.stalled);
 }
 
 TEST(a_victim_that_the_driver_refuses_is_put_aside)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	refuses = true;
 	assert_int_equal(want(20, 0), SCHEDULER_WAITS);
 	unsigned n = 0;
@@ -329,9 +181,9 @@ TEST(a_victim_that_the_driver_refuses_is_put_aside)
 
 TEST(new_blocks_find_room_or_hear_that_there_is_none)
 {
-	lay(20, 0);
+	lay_unnamed(20, 0);
 	assert_true(scheduler_for_new(&scheduler, 16 * MIB));
-	assert_true(n_out > 0);
+	assert_true(n_moving(false) > 0);
 	finish();
 	memset(busy, true, sizeof(busy));
 	assert_true(scheduler_for_new(&scheduler, BUDGET));
@@ -359,9 +211,9 @@ TEST(what_is_foreseen_comes_as_far_as_the_limits_go)
 	repeat(24);
 	scheduler_ahead(&scheduler);
 	assert_int_equal(orders[0], 0);
-	assert_true(n_in > 0 && n_in == n_ahead);
+	assert_true(n_moving(true) > 0 && n_moving(true) == n_ahead);
 	/* With this much in flight no other begins, and no more than the limit ahead. */
-	assert_true((n_in - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
+	assert_true((n_moving(true) - 1) * UNITS * PLAN_UNIT < move_limits_under_way(BUDGET, UNITS * PLAN_UNIT));
 	for (unsigned round = 0; round < 20; round++) {
 		finish();
 		scheduler_ahead(&scheduler);
@@ -391,7 +243,7 @@ TEST(a_gap_fetches_what_was_wished_for_in_order)
 {
 	unsigned fetched[4], n = 0;
 
-	lay(20, 4);
+	lay_unnamed(20, 4);
 	for (uint32_t i = 20; i < 24; i++)
 		scheduler_wish(&scheduler, i, plan_now(scheduler.plan));
 	assert_true(scheduler_gap_pays(&scheduler));
@@ -415,7 +267,7 @@ TEST(only_what_has_room_is_unmapped_early)
 {
 	uint32_t piece;
 
-	lay(20, 6);
+	lay_unnamed(20, 6);
 	memset(busy, true, sizeof(busy));
 	busy[3] = busy[7] = false;
 	for (uint32_t i = 20; i < 26; i++)
@@ -441,7 +293,7 @@ TEST(only_what_has_room_is_unmapped_early)
 
 TEST(a_gap_without_victims_is_not_worth_it)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	assert_false(scheduler_gap_pays(&scheduler));
 	memset(busy, true, sizeof(busy));
 	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
@@ -457,7 +309,7 @@ TEST(a_gap_without_victims_is_not_worth_it)
 
 TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next)
 {
-	lay(20, 1);
+	lay_unnamed(20, 1);
 	refuses = true;
 	scheduler_wish(&scheduler, 20, plan_now(scheduler.plan));
 	run_gap();
@@ -470,12 +322,12 @@ TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next)
 
 TEST(a_gap_for_a_new_block_makes_room_for_more)
 {
-	lay(20, 0);
+	lay_unnamed(20, 0);
 	assert_true(scheduler_gap_pays_for_new(&scheduler));
 	run_gap_for_new(16 * MIB);
 	assert_true(device_free() >= 16 * MIB + move_limits_ahead(BUDGET, true));
 	assert_true(device_free() < 16 * MIB + move_limits_ahead(BUDGET, true) + UNITS * PLAN_UNIT);
-	assert_int_equal(n_out, 0);
+	assert_int_equal(n_moving(false), 0);
 	memset(busy, true, sizeof(busy));
 	unsigned before = n_orders;
 	run_gap_for_new(BUDGET);

@@ -1,9 +1,9 @@
 /*
- * scheduler_exchange_help.h: what the tests of exchanges share: a scheduler with copies that end when the test says so,
- * and graphs that use each piece so and so often.
+ * scheduler_help.h: what the tests of the scheduler share: one with copies that end when the test says so, and graphs
+ * that use each piece so and so often.
  */
-#ifndef TEST_SCHEDULER_EXCHANGE_HELP_H
-#define TEST_SCHEDULER_EXCHANGE_HELP_H
+#ifndef UNIT_SCHEDULER_HELP_H
+#define UNIT_SCHEDULER_HELP_H
 
 #include "shim/plan/scheduler.h"
 
@@ -18,6 +18,14 @@ extern uint32_t sizes[PIECES]; /* in units */
 /* running: in use; there: the scheduler has said that it is used where it is. */
 extern bool there[PIECES], running[PIECES];
 extern unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
+/* What was ordered, in order: fetches as the piece, evictions as the piece + OUT. n_ahead: fetches ahead. */
+enum { OUT = 1000, LOG = 256 };
+extern unsigned orders[LOG], n_orders, n_ahead;
+extern bool busy[PIECES], aside[PIECES]; /* aside: the driver refused to evict it */
+/* Evictions are refused; so much host memory is free; copies that nobody ordered, and what the link takes. */
+extern bool refuses;
+extern uint64_t host_free, unit_ns, quiet_ns;
+extern unsigned others_in, others_out;
 /* names_all: all that is on the device is named by the submission that waits, so it is busy; true at first. */
 extern bool idle, names_all;
 /* Fetches of this piece are answered so. */
@@ -29,6 +37,8 @@ int teardown(void **state);
 void put(uint32_t piece, enum plan_place place);
 /* Ends all copies. */
 void finish(void);
+unsigned n_moving(bool in);
+uint64_t device_free(void);
 /* The first `n` pieces are on the device, the next `more` on the host. */
 void lay(uint32_t n, uint32_t more);
 unsigned n_at(uint32_t from, uint32_t to, enum plan_place place);

@@ -1,7 +1,7 @@
 
 #include "test/test.h"
 #include "test/unit/plan_check.h"
-#include "test/unit/scheduler_exchange_help.h"
+#include "test/unit/scheduler_help.h"
 
 struct scheduler scheduler;
 enum plan_place places[PIECES];
@@ -9,6 +9,9 @@ bool there[PIECES], running[PIECES];
 static bool coming[PIECES];
 uint32_t sizes[PIECES];
 unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
+unsigned orders[LOG], n_orders, n_ahead, others_in, others_out;
+bool busy[PIECES], aside[PIECES], refuses;
+uint64_t host_free, unit_ns, quiet_ns;
 bool idle, names_all;
 uint32_t refused;
 enum migrate_answer refusal;
@@ -29,7 +32,7 @@ static uint64_t bytes_moving(bool in)
 	return bytes;
 }
 
-static unsigned n_moving(bool in)
+unsigned n_moving(bool in)
 {
 	unsigned n = 0;
 
@@ -38,7 +41,7 @@ static unsigned n_moving(bool in)
 	return n;
 }
 
-static uint64_t device_free(void)
+uint64_t device_free(void)
 {
 	uint64_t bytes = BUDGET;
 
@@ -53,8 +56,9 @@ static void look(void *hand, struct scheduler_view *ret_view)
 	    .budget = BUDGET,
 	    .largest = UNITS * PLAN_UNIT,
 	    .free = device_free(),
-	    .in = {.n = n_moving(true), .bytes = bytes_moving(true), .unit_ns = 1},
-	    .out = {.n = n_moving(false), .bytes = bytes_moving(false), .unit_ns = 1},
+	    .in = {.n = n_moving(true) + others_in, .bytes = bytes_moving(true), .unit_ns = unit_ns},
+	    .out = {.n = n_moving(false) + others_out, .bytes = bytes_moving(false), .unit_ns = unit_ns},
+	    .quiet_ns = quiet_ns,
 	};
 }
 
@@ -71,6 +75,8 @@ static enum plan_place where(void *hand, uint32_t piece)
 static enum migrate_answer begin(uint32_t piece, bool in)
 {
 	assert_int_equal(places[piece], in ? PLAN_HOST : PLAN_DEVICE);
+	if (n_orders < LOG)
+		orders[n_orders++] = piece + (in ? 0 : OUT);
 	put(piece, PLAN_MOVING);
 	coming[piece] = in;
 	return MIGRATE_BEGUN;
@@ -83,6 +89,7 @@ static enum migrate_answer fetch(void *hand, uint32_t piece, bool ahead, bool ga
 		return MIGRATE_NO_ROOM;
 	if (piece == refused)
 		return refusal;
+	n_ahead += ahead;
 	if (!n_fetched++)
 		first_fetched = piece;
 	return begin(piece, true);
@@ -91,6 +98,11 @@ static enum migrate_answer fetch(void *hand, uint32_t piece, bool ahead, bool ga
 static enum migrate_answer evict(void *hand, uint32_t piece, bool gap)
 {
 	(void)hand, (void)gap;
+	if (refuses)
+		return MIGRATE_FAILED;
+	if (host_free < sizes[piece] * PLAN_UNIT)
+		return MIGRATE_NO_ROOM;
+	host_free -= sizes[piece] * PLAN_UNIT;
 	n_evicted++;
 	return begin(piece, false);
 }
@@ -111,8 +123,9 @@ static bool is_idle(void *hand)
 
 static void put_aside(void *hand, uint32_t piece)
 {
-	(void)hand, (void)piece;
-	fail();
+	assert_true(refuses);
+	aside[piece] = true;
+	plan_set(scheduler.plan, piece, sizes[piece], PLAN_PINNED);
 }
 
 static void use_there(void *hand, uint32_t piece)
@@ -128,8 +141,7 @@ static void tell_plan(void *hand, uint32_t piece)
 /* The submission that waits keeps what it names. */
 static bool is_busy(void *hand, uint32_t piece)
 {
-	(void)hand, (void)piece;
-	return names_all;
+	return names_all || busy[piece];
 }
 
 void finish(void)
@@ -160,10 +172,15 @@ int setup(void **state)
 	memset(places, 0, sizeof(places));
 	memset(there, 0, sizeof(there));
 	memset(running, 0, sizeof(running));
-	n_fetched = n_exchanged = n_evicted = first_fetched = 0;
+	memset(busy, 0, sizeof(busy));
+	memset(aside, 0, sizeof(aside));
+	n_fetched = n_exchanged = n_evicted = first_fetched = n_orders = n_ahead = others_in = others_out = 0;
+	host_free = UINT64_C(1) << 40;
+	unit_ns = 1;
+	quiet_ns = 0;
 	for (unsigned i = 0; i < PIECES; i++)
 		sizes[i] = UNITS;
-	idle = false;
+	idle = refuses = false;
 	names_all = true;
 	refused = PIECES;
 	scheduler.ops = &ops;
