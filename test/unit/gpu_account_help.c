@@ -1,3 +1,4 @@
+#include "test/test.h"
 #include "test/unit/gpu_account_help.h"
 
 #include "shim/base/user_dir.h"
@@ -110,6 +111,14 @@ struct rank account_start(void)
 	static const struct rank_part part = {.begin = begin, .obey = obey};
 
 	return rank_start(&part, NULL);
+}
+
+struct rank account_joined(void)
+{
+	struct rank rank = account_start();
+
+	assert_true(rank_ask(&rank, 'j', TOTAL));
+	return rank;
 }
 
 int make_account(void **state)

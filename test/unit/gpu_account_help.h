@@ -32,6 +32,8 @@ int drop_account(void **state);
  * 'L' N: it may write no files of more than N bytes.
  */
 struct rank account_start(void);
+/* It is in the account of TOTAL. */
+struct rank account_joined(void);
 /* Asks until the answer is that one, for ten seconds at most. Returns the last answer. */
 uint64_t ask_until(const struct rank *rank, char order, unsigned n, uint64_t wanted);
 

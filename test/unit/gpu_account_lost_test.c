@@ -11,9 +11,8 @@
 
 TEST(a_file_that_is_lost_is_made_again)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_joined();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 40), 40);
 	assert_int_equal(unlink(account_path), 0);
 	assert_int_equal(rank_ask(&b, 'r', 20), 0);
@@ -24,18 +23,14 @@ TEST(a_file_that_is_lost_is_made_again)
 	assert_int_equal(ask_until(&b, 'r', 64, 24), 24);
 	/* And one that is cut off. */
 	assert_int_equal(truncate(account_path, 100), 0);
-	assert_int_equal(rank_ask(&a, 'l', 0), 0);
-	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	assert_false(rank_ask(&a, 'l', 0) || rank_ask(&b, 'l', 0));
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 2);
 	assert_int_equal(rank_ask(&b, 's', 0), 64);
 	/* And one without a total. */
 	uint64_t none = 0;
-	int fd = open(account_path, O_WRONLY);
-	assert_int_equal(pwrite(fd, &none, sizeof(none), offsetof(struct account_head, file.total)), sizeof(none));
-	close(fd);
-	assert_int_equal(rank_ask(&a, 'l', 0), 0);
-	assert_int_equal(rank_ask(&b, 'l', 0), 0);
+	share_overwrite(account_path, offsetof(struct account_head, file.total), &none, sizeof(none));
+	assert_false(rank_ask(&a, 'l', 0) || rank_ask(&b, 'l', 0));
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 2);
 	assert_int_equal(rank_ask(&b, 't', 0), TOTAL);
@@ -45,9 +40,8 @@ TEST(a_file_that_is_lost_is_made_again)
 /* Until all have entered the next file; who comes after the loss finds what they hold. */
 TEST(nobody_has_more_for_a_second_after_a_loss)
 {
-	struct rank a = account_start(), b = account_start(), c = account_start();
+	struct rank a = account_joined(), b = account_joined(), c = account_start();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_true(rank_ask(&a, 'r', 20) == 20 && rank_ask(&b, 'r', 40) == 40);
 	assert_true(rank_ask(&a, 'l', 0) && rank_ask(&b, 'l', 0));
 	assert_int_equal(unlink(account_path), 0);
@@ -70,9 +64,8 @@ TEST(nobody_has_more_for_a_second_after_a_loss)
 /* As by close_range(). */
 TEST(what_a_process_has_counts_when_its_descriptor_is_closed)
 {
-	struct rank z = account_start(), a = account_start(), b = account_start(), c = account_start();
+	struct rank z = account_joined(), a = account_joined(), b = account_joined(), c = account_start();
 
-	assert_true(rank_ask(&z, 'j', TOTAL) && rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 40), 40);
 	assert_true(rank_ask(&a, 'C', 0));
 	rank_kill(&z);
@@ -90,8 +83,8 @@ TEST(what_a_process_has_counts_when_its_descriptor_is_closed)
 	assert_true(rank_ask(&a, 'C', 0));
 	ranks_end(&c, &b);
 	assert_int_equal(access(account_path, F_OK), 0);
-	struct rank d = account_start();
-	assert_true(rank_ask(&d, 'j', TOTAL));
+	struct rank d = account_joined();
+
 	assert_int_equal(ask_until(&d, 'r', 64, 24), 24);
 	rank_kill(&a);
 	assert_int_equal(rank_ask(&d, 'r', 64), 64);
@@ -113,8 +106,7 @@ TEST(with_and_without_a_run_folder_there_is_one_account)
 
 		for (unsigned j = 0; j < 2; j++) {
 			assert_int_equal(i == j ? setenv("XDG_RUNTIME_DIR", run, 1) : unsetenv("XDG_RUNTIME_DIR"), 0);
-			ranks[j] = account_start();
-			assert_true(rank_ask(&ranks[j], 'j', TOTAL));
+			ranks[j] = account_joined();
 			assert_int_equal(rank_ask(&ranks[j], 'r', 50), j ? 14 : 50);
 		}
 		for (unsigned j = 0; j < 2; j++) {
@@ -136,13 +128,10 @@ TEST(with_and_without_a_run_folder_there_is_one_account)
 
 TEST(a_file_of_another_version_is_left_alone_while_it_is_used)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_start();
 	uint64_t version = 99;
 
-	assert_true(rank_ask(&a, 'j', TOTAL));
-	int fd = open(account_path, O_WRONLY);
-	assert_int_equal(pwrite(fd, &version, sizeof(version), 8), sizeof(version));
-	close(fd);
+	share_overwrite(account_path, 8, &version, sizeof(version));
 	assert_false(rank_ask(&b, 'j', TOTAL));
 	/* It is alone at once. */
 	assert_int_equal(rank_ask(&b, 'b', TOTAL / 2), TOTAL / 2);

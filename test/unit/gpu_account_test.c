@@ -19,10 +19,9 @@ static void wait_until_stopped(const struct rank *rank)
 
 TEST(the_sum_is_never_more_than_the_total)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_start();
 	struct stat status;
 
-	assert_true(rank_ask(&a, 'j', TOTAL));
 	assert_int_equal(stat(account_path, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0600);
 	assert_int_equal(rank_ask(&a, 'r', 100), TOTAL);
@@ -50,9 +49,8 @@ static uint64_t looks(const struct rank *rank, unsigned clock)
 /* A time that one of them publishes says nothing to who is in another time namespace. */
 TEST(those_with_the_clock_of_most_take_turns)
 {
-	struct rank a = account_start(), b = account_start(), c = account_start();
+	struct rank a = account_joined(), b = account_joined(), c = account_joined();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL) && rank_ask(&c, 'j', TOTAL));
 	assert_int_equal(looks(&a, 0), 0);
 	assert_int_equal(looks(&b, 0), 1);
 	assert_int_equal(looks(&c, 7), 12);
@@ -62,8 +60,7 @@ TEST(those_with_the_clock_of_most_take_turns)
 	assert_int_equal(looks(&c, 7), 11);
 	assert_int_equal(looks(&a, 0), 0);
 	/* It may have been made by one of another clock. */
-	b = account_start();
-	assert_true(rank_ask(&b, 'j', TOTAL));
+	b = account_joined();
 	assert_int_equal(looks(&b, 7), 1);
 	assert_int_equal(looks(&a, 0), 12);
 	rank_end(&a);
@@ -73,17 +70,16 @@ TEST(those_with_the_clock_of_most_take_turns)
 
 TEST(the_dead_have_nothing)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_joined();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 50), 50);
 	assert_int_equal(rank_ask(&b, 'r', 50), 14);
 	rank_kill(&a);
 	assert_int_equal(rank_ask(&b, 'r', 50), 50);
 	assert_int_equal(rank_ask(&b, 'l', 0), 1);
 	/* Its slot is free, too. */
-	struct rank c = account_start();
-	assert_true(rank_ask(&c, 'j', TOTAL));
+	struct rank c = account_joined();
+
 	assert_int_equal(rank_ask(&c, 'r', 64), 14);
 	ranks_end(&c, &b);
 }
@@ -151,8 +147,7 @@ TEST(who_finds_no_place_is_alone_at_once)
 	struct rank ranks[GPU_ACCOUNT_MOST], next = account_start();
 
 	for (unsigned i = 0; i < GPU_ACCOUNT_MOST; i++) {
-		ranks[i] = account_start();
-		assert_true(rank_ask(&ranks[i], 'j', TOTAL));
+		ranks[i] = account_joined();
 		if (i)
 			continue;
 		int fd = open(account_path, O_RDWR | O_CLOEXEC);
@@ -205,9 +200,8 @@ TEST(another_process_of_the_same_pid_is_another)
 
 TEST(the_last_to_join_sets_the_total)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_start();
 
-	assert_true(rank_ask(&a, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 64), 64);
 	assert_true(rank_ask(&b, 'j', 32));
 	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&a, 't', 0) == 32);
@@ -220,9 +214,8 @@ TEST(the_last_to_join_sets_the_total)
 /* It holds the lock of the file, and has read what is left. It must not take that when it goes on. */
 TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting)
 {
-	struct rank a = account_start(), b = account_start(), c = account_start();
+	struct rank a = account_joined(), b = account_joined(), c = account_start();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'r', 4), 4);
 	for (unsigned round = 0; round < 2; round++) {
 		rank_ask(&a, 'S', 0);
@@ -262,9 +255,8 @@ TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting)
 
 TEST(a_turn_is_given_once)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_joined();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&b, 'l', 0) == 2);
 	assert_true(rank_ask(&a, 'w', 0) == 0 && rank_ask(&a, 'n', 0) == 0);
 	/* Both have seen that it is nobody's, and take it. */
@@ -273,8 +265,8 @@ TEST(a_turn_is_given_once)
 	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&b, 'l', 0) == 2);
 	assert_true(rank_ask(&a, 'w', 0) == 1 && rank_ask(&b, 'w', 0) == 2 && rank_ask(&b, 'n', 0) == 1);
 	/* It goes on to the other, while a third one joins. */
-	struct rank c = account_start();
-	assert_true(rank_ask(&c, 'j', TOTAL));
+	struct rank c = account_joined();
+
 	assert_true(rank_ask(&a, 'p', 2));
 	assert_false(rank_ask(&a, 'p', 1));
 	assert_true(rank_ask(&b, 'l', 0) == 3 && rank_ask(&b, 'w', 0) == 1 && rank_ask(&b, 'n', 0) == 2);
@@ -283,16 +275,15 @@ TEST(a_turn_is_given_once)
 
 TEST(the_dead_have_no_turn)
 {
-	struct rank a = account_start(), b = account_start();
+	struct rank a = account_joined(), b = account_joined();
 
-	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&a, 'p', 1));
 	assert_true(rank_ask(&b, 'l', 0) == 2 && rank_ask(&b, 'w', 0) == 2);
 	rank_kill(&a);
 	assert_true(rank_ask(&b, 'l', 0) == 1 && rank_ask(&b, 'w', 0) == 0);
 	/* Not that of the process that comes into its slot either. */
-	struct rank c = account_start();
-	assert_true(rank_ask(&c, 'j', TOTAL));
+	struct rank c = account_joined();
+
 	assert_true(rank_ask(&c, 'l', 0) == 2 && rank_ask(&c, 'w', 0) == 0);
 	/* What the other saw before is out of date. */
 	assert_false(rank_ask(&b, 'p', 1));
@@ -376,8 +367,7 @@ TEST(many_at_once_never_have_more_than_the_total)
 		unsigned victim = (unsigned)seed_below(&dice, RANKS);
 		if (round % 20 == 0) {
 			rank_kill(&ranks[victim]);
-			ranks[victim] = account_start();
-			assert_true(rank_ask(&ranks[victim], 'j', TOTAL));
+			ranks[victim] = account_joined();
 		}
 		assert_int_equal(rank_ask(&ranks[victim], 'l', 0), RANKS);
 		assert_true(rank_ask(&ranks[victim], 's', 0) <= TOTAL);

@@ -8,29 +8,34 @@
 #include <stdatomic.h>
 
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
+static struct live_map *map;
+
+static int begin(void **state)
+{
+	lifetimes_begin(state);
+	map = lifetimes_map(lifetimes);
+	return 0;
+}
 
 /* ---- which blocks are reported ---- */
 
 TEST(a_block_is_reported_whose_bytes_the_allocator_has_just_reserved)
 {
-	allocated(BASE + 2 * MIB, 20 * MIB, 0);
-	tell(2 * MIB, MIB, true, 20 * MIB);
+	allocated_and_told(2 * MIB, 20 * MIB, 20 * MIB);
 	assert_true(is_reported_at(2 * MIB));
 	assert_true(is_reported_at(21 * MIB));
 	assert_false(is_reported_at(22 * MIB));
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, MIB);
+	assert_int_equal(live_map_sums(map).alive, MIB);
 	/* A second one, beside memory that this thread has allocated for something else. */
 	allocated(BASE + 100 * MIB, 8 * MIB, 0);
-	allocated(BASE + 40 * MIB, 6 * MIB, 0);
-	tell(40 * MIB, MIB, true, 26 * MIB);
+	allocated_and_told(40 * MIB, 6 * MIB, 26 * MIB);
 	assert_true(is_reported_at(40 * MIB));
 	assert_false(is_reported_at(100 * MIB));
 }
 
 TEST(a_part_of_what_somebody_else_has_allocated_is_not)
 {
-	allocated(BASE, 64 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 64 * MIB, 20 * MIB);
 	assert_false(is_reported_at(0));
 	tell(20 * MIB, MIB, true, 40 * MIB);
 	assert_false(is_reported_at(20 * MIB));
@@ -43,7 +48,7 @@ TEST(a_part_of_what_somebody_else_has_allocated_is_not)
 	/* As many bytes for something else, while the allocator gets that many from elsewhere. */
 	allocated(BASE + 96 * MIB, 20 * MIB, 0);
 	tell(40 * MIB, MIB, true, 80 * MIB);
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).reported, 0);
+	assert_int_equal(live_map_sums(map).reported, 0);
 	assert_false(is_reported_at(96 * MIB));
 }
 
@@ -71,8 +76,7 @@ TEST(nor_what_another_library_has_asked_for)
 	allocated_for(&other, BASE + 44 * MIB, 4 * MIB, BASE + 40 * MIB);
 	tell(44 * MIB, MIB, true, 48 * MIB);
 	assert_false(is_reported_at(40 * MIB) || is_reported_at(44 * MIB));
-	allocated(BASE + 60 * MIB, 20 * MIB, 0);
-	tell(60 * MIB, MIB, true, 68 * MIB);
+	allocated_and_told(60 * MIB, 20 * MIB, 68 * MIB);
 	assert_true(is_reported_at(60 * MIB));
 }
 
@@ -80,13 +84,12 @@ TEST(nor_what_another_library_has_asked_for)
 TEST(parts_on_both_sides_of_others_count_as_one_block)
 {
 	allocated(BASE + 20 * MIB, 20 * MIB, BASE);
-	tell(20 * MIB, 20 * MIB, true, 20 * MIB);
-	tell(20 * MIB, 20 * MIB, false, 20 * MIB);
+	tell_both(20 * MIB, 20 * MIB, 20 * MIB);
 	allocated(BASE, 20 * MIB, BASE);
 	allocated(BASE + 40 * MIB, 20 * MIB, BASE);
 	tell(0, 50 * MIB, true, 60 * MIB);
 	assert_true(is_reported_at(0) && is_reported_at(20 * MIB) && is_reported_at(40 * MIB));
-	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 50 * MIB, 60 * MIB, late));
+	assert_true(live_map_is_dead(map, 50 * MIB, 60 * MIB, late));
 	/* Not if nothing is born in one of them: what else it is for is not known. */
 	allocated(BASE + 80 * MIB, 4 * MIB, BASE);
 	allocated(BASE + 64 * MIB, 4 * MIB, BASE);
@@ -96,26 +99,21 @@ TEST(parts_on_both_sides_of_others_count_as_one_block)
 
 TEST(if_the_sum_is_another_one_with_a_new_block_nothing_is_trusted)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
 	tell(0, MIB, false, 20 * MIB);
 	/* As much was given to somebody else meanwhile. */
-	allocated(BASE + 32 * MIB, 20 * MIB, 0);
-	tell(32 * MIB, MIB, true, 20 * MIB);
+	allocated_and_told(32 * MIB, 20 * MIB, 20 * MIB);
 	assert_false(is_reported_at(0) || is_reported_at(32 * MIB));
 	/* What comes then counts, as before. */
-	allocated(BASE + 64 * MIB, 20 * MIB, 0);
-	tell(64 * MIB, MIB, true, 40 * MIB);
+	allocated_and_told(64 * MIB, 20 * MIB, 40 * MIB);
 	assert_true(is_reported_at(64 * MIB));
 }
 
 TEST(memory_elsewhere_does_not_change_what_the_sum_says)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
 	tell(2 * BYTES, MIB, true, 30 * MIB); /* in no heap */
-	allocated(BASE + 32 * MIB, 20 * MIB, 0);
-	tell(32 * MIB, MIB, true, 50 * MIB);
+	allocated_and_told(32 * MIB, 20 * MIB, 50 * MIB);
 	assert_true(is_reported_at(0) && is_reported_at(32 * MIB));
 	tell(2 * BYTES, MIB, false, 10 * MIB);
 	assert_false(is_reported_at(0) || is_reported_at(32 * MIB));
@@ -126,23 +124,20 @@ TEST(an_allocator_that_does_not_report_everything_is_never_trusted_again)
 	static const bool births[] = {true, false};
 
 	for (unsigned i = 0; i < 2; i++) {
-		allocated(BASE, 20 * MIB, 0);
-		tell(0, MIB, true, 20 * MIB);
+		allocated_and_told(0, 20 * MIB, 20 * MIB);
 		tell(2 * MIB, MIB, true, 20 * MIB);
 		assert_true(is_reported_at(0));
 		hide(MIB, births[i]);
 		tell(3 * MIB, MIB, i, 20 * MIB);
 		assert_false(is_reported_at(0));
-		allocated(BASE + 32 * MIB, 20 * MIB, 0);
-		tell(32 * MIB, MIB, true, 40 * MIB);
+		allocated_and_told(32 * MIB, 20 * MIB, 40 * MIB);
 		assert_false(is_reported_at(32 * MIB));
-		assert_int_equal(lifetimes_end(state), 0);
-		assert_int_equal(lifetimes_begin(state), 0);
+		lifetimes_end(state);
+		begin(state);
 	}
 	/* What is in no heap counts. */
 	tell(2 * BYTES, MIB, true, 2 * MIB);
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 22 * MIB);
+	allocated_and_told(0, 20 * MIB, 22 * MIB);
 	assert_true(is_reported_at(0));
 }
 
@@ -154,23 +149,20 @@ TEST(a_block_is_alive_as_a_whole_if_anything_was_submitted_since_it_was_made)
 	uint64_t at = 0, reserved = 0;
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++, at += 20 * MIB) {
-		allocated(BASE + at, 8 * MIB, 0);
-		tell(at, MIB, true, reserved += 8 * MIB);
+		allocated_and_told(at, 8 * MIB, reserved += 8 * MIB);
 		assert_true(is_reported_at(at));
-		assert_true(live_map_is_dead(lifetimes_map(lifetimes), at + MIB, at + 8 * MIB, late));
+		assert_true(live_map_is_dead(map, at + MIB, at + 8 * MIB, late));
 		allocated(BASE + at + 8 * MIB, 8 * MIB, 0);
 		test_beside(submit_elsewhere, &calls[i]);
 		tell(at + 8 * MIB, MIB, true, reserved += 8 * MIB);
 		assert_true(is_reported_at(at + 8 * MIB));
-		assert_int_equal(live_map_dead_share(lifetimes_map(lifetimes), at + 8 * MIB, at + 16 * MIB, late, 8),
-				 0);
+		assert_int_equal(live_map_dead_share(map, at + 8 * MIB, at + 16 * MIB, late, 8), 0);
 	}
 	/* What is born and dies there is dead. */
-	tell(14 * MIB, 2 * MIB, true, reserved);
-	tell(14 * MIB, 2 * MIB, false, reserved);
+	tell_both(14 * MIB, 2 * MIB, reserved);
 	read_all();
-	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 14 * MIB, 16 * MIB, late));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 12 * MIB, 14 * MIB, late));
+	assert_true(live_map_is_dead(map, 14 * MIB, 16 * MIB, late));
+	assert_false(live_map_is_dead(map, 12 * MIB, 14 * MIB, late));
 }
 
 TEST(what_another_thread_has_allocated_is_not)
@@ -182,12 +174,10 @@ TEST(what_another_thread_has_allocated_is_not)
 
 TEST(blocks_freed_since_do_not_hide_a_new_one)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
 	tell(0, MIB, false, 20 * MIB);
 	lifetimes_freed(lifetimes, BASE, 20 * MIB);
-	allocated(BASE + 32 * MIB, 30 * MIB, 0);
-	tell(32 * MIB, MIB, true, 30 * MIB);
+	allocated_and_told(32 * MIB, 30 * MIB, 30 * MIB);
 	assert_false(is_reported_at(0));
 	assert_true(is_reported_at(32 * MIB));
 	/* And what was freed before it was reported is nobody's. */
@@ -199,10 +189,8 @@ TEST(blocks_freed_since_do_not_hide_a_new_one)
 
 TEST(if_the_allocator_has_less_and_freed_nothing_it_is_not_trusted)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
-	allocated(BASE + 20 * MIB, 6 * MIB, 0);
-	tell(20 * MIB, MIB, true, 26 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
+	allocated_and_told(20 * MIB, 6 * MIB, 26 * MIB);
 	/* Freed by any thread. */
 	lifetimes_freed(lifetimes, BASE + 20 * MIB, 6 * MIB);
 	tell(2 * MIB, MIB, true, 20 * MIB);
@@ -226,8 +214,7 @@ TEST(what_is_placed_where_something_was_unmapped_is_not_new)
 
 TEST(what_is_placed_where_a_graph_may_use_everything_is_not_reported)
 {
-	allocated(BASE + 100 * MIB, 20 * MIB, 0);
-	tell(100 * MIB, MIB, true, 20 * MIB);
+	allocated_and_told(100 * MIB, 20 * MIB, 20 * MIB);
 	lifetimes_reserved(lifetimes, BASE);
 	allocated(BASE, 8 * MIB, BASE);
 	tell(0, MIB, true, 28 * MIB);
@@ -279,8 +266,7 @@ TEST(parts_that_follow_each_other_count_together)
 
 TEST(a_block_used_in_a_capture_is_distrusted)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
 	assert_true(is_reported_at(0));
 	hide(MIB, false);
 	lifetimes_tell(&(struct lifetimes_report){.address = BASE,
@@ -290,10 +276,9 @@ TEST(a_block_used_in_a_capture_is_distrusted)
 						  .block = BASE,
 						  .block_bytes = 20 * MIB});
 	assert_false(is_reported_at(0));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 2 * MIB, 4 * MIB, late));
+	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, late));
 	lifetimes_freed(lifetimes, BASE, 20 * MIB);
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
 	assert_true(is_reported_at(0));
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 20 * MIB);
 	assert_false(is_reported_at(0));
@@ -315,6 +300,23 @@ struct lifetimes_record *__wrap_lifetimes_begin_write(struct lifetimes *of, uint
 	return __real_lifetimes_begin_write(of, ret_at);
 }
 
+/* Begins a thread that is held up. */
+static pthread_t hold(void *(*routine)(void *))
+{
+	atomic_store(&n_held, 0);
+	atomic_store(&is_held, true);
+	pthread_t thread = test_thread(routine, NULL);
+	while (!atomic_load(&n_held))
+		sched_yield();
+	return thread;
+}
+
+static void release(pthread_t thread)
+{
+	atomic_store(&is_held, false);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 static void *distrust_slowly(void *unused)
 {
 	lifetimes_distrust(lifetimes, BASE, BASE, 20 * MIB);
@@ -323,17 +325,11 @@ static void *distrust_slowly(void *unused)
 
 TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
-	atomic_store(&n_held, 0);
-	atomic_store(&is_held, true);
-	pthread_t thread = test_thread(distrust_slowly, NULL);
-	while (!atomic_load(&n_held))
-		sched_yield();
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
+	pthread_t thread = hold(distrust_slowly);
 	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
 	assert_false(is_reported_at(0));
-	atomic_store(&is_held, false);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	release(thread);
 	/* Afterwards nothing is written for it any more. */
 	read_all();
 	lifetimes_distrust(lifetimes, BASE + 3 * MIB, BASE, 20 * MIB);
@@ -342,8 +338,7 @@ TEST(whoever_distrusts_a_block_while_another_thread_does_is_read_too)
 
 static void *make_slowly(void *unused)
 {
-	allocated(BASE, 8 * MIB, 0);
-	tell(0, MIB, true, 8 * MIB);
+	allocated_and_told(0, 8 * MIB, 8 * MIB);
 	return NULL;
 }
 
@@ -355,19 +350,14 @@ TEST(a_block_that_a_graph_named_unseen_before_its_first_report_is_alive)
 
 	lifetimes_own(lifetimes, BASE + 64 * MIB, 2 * MIB);
 	lifetimes_take_over(lifetimes, &position);
-	atomic_store(&n_held, 0);
-	atomic_store(&is_held, true);
-	pthread_t thread = test_thread(make_slowly, NULL);
-	while (!atomic_load(&n_held))
-		sched_yield();
+	pthread_t thread = hold(make_slowly);
 	while (!atomic_load(&lifetimes->lost))
 		lifetimes_own_tell(lifetimes, &part);
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 8 * MIB);
 	read_all();
-	atomic_store(&is_held, false);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	release(thread);
 	while (lifetimes_read(lifetimes, 0, &event))
-		assert_false(live_map_is_reported(lifetimes_map(lifetimes), 0));
+		assert_false(live_map_is_reported(map, 0));
 	assert_false(is_reported_at(0));
 }
 
@@ -379,6 +369,12 @@ static void declare(uint64_t at, uint64_t bytes, bool born, uint64_t block, uint
 			  BASE + block, block_bytes);
 }
 
+static void declare_both(uint64_t at, uint64_t bytes, uint64_t block, uint64_t block_bytes)
+{
+	declare(at, bytes, true, block, block_bytes);
+	declare(at, bytes, false, block, block_bytes);
+}
+
 /* A pool of somebody else, in memory that the library divides, of which the allocator was given a part. */
 TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count)
 {
@@ -387,17 +383,14 @@ TEST(what_the_allocator_does_in_blocks_of_the_librarys_own_does_not_count)
 
 	lifetimes_own(lifetimes, BASE, 20 * MIB);
 	lifetimes_own_tell(lifetimes, &part);
-	tell(6 * MIB, 2 * MIB, true, 2 * MIB);
-	tell(6 * MIB, 2 * MIB, false, 2 * MIB);
+	tell_both(6 * MIB, 2 * MIB, 2 * MIB);
 	assert_true(is_reported_at(6 * MIB));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 6 * MIB, 8 * MIB, late));
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 8 * MIB);
+	assert_false(live_map_is_dead(map, 6 * MIB, 8 * MIB, late));
+	assert_int_equal(live_map_sums(map).alive, 8 * MIB);
 }
 
 TEST(of_a_block_the_program_may_say_what_is_in_it)
 {
-	struct live_map *map = lifetimes_map(lifetimes);
-
 	/* Not a death first. */
 	declare(5 * MIB, MIB, false, 4 * MIB, 20 * MIB);
 	assert_false(is_reported_at(4 * MIB));
@@ -408,8 +401,7 @@ TEST(of_a_block_the_program_may_say_what_is_in_it)
 	read_all();
 	assert_int_equal(live_map_sums(map).dead, MIB);
 	/* What it frees is not what the allocator has given back. */
-	allocated(BASE + 64 * MIB, 20 * MIB, 0);
-	tell(64 * MIB, MIB, true, 20 * MIB);
+	allocated_and_told(64 * MIB, 20 * MIB, 20 * MIB);
 	lifetimes_freed(lifetimes, BASE + 4 * MIB, 20 * MIB);
 	assert_true(!is_reported_at(4 * MIB) && is_reported_at(64 * MIB));
 	tell(65 * MIB, MIB, true, MIB); /* the allocator has given something away */
@@ -418,10 +410,7 @@ TEST(of_a_block_the_program_may_say_what_is_in_it)
 
 TEST(what_a_block_has_grown_by_takes_part)
 {
-	struct live_map *map = lifetimes_map(lifetimes);
-
-	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
-	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
+	declare_both(4 * MIB, MIB, 4 * MIB, 20 * MIB);
 	read_all();
 	assert_int_equal(live_map_sums(map).dead, MIB);
 	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
@@ -431,51 +420,41 @@ TEST(what_a_block_has_grown_by_takes_part)
 	declare(4 * MIB, MIB, false, 4 * MIB, 60 * MIB);
 	assert_true(is_reported_at(63 * MIB));
 	assert_int_equal(live_map_sums(map).alive, 59 * MIB);
-	declare(50 * MIB, 2 * MIB, true, 4 * MIB, 60 * MIB);
-	declare(50 * MIB, 2 * MIB, false, 4 * MIB, 60 * MIB);
+	declare_both(50 * MIB, 2 * MIB, 4 * MIB, 60 * MIB);
 	read_all();
 	assert_true(live_map_is_dead(map, 50 * MIB, 52 * MIB, late));
 }
 
 TEST(a_block_of_which_the_program_speaks_for_a_part_is_distrusted)
 {
-	declare(4 * MIB, MIB, true, 4 * MIB, 20 * MIB);
-	declare(4 * MIB, MIB, false, 4 * MIB, 20 * MIB);
-	allocated(BASE + 24 * MIB, 20 * MIB, 0);
-	tell(24 * MIB, MIB, true, 20 * MIB);
+	declare_both(4 * MIB, MIB, 4 * MIB, 20 * MIB);
+	allocated_and_told(24 * MIB, 20 * MIB, 20 * MIB);
 	assert_true(is_reported_at(4 * MIB) && is_reported_at(24 * MIB));
 	declare(4 * MIB, MIB, true, 4 * MIB, 40 * MIB);
 	assert_false(is_reported_at(4 * MIB) || is_reported_at(24 * MIB));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
+	assert_false(live_map_is_dead(map, 4 * MIB, 5 * MIB, late));
 }
 
 TEST(of_the_allocators_blocks_it_may_not)
 {
-	allocated(BASE, 20 * MIB, 0);
-	tell(0, MIB, true, 20 * MIB);
+	allocated_and_told(0, 20 * MIB, 20 * MIB);
 	tell(4 * MIB, MIB, true, 20 * MIB);
 	declare(0, MIB, false, 0, 20 * MIB);
 	declare(4 * MIB, 2 * MIB, true, 0, 20 * MIB);
 	read_all();
-	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 2 * MIB);
+	assert_int_equal(live_map_sums(map).alive, 2 * MIB);
 }
 
 /* The graph's event is not written yet. */
 TEST(what_is_born_while_a_graph_names_its_block_is_alive)
 {
-	declare(4 * MIB, MIB, true, 0, 20 * MIB);
-	declare(4 * MIB, MIB, false, 0, 20 * MIB);
+	declare_both(4 * MIB, MIB, 0, 20 * MIB);
 	read_all();
-	atomic_store(&n_held, 0);
-	atomic_store(&is_held, true);
-	pthread_t thread = test_thread(distrust_slowly, NULL);
-	while (!atomic_load(&n_held))
-		sched_yield();
+	pthread_t thread = hold(distrust_slowly);
 	declare(4 * MIB, MIB, true, 0, 20 * MIB);
 	assert_true(is_reported_at(4 * MIB));
-	assert_false(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
-	atomic_store(&is_held, false);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(live_map_is_dead(map, 4 * MIB, 5 * MIB, late));
+	release(thread);
 	assert_false(is_reported_at(4 * MIB));
 }
 
@@ -498,4 +477,4 @@ TEST(nor_of_those_that_a_graph_has_named)
 	assert_false(is_reported_at(100 * MIB));
 }
 
-EACH_TEST(lifetimes_begin, lifetimes_end)
+EACH_TEST(begin, lifetimes_end)

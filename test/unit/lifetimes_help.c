@@ -51,6 +51,18 @@ void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved)
 	pthread_mutex_unlock(&lock);
 }
 
+void tell_both(uint64_t at, uint64_t bytes, uint64_t reserved)
+{
+	tell(at, bytes, true, reserved);
+	tell(at, bytes, false, reserved);
+}
+
+void allocated_and_told(uint64_t at, uint64_t bytes, uint64_t reserved)
+{
+	allocated(BASE + at, bytes, 0);
+	tell(at, MIB, true, reserved);
+}
+
 void hide(uint64_t bytes, bool born)
 {
 	in_use += born ? bytes : -bytes;

@@ -23,6 +23,10 @@ int lifetimes_end(void **state);
 void allocated_for(const void *object, uint64_t address, uint64_t bytes, uint64_t space);
 void allocated(uint64_t address, uint64_t bytes, uint64_t space);
 void tell(uint64_t at, uint64_t bytes, bool born, uint64_t reserved);
+/* It is born, and dies. */
+void tell_both(uint64_t at, uint64_t bytes, uint64_t reserved);
+/* The allocator gets a block, and reports of its first MiB: it has reserved so many bytes then. */
+void allocated_and_told(uint64_t at, uint64_t bytes, uint64_t reserved);
 /* Something is born, or dies, and is not reported. */
 void hide(uint64_t bytes, bool born);
 void read_all(void);

@@ -14,8 +14,7 @@ TEST(events_are_read_at_their_place_among_submissions)
 {
 	struct lifetimes_event event;
 
-	allocated(BASE, 4 * MIB, 0);
-	tell(0, MIB, true, 4 * MIB);
+	allocated_and_told(0, 4 * MIB, 4 * MIB);
 	tell(0, MIB, false, 4 * MIB);
 	lifetimes_take_over(lifetimes, &position);
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 0);
@@ -96,8 +95,7 @@ static void *report_once(void *argument)
 {
 	uint64_t at = (uintptr_t)argument * 2 * MIB;
 
-	tell(at, 2 * MIB, true, 2 * MIB * MANY);
-	tell(at, 2 * MIB, false, 2 * MIB * MANY);
+	tell_both(at, 2 * MIB, 2 * MIB * MANY);
 	return NULL;
 }
 
@@ -111,8 +109,7 @@ TEST(submissions_of_other_threads_do_not_make_deaths_count)
 {
 	static const struct live_now now = {.done = UINT64_MAX};
 
-	allocated(BASE, 2 * MIB * MANY, 0);
-	tell(0, MIB, true, 2 * MIB * MANY);
+	allocated_and_told(0, 2 * MIB * MANY, 2 * MIB * MANY);
 	tell(0, MIB, false, 2 * MIB * MANY);
 	for (uintptr_t i = 1; i < MANY; i++) {
 		test_beside(report_once, (void *)i);
@@ -128,8 +125,7 @@ TEST(submissions_of_other_threads_do_not_make_deaths_count)
 
 TEST(before_there_is_a_mover_the_ring_is_read_by_its_writers)
 {
-	allocated(BASE, 4 * MIB, 0);
-	tell(0, MIB, true, 4 * MIB);
+	allocated_and_told(0, 4 * MIB, 4 * MIB);
 	for (unsigned i = 0; i < 200000; i++)
 		tell(0, MIB, i % 2, 4 * MIB);
 	tell(2 * MIB, MIB, true, 4 * MIB);
@@ -153,8 +149,7 @@ static void fill_but(uint64_t room)
 /* A block of the allocator's, and one of the library's own; the mover reads. */
 static void begin_reading(void)
 {
-	allocated(BASE, 8 * MIB, 0);
-	tell(0, MIB, true, 8 * MIB);
+	allocated_and_told(0, 8 * MIB, 8 * MIB);
 	lifetimes_own(lifetimes, BASE + OWN, 2 * MIB);
 	lifetimes_take_over(lifetimes, &position);
 }
@@ -170,8 +165,7 @@ TEST(a_ring_that_its_writers_did_not_read_in_time_is_read_by_the_next_one)
 {
 	uint64_t place;
 
-	allocated(BASE, 8 * MIB, 0);
-	tell(0, MIB, true, 8 * MIB);
+	allocated_and_told(0, 8 * MIB, 8 * MIB);
 	struct lifetimes_record *record = lifetimes_begin_write(lifetimes, &place);
 	assert_non_null(record);
 	for (unsigned i = 0; i < 100000; i++)
@@ -179,8 +173,7 @@ TEST(a_ring_that_its_writers_did_not_read_in_time_is_read_by_the_next_one)
 	*record = (struct lifetimes_record){.kind = LIFETIMES_DIED, .end = MIB, .sequence = record->sequence};
 	lifetimes_end_write(lifetimes, record, place);
 	tell(4 * MIB, MIB, true, 8 * MIB);
-	tell(4 * MIB, MIB, true, 8 * MIB);
-	tell(4 * MIB, MIB, false, 8 * MIB);
+	tell_both(4 * MIB, MIB, 8 * MIB);
 	assert_true(is_reported_at(0));
 	assert_true(live_map_is_dead(lifetimes_map(lifetimes), 4 * MIB, 5 * MIB, late));
 }
@@ -192,13 +185,11 @@ TEST(after_a_lost_event_all_is_alive_until_its_next_birth_and_death)
 		tell(0, MIB, i % 2, 8 * MIB);
 	assert_true(is_reported_at(0));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).alive, 10 * MIB);
-	tell(2 * MIB, MIB, true, 8 * MIB);
-	tell(2 * MIB, MIB, false, 8 * MIB);
+	tell_both(2 * MIB, MIB, 8 * MIB);
 	assert_true(is_dead(2 * MIB, 3 * MIB));
 	assert_int_equal(live_map_sums(lifetimes_map(lifetimes)).dead, MIB);
 	/* So is a block that was made since. */
-	allocated(BASE + 64 * MIB, 4 * MIB, 0);
-	tell(64 * MIB, MIB, true, 12 * MIB);
+	allocated_and_told(64 * MIB, 4 * MIB, 12 * MIB);
 	assert_true(is_reported_at(64 * MIB) && is_dead(65 * MIB, 68 * MIB));
 }
 
@@ -236,8 +227,7 @@ TEST(a_death_before_a_lost_birth_does_not_count)
 {
 	begin_reading();
 	fill_but(2);
-	tell(2 * MIB, MIB, true, 8 * MIB);
-	tell(2 * MIB, MIB, false, 8 * MIB);
+	tell_both(2 * MIB, MIB, 8 * MIB);
 	tell(2 * MIB, MIB, true, 8 * MIB);
 	assert_false(is_dead(2 * MIB, 3 * MIB));
 	/* Its own does not either: nobody knows how far it reached. */
@@ -252,8 +242,7 @@ TEST(where_a_death_was_lost_what_is_born_there_later_ends_it_as_far_as_it_reache
 	fill_but(0);
 	tell(2 * MIB, 4 * MIB, false, 8 * MIB);
 	assert_false(is_dead(2 * MIB, 3 * MIB));
-	tell(2 * MIB, MIB, true, 8 * MIB);
-	tell(2 * MIB, MIB, false, 8 * MIB);
+	tell_both(2 * MIB, MIB, 8 * MIB);
 	assert_true(is_dead(2 * MIB, 3 * MIB));
 	assert_false(is_dead(3 * MIB, 6 * MIB));
 }
@@ -266,12 +255,10 @@ TEST(what_was_freed_unseen_is_alive_until_it_is_freed_once_more)
 	allocated_for(&other, BASE, 8 * MIB, 0);
 	read_all();
 	/* Part of a pool of somebody else's, of which the allocator reports. */
-	tell(2 * MIB, MIB, true, 8 * MIB);
-	tell(2 * MIB, MIB, false, 8 * MIB);
+	tell_both(2 * MIB, MIB, 8 * MIB);
 	assert_false(is_reported_at(0) || is_dead(2 * MIB, 3 * MIB));
 	lifetimes_freed(lifetimes, BASE, 8 * MIB);
-	allocated(BASE, 8 * MIB, 0);
-	tell(0, MIB, true, 16 * MIB);
+	allocated_and_told(0, 8 * MIB, 16 * MIB);
 	assert_true(is_reported_at(0) && is_dead(2 * MIB, 3 * MIB));
 }
 
@@ -281,8 +268,7 @@ TEST(what_a_graph_named_unseen_is_alive_until_it_is_freed)
 	fill_but(0);
 	lifetimes_distrust(lifetimes, BASE + MIB, BASE, 8 * MIB);
 	assert_false(is_reported_at(0));
-	tell(2 * MIB, MIB, true, 8 * MIB);
-	tell(2 * MIB, MIB, false, 8 * MIB);
+	tell_both(2 * MIB, MIB, 8 * MIB);
 	assert_false(is_dead(2 * MIB, 3 * MIB));
 	fill_but(0);
 	lifetimes_distrust_all();
@@ -406,8 +392,7 @@ static void *report_much(void *argument)
 	uint64_t at = (uintptr_t)argument * 4 * MIB;
 
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		tell(at, MIB, true, 4 * MIB * THREADS);
-		tell(at, MIB, false, 4 * MIB * THREADS);
+		tell_both(at, MIB, 4 * MIB * THREADS);
 		if (i % 64 == 0)
 			sched_yield();
 	}
@@ -420,8 +405,7 @@ TEST(threads_may_report_while_the_mover_reads)
 {
 	pthread_t thread[THREADS];
 
-	allocated(BASE, 4 * MIB * THREADS, 0);
-	tell(0, MIB, true, 4 * MIB * THREADS);
+	allocated_and_told(0, 4 * MIB * THREADS, 4 * MIB * THREADS);
 	lifetimes_take_over(lifetimes, &position);
 	live_map_restart(lifetimes_map(lifetimes));
 	read_all();

@@ -10,19 +10,33 @@
 #include "shim/base/status.h"
 #include "test/test.h"
 
+/* Lines go there from now on. Returns what back() takes. */
+static int lines_to(int fd)
+{
+	int saved = dup(2);
+
+	dup2(fd, 2);
+	log_begin();
+	return saved;
+}
+
+static void back(int saved)
+{
+	dup2(saved, 2);
+	close(saved);
+	log_begin();
+}
+
 /* Run say() with stderr going into buffer. */
 static size_t heard(void (*say)(void), char *buffer, size_t room)
 {
-	int ends[2], saved = dup(2);
+	int ends[2];
 
 	assert_int_equal(pipe(ends), 0);
-	dup2(ends[1], 2);
+	int saved = lines_to(ends[1]);
 	close(ends[1]);
-	log_begin();
 	say();
-	dup2(saved, 2);
-	log_begin();
-	close(saved);
+	back(saved);
 	ssize_t n = read(ends[0], buffer, room - 1);
 	close(ends[0]);
 	buffer[n > 0 ? n : 0] = 0;
@@ -116,9 +130,7 @@ TEST(closed_at_the_start_it_stays_silent)
 	log_begin();
 	log_line("into a data file");
 	assert_int_equal(data_bytes(), 0);
-	dup2(saved, 2);
-	close(saved);
-	log_begin();
+	back(saved);
 	unlink(data);
 }
 
@@ -168,17 +180,15 @@ static void fill(int fd)
 	fcntl(fd, F_SETFL, flags);
 }
 
-/* Lines go to ends[1], which is full, until all of it is read at ends[0]. */
+/* Lines go to ends[1], which is full, until all of it is read at ends[0]. Closes both. */
 static void does_not_wait(int ends[2])
 {
 	static char text[1 << 20];
-	int saved = dup(2);
 	size_t n = 0;
 
 	alarm(60); /* or this test would never end */
 	fill(ends[1]);
-	dup2(ends[1], 2);
-	log_begin();
+	int saved = lines_to(ends[1]);
 	for (int i = 0; i < 3; i++)
 		say_short();
 	log_patience(20);
@@ -192,10 +202,10 @@ static void does_not_wait(int ends[2])
 	for (ssize_t some; (some = read(ends[0], text + n, sizeof(text) - 1 - n)) > 0;)
 		n += (size_t)some;
 	text[n] = 0;
-	dup2(saved, 2);
-	close(saved);
-	log_begin();
+	back(saved);
 	alarm(0);
+	close(ends[0]);
+	close(ends[1]);
 	assert_string_equal(text, "spillway: 4 lines were not written: nobody read standard error\n"
 				  "spillway: 3 apples\n");
 }
@@ -206,8 +216,6 @@ TEST(a_full_pipe_is_not_waited_for)
 
 	assert_int_equal(pipe(ends), 0);
 	does_not_wait(ends);
-	close(ends[0]);
-	close(ends[1]);
 }
 
 TEST(a_full_socket_is_not_waited_for)
@@ -216,8 +224,6 @@ TEST(a_full_socket_is_not_waited_for)
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	does_not_wait(ends);
-	close(ends[0]);
-	close(ends[1]);
 }
 
 /* Returns a terminal, and in ret_master what reads what is written to it. */
@@ -252,21 +258,18 @@ TEST(a_wide_line_is_wrapped_on_a_terminal)
 	    "/a/word/that/is/wider/than/the/terminal/itself/is/not/cut/because/somebody/may/want/to/copy/it\r\n"
 	    "          it\r\n";
 	struct winsize size = {.ws_row = 24, .ws_col = 80};
-	int master, terminal = terminal_open(&master), saved = dup(2);
+	int master, terminal = terminal_open(&master);
 	char text[2048];
 	size_t n = 0;
 	ssize_t got;
 
 	assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
-	dup2(terminal, 2);
-	log_begin();
+	int saved = lines_to(terminal);
 	alarm(60);
 	say_what_is_wide();
 	while (n < strlen(wrapped) && (got = read(master, text + n, sizeof(text) - 1 - n)) > 0)
 		n += (size_t)got;
-	dup2(saved, 2);
-	close(saved);
-	log_begin();
+	back(saved);
 	alarm(0);
 	text[n] = 0;
 	assert_string_equal(text, wrapped);
@@ -281,20 +284,17 @@ TEST(a_wide_line_is_wrapped_on_a_terminal)
 /* As by Ctrl-S. */
 TEST(a_stopped_terminal_is_not_waited_for)
 {
-	int master, terminal = terminal_open(&master), saved = dup(2);
+	int master, terminal = terminal_open(&master);
 	char text[256];
 
 	alarm(60);
-	dup2(terminal, 2);
-	log_begin();
+	int saved = lines_to(terminal);
 	assert_int_equal(tcflow(terminal, TCOOFF), 0);
 	say_short();
 	assert_int_equal(tcflow(terminal, TCOON), 0);
 	say_short();
 	ssize_t n = read(master, text, sizeof(text) - 1);
-	dup2(saved, 2);
-	close(saved);
-	log_begin();
+	back(saved);
 	alarm(0);
 	text[n > 0 ? n : 0] = 0;
 	assert_non_null(strstr(text, "1 line was not written"));

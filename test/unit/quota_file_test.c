@@ -40,8 +40,8 @@ TEST(garbage_that_nobody_uses_is_replaced)
 		for (size_t j = 0; j < sizeof(bytes); j++)
 			bytes[j] = i % 2 ? (char)next_random(&seed) : 0;
 		put_file(bytes, sizes[i / 2], 0600);
-		struct rank a = share_start(), b = share_start();
-		assert_true(rank_ask(&a, 't', 40));
+		struct rank a = share_taking(40), b = share_start();
+
 		assert_false(rank_ask(&b, 't', 40));
 		ranks_end(&a, &b);
 	}
@@ -86,9 +86,8 @@ static struct quota_page *map_file(void)
 
 static void the_total_is_not_given_out_beside_another_version(int versions, off_t longer)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(60), b = share_start();
 
-	assert_true(rank_ask(&a, 't', 60));
 	struct quota_page *page = map_file();
 	page->head.file.version += (uint64_t)versions;
 	page->head.file.bytes += (uint64_t)longer;
@@ -137,14 +136,12 @@ TEST(another_version_is_found_in_each_place)
 	assert_int_equal(mkdir(memory, 0700), 0);
 	user_dir_memory = memory;
 	assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
-	struct rank a = share_start();
-	assert_true(rank_ask(&a, 't', 60));
+	struct rank a = share_taking(60);
+
 	snprintf(below, sizeof(below), "%s/spillway-%u", memory, (unsigned)geteuid());
 	snprintf(old_file, sizeof(old_file), "%s/host.quota", below);
 	const uint64_t newer = QUOTA_VERSION + 1;
-	int fd = open(old_file, O_WRONLY);
-	assert_int_equal(pwrite(fd, &newer, sizeof(newer), offsetof(struct quota_head, file.version)), sizeof(newer));
-	close(fd);
+	share_overwrite(old_file, offsetof(struct quota_head, file.version), &newer, sizeof(newer));
 	assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
 	struct rank b = share_start();
 	assert_false(rank_ask(&b, 't', 1));
@@ -160,9 +157,8 @@ TEST(another_version_is_found_in_each_place)
 
 TEST(nonsense_that_comes_later_leaves_each_its_own_budget)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(60), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	struct quota_page *page = map_file();
 	uint64_t was = page->slot[0].used;
 	page->slot[0].used = UINT64_MAX;
@@ -215,8 +211,8 @@ TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used)
 			assert_int_equal(mkfifo(file, 0600), 0);
 		else if (i == 3)
 			assert_int_equal(mkdir(file, 0700), 0);
-		struct rank a = share_start();
-		assert_true(rank_ask(&a, 't', 1000));
+		struct rank a = share_taking(1000);
+
 		rank_end(&a);
 		assert_int_equal(access(target, F_OK), -1);
 		assert_int_equal(i == 3 ? rmdir(file) : unlink(file), 0);
@@ -260,10 +256,9 @@ static void fill(struct quota_page *page, const struct shared_owner *owner)
 
 TEST(a_full_table_leaves_the_next_its_own_budget)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
+	struct rank a = share_taking(1), b = share_start(), c = share_start(), d = share_start();
 	struct shared_owner owner = {0};
 
-	assert_true(rank_ask(&a, 't', 1));
 	struct quota_page *page = map_file();
 	owner = page->slot[0].owner;
 	owner.pid = (uint64_t)getpid();
@@ -286,9 +281,8 @@ TEST(a_full_table_leaves_the_next_its_own_budget)
 /* On a busy machine many that start together enter one after the other, and it is never free when this one looks. */
 TEST(who_enters_after_many_others_gets_its_part)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(32), b = share_start();
 
-	assert_true(rank_ask(&a, 't', 32));
 	int fd = open(file, O_RDWR | O_CLOEXEC);
 	assert_true(shared_try_byte(fd, 0));
 	assert_true(rank_ask(&b, 't', 32));
@@ -300,9 +294,8 @@ TEST(who_enters_after_many_others_gets_its_part)
 /* A pid of another namespace says nothing: the lock does. */
 TEST(of_another_namespace_the_lock_decides)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start();
+	struct rank a = share_taking(30), b = share_taking(30), c = share_start();
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 30));
 	struct quota_page *page = map_file();
 	page->slot[0].owner.space++;
 	page->slot[0].owner.pid = 1 << 30; /* nobody's here */

@@ -1,3 +1,4 @@
+#include "test/test.h"
 #include "test/unit/quota_help.h"
 
 #include "shim/accounting/quota.h"
@@ -144,6 +145,28 @@ struct rank share_start_with(uint64_t total, bool given)
 struct rank share_start(void)
 {
 	return share_start_with(ROOM, false);
+}
+
+struct rank share_taking(unsigned mib)
+{
+	struct rank rank = share_start();
+
+	assert_true(rank_ask(&rank, 't', mib));
+	return rank;
+}
+
+void share_takes_the_rest(const struct rank *rank, unsigned mib)
+{
+	assert_false(rank_ask(rank, 't', mib + 1));
+	assert_true(rank_ask(rank, 't', mib));
+}
+
+void share_overwrite(const char *path, size_t at, const void *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pwrite(fd, bytes, n, (off_t)at), n);
+	close(fd);
 }
 
 uint32_t seed_of_test(void)

@@ -29,6 +29,12 @@ void arrange(uint64_t total, bool given);
  */
 struct rank share_start(void);
 struct rank share_start_with(uint64_t total, bool given);
+/* It has taken so many MiB. */
+struct rank share_taking(unsigned mib);
+/* It gets so many MiB, which is all that there is for it. */
+void share_takes_the_rest(const struct rank *rank, unsigned mib);
+/* All of a file of the user's, or in it, as one writes that is not the library. */
+void share_overwrite(const char *path, size_t at, const void *bytes, size_t n);
 
 /* A process stops at its next write to the file. */
 extern enum stop { RUNS_ON, STOPS_BEFORE, STOPS_AFTER } stops_at_write;

@@ -46,17 +46,23 @@ static void log_out(bool parent, int remove_file)
 		assert_int_equal(rmdir(folder), 0);
 }
 
+static void rank_stop(const struct rank *rank)
+{
+	int status;
+
+	assert_int_equal(kill(rank->pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(rank->pid, &status, WUNTRACED), rank->pid);
+}
+
 /* ---- removed ---- */
 
 TEST(a_new_process_finds_what_others_hold_in_a_file_that_was_removed)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start();
+	struct rank a = share_taking(30), b = share_taking(20), c = share_start();
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	log_out(false, 0);
 	/* Neither of the others has noticed anything. */
-	assert_false(rank_ask(&c, 't', 15));
-	assert_true(rank_ask(&c, 't', 14));
+	share_takes_the_rest(&c, 14);
 	assert_int_equal(rank_ask(&c, 'n', 0), 3);
 	/* Now they do, whatever they do first. */
 	assert_false(rank_ask(&a, 't', 1));
@@ -72,15 +78,13 @@ TEST(a_new_process_finds_what_others_hold_in_a_file_that_was_removed)
 
 TEST(who_notices_first_brings_what_all_others_hold)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start();
+	struct rank a = share_taking(30), b = share_taking(20), c = share_start();
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	log_out(false, 0);
 	assert_int_equal(rank_ask(&a, 'k', 0), 1);
 	assert_int_equal(access(file, F_OK), 0);
 	assert_int_equal(rank_ask(&a, 'f', 0), 14);
-	assert_false(rank_ask(&b, 't', 15));
-	assert_true(rank_ask(&b, 't', 14));
+	share_takes_the_rest(&b, 14);
 	assert_false(rank_ask(&c, 't', 1));
 	rank_kill(&b);
 	assert_true(rank_ask(&c, 't', 34));
@@ -90,15 +94,11 @@ TEST(who_notices_first_brings_what_all_others_hold)
 /* The stopped one cannot come; what it has still counts, and it is not forgotten where it goes on. */
 TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost)
 {
-	struct rank a = share_start(), b = share_start();
-	int status;
+	struct rank a = share_taking(50), b = share_start();
 
-	assert_true(rank_ask(&a, 't', 50));
-	assert_int_equal(kill(a.pid, SIGSTOP), 0);
-	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid);
+	rank_stop(&a);
 	log_out(false, 0);
-	assert_false(rank_ask(&b, 't', 15));
-	assert_true(rank_ask(&b, 't', 14));
+	share_takes_the_rest(&b, 14);
 	log_out(false, 0);
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
 	assert_int_equal(rank_ask(&b, 'f', 0), 0);
@@ -112,9 +112,8 @@ TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost)
 /* The folder above is gone as well, so the next place is taken; when the user comes back that is where all go. */
 TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
+	struct rank a = share_taking(30), b = share_taking(20), c = share_start(), d = share_start();
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	log_out(true, 0);
 	assert_false(rank_ask(&c, 't', 15));
 	assert_int_equal(access(memory_file, F_OK), 0);
@@ -164,9 +163,8 @@ TEST(a_truncated_file_ends_nobody_and_gives_nothing_away)
 					sizeof(struct quota_page) - 1};
 
 	for (unsigned i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
-		struct rank a = share_start(), b = share_start(), c = share_start();
+		struct rank a = share_taking(30), b = share_taking(20), c = share_start();
 
-		assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 		assert_int_equal(truncate(file, lengths[i]), 0);
 		if (i % 2)
 			rank_ask(&a, 'k', 0);
@@ -174,8 +172,7 @@ TEST(a_truncated_file_ends_nobody_and_gives_nothing_away)
 		assert_false(rank_ask(&c, 't', 15));
 		assert_true(rank_ask(&b, 'g', 1));
 		all_come_back(&a, &b, i % 3);
-		assert_false(rank_ask(&c, 't', 16));
-		assert_true(rank_ask(&c, 't', 15));
+		share_takes_the_rest(&c, 15);
 		assert_false(rank_ask(&a, 't', 1));
 		rank_end(&a);
 		rank_kill(&b);
@@ -187,9 +184,8 @@ TEST(a_truncated_file_ends_nobody_and_gives_nothing_away)
 /* Its head is whole, and slots are missing. What was taken meanwhile is not taken away, but nothing more is given. */
 TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_back)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start();
+	struct rank a = share_taking(30), b = share_taking(20), c = share_start();
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	assert_int_equal(truncate(file, sizeof(struct quota_head) + sizeof(struct quota_slot)), 0);
 	log_out(false, 0);
 	uint64_t early = rank_ask(&c, 't', 15) ? 15 : 0;
@@ -205,16 +201,12 @@ TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_b
 TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it)
 {
 	const uint64_t words[] = {UINT64_MAX, 7, 7, 1000 * MIB};
-	struct rank a = share_start(), b = share_start(), c = share_start();
+	struct rank a = share_taking(30), b = share_taking(20), c = share_start();
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
-	int fd = open(file, O_WRONLY | O_CLOEXEC);
-	assert_int_equal(pwrite(fd, words, sizeof(words), 0), sizeof(words));
-	close(fd);
+	share_overwrite(file, 0, words, sizeof(words));
 	assert_false(rank_ask(&c, 't', 1));
 	all_come_back(&a, &b, false);
-	assert_false(rank_ask(&c, 't', 15));
-	assert_true(rank_ask(&c, 't', 14));
+	share_takes_the_rest(&c, 14);
 	ranks_end(&a, &b, &c);
 	assert_int_equal(access(file, F_OK), -1);
 }
@@ -222,9 +214,8 @@ TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it)
 /* As by close_range(). */
 TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(40), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
 	assert_true(rank_ask(&a, 'C', 0));
 	assert_false(rank_ask(&b, 't', 30));
 	assert_true(rank_ask(&a, 'g', 1) && rank_ask(&a, 't', 3));
@@ -242,28 +233,23 @@ TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed)
 /* What it has is not known to the others, so none of them has anything. */
 TEST(a_stopped_process_keeps_a_truncated_file_from_being_used)
 {
-	struct rank a = share_start(), b = share_start();
-	int status;
+	struct rank a = share_taking(50), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 50) && rank_ask(&b, 't', 4));
-	assert_int_equal(kill(a.pid, SIGSTOP), 0);
-	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid);
+	rank_stop(&a);
 	assert_int_equal(truncate(file, 0), 0);
 	for (unsigned i = 0; i < 3; i++)
 		assert_false(rank_ask(&b, 't', 1));
 	assert_int_equal(kill(a.pid, SIGCONT), 0);
 	assert_false(rank_ask(&a, 't', 15));
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
-	assert_false(rank_ask(&a, 't', 11));
-	assert_true(rank_ask(&a, 't', 10));
+	share_takes_the_rest(&a, 10);
 	ranks_end(&a, &b);
 }
 
 TEST(who_is_gone_before_it_came_back_holds_nothing)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(30), b = share_taking(20);
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
 	assert_int_equal(truncate(file, 0), 0);
 	assert_false(rank_ask(&b, 't', 1));
 	rank_kill(&a);
@@ -294,10 +280,9 @@ static pid_t stop_with_the_lock(void)
 
 TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start();
+	struct rank a = share_taking(30), b = share_start(), c = share_start();
 	int status;
 
-	assert_true(rank_ask(&a, 't', 30));
 	pid_t keeper = stop_with_the_lock();
 	assert_true(rank_ask(&b, 'p', 10) && rank_ask(&c, 'p', 10));
 	for (unsigned i = 0; i < 3; i++)
@@ -311,17 +296,15 @@ TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own)
 	assert_int_equal(waitpid(keeper, &status, 0), keeper);
 	assert_int_equal(rank_ask(&c, 'k', 0), 1);
 	assert_int_equal(rank_ask(&c, 'n', 0), 3);
-	assert_false(rank_ask(&c, 't', 21));
-	assert_true(rank_ask(&c, 't', 20));
+	share_takes_the_rest(&c, 20);
 	ranks_end(&a, &b, &c);
 }
 
 /* It has the lock, has read what is left, and has written what it takes. */
 TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(4), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 4) && rank_ask(&b, 't', 4));
 	for (unsigned i = 0; i < 2; i++) {
 		siginfo_t info;
 
@@ -340,9 +323,8 @@ TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then)
 
 TEST(who_ends_without_having_got_in_leaves_nothing)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(30), b = share_start();
 
-	assert_true(rank_ask(&a, 't', 30));
 	pid_t keeper = stop_with_the_lock();
 	assert_true(rank_ask(&b, 'p', 10));
 	assert_false(rank_ask(&b, 't', 10));

@@ -34,12 +34,10 @@ TEST(nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_last)
 
 TEST(one_alone_has_all_of_it_and_no_more)
 {
-	struct rank a = share_start();
+	struct rank a = share_taking(60);
 
-	assert_true(rank_ask(&a, 't', 60));
 	assert_int_equal(rank_ask(&a, 'f', 0), 4);
-	assert_false(rank_ask(&a, 't', 5));
-	assert_true(rank_ask(&a, 't', 4));
+	share_takes_the_rest(&a, 4);
 	assert_false(rank_ask(&a, 't', 1));
 	assert_true(rank_ask(&a, 'g', 64));
 	assert_true(rank_ask(&a, 't', 64));
@@ -137,9 +135,8 @@ TEST(a_total_that_is_not_ones_own_is_said_once)
 
 TEST(what_one_has_the_other_has_not)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(40), b = share_taking(24);
 
-	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 24));
 	assert_false(rank_ask(&b, 't', 1));
 	assert_false(rank_ask(&a, 't', 1));
 	assert_int_equal(rank_ask(&a, 'n', 0), 2);
@@ -151,9 +148,8 @@ TEST(what_one_has_the_other_has_not)
 /* The one that is below its half is owed what the other frees. */
 TEST(who_has_less_than_his_part_comes_first)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(60), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	assert_false(rank_ask(&b, 't', 8));
 	assert_true(rank_ask(&a, 'g', 12));
 	assert_int_equal(rank_ask(&a, 'f', 0), 4);
@@ -169,9 +165,8 @@ TEST(who_has_less_than_his_part_comes_first)
 
 TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(60), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	assert_true(rank_ask(&a, 's', 30));
 	assert_int_equal(rank_ask(&a, 'o', 0), 0);
 	assert_false(rank_ask(&b, 't', 8));
@@ -190,9 +185,8 @@ TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
 /* Four, whose part is 16 each. */
 TEST(what_no_part_serves_is_kept_from_nobody)
 {
-	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
+	struct rank a = share_taking(64), b = share_start(), c = share_start(), d = share_start();
 
-	assert_true(rank_ask(&a, 't', 64));
 	assert_false(rank_ask(&b, 't', 30) || rank_ask(&c, 't', 30));
 	/* One asks for it in pieces, the first of which its part would serve. */
 	assert_false(rank_ask(&d, 't', 8) || rank_ask(&d, 'w', 30));
@@ -204,10 +198,8 @@ TEST(what_no_part_serves_is_kept_from_nobody)
 static void set_total(uint64_t mib)
 {
 	const uint64_t total = mib * MIB;
-	int fd = open(file, O_WRONLY | O_CLOEXEC);
 
-	assert_int_equal(pwrite(fd, &total, sizeof(total), offsetof(struct quota_head, file.total)), sizeof(total));
-	close(fd);
+	share_overwrite(file, offsetof(struct quota_head, file.total), &total, sizeof(total));
 }
 
 TEST(what_is_said_to_be_enough_is_enough_and_no_less_is)
@@ -237,9 +229,8 @@ TEST(what_is_said_to_be_enough_is_enough_and_no_less_is)
 
 TEST(a_killed_one_leaves_its_share_to_who_is_short)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(60), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
 	assert_false(rank_ask(&b, 't', 50));
 	rank_kill(&a);
 	assert_true(rank_ask(&b, 't', 60));
@@ -251,10 +242,9 @@ TEST(a_killed_one_leaves_its_share_to_who_is_short)
 
 TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(64), b = share_start();
 	siginfo_t info;
 
-	assert_true(rank_ask(&a, 't', 64));
 	assert_false(rank_ask(&b, 't', 1));
 	kill(a.pid, SIGKILL);
 	assert_int_equal(waitid(P_PID, (id_t)a.pid, &info, WEXITED | WNOWAIT), 0);
@@ -265,9 +255,8 @@ TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well)
 
 TEST(a_killed_one_is_found_without_anybody_being_short)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(30), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 4));
 	rank_kill(&a);
 	assert_int_equal(rank_ask(&b, 'f', 0), 30);
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
@@ -278,9 +267,8 @@ TEST(a_killed_one_is_found_without_anybody_being_short)
 /* Its memory is pinned until it is gone, but it is no rank any more. */
 TEST(one_that_ends_keeps_its_bytes_and_not_its_part)
 {
-	struct rank a = share_start(), b = share_start();
+	struct rank a = share_taking(40), b = share_taking(4);
 
-	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
 	assert_true(rank_ask(&a, 'l', 0));
 	assert_false(rank_ask(&a, 't', 1));
 	assert_false(rank_ask(&b, 't', 30));
@@ -464,8 +452,8 @@ TEST(killed_in_the_middle_of_it_they_take_nothing_with_them)
 		kill(pids[i], SIGKILL);
 		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
 	}
-	struct rank a = share_start();
-	assert_true(rank_ask(&a, 't', 64));
+	struct rank a = share_taking(64);
+
 	rank_end(&a);
 	assert_int_equal(access(file, F_OK), -1);
 }

@@ -8,11 +8,22 @@
 
 /* ---- steps and the least ---- */
 
+/* The last so many steps of the model. */
+static struct replay_steps steps_of(unsigned n)
+{
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	return replay_find_steps(job, n);
+}
+
+static void launch_one(uint64_t function, uint32_t of)
+{
+	launch(function, 1, &of);
+}
+
 TEST(a_step_is_found)
 {
 	cycle(8, 32 * MIB, 60);
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 3);
+	struct replay_steps steps = steps_of(3);
 	assert_int_equal(steps.period, 8);
 	assert_true(steps.n == 3);
 	assert_int_equal(steps.from, 480 - 24);
@@ -27,18 +38,17 @@ TEST(steps_in_other_memory_are_steps_still)
 		for (unsigned i = 0; i < 4; i++)
 			block_of[turn][i] = block(32 * MIB);
 	for (unsigned t = 0; t < 60; t++) {
-		launch(1, 1, &block_of[t % 3][0]);
+		launch_one(1, block_of[t % 3][0]);
 		for (unsigned i = 0; i < 8; i++)
 			for (unsigned k = 0; k < 5; k++)
-				launch((i < 4 ? 10 : 20) + k, 1, &block_of[t % 3][i < 4 ? i : 7 - i]);
+				launch_one((i < 4 ? 10 : 20) + k, block_of[t % 3][i < 4 ? i : 7 - i]);
 		for (unsigned k = 0; k < 8; k++)
-			launch(30 + k, 1, &block_of[t % 3][1]);
+			launch_one(30 + k, block_of[t % 3][1]);
 		/* One of the three does something more. */
 		if (t % 3 == 1)
-			launch(2, 1, &block_of[1][2]);
+			launch_one(2, block_of[1][2]);
 	}
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 4);
+	struct replay_steps steps = steps_of(4);
 	assert_int_equal(steps.period, 49);
 	assert_true(steps.n == 3);
 	assert_int_equal(steps.from, job->n_launches - 148);
@@ -55,20 +65,19 @@ TEST(steps_that_do_more_now_and_then_are_steps_still)
 	for (unsigned i = 0; i < BLOCKS; i++)
 		block_of[i] = block(32 * MIB);
 	for (unsigned t = 1; t <= 100; t++) {
-		launch(1, 1, &block_of[0]);
+		launch_one(1, block_of[0]);
 		for (unsigned f = 0; f < FUNCTIONS; f++)
 			for (unsigned i = 0; i < LAYERS; i++)
 				launch(10 + f, 2, &block_of[(f + i) % (BLOCKS - 1)]);
 		for (unsigned i = 0; t % 10 == 0 && i < 12; i++)
-			launch(2, 1, &block_of[i % BLOCKS]);
+			launch_one(2, block_of[i % BLOCKS]);
 		if (t % 20 == 0)
-			launch(3, 1, &block_of[1]);
+			launch_one(3, block_of[1]);
 	}
-	launch(1, 1, &block_of[0]);
+	launch_one(1, block_of[0]);
 	for (unsigned i = 0; i < LAYERS; i++)
 		launch(10, 2, &block_of[i]);
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 4);
+	struct replay_steps steps = steps_of(4);
 	assert_int_equal(steps.period, (20 * 28 + 24 + 1) / 20);
 	assert_true(steps.marked);
 	assert_int_equal(steps.marker, 1);
@@ -79,10 +88,8 @@ TEST(steps_that_do_more_now_and_then_are_steps_still)
 TEST(what_a_job_does_once_before_its_end_begins_no_step)
 {
 	cycle(8, 32 * MIB, 60);
-	uint32_t one = block(4 * MIB);
-	launch(UINT32_MAX, 1, &one);
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 3);
+	launch_one(UINT32_MAX, block(4 * MIB));
+	struct replay_steps steps = steps_of(3);
 	assert_int_equal(steps.period, 8);
 	assert_true(steps.marked);
 	assert_int_not_equal(steps.marker, UINT32_MAX);
@@ -102,15 +109,11 @@ TEST(layers_are_no_steps)
 	for (unsigned t = 0; t < 40; t++) {
 		launch(1, 1, &activation);
 		for (unsigned i = 0; i < LAYERS; i++)
-			for (unsigned f = 0; f < 8; f++) {
-				uint32_t both[2] = {weights[i], activation};
-
-				launch(10 + f, 2, both);
-			}
+			for (unsigned f = 0; f < 8; f++)
+				launch(10 + f, 2, (uint32_t[]){weights[i], activation});
 		launch(2, 1, &activation);
 	}
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 4);
+	struct replay_steps steps = steps_of(4);
 	assert_int_equal(steps.period, LAYERS * 8 + 2);
 }
 
@@ -124,9 +127,8 @@ TEST(what_comes_again_only_after_most_of_the_job_is_no_step)
 		block_of[i] = block(16 * MIB);
 	for (unsigned t = 0; t < 2 * FIRST + BETWEEN; t++)
 		for (unsigned i = 0; i < LAUNCHES; i++)
-			launch(i, 1, &block_of[t < FIRST ? t : t < FIRST + BETWEEN ? FIRST : t - FIRST - BETWEEN]);
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 4);
+			launch_one(i, block_of[t < FIRST ? t : t < FIRST + BETWEEN ? FIRST : t - FIRST - BETWEEN]);
+	struct replay_steps steps = steps_of(4);
 	assert_int_equal(steps.period, LAUNCHES);
 	assert_true(steps.n == 4);
 }
@@ -136,12 +138,9 @@ TEST(a_job_that_does_not_repeat_is_one_step)
 	struct seed seed = seed_start(__func__);
 
 	for (unsigned i = 0; i < 200; i++) {
-		uint32_t one = block(4 * MIB);
-
-		launch(seed_next(&seed), 1, &one);
+		launch_one(seed_next(&seed), block(4 * MIB));
 	}
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 3);
+	struct replay_steps steps = steps_of(3);
 	assert_int_equal(steps.period, 0);
 	assert_int_equal(steps.from, 0);
 	assert_true(steps.n == 1);
@@ -150,8 +149,7 @@ TEST(a_job_that_does_not_repeat_is_one_step)
 TEST(times_say_how_long_a_step_takes)
 {
 	cycle(8, 32 * MIB, 60);
-	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
-	struct replay_steps steps = replay_find_steps(job, 4);
+	struct replay_steps steps = steps_of(4);
 	double ms = replay_step_ms(job, &steps);
 	assert_true(ms > 0.0079 && ms < 0.0081);
 	/* What steps took that waited for memory, or read it over the link, is not what they take without. */

@@ -7,10 +7,12 @@
 
 static struct stats_page page;
 static struct summary summary;
+static const char *trace; /* where the run has written one, or NULL */
 
 /* A run of 100 s that asked for 12 GiB in blocks of 64 to 128 MiB, on a device of 16 GiB with a budget of 8. */
 FIXTURE(begin_anew)
 {
+	trace = NULL;
 	memset((void *)&page, 0, sizeof(page));
 	page.pid = 42;
 	strcpy(page.policy, "heap");
@@ -75,8 +77,16 @@ static void move(uint64_t wait_s, uint64_t gap_s)
 	page.counter[STAT_gap_us] = gap_s * 1000000;
 }
 
+static void make(void)
+{
+	summary_make(&page, 100000000000, trace, &summary);
+	assert_true(summary.n <= SUMMARY_LINES);
+}
+
+/* Does a line of what is said of the page as it is have these words? */
 static bool says(const char *words)
 {
+	make();
 	for (unsigned i = 0; i < summary.n; i++)
 		if (strstr(summary.line[i].text, words))
 			return true;
@@ -90,12 +100,6 @@ static void must_say(const char *words)
 	for (unsigned i = 0; i < summary.n; i++)
 		printf("%s\n", summary.line[i].text);
 	fail_msg("nobody says: %s", words);
-}
-
-static void make(void)
-{
-	summary_make(&page, 100000000000, NULL, &summary);
-	assert_true(summary.n <= SUMMARY_LINES);
 }
 
 /* To the letter, with the figures after them and without. */
@@ -115,7 +119,6 @@ static void must_be_short(const char *spilled, const char *cost, const char *cha
 
 TEST(a_run_that_fits_is_told_in_few_lines)
 {
-	make();
 	must_say("  100.0 s, policy heap (0123456789abcdef), spill exact, Some GPU");
 	must_say("the heap held 12.0 GiB at most, 1.50 of the device budget of 8.0 GiB (the device has 16.0 GiB); over "
 		 "it for 0 % of the run");
@@ -133,7 +136,6 @@ TEST(small_allocations_are_named_and_no_site_is_blamed_for_them)
 {
 	page.site[STATS_SMALL].figures.figure[FIGURE_moved_in_bytes] = GIB;
 	page.site[STATS_SMALL].figures.figure[FIGURE_wait_us] = 5000000;
-	make();
 	must_say("costs most: small allocations: 1.0 GiB brought in");
 }
 
@@ -141,7 +143,6 @@ TEST(what_moved_and_what_it_cost_is_told)
 {
 	spill();
 	move(30, 20);
-	make();
 	must_say("over it for 90 % of the run");
 	must_say("spilled 4.0 GiB in 50 allocations; 50 would have been out of memory");
 	must_say(
@@ -157,7 +158,6 @@ TEST(what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host)
 	spill();
 	move(30, 20);
 	page.counter[STAT_peer_out_bytes] = 390 * GIB;
-	make();
 	must_say("moved 400.0 GiB to the device, 10.0 GiB to the host and 390.0 GiB to other GPUs, in 12800 pieces, "
 		 "link busy 10.00 s: 85.9 GB/s");
 }
@@ -166,7 +166,6 @@ TEST(room_on_the_device_is_the_first_advice)
 {
 	spill();
 	move(30, 20);
-	make();
 	must_say("change: the device has 16.0 GiB and the heap needed 12.0 GiB: without device.budget");
 }
 
@@ -180,7 +179,6 @@ TEST(where_nothing_moves_moving_is_advised)
 {
 	strcpy(page.mode, "static");
 	need_more_than_there_is();
-	make();
 	must_say("GPU reads of it go over the link");
 	must_be_short(
 	    "summary of process 42: spilled: 4.0 GiB lay on the host at most, of 20.0 GiB in all; the device budget is "
@@ -209,7 +207,6 @@ TEST(who_is_fast_by_now_is_not_advised_to_be)
 	need_more_than_there_is();
 	move(30, 20);
 	strcpy(page.mode, "fast");
-	make();
 	assert_false(says("spill.mode: fast"));
 	must_say("change: half of what moves is 150 allocations");
 }
@@ -218,11 +215,9 @@ TEST(else_a_rule_for_what_moves_most_is_advised)
 {
 	need_more_than_there_is();
 	move(30, 0);
-	make();
 	assert_false(says("the GPU was stopped"));
 	page.counter[STAT_governor_changes] = 3;
 	page.counter[STAT_unmoved_us] = 1500000; /* in the first step: next to nothing */
-	make();
 	assert_false(says("switched off"));
 	page.counter[STAT_unmoved_us] = 12000000;
 	page.peak[PLACE_PEER] = GIB;
@@ -237,7 +232,6 @@ TEST(else_a_rule_for_what_moves_most_is_advised)
 	    "rest stay; `spillway replay` of a trace says what it saves");
 	page.site[7].figures.figure[FIGURE_moved_in_bytes] = 100 * GIB;
 	page.counter[STAT_refused] = 0;
-	make();
 	must_say("change: nothing that the figures show; `spillway run --trace job.trace ...`");
 }
 
@@ -248,7 +242,6 @@ TEST(of_tensors_no_rule_is_advised)
 	move(30, 0);
 	page.site[7].least_bytes = 0;
 	strcpy(page.site[7].text, "train.py:57 in forward");
-	make();
 	must_say("costs most: tensors under rule optim born at train.py:57 in forward: 400.0 GiB brought in");
 	/* They may be weights, or states of an optimizer: what is computed anew in each step is not known here. */
 	must_say(
@@ -256,14 +249,11 @@ TEST(of_tensors_no_rule_is_advised)
 	    "or free them earlier; `spillway report` of a trace says whether they last from step to step");
 	assert_false(says("checkpoint"));
 	strcpy(page.site[7].text, "train.py:57 in forward [backward]");
-	make();
 	must_say("born at train.py:57 in forward [backward], which the backward pass makes: make them smaller, or free "
 		 "gradients earlier (zero_grad(set_to_none=True))");
 	strcpy(page.site[7].text, "backward");
-	make();
 	must_say("born at backward, which the backward pass makes: make them smaller");
 	page.site[7].text[0] = 0; /* none of a line */
-	make();
 	must_say("change: nothing that the figures show");
 }
 
@@ -272,10 +262,8 @@ TEST(where_most_is_made_by_the_program_itself_that_is_the_first_advice)
 	spill();
 	move(30, 20);
 	page.counter[STAT_vmm_bytes] = 11 * GIB;
-	make();
 	assert_false(says("cuMemCreate"));
 	page.counter[STAT_vmm_bytes] = 13 * GIB;
-	make();
 	must_say("change: 13.0 GiB is of the program's own cuMemCreate, which does not move; with vmm.spill: move it "
 		 "is memory of the heap");
 	assert_false(says("without device.budget"));
@@ -285,10 +273,8 @@ TEST(where_most_is_made_by_the_program_itself_that_is_the_first_advice)
 TEST(what_the_program_makes_itself_matters_where_there_is_no_room)
 {
 	page.counter[STAT_vmm_bytes] = 13 * GIB;
-	make();
 	must_say("  change: nothing");
 	page.counter[STAT_refused] = 1;
-	make();
 	must_say("change: 13.0 GiB is of the program's own cuMemCreate");
 	page.counter[STAT_vmm_bytes] = 0;
 	must_be_short("summary of process 42: nothing was spilled: the heap held 12.0 GiB at most; the device budget "
@@ -311,17 +297,13 @@ TEST(what_processes_share_is_told_where_several_do_or_it_was_not_enough)
 {
 	spill();
 	share(1, 0);
-	make();
 	assert_false(says("host.total"));
 	share(8, 0);
-	make();
 	must_say("host.total, shared by 8 processes: 48.0 GiB of 64.0 GiB taken at most");
 	assert_false(says("no room"));
 	share(8, 3);
-	make();
 	must_say("48.0 GiB of 64.0 GiB taken at most; there was no room for more 3 times");
 	share(1, 3);
-	make();
 	must_say("host.total: 48.0 GiB of 64.0 GiB taken at most; there was no room for more 3 times");
 }
 
@@ -331,7 +313,6 @@ TEST(where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised)
 	need_more_than_there_is();
 	share(1, 3);
 	page.share_most_used = 64 * GIB;
-	make();
 	assert_false(says("memory ran out")); /* others gave some */
 	page.counter[STAT_refused] = page.site[7].figures.figure[FIGURE_refused] = 1;
 	must_be_short(
@@ -341,28 +322,23 @@ TEST(where_shared_host_memory_ran_out_a_run_that_shows_the_need_is_advised)
 	    "  change: memory ran out at host.total, which was 64.0 GiB: at least 64.1 GiB are needed. Run once with "
 	    "host.total: 80%: what then lies on the host at most is enough");
 	share(4, 3);
-	make();
 	must_say("Run once with host.total: 80%: what report: full then says was taken at most is enough");
 	/* Of a budget of its own no more is known. */
 	share(0, 0);
-	make();
 	must_say("change: memory ran out: see what to raise, where \"out of memory\" was said");
 }
 
 TEST(what_is_taken_on_use_is_told)
 {
 	spill();
-	make();
 	assert_false(says("on-use"));
 	page.peak[PLACE_UNUSED] = 9 * GIB;
 	page.counter[STAT_on_use_bytes] = 2 * GIB;
-	make();
 	must_say("place: on-use: 2.0 GiB taken, 9.0 GiB unused at most");
 	assert_false(says("was missing"));
 	page.counter[STAT_on_use_whole] = 3;
 	page.counter[STAT_on_use_whole_bytes] = GIB;
 	page.counter[STAT_on_use_refused] = 4;
-	make();
 	must_say("9.0 GiB unused at most; 3 times all that was missing (1.0 GiB), as the reach was not known; 4 "
 		 "submissions found no memory");
 }
@@ -370,18 +346,15 @@ TEST(what_is_taken_on_use_is_told)
 TEST(faults_that_nobody_counts_are_not_zero)
 {
 	page.peak[PLACE_MANAGED] = GIB;
-	make();
 	must_say("page faults n/a: nothing counts them here");
 	must_say("cost: no submission waited for memory; faulting pages cost time, which is not counted");
 	strcpy(page.fault_source, "none: there is no such device here");
-	make();
 	must_say("page faults n/a: there is no such device here");
 	strcpy(page.fault_source, "there is no such device here");
 	page.fault[FAULT_GPU] = 1344;
 	page.fault[FAULT_CPU] = 0;
 	page.fault[FAULT_IN_BYTES] = 16 * MIB;
 	page.fault[FAULT_OUT_BYTES] = MIB;
-	make();
 	must_say(
 	    "1344 page faults of the GPU, 0 of the CPU, 16.0 MiB in and 1.0 MiB out (there is no such device here)");
 }
@@ -392,7 +365,8 @@ TEST(fourteen_lines_are_enough)
 		page.peak[place] = GIB;
 	spill();
 	move(30, 20);
-	summary_make(&page, 100000000000, "/some/where.trace", &summary);
+	trace = "/some/where.trace";
+	make();
 	assert_int_equal(summary.n, SUMMARY_LINES);
 	/* What is left out is what the user is least likely to ask for. */
 	must_say("device  ");
@@ -404,9 +378,9 @@ TEST(fourteen_lines_are_enough)
 
 TEST(the_trace_is_named)
 {
-	summary_make(&page, 100000000000, "/some/where.trace", &summary);
+	trace = "/some/where.trace";
 	must_say("more: spillway report /some/where.trace");
+	trace = NULL;
 	spill();
-	make();
 	must_say("more: spillway run --trace job.trace ..., then spillway report job.trace");
 }

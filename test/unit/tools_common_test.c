@@ -331,10 +331,6 @@ TEST(texts_are_escaped)
 	assert_string_equal(out, "null");
 }
 
-/* ---- arrays ---- */
-
-/* ---- the map ---- */
-
 /* Keys that differ in the highest bits alone, in the lowest alone, and in both. */
 static uint64_t key_of(uint64_t i)
 {
@@ -342,6 +338,15 @@ static uint64_t key_of(uint64_t i)
 }
 
 /* ---- lines of the screen ---- */
+
+/* A text that begins in that column becomes these lines, all but the first of which are indented so far. */
+static void wraps(const char *text, int column, int indent, const char *lines)
+{
+	catch_begin();
+	wrap_print(text, column, indent);
+	catch_end();
+	assert_string_equal(out, lines);
+}
 
 TEST(words_are_wrapped_at_80_columns)
 {
@@ -351,22 +356,11 @@ TEST(words_are_wrapped_at_80_columns)
 	/* 8 words of 9 columns and the spaces between them are 79 columns; a ninth has no room. */
 	for (int i = 0; i < 9; i++)
 		strcat(text, i ? " ninechars" : "ninechars");
-	catch_begin();
-	wrap_print(text, 0, 4);
-	catch_end();
-	memset(expected, 0, sizeof(expected));
-	memcpy(expected, text, 79);
-	strcat(expected, "\n    ninechars\n");
-	assert_string_equal(out, expected);
+	snprintf(expected, sizeof(expected), "%.79s\n    ninechars\n", text);
+	wraps(text, 0, 4, expected);
 	/* What stands before it on the line counts. */
-	catch_begin();
-	wrap_print("ninechars more", 70, 2);
-	catch_end();
-	assert_string_equal(out, "ninechars\n  more\n");
-	catch_begin();
-	wrap_print("ninechars more", 72, 2);
-	catch_end();
-	assert_string_equal(out, "\n  ninechars more\n");
+	wraps("ninechars more", 70, 2, "ninechars\n  more\n");
+	wraps("ninechars more", 72, 2, "\n  ninechars more\n");
 }
 
 TEST(a_wider_terminal_is_used)
@@ -399,19 +393,13 @@ TEST(a_word_longer_than_a_line_is_cut)
 	memset(text, 'x', 170);
 	text[170] = 0;
 	snprintf(expected, sizeof(expected), "%.80s\n  %.78s\n  %.12s\n", text, text, text);
-	catch_begin();
-	wrap_print(text, 0, 2);
-	catch_end();
-	assert_string_equal(out, expected);
+	wraps(text, 0, 2, expected);
 	/* Characters count, not bytes, and none is cut. */
 	for (int i = 0; i < 81; i++)
 		memcpy(text + 2 * i, "\xc3\xa9", 2);
 	text[162] = 0;
 	snprintf(expected, sizeof(expected), "%.160s\n\xc3\xa9\n", text);
-	catch_begin();
-	wrap_print(text, 0, 0);
-	catch_end();
-	assert_string_equal(out, expected);
+	wraps(text, 0, 0, expected);
 	assert_int_equal(wrap_columns(text, 7), 4);
 }
 
