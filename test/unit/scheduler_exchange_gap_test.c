@@ -5,12 +5,11 @@
 #include "test/unit/scheduler_help.h"
 
 /* Returns how many pieces the gap has moved; 0: there was none. */
-static unsigned run_in_gap(const struct graph *graph)
+static unsigned run_in_gap(const struct graph *of)
 {
 	unsigned before = n_fetched + n_exchanged;
-	struct names names;
 
-	names_of(graph, &names);
+	names_of(of, &names);
 	plan_note(scheduler.plan, 7, names.pieces, names.named.n);
 	scheduler_wish_named(&scheduler, &names.named);
 	bool pays = scheduler_gap_pays(&scheduler);
@@ -32,8 +31,6 @@ static unsigned run_in_gap(const struct graph *graph)
 
 TEST(in_a_gap_what_is_used_most_comes_and_stays)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 14);
 	graph_uses(&graph, 0, FIT, 2);
 	graph_uses(&graph, FIT, FIT + 10, 12);
@@ -49,8 +46,6 @@ TEST(in_a_gap_what_is_used_most_comes_and_stays)
 
 TEST(in_a_gap_a_piece_may_be_exchanged_for_several)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 2);
 	sizes[FIT] = 3 * UNITS;
 	put(FIT, PLAN_HOST);
@@ -70,7 +65,6 @@ TEST(what_has_left_does_not_fill_the_rest_of_a_large_piece)
 	enum { OTHERS, LARGE, LEAVES, MOST, SMALL };
 	static const uint32_t units[] = {
 	    [OTHERS] = FIT * UNITS - 31, [LARGE] = 16, [LEAVES] = 15, [MOST] = 15, [SMALL] = 1};
-	struct graph graph = {.who = 1};
 
 	for (uint32_t i = OTHERS; i <= SMALL; i++) {
 		sizes[i] = units[i];
@@ -88,9 +82,6 @@ TEST(what_has_left_does_not_fill_the_rest_of_a_large_piece)
 
 TEST(no_gap_is_made_for_what_is_not_exchanged)
 {
-	struct graph graph = {.who = 1};
-	struct names names;
-
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 9);
 	graph_uses(&graph, FIT, FIT + 10, 13);
@@ -107,9 +98,6 @@ TEST(no_gap_is_made_for_what_is_not_exchanged)
 /* A submission at the gate has pinned them. The gap ends all the same. */
 TEST(what_is_pinned_at_the_gate_stays)
 {
-	struct graph graph = {.who = 1};
-	struct names names;
-
 	lay(FIT, 3);
 	memset(running, true, sizeof(running));
 	graph_uses(&graph, 0, FIT, 1);

@@ -29,19 +29,15 @@ static unsigned run_named(const struct scheduler_named *named)
 	return n_fetched + n_exchanged - before;
 }
 
-static unsigned run(const struct graph *graph)
+static unsigned run(const struct graph *of)
 {
-	struct names names;
-
-	return run_named(names_of(graph, &names));
+	return run_named(names_of(of, &names));
 }
 
 /* ---- what is exchanged ---- */
 
 TEST(what_is_used_most_comes_and_stays)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 2);
 	graph_uses(&graph, FIT, FIT + 10, 12);
@@ -62,9 +58,6 @@ TEST(what_is_used_most_comes_and_stays)
 /* Two must leave for one, and the second stays in use: the first, which comes back, does not leave again and again. */
 TEST(what_began_half_way_is_not_begun_again)
 {
-	struct graph graph = {.who = 1};
-	struct names names;
-
 	lay(FIT, 1);
 	sizes[FIT] = 2 * UNITS;
 	put(FIT, PLAN_HOST);
@@ -84,8 +77,7 @@ TEST(what_began_half_way_is_not_begun_again)
 /* A kernel that names what has left for a graph, and whose uses are not known, brings it back. */
 TEST(a_graph_and_a_kernel_in_turn_move_less_and_less)
 {
-	struct graph graph = {.who = 1}, kernel = {.who = 2};
-	struct names names;
+	struct graph kernel = {.who = 2};
 	unsigned moved[2] = {0};
 
 	lay(FIT, 10);
@@ -116,9 +108,6 @@ TEST(a_graph_and_a_kernel_in_turn_move_less_and_less)
 
 TEST(the_link_has_more_than_one_to_do)
 {
-	struct graph graph = {.who = 1};
-	struct names names;
-
 	lay(FIT, 10);
 	for (uint32_t i = 0; i < FIT + 10; i++) {
 		sizes[i] = 1;
@@ -140,9 +129,6 @@ TEST(the_link_has_more_than_one_to_do)
 
 TEST(without_uses_nothing_leaves)
 {
-	struct graph graph = {.who = 1};
-	struct names names;
-
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 1);
 	graph_uses(&graph, FIT, FIT + 10, 12);
@@ -155,8 +141,6 @@ TEST(without_uses_nothing_leaves)
 
 TEST(what_is_used_a_little_more_does_not_come)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 10);
 	graph_uses(&graph, 0, FIT, 9);
 	graph_uses(&graph, FIT, FIT + 10, 13);
@@ -176,8 +160,6 @@ TEST(what_is_used_a_little_more_does_not_come)
 /* It would not be worth it: 64 units that are used 4 times for one that is used 12 times. */
 TEST(a_large_piece_does_not_leave_for_a_small_one)
 {
-	struct graph graph = {.who = 1};
-
 	sizes[0] = 64;
 	sizes[1] = FIT * UNITS - 64;
 	put(0, PLAN_DEVICE);
@@ -200,8 +182,6 @@ TEST(a_large_piece_does_not_leave_for_a_small_one)
 /* What the plan has pinned must stay. */
 TEST(what_must_stay_is_not_exchanged)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 2);
 	for (uint32_t i = 0; i < FIT - 1; i++)
 		plan_set(scheduler.plan, i, UNITS, PLAN_PINNED);
@@ -215,8 +195,6 @@ TEST(what_must_stay_is_not_exchanged)
 /* Room comes bit by bit. It is not for pieces that need less of it and are used less. */
 TEST(the_room_is_for_what_is_used_most)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 3);
 	sizes[FIT] = 3 * UNITS;
 	put(FIT, PLAN_HOST);
@@ -231,9 +209,6 @@ TEST(the_room_is_for_what_is_used_most)
 
 TEST(what_runs_is_waited_for_as_long_as_patience_lasts)
 {
-	struct graph graph = {.who = 1};
-	struct names names;
-
 	lay(FIT, 1);
 	memset(running, true, sizeof(running));
 	graph_uses(&graph, 0, FIT, 1);

@@ -13,6 +13,8 @@ unsigned orders[LOG], n_orders, n_ahead, others_in, others_out;
 bool busy[PIECES], aside[PIECES], refuses;
 uint64_t host_free, unit_ns, quiet_ns;
 bool idle, names_all;
+struct graph graph;
+struct names names;
 uint32_t refused;
 enum migrate_answer refusal;
 
@@ -181,6 +183,7 @@ int setup(void **state)
 	for (unsigned i = 0; i < PIECES; i++)
 		sizes[i] = UNITS;
 	idle = refuses = false;
+	graph = (struct graph){.who = 1};
 	names_all = true;
 	refused = PIECES;
 	scheduler.ops = &ops;
@@ -197,10 +200,10 @@ int teardown(void **state)
 
 /* ---- graphs ---- */
 
-void graph_uses(struct graph *graph, uint32_t from, uint32_t to, uint32_t uses)
+void graph_uses(struct graph *of, uint32_t from, uint32_t to, uint32_t uses)
 {
 	for (uint32_t i = from; i < to; i++)
-		graph->uses[i] = uses * SCHEDULER_USE;
+		of->uses[i] = uses * SCHEDULER_USE;
 }
 
 static const struct graph *sorting;
@@ -213,18 +216,18 @@ static int by_uses(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-const struct scheduler_named *names_of(const struct graph *graph, struct names *ret)
+const struct scheduler_named *names_of(const struct graph *of, struct names *ret)
 {
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < PIECES; i++)
-		if (graph->uses[i])
+		if (of->uses[i])
 			ret->pieces[n++] = i;
-	sorting = graph;
+	sorting = of;
 	qsort(ret->pieces, n, sizeof(ret->pieces[0]), by_uses);
 	for (unsigned i = 0; i < n; i++)
-		ret->uses[i] = graph->uses[ret->pieces[i]];
-	ret->named = (struct scheduler_named){ret->pieces, ret->uses, n, graph->who, 0};
+		ret->uses[i] = of->uses[ret->pieces[i]];
+	ret->named = (struct scheduler_named){ret->pieces, ret->uses, n, of->who, 0};
 	return &ret->named;
 }
 
@@ -245,10 +248,8 @@ unsigned n_at(uint32_t from, uint32_t to, enum plan_place place)
 
 /* ---- what holds beside kernels and in gaps ---- */
 
-void refused_once(unsigned (*run)(const struct graph *graph), unsigned least)
+void refused_once(unsigned (*run)(const struct graph *of), unsigned least)
 {
-	struct graph graph = {.who = 1};
-
 	lay(FIT, 1);
 	graph_uses(&graph, 0, FIT, 1);
 	graph_uses(&graph, FIT, FIT + 1, 12);
@@ -271,7 +272,7 @@ void refused_once(unsigned (*run)(const struct graph *graph), unsigned least)
 	}
 }
 
-void turns_undo_nothing(unsigned (*run)(const struct graph *graph))
+void turns_undo_nothing(unsigned (*run)(const struct graph *of))
 {
 	struct graph one = {.who = 1}, other = {.who = 2};
 

@@ -48,12 +48,14 @@ struct graph {
 	uint64_t who;
 	uint32_t uses[PIECES];
 };
+extern struct graph graph; /* number 1, and empty before each test */
 void graph_uses(struct graph *graph, uint32_t from, uint32_t to, uint32_t uses);
 
 struct names {
 	uint32_t pieces[PIECES], uses[PIECES];
 	struct scheduler_named named;
 };
+extern struct names names;
 const struct scheduler_named *names_of(const struct graph *graph, struct names *ret);
 
 /*

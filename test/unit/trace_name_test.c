@@ -7,14 +7,24 @@
 
 static char folder[] = "/tmp/trace_name_test.XXXXXX";
 
+/* "NAME=value" sets a variable, "NAME" removes it; several, with spaces between them. */
+static void set(const char *variables)
+{
+	char text[256], *rest;
+
+	snprintf(text, sizeof(text), "%s", variables);
+	for (char *at = strtok_r(text, " ", &rest); at; at = strtok_r(NULL, " ", &rest)) {
+		char *value = strchr(at, '=');
+
+		if (value)
+			*value = 0;
+		assert_int_equal(value ? setenv(at, value + 1, 1) : unsetenv(at), 0);
+	}
+}
+
 static void forget_ranks(void)
 {
-	unsetenv("RANK");
-	unsetenv("LOCAL_RANK");
-	unsetenv("SLURM_PROCID");
-	unsetenv("OMPI_COMM_WORLD_RANK");
-	unsetenv("PMIX_RANK");
-	unsetenv("PMI_RANK");
+	set("RANK LOCAL_RANK SLURM_PROCID OMPI_COMM_WORLD_RANK PMIX_RANK PMI_RANK");
 }
 
 static const char *expanded(const char *pattern)
@@ -39,58 +49,55 @@ TEST(a_pattern_becomes_a_name)
 
 TEST(the_rank_is_the_first_that_is_a_number)
 {
+	static const struct {
+		const char *set, *rank;
+		int64_t number;
+	} rows[] = {
+	    {"LOCAL_RANK=6", "6", 6},
+	    {"SLURM_PROCID=5", "5", 5},
+	    {"PMI_RANK=4", "4", 4},
+	    {"OMPI_COMM_WORLD_RANK=3", "3", 3},
+	    {"RANK=../2", "3", 3},
+	    {"RANK=1", "1", 1},
+	    {"RANK=99999999999", "99999999999", 99999999999},
+	    {"RANK=", "3", 3},
+	};
+
 	forget_ranks();
 	assert_null(rank_text());
 	assert_int_equal(rank_number(), -1);
-	setenv("LOCAL_RANK", "6", 1);
-	assert_string_equal(expanded("%r"), "6");
-	setenv("SLURM_PROCID", "5", 1);
-	assert_string_equal(expanded("%r"), "5");
-	setenv("PMI_RANK", "4", 1);
-	assert_string_equal(expanded("%r"), "4");
-	assert_int_equal(rank_number(), 4);
-	setenv("OMPI_COMM_WORLD_RANK", "3", 1);
-	assert_string_equal(expanded("%r"), "3");
-	setenv("RANK", "../2", 1);
-	assert_string_equal(expanded("%r"), "3");
-	setenv("RANK", "1", 1);
-	assert_string_equal(expanded("%r"), "1");
-	setenv("RANK", "99999999999", 1);
-	assert_int_equal(rank_number(), 99999999999);
-	setenv("RANK", "", 1);
-	assert_string_equal(expanded("%r"), "3");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		set(rows[i].set);
+		assert_string_equal(expanded("%r"), rows[i].rank);
+		assert_int_equal(rank_number(), rows[i].number);
+	}
 	forget_ranks();
 }
 
 TEST(a_job_has_the_name_that_its_launcher_gives)
 {
+	static const char *const rows[][2] = {
+	    {"SPILLWAY_JOB SLURM_JOB_ID PMIX_NAMESPACE RAY_JOB_ID TORCHELASTIC_RUN_ID", ""},
+	    {"RAY_JOB_ID=01000000", "01000000"},
+	    {"TORCHELASTIC_RUN_ID=none", "01000000"},
+	    {"TORCHELASTIC_RUN_ID=run-7", "run-7"},
+	    {"SLURM_JOB_ID=4711", "4711"},
+	    {"SPILLWAY_JOB=mine", "mine"},
+	};
 	char job[RANK_JOB_BYTES], large[200];
 
-	unsetenv("SPILLWAY_JOB");
-	unsetenv("SLURM_JOB_ID");
-	unsetenv("PMIX_NAMESPACE");
-	unsetenv("RAY_JOB_ID");
-	unsetenv("TORCHELASTIC_RUN_ID");
-	assert_string_equal(rank_job(job), "");
-	setenv("RAY_JOB_ID", "01000000", 1);
-	assert_string_equal(rank_job(job), "01000000");
-	setenv("TORCHELASTIC_RUN_ID", "none", 1);
-	assert_string_equal(rank_job(job), "01000000");
-	setenv("TORCHELASTIC_RUN_ID", "run-7", 1);
-	assert_string_equal(rank_job(job), "run-7");
-	setenv("SLURM_JOB_ID", "4711", 1);
-	assert_string_equal(rank_job(job), "4711");
-	setenv("SPILLWAY_JOB", "two words", 1);
-	assert_string_equal(rank_job(job), "4711");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		set(rows[i][0]);
+		assert_string_equal(rank_job(job), rows[i][1]);
+	}
 	memset(large, 'a', sizeof(large));
 	large[RANK_JOB_BYTES] = 0;
 	setenv("SPILLWAY_JOB", large, 1);
 	assert_string_equal(rank_job(job), "4711");
-	setenv("SPILLWAY_JOB", "mine", 1);
-	assert_string_equal(rank_job(job), "mine");
-	setenv("WORLD_SIZE", "8", 1);
+	setenv("SPILLWAY_JOB", "two words", 1);
+	assert_string_equal(rank_job(job), "4711");
+	set("WORLD_SIZE=8 LOCAL_RANK=2");
 	assert_string_equal(rank_world(), "8");
-	setenv("LOCAL_RANK", "2", 1);
 	assert_string_equal(rank_local(), "2");
 	forget_ranks();
 }
@@ -117,18 +124,14 @@ static uint64_t together_in_container(void)
 /* Ranks that were started together have one number, and no others have it. */
 TEST(ranks_that_were_started_together_are_known)
 {
-	static const char *const all[] = {
-	    "WORLD_SIZE",     "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",    "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_STEP_ID",
-	    "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",  "MASTER_ADDR", "MASTER_PORT"};
+	static const char all[] = "WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_NTASKS SLURM_JOB_ID SLURM_STEP_ID "
+				  "PMIX_NAMESPACE TORCHELASTIC_RUN_ID MASTER_ADDR MASTER_PORT";
 
 	forget_ranks();
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		unsetenv(all[i]);
+	set(all);
 	assert_int_equal(rank_together(), 0);
 	/* A batch script of Slurm starts programs that have nothing to do with each other. */
-	setenv("SLURM_JOB_ID", "4711", 1);
-	setenv("SLURM_PROCID", "0", 1);
-	setenv("SLURM_NTASKS", "2", 1);
+	set("SLURM_JOB_ID=4711 SLURM_PROCID=0 SLURM_NTASKS=2");
 	assert_int_equal(rank_together(), 0);
 	setenv("SLURM_STEP_ID", "0", 1);
 	uint64_t step = rank_together();
@@ -142,48 +145,35 @@ TEST(ranks_that_were_started_together_are_known)
 	forget_ranks();
 	unsetenv("SLURM_STEP_ID");
 	/* torchrun: by its id, or by where its ranks meet. */
-	setenv("RANK", "3", 1);
-	setenv("WORLD_SIZE", "4", 1);
-	setenv("TORCHELASTIC_RUN_ID", "none", 1);
+	set("RANK=3 WORLD_SIZE=4 TORCHELASTIC_RUN_ID=none");
 	assert_int_equal(rank_together(), 0);
-	setenv("MASTER_ADDR", "localhost", 1);
-	setenv("MASTER_PORT", "29500", 1);
+	set("MASTER_ADDR=localhost MASTER_PORT=29500");
 	uint64_t meets = rank_together();
 	assert_true(meets);
 	setenv("RANK", "0", 1);
 	assert_true(rank_together() == meets);
 	setenv("MASTER_PORT", "29501", 1);
 	assert_true(rank_together() != meets);
-	unsetenv("MASTER_PORT");
-	setenv("TORCHELASTIC_RUN_ID", "mine", 1);
+	set("MASTER_PORT TORCHELASTIC_RUN_ID=mine");
 	assert_true(rank_together() && rank_together() != meets);
 	unsetenv("RANK");
 	assert_int_equal(rank_together(), 0);
 	/* MPI. */
-	setenv("OMPI_COMM_WORLD_RANK", "0", 1);
-	unsetenv("TORCHELASTIC_RUN_ID");
-	setenv("PMIX_NAMESPACE", "prterun-1@1", 1);
+	set("OMPI_COMM_WORLD_RANK=0 TORCHELASTIC_RUN_ID PMIX_NAMESPACE=prterun-1@1");
 	assert_true(rank_together() && rank_together() != meets);
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-		unsetenv(all[i]);
+	set(all);
 	forget_ranks();
 	/* Over several machines. */
 	assert_false(rank_is_spread());
-	setenv("WORLD_SIZE", "8", 1);
-	setenv("LOCAL_WORLD_SIZE", "8", 1);
+	set("WORLD_SIZE=8 LOCAL_WORLD_SIZE=8");
 	assert_false(rank_is_spread());
 	setenv("LOCAL_WORLD_SIZE", "4", 1);
 	assert_true(rank_is_spread());
-	unsetenv("LOCAL_WORLD_SIZE");
-	setenv("SLURM_PROCID", "1", 1);
-	setenv("SLURM_STEP_ID", "1", 1);
-	setenv("SLURM_STEP_NUM_NODES", "1", 1);
+	set("LOCAL_WORLD_SIZE SLURM_PROCID=1 SLURM_STEP_ID=1 SLURM_STEP_NUM_NODES=1");
 	assert_false(rank_is_spread());
 	setenv("SLURM_STEP_NUM_NODES", "2", 1);
 	assert_true(rank_is_spread());
-	unsetenv("SLURM_STEP_NUM_NODES");
-	unsetenv("SLURM_STEP_ID");
-	unsetenv("WORLD_SIZE");
+	set("SLURM_STEP_NUM_NODES SLURM_STEP_ID WORLD_SIZE");
 	forget_ranks();
 	/* Texts one after the other are not the same as others that read alike. */
 	assert_true(rank_hash(rank_hash(0, "ab"), "c") != rank_hash(rank_hash(0, "a"), "bc"));
@@ -195,10 +185,7 @@ TEST(the_same_port_in_two_containers_is_two_jobs)
 	static const char *const here[] = {"localhost", "127.0.0.1", "::1"};
 
 	forget_ranks();
-	setenv("RANK", "0", 1);
-	setenv("WORLD_SIZE", "2", 1);
-	setenv("MASTER_PORT", "29500", 1);
-	setenv("MASTER_ADDR", "10.1.2.3", 1);
+	set("RANK=0 WORLD_SIZE=2 MASTER_PORT=29500 MASTER_ADDR=10.1.2.3");
 	uint64_t other = together_in_container();
 	if (!other)
 		print_message(
@@ -209,9 +196,7 @@ TEST(the_same_port_in_two_containers_is_two_jobs)
 		assert_true(rank_together() && rank_together() == rank_together());
 		assert_true(!other || (together_in_container() && together_in_container() != rank_together()));
 	}
-	unsetenv("MASTER_ADDR");
-	unsetenv("MASTER_PORT");
-	unsetenv("WORLD_SIZE");
+	set("MASTER_ADDR MASTER_PORT WORLD_SIZE");
 	forget_ranks();
 }
 
