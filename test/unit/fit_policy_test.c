@@ -4,6 +4,7 @@
  */
 #include "test/test.h"
 #include "test/unit/temporary.h"
+#include "tools/common/policy_file.h"
 #include "tools/run/fit_policy.h"
 
 #include "policy/policy.h"
@@ -251,7 +252,7 @@ TEST(fit_sets_what_the_user_does_not)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		char *set = fit_set(cases[i][0]);
+		char *set = policy_set_join(cases[i][0], FIT_SET);
 		assert_string_equal(set, cases[i][1]);
 		free(set);
 	}

@@ -51,6 +51,27 @@ bool policy_set_names(const char *set, const char *key)
 	return false;
 }
 
+char *policy_set_join(const char *set, const char *more)
+{
+	char *all = strdup(set ? set : ""), *joined;
+	const char *next;
+
+	for (const char *item = more; all && *item; item = next) {
+		size_t n = strcspn(item, ",");
+		char key[32];
+
+		next = item + n + (item[n] == ',');
+		snprintf(key, sizeof(key), "%.*s", (int)strcspn(item, "="), item);
+		if (policy_set_names(set, key))
+			continue;
+		if (asprintf(&joined, "%s%s%.*s", all, *all ? "," : "", (int)n, item) < 0)
+			joined = NULL;
+		free(all);
+		all = joined;
+	}
+	return all;
+}
+
 /* ---- settings with their origins ---- */
 
 /* On a line: the value, where it was written, and the machine's limit on it if there is one. */

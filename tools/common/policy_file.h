@@ -21,6 +21,8 @@ int policy_file_check(const char *path);
 
 /* Returns whether settings, "key=value,key=value" or NULL, name this key. */
 bool policy_set_names(const char *set, const char *key);
+/* Returns the settings (NULL: none) with those of more that they do not name, for free(); NULL if memory runs out. */
+char *policy_set_join(const char *set, const char *more);
 
 /* Prints the settings that the machine limits, and, if `written`, all that were written, to stdout, each on a line. */
 void setting_print_all(const struct policy *policy, bool written);

@@ -39,27 +39,6 @@ static uint64_t figure(const struct stats_figures *figures, enum figure which)
 
 /* ---- settings ---- */
 
-char *fit_set(const char *set)
-{
-	char *all = strdup(set ? set : ""), *joined;
-	const char *next;
-
-	for (const char *item = FIT_SET; all && *item; item = next) {
-		size_t n = strcspn(item, ",");
-		char key[32];
-
-		next = item + n + (item[n] == ',');
-		snprintf(key, sizeof(key), "%.*s", (int)strcspn(item, "="), item);
-		if (policy_set_names(set, key))
-			continue;
-		if (asprintf(&joined, "%s%s%.*s", all, *all ? "," : "", (int)n, item) < 0)
-			joined = NULL;
-		free(all);
-		all = joined;
-	}
-	return all;
-}
-
 /* Writes each key that the user set, with its value. */
 static bool put_set(FILE *file, const char *set)
 {

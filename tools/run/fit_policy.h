@@ -13,9 +13,6 @@
 /* The keys that --fit sets, unless --set does: a mode that never stops a job, and moves whatever the program makes. */
 #define FIT_SET "spill.mode=exact,vmm.spill=move"
 
-/* Returns the user's settings (NULL: none) with those of FIT_SET that they do not name; NULL if memory runs out. */
-char *fit_set(const char *set);
-
 struct fit_facts {
 	const struct stats_page *page; /* of the process that lost most */
 	uint64_t now;                  /* CLOCK_MONOTONIC: its end, or the last time it was known to live */

@@ -307,7 +307,7 @@ static bool add_fit(struct request *request)
 
 	request->given = strdup(set ? set : "");
 	free(request->set);
-	request->set = request->given ? fit_set(request->given) : NULL;
+	request->set = request->given ? policy_set_join(request->given, FIT_SET) : NULL;
 	return request->set != NULL;
 }
 
