@@ -42,6 +42,7 @@ limits:
   spill.mode: exact
 END
 fits 'a size of the device is cut where the device is known, and one of the host stays below' 9 device.budget=64MiB,host.budget=40MiB
+fits 'what --for sets is within the budgets of the machine' 5 '' --for batch-finder
 fits 'a share of the host is cut, and what nobody wrote' 10 host.budget=90%
 fits 'a smaller share holds' 8 device.budget=12.5%
 fits 'a budget that follows what is free stays below' 10 device.budget=auto

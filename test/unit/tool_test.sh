@@ -117,6 +117,33 @@ expect 'run refuses a library that is not there' 2 '' '*--library: nowhere.so*' 
 mkdir 'a b'
 cp nothing.so 'a b'
 echo 'int nothing_at_all;' >stranger.c
+expect 'run --for sets what a program needs' 0 'heap report.capacity=device+host' '' \
+	run --for llama.cpp -- sh -c 'echo $SPILLWAY_POLICY $SPILLWAY_SET'
+expect 'be it a policy alone' 0 'inference' '' run --for vllm -- sh -c 'echo $SPILLWAY_POLICY $SPILLWAY_SET'
+expect 'but not what the user sets' 0 'report.capacity=physical,spill.mode=static' '' \
+	run --for llama.cpp --set report.capacity=physical,spill.mode=static -- printenv SPILLWAY_SET
+expect 'nor what the environment does' 0 'spill.limit=2GiB' '' \
+	with SPILLWAY_SET=spill.limit=2GiB "$tool" run --for batch-finder --library "$library" -- printenv SPILLWAY_SET
+expect 'run --for is not for --policy' 2 '' '*--for has a policy, and --policy names one*' \
+	run --for jax --policy good.yaml -- echo started
+expect 'nor for a policy of the environment' 2 '' '*--for has a policy, and SPILLWAY_POLICY names one*' \
+	with SPILLWAY_POLICY=heap "$tool" run --for jax --library "$library" -- echo started
+expect 'nor for --fit' 2 '' '*--fit finds a policy, and --for has one*' run --fit --for jax -- echo started
+expect 'run --for knows its programs alone' 2 '' "*no program 'lama.cpp'; did you mean llama.cpp?*" \
+	run --for lama.cpp -- echo started
+printf '#!/bin/sh\necho "started$SPILLWAY_POLICY$SPILLWAY_SET"\n' >llama-server
+chmod +x llama-server
+cp llama-server python3
+mkdir ComfyUI
+looks='*this looks like'
+expect 'run proposes --for, and applies nothing' 0 started "$looks llama.cpp; \`spillway run --for llama.cpp\`*" \
+	run -- ./llama-server -m model
+expect 'it knows the modules of Python' 0 started "$looks vllm;*" run -- ./python3 -u -m vllm.entrypoints.openai.api_server
+expect 'and its scripts' 0 started "$looks comfyui;*" run -- ./python3 -X dev ComfyUI/main.py -m vllm
+expect 'run proposes nothing for other programs' 0 started '' run -- ./python3 train.py vllm
+expect 'nor where the user has chosen' 0 'startedspill.mode=static' '' run --set spill.mode=static -- ./llama-server
+expect 'nor where --for was given' 0 'startedheapvmm.spill=move' '' run --for jax -- ./llama-server
+rm python3
 ${CC:-cc} -shared -fPIC -o stranger.so stranger.c || exit 77
 cp "$library" half.so
 truncate -s 200 half.so

@@ -23,7 +23,7 @@
 
 /* The command line. policy and set: NULL = as in the environment. set and given must be freed. */
 struct request {
-	const char *policy, *library, *trace, *write, *ended;
+	const char *policy, *library, *trace, *write, *ended, *known;
 	char *set, *given; /* given: with --fit, what the user set, which is a part of set */
 	bool audit, fit, share;
 	char **program; /* the program and its arguments; ends with NULL */
@@ -69,6 +69,11 @@ static const struct option_row rows[] = {
     OPTION_FLAG("fit", request, fit,
 		"choose what is safe, say once a minute on a terminal what is spilled and what it costs,\n"
 		"and end with the policy that the run speaks for"),
+    {.name = "for",
+     .value = "NAME",
+     .at = offsetof(struct request, known),
+     .help = "the policy and the keys that a program needs, unless --set sets them:",
+     .more = known_print},
     OPTION_FLAG("share", request, share,
 		"share the GPU with the other programs that run so: they take turns where it is too small for all"),
     OPTION_TEXT("summary-of", "PID", request, ended,
@@ -287,9 +292,12 @@ static int request_check(const struct request *request)
 
 	if (!request->fit && request->write)
 		return tool_bad("--write-policy needs --fit: without it no policy is made");
-	if (request->fit && (request->policy || (policy && *policy)))
-		return tool_bad("--fit finds a policy, and %s names one; leave one of them out",
+	if ((request->fit || request->known) && (request->policy || (policy && *policy)))
+		return tool_bad("%s a policy, and %s names one; leave one of them out",
+				request->fit ? "--fit finds" : "--for has",
 				request->policy ? "--policy" : "SPILLWAY_POLICY");
+	if (request->fit && request->known)
+		return tool_bad("--fit finds a policy, and --for has one; leave one of them out");
 	if (request->fit && off && strcmp(off, "0") == 0)
 		return tool_bad("--fit needs figures, and SPILLWAY=0 is set: nothing would be counted");
 	if (request->fit && request->share)
@@ -298,6 +306,32 @@ static int request_check(const struct request *request)
 		    "of them "
 		    "out");
 	return new_file_is_taken(request->write) ? TOOL_BAD : TOOL_OK;
+}
+
+/* Sets what --for sets, beside what the user set. Returns false if memory runs out. */
+static bool add_known(struct request *request, const struct known_program *known)
+{
+	char *set = policy_set_join(request->set ? request->set : getenv("SPILLWAY_SET"), known->set);
+
+	free(request->set);
+	request->set = set;
+	request->policy = known->policy;
+	return set != NULL;
+}
+
+/* Names the option for a program that is known and that the user has given no policy and no keys. Applies nothing. */
+static void propose(const struct request *request)
+{
+	static const char *const chosen[] = {"SPILLWAY_POLICY", "SPILLWAY_SET", "SPILLWAY"};
+	const struct known_program *known = known_by_arguments(request->program);
+
+	for (size_t i = 0; i < sizeof(chosen) / sizeof(*chosen); i++)
+		if (getenv(chosen[i]))
+			return;
+	if (known && !request->known && !request->policy && !request->set && !request->fit)
+		tool_say("this looks like %s; `spillway run --for %s` sets what suits it: %s%s%s, because %s",
+			 known->name, known->name, known->policy, *known->set ? " with " : "", known->set,
+			 known->because);
 }
 
 /* Sets what --fit sets, beside what the user set. Returns false if memory runs out. */
@@ -339,6 +373,20 @@ static bool add_share(struct request *request)
 	done = done && (vmm || add_set(request, 0, "vmm.spill=move", why));
 	policy_free(policy);
 	return done;
+}
+
+/* Sets what --for, --fit and --share set. Returns TOOL_OK, or the exit status after printing an error. */
+static int request_complete(struct request *request)
+{
+	const struct known_program *known = request->known ? known_find(request->known) : NULL;
+
+	if (request->known && !known)
+		return TOOL_BAD;
+	propose(request);
+	if ((known && !add_known(request, known)) || (request->fit && !add_fit(request)) ||
+	    (request->share && !add_share(request)))
+		return TOOL_BROKEN;
+	return TOOL_OK;
 }
 
 static int start(const struct request *request, enum policy_report report)
@@ -400,10 +448,9 @@ int tool_run(int argc, char **argv)
 		status = TOOL_BAD;
 	if (request.trace)
 		request.trace = trace;
-	if (status == OPTIONS_GO_ON && (status = request_check(&request)) == TOOL_OK)
-		status = (request.fit && !add_fit(&request)) || (request.share && !add_share(&request))
-			     ? TOOL_BROKEN
-			     : prepare_and_start(&request);
+	if (status == OPTIONS_GO_ON && (status = request_check(&request)) == TOOL_OK &&
+	    (status = request_complete(&request)) == TOOL_OK)
+		status = prepare_and_start(&request);
 	free(request.set);
 	free(request.given);
 	return status;

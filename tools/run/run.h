@@ -1,5 +1,6 @@
 /*
- * run.h: what `spillway run` does beside starting a program: --fit, and the watcher of what it leaves.
+ * run.h: what `spillway run` does beside starting a program: --fit, programs that are known, and the watcher of what
+ * it leaves.
  */
 #ifndef TOOLS_RUN_H
 #define TOOLS_RUN_H
@@ -31,6 +32,23 @@ struct fit_request {
  * this process is killed, so is the program, as if it were the program.
  */
 int fit_run(const struct fit_request *request);
+
+/* ---- programs that are known (known.c) ---- */
+
+struct known_program {
+	const char *name;
+	const char *policy;      /* a built-in one */
+	const char *set;         /* keys on top of it; "": none */
+	const char *patterns[3]; /* of fnmatch(), of the words by which it is known; ends with NULL */
+	const char *because;
+};
+
+/* Prints their names. */
+void known_print(void);
+/* Returns NULL after printing an error if there is none of that name. */
+const struct known_program *known_find(const char *name);
+/* Returns NULL if the program is not one of those that are known by their arguments. */
+const struct known_program *known_by_arguments(char **program);
 
 /* ---- the watcher (watcher.c) ----
  *
