@@ -78,13 +78,12 @@ TEST(what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit)
 		assert_false(async_in_heap(block[i]));
 	assert_int_equal(stats_get(STAT_stream_allocations), served);
 	assert_int_equal(device_get(0)->budget.used, BUDGET);
-	give_all(block, 8);
 }
 
 TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right)
 {
 	uint64_t served = stats_get(STAT_stream_allocations);
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr block[N_MOST];
 
 	for (unsigned i = 0; i < N_MOST; i++) {
@@ -101,8 +100,6 @@ TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right)
 		assert_true(core_is_filled(block[i], BLOCK, i));
 	for (unsigned i = 0; i < N_MOST; i++)
 		assert_ok(cuMemFreeAsync(block[i], stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(a_named_pool_is_served_likewise)
@@ -121,8 +118,8 @@ TEST(a_named_pool_is_served_likewise)
 
 TEST(freed_memory_at_the_driver_is_used_again_first)
 {
-	CUdeviceptr block[N_MOST], again;
-	CUstream stream = async_stream();
+	CUdeviceptr block[N_MOST];
+	CUstream stream = core_stream();
 	struct gate gate;
 
 	for (unsigned i = 0; i < 10; i++)
@@ -131,7 +128,7 @@ TEST(freed_memory_at_the_driver_is_used_again_first)
 	/* Also where the stream has not passed the free. */
 	async_hold(&gate, stream);
 	assert_ok(cuMemFreeAsync(block[2], stream));
-	again = async_get(BLOCK, stream);
+	CUdeviceptr again = async_get(BLOCK, stream);
 	assert_false(async_in_heap(again));
 	async_let_go(&gate);
 	block[2] = again;
@@ -144,23 +141,18 @@ TEST(freed_memory_at_the_driver_is_used_again_first)
 	}
 	again = async_get(BLOCK, stream);
 	assert_true(async_in_heap(again));
-	for (unsigned i = 0; i < 10; i++)
-		assert_ok(cuMemFreeAsync(block[i], stream));
-	assert_ok(cuMemFreeAsync(again, stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else)
 {
 	CUmemoryPool other = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
-	CUdeviceptr block[N_MOST], plain, elsewhere;
+	CUdeviceptr block[N_MOST], plain;
 
 	async_keep_in(async_default_pool(), ~0ull);
 	give_all(block, fill_pools(block, BUDGET));
 	assert_ok(cuMemAlloc_v2(&plain, BLOCK)); /* finds the pool full of nothing */
 	assert_int_equal(core_pages_at(plain, BLOCK, 'H'), 4);
-	elsewhere = get_from(other, BLOCK);
+	CUdeviceptr elsewhere = get_from(other, BLOCK);
 	assert_true(async_in_heap(elsewhere));
 	give_all(block, fill_pools(block, BUDGET));
 	async_give(elsewhere);
@@ -175,18 +167,17 @@ TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else)
 
 TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is)
 {
-	CUdeviceptr block[N_MOST], plain, more;
+	CUdeviceptr block[N_MOST];
+	CUdeviceptr plain = core_alloc(4 * BLOCK);
 
-	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
 	unsigned n = fill_pools(block, 4 * BLOCK);
-	more = async_get(BLOCK, NULL);
+	CUdeviceptr more = async_get(BLOCK, NULL);
 	assert_true(async_in_heap(more));
 	async_give(more);
 	assert_ok(cuMemFree_v2(plain));
 	assert_true(heap_idle(atomic_load(&device_get(0)->heap), CHUNK_DEVICE) > 0);
 	n += fill_pools(block + n, 4 * BLOCK);
 	assert_int_equal(heap_idle(atomic_load(&device_get(0)->heap), CHUNK_DEVICE), 0);
-	give_all(block, n);
 }
 
 TEST(over_both_budgets_it_is_out_of_memory)
@@ -204,7 +195,6 @@ TEST(over_both_budgets_it_is_out_of_memory)
 	assert_false(async_in_heap(more));
 	async_give(more);
 	assert_int_equal(cuMemAllocAsync(&more, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-	give_all(block, n);
 }
 
 /* Another thread's heap may look at the pools between a claim and the driver's answer. */
@@ -268,20 +258,17 @@ TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap)
 	for (unsigned i = 0; i < 6; i++)
 		assert_true(core_is_filled(block[i], BLOCK, i));
 	sim_switch("MEMORY", 256 * MIB);
-	give_all(block, 6);
 }
 
 /* What the heap keeps warm is given back before anything is put there. */
 TEST(room_is_made_at_the_driver_before_the_heap_is_asked)
 {
-	CUdeviceptr address;
 	CUdeviceptr plain = core_alloc(4 * BLOCK);
 
 	assert_ok(cuMemFree_v2(plain));
 	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	address = async_get(BLOCK, NULL);
+	CUdeviceptr address = async_get(BLOCK, NULL);
 	assert_false(sim_fail_pending() || async_in_heap(address));
-	async_give(address);
 }
 
 /* ---- rules ---- */
@@ -298,7 +285,7 @@ TEST(a_rule_for_the_driver_keeps_it_there)
 	async_give(address);
 	give_all(block, 12);
 	empty_heap();
-	unsigned n = fill_pools(block, BUDGET);
+	fill_pools(block, BUDGET);
 	for (unsigned i = 0; i < 2; i++) {
 		address = async_get(bytes[i], NULL);
 		assert_false(async_in_heap(address)); /* over the budget */
@@ -307,7 +294,6 @@ TEST(a_rule_for_the_driver_keeps_it_there)
 		assert_int_equal(cuMemAllocAsync(&address, bytes[i], NULL), CUDA_ERROR_OUT_OF_MEMORY);
 		assert_false(sim_fail_pending());
 	}
-	give_all(block, n);
 }
 
 TEST(a_rule_that_denies_is_heard_with_room_and_without)
@@ -315,35 +301,32 @@ TEST(a_rule_that_denies_is_heard_with_room_and_without)
 	CUdeviceptr block[N_MOST], address;
 
 	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-	unsigned n = fill_pools(block, BUDGET);
+	fill_pools(block, BUDGET);
 	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(cuMemAllocFromPoolAsync(&address, 6 * MIB, async_default_pool(), NULL),
 			 CUDA_ERROR_OUT_OF_MEMORY);
-	give_all(block, n);
 }
 
 /* What cannot serve in stream order is passed over; a cap is about the heap. */
 TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked)
 {
-	CUdeviceptr block[N_MOST], first, second;
+	CUdeviceptr block[N_MOST];
+	CUdeviceptr first = async_get(10 * MIB, NULL);
 
-	first = async_get(10 * MIB, NULL);
 	assert_false(async_in_heap(first));
 	async_give(first);
 	first = async_get(11 * MIB, NULL);
-	second = async_get(11 * MIB, NULL);
+	CUdeviceptr second = async_get(11 * MIB, NULL);
 	assert_false(async_in_heap(first) || async_in_heap(second));
 	async_give(first);
 	async_give(second);
-	unsigned n = fill_pools(block, BUDGET);
+	fill_pools(block, BUDGET);
 	first = async_get(10 * MIB, NULL);
 	assert_true(async_in_heap(first));
 	async_give(first);
 	first = async_get(11 * MIB, NULL);
 	assert_true(async_in_heap(first));
 	assert_int_equal(cuMemAllocAsync(&second, 11 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-	async_give(first);
-	give_all(block, n);
 }
 
 /* ---- what the heap cannot serve ---- */
@@ -351,10 +334,10 @@ TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked)
 TEST(a_pool_that_can_be_exported_stays_with_the_driver)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-	CUdeviceptr block[N_MOST], theirs, more;
+	CUdeviceptr block[N_MOST], more;
 
-	unsigned n = fill_pools(block, 6 * BLOCK);
-	theirs = get_from(pool, 4 * BLOCK);
+	fill_pools(block, 6 * BLOCK);
+	CUdeviceptr theirs = get_from(pool, 4 * BLOCK);
 	assert_false(async_in_heap(theirs));
 	assert_int_equal(device_get(0)->budget.used, 10 * BLOCK);
 	more = async_get(BLOCK, NULL); /* what it has counts */
@@ -370,14 +353,13 @@ TEST(a_pool_that_can_be_exported_stays_with_the_driver)
 	assert_false(async_in_heap(theirs));
 	async_give(theirs);
 	assert_ok(cuDeviceSetMemPool(0, async_default_pool()));
-	give_all(block, n);
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
 TEST(the_current_pool_of_the_device_is_the_one_that_counts)
 {
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
-	CUdeviceptr block[N_MOST], more;
+	CUdeviceptr block[N_MOST];
 
 	async_keep_in(pool, ~0ull);
 	async_keep_in(async_default_pool(), ~0ull);
@@ -385,7 +367,7 @@ TEST(the_current_pool_of_the_device_is_the_one_that_counts)
 	give_all(block, fill_pools(block, BUDGET)); /* the pool keeps it */
 	give_all(block, fill_pools(block, BUDGET));
 	assert_ok(cuDeviceSetMemPool(0, async_default_pool()));
-	more = async_get(BLOCK, NULL);
+	CUdeviceptr more = async_get(BLOCK, NULL);
 	assert_true(async_in_heap(more));
 	async_give(more);
 	assert_ok(cuMemPoolDestroy(pool));
@@ -410,13 +392,13 @@ TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there)
 TEST(what_a_capture_allocates_is_a_node_of_the_driver)
 {
 	uint64_t nodes = stats_get(STAT_graph_allocations);
-	CUdeviceptr block[N_MOST], node, refused;
-	CUstream stream = async_stream();
+	CUdeviceptr block[N_MOST], refused;
+	CUstream stream = core_stream();
 	CUgraph graph;
 
-	unsigned n = fill_pools(block, BUDGET);
+	fill_pools(block, BUDGET);
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	node = async_get(BLOCK, stream);
+	CUdeviceptr node = async_get(BLOCK, stream);
 	assert_false(async_in_heap(node));
 	assert_int_equal(stats_get(STAT_graph_allocations), nodes + 1);
 	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -425,24 +407,20 @@ TEST(what_a_capture_allocates_is_a_node_of_the_driver)
 	assert_ok(cuStreamEndCapture(stream, &graph));
 	assert_ok(cuGraphDestroy(graph));
 	assert_ok(cuDeviceGraphMemTrim(0));
-	assert_ok(cuStreamDestroy_v2(stream));
-	give_all(block, n);
 }
 
 /* ---- what pools say and do ---- */
 
 TEST(a_pool_says_what_both_have_of_it)
 {
-	CUdeviceptr block[N_MOST], more;
+	CUdeviceptr block[N_MOST];
 	cuuint64_t used, reserved;
 
-	unsigned n = fill_pools(block, BUDGET);
-	more = async_get(BLOCK, NULL);
+	fill_pools(block, BUDGET);
+	async_get(BLOCK, NULL);
 	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
 	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
 	assert_true(used == 9 * BLOCK && reserved == 9 * BLOCK);
-	async_give(more);
-	give_all(block, n);
 }
 
 TEST(trimming_a_pool_trims_the_heap)
@@ -466,12 +444,12 @@ TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices)
 	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
-	CUdeviceptr block[N_MOST], more;
+	CUdeviceptr block[N_MOST];
 	CUcontext other, own;
 
 	assert_ok(cuDevicePrimaryCtxRetain(&other, 1));
 	unsigned n = fill_pools(block, BUDGET);
-	more = get_from(pool, BLOCK);
+	CUdeviceptr more = get_from(pool, BLOCK);
 	assert_true(async_in_heap(more));
 	assert_ok(cuMemPoolSetAccess(pool, &peer, 1));
 	assert_ok(cuCtxPushCurrent_v2(other));

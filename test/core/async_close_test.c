@@ -77,7 +77,6 @@ TEST_WITH(once_something_did_not_fit_the_heap_serves_and_the_pools_shrink, open_
 	give(FILL, 1);
 	block[0] = async_get(BLOCK, NULL);
 	assert_true(async_in_heap(block[0]));
-	give(0, 1);
 }
 
 TEST_WITH(memory_of_any_kind_finds_the_room_that_pools_give_back, open_pools, async_check_pools)
@@ -88,12 +87,11 @@ TEST_WITH(memory_of_any_kind_finds_the_room_that_pools_give_back, open_pools, as
 	CUdeviceptr plain = core_alloc(7 * BLOCK);
 	assert_int_equal(core_pages_at(plain, 7 * BLOCK, 'D'), 7 * BLOCK / HEAP_UNIT);
 	assert_ok(cuMemFree_v2(plain));
-	give(FILL, 1);
 }
 
 TEST_WITH(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture, open_pools, async_check_pools)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUgraph graph;
 
 	fill(FILL + 1);
@@ -115,14 +113,12 @@ TEST_WITH(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture, ope
 	wait_for_next_trim();
 	pool_refresh(device_get(0), false);
 	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls + 1);
-	give(FILL, 1);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* Both budgets are full, and the pool cannot give back what the stream has not passed; but it can use it again. */
 TEST_WITH(a_closed_pool_serves_where_the_heap_cannot, open_pools, async_check_pools)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	struct gate gate;
 
 	for (unsigned i = 0; i < N_MOST; i++)
@@ -133,10 +129,6 @@ TEST_WITH(a_closed_pool_serves_where_the_heap_cannot, open_pools, async_check_po
 	block[2] = async_get(BLOCK, stream);
 	assert_false(async_in_heap(block[2]));
 	async_let_go(&gate);
-	for (unsigned i = 0; i < N_MOST; i++)
-		assert_ok(cuMemFreeAsync(block[i], stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* However lately it gave something back. */
@@ -154,7 +146,6 @@ TEST_WITH(a_pool_gives_back_before_memory_is_refused, open_pools, async_check_po
 	assert_int_equal(core_pages_at(plain[1], BLOCK, 'D'), BLOCK / HEAP_UNIT);
 	for (unsigned i = 0; i < 2; i++)
 		assert_ok(cuMemFree_v2(plain[i]));
-	give(2, N_MOST - 2);
 }
 
 TEST_WITH(what_nobody_can_serve_closes_nothing, open_pools, async_check_pools)
@@ -164,7 +155,6 @@ TEST_WITH(what_nobody_can_serve_closes_nothing, open_pools, async_check_pools)
 	assert_int_equal(cuMemAllocAsync(&address, 100 * ASYNC_BUDGET, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	block[0] = async_get(BLOCK, NULL);
 	assert_false(async_in_heap(block[0]));
-	give(0, 1);
 }
 
 TEST_WITH(a_rule_still_keeps_its_memory_with_the_driver, open_pools, async_check_pools)
@@ -172,8 +162,6 @@ TEST_WITH(a_rule_still_keeps_its_memory_with_the_driver, open_pools, async_check
 	fill(FILL + 1);
 	CUdeviceptr theirs = async_get(5 * MIB, NULL);
 	assert_false(async_in_heap(theirs));
-	async_give(theirs);
-	give(0, FILL + 1);
 }
 
 TEST_WITH(a_driver_without_memory_closes_them_too, open_pools, NULL)

@@ -18,8 +18,9 @@ struct gate {
 void async_hold(struct gate *gate, CUstream stream);
 void async_let_go(struct gate *gate);
 
-CUstream async_stream(void);
 CUdeviceptr async_get(size_t bytes, CUstream stream);
+/* Ends what core_stream() and async_get() made and the test has left. Tear-downs begin with it. */
+void async_end(void);
 void async_give(CUdeviceptr address); /* freed, and over */
 bool async_in_heap(CUdeviceptr address);
 CUmemoryPool async_default_pool(void);

@@ -4,27 +4,20 @@
  */
 #include "test/core/async_help.h"
 
-
 TEST(the_policy_sends_memory_in_stream_order_to_the_heap)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr address = async_get(4 * MIB, stream);
 
 	assert_non_null(device_of(address));
-	assert_ok(cuMemFreeAsync(address, stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(a_rule_about_it_is_heard)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr address = async_get(2 * MIB, stream);
 
 	assert_null(device_of(address)); /* the rule's: small ones stay with the driver */
-	assert_ok(cuMemFreeAsync(address, stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 static bool is_in_heap(CUresult result, const CUdeviceptr *address)
@@ -53,8 +46,7 @@ TEST(rules_tell_a_named_pool_from_the_streams_own)
 
 TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 {
-	CUdeviceptr first = async_get(7 * MIB, NULL);
-	CUdeviceptr second = async_get(7 * MIB, NULL);
+	CUdeviceptr first = async_get(7 * MIB, NULL), second = async_get(7 * MIB, NULL);
 	assert_non_null(device_of(first));
 	assert_null(device_of(second)); /* over the cap */
 	assert_ok(cuMemFreeAsync(first, NULL));
@@ -64,5 +56,7 @@ TEST(caps_fallbacks_and_who_calls_hold_in_stream_order)
 	assert_true(is_in_heap(cuMemAllocAsync(&first, 10 * MIB, NULL), &first)); /* nothing managed in stream order */
 	assert_false(is_in_heap(cuMemAllocAsync(&first, 160 * MIB, NULL), &first)); /* both budgets are 128 MiB */
 }
+
+EACH_TEST(NULL, async_check)
 
 CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" ASYNC_POLICY)

@@ -14,20 +14,17 @@
 
 TEST(what_a_rule_leaves_to_it_the_drivers_pool_serves)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 
 	async_leave_to_pools(true);
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_null(device_of(address));
-	assert_ok(cuMemFreeAsync(address, stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(memory_comes_from_the_heap_and_says_it_is_of_its_pool)
 {
 	uint64_t before = stats_get(STAT_stream_allocations);
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	CUmemoryPool pool = NULL;
 
@@ -36,14 +33,11 @@ TEST(memory_comes_from_the_heap_and_says_it_is_of_its_pool)
 	assert_ok(cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address));
 	assert_ptr_equal(pool, async_default_pool());
 	assert_ok(cuMemsetD8Async(address, 1, 4 * MIB, stream)); /* good on its stream at once */
-	assert_ok(cuMemFreeAsync(address, stream));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(what_the_driver_would_refuse_it_refuses)
 {
-	CUstream gone = async_stream();
+	CUstream gone = core_stream();
 	CUdeviceptr address = 0;
 
 	assert_int_equal(cuMemAllocAsync(NULL, 512, NULL), CUDA_ERROR_INVALID_VALUE);
@@ -63,7 +57,7 @@ TEST(the_device_is_that_of_the_stream_not_the_current_one)
 	CUcontext own = core_current();
 
 	assert_ok(cuCtxCreate_v2(&other, 0, 1));
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	assert_ok(cuCtxSetCurrent(own));
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_ptr_equal(device_of(address), device_get(1));
@@ -80,7 +74,7 @@ TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream)
 {
 	uint64_t before = stats_get(STAT_stream_reuses);
 	const size_t sizes[] = {24 * MIB, 5 * MIB, 40000, 512};
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	struct gate gate;
 
 	async_hold(&gate, stream);
@@ -96,12 +90,11 @@ TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream)
 	}
 	assert_int_equal(stats_get(STAT_stream_reuses), before + 4);
 	async_let_go(&gate);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(a_block_that_is_much_too_large_is_not_used)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	struct gate gate;
 	CUdeviceptr large = async_get(32 * MIB, stream);
 
@@ -111,12 +104,11 @@ TEST(a_block_that_is_much_too_large_is_not_used)
 	assert_true(small != large);
 	assert_ok(cuMemFreeAsync(small, stream));
 	async_let_go(&gate);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(another_stream_does_not_get_it_before_the_free_has_passed)
 {
-	CUstream one = async_stream(), two = async_stream();
+	CUstream one = core_stream(), two = core_stream();
 	struct gate gate;
 	CUdeviceptr first = async_get(8 * MIB, one);
 
@@ -128,15 +120,11 @@ TEST(another_stream_does_not_get_it_before_the_free_has_passed)
 	async_let_go(&gate);
 	CUdeviceptr third = async_get(8 * MIB, two);
 	assert_int_equal(third, first);
-	assert_ok(cuMemFreeAsync(second, two));
-	assert_ok(cuMemFreeAsync(third, two));
-	assert_ok(cuStreamDestroy_v2(one));
-	assert_ok(cuStreamDestroy_v2(two));
 }
 
 TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu)
 {
-	CUstream one = async_stream(), two = async_stream();
+	CUstream one = core_stream(), two = core_stream();
 	unsigned long waits = sim_calls("cuStreamWaitEvent");
 	unsigned char found = 0;
 	struct gate gate;
@@ -154,15 +142,12 @@ TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu)
 	assert_ok(cuStreamSynchronize(two));
 	assert_ok(cuMemcpyDtoH_v2(&found, second + 59 * MIB, 1));
 	assert_int_equal(found, 0x22);
-	assert_ok(cuMemFreeAsync(second, two));
-	assert_ok(cuStreamDestroy_v2(one));
-	assert_ok(cuStreamDestroy_v2(two));
 }
 
 /* Spilled instead: because the pool forbids it, then because the driver refuses. */
 TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
 {
-	CUstream one = async_stream(), two = async_stream();
+	CUstream one = core_stream(), two = core_stream();
 	int off = 0, on = 1;
 	struct gate gate;
 	CUdeviceptr first = async_get(60 * MIB, one);
@@ -189,8 +174,6 @@ TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
 	}
 	assert_false(sim_fail_pending());
 	async_let_go(&gate);
-	assert_ok(cuStreamDestroy_v2(one));
-	assert_ok(cuStreamDestroy_v2(two));
 }
 
 /*
@@ -198,7 +181,7 @@ TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
  */
 TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own)
 {
-	CUstream one = async_stream(), two = async_stream();
+	CUstream one = core_stream(), two = core_stream();
 	struct deferred_free_want want = {.bytes = 8 * MIB, .most = 8 * MIB, .order = (uintptr_t)one};
 	struct gate gate;
 	CUevent event;
@@ -221,7 +204,6 @@ TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own)
 	assert_true(deferred_free_any());
 	async_let_go(&gate);
 	assert_ok(cuEventDestroy_v2(event));
-	assert_ok(cuStreamDestroy_v2(two));
 }
 
 static void *alloc_on_own_stream(void *argument)
@@ -286,7 +268,7 @@ TEST(the_legacy_streams_of_contexts_are_streams_of_their_own)
 /* Somebody else knows its physical memory: it goes back to the driver, whoever comes next on the stream. */
 TEST(memory_that_left_the_process_is_not_used_again)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	struct gate gate;
 	CUdeviceptr first = async_get(8 * MIB, stream);
 
@@ -299,13 +281,12 @@ TEST(memory_that_left_the_process_is_not_used_again)
 	assert_true(second != first);
 	assert_ok(cuMemFreeAsync(second, stream));
 	async_let_go(&gate);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver)
 {
 	static const char *const asked[] = {"cuStreamGetCtx", "cuDeviceGetMemPool"};
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr address;
 	bool failed = true;
 
@@ -331,15 +312,13 @@ TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver)
 		assert_int_equal(device_get(0)->budget.used - device_get(0)->pools_charged, 0);
 	}
 	assert_false(failed);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* ---- mixtures ---- */
 
 TEST(every_kind_of_free_takes_every_kind_of_block)
 {
-	CUstream stream = async_stream();
-	CUdeviceptr drivers;
+	CUstream stream = core_stream();
 	CUdeviceptr ours = async_get(8 * MIB, stream);
 
 	assert_ok(cuMemsetD8Async(ours, 1, 8 * MIB, stream));
@@ -349,18 +328,16 @@ TEST(every_kind_of_free_takes_every_kind_of_block)
 	assert_ok(cuMemFreeAsync(plain, stream));
 	assert_int_equal(cuMemFree_v2(plain), CUDA_ERROR_INVALID_VALUE);
 	async_leave_to_pools(true);
-	drivers = async_get(8 * MIB, stream);
+	CUdeviceptr drivers = async_get(8 * MIB, stream);
 	async_leave_to_pools(false);
 	assert_null(device_of(drivers));
 	assert_ok(cuMemFree_v2(drivers));
-	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver)
 {
 	uint64_t nodes = stats_get(STAT_graph_allocations);
-	CUstream stream = async_stream(), other = async_stream();
+	CUstream stream = core_stream(), other = core_stream();
 	CUdeviceptr ours = async_get(8 * MIB, other);
 	cuuint64_t reserved = 0;
 	CUgraph graph;
@@ -394,13 +371,11 @@ TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver)
 	assert_ok(cuMemAlloc_v2(&more, 4 * MIB));
 	assert_int_equal(device_get(0)->pools_charged, 0);
 	assert_ok(cuMemFree_v2(more));
-	assert_ok(cuStreamDestroy_v2(stream));
-	assert_ok(cuStreamDestroy_v2(other));
 }
 
 TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUgraph graph;
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -415,7 +390,6 @@ TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver)
 	assert_ok(cuGraphExecDestroy(exec));
 	assert_ok(cuGraphDestroy(graph));
 	assert_ok(cuDeviceGraphMemTrim(0));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 EACH_TEST(NULL, async_check)

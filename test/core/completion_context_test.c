@@ -72,7 +72,6 @@ TEST(a_stream_whose_context_is_not_told_has_no_row)
 	assert_true(becomes(all_is_done));
 	stream_end(held);
 	context_end(other);
-	cuMemFreeHost(word);
 }
 
 /* ---- contexts that the library was not told of ---- */
@@ -113,7 +112,6 @@ TEST(a_submission_makes_its_context_known)
 		assert_true(becomes(all_is_done));
 		stream_end(held);
 		context_end(other);
-		cuMemFreeHost(word);
 	}
 }
 
@@ -136,7 +134,6 @@ TEST(a_submission_in_a_context_that_was_not_asked_is_in_flight)
 	assert_true(is_idle(true, number));
 	stream_end(held);
 	context_end(other);
-	cuMemFreeHost(word);
 }
 
 /* What runs there may have begun before. */
@@ -152,6 +149,8 @@ TEST(a_context_that_becomes_known_leaves_an_older_question_open)
 	assert_true(is_idle(false, 0));
 	context_end(other);
 }
+
+EACH_TEST(NULL, completion_check)
 
 FIXTURE(set_up)
 {

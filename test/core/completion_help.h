@@ -11,8 +11,10 @@
 CUstream stream_new(void);
 void stream_end(CUstream stream);
 
-/* Two words: one to hold streams with, one for work that does not matter. cuMemFreeHost() takes it back. */
+/* Two words: one to hold streams with, one for work that does not matter. */
 unsigned *word_new(void);
+/* After each test: everything becomes done, no rule is broken, and what stream_new() and word_new() made goes. */
+int completion_check(void **state);
 /* What is given to the stream from here on waits until the word is released. */
 void stream_hold(CUstream stream, unsigned *word);
 void stream_work(CUstream stream, unsigned *word);

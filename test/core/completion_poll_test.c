@@ -84,7 +84,6 @@ TEST(what_is_inside_the_driver_is_told)
 	submission_close(use, stripe);
 	submission_each_inside(find_inside, &n);
 	assert_int_equal(n, 1);
-	assert_true(becomes(all_is_done));
 }
 
 static void count(void *argument, unsigned row, const struct completion_what *what)
@@ -120,9 +119,6 @@ TEST(what_is_in_flight_is_told)
 	word_release(word);
 	assert_true(becomes(all_is_done));
 	assert_int_equal(n_in_flight(), 0);
-	stream_end(held);
-	stream_end(other);
-	cuMemFreeHost(word);
 }
 
 TEST(the_oldest_on_other_streams_is_told)
@@ -144,9 +140,6 @@ TEST(the_oldest_on_other_streams_is_told)
 	word_release(word);
 	assert_true(becomes(all_is_done));
 	assert_true(completion_oldest_elsewhere(own, false) == UINT64_MAX);
-	stream_end(held);
-	stream_end(own);
-	cuMemFreeHost(word);
 }
 
 struct thread_work {
@@ -198,8 +191,6 @@ TEST(a_thread_proves_nothing_for_one_that_had_its_id_before)
 	one_thread_id = false;
 	assert_true(work.done < work.held);
 	word_release(work.word);
-	assert_true(becomes(all_is_done));
-	cuMemFreeHost(work.word);
 }
 
 static void *work_and_end(void *argument)
@@ -223,7 +214,6 @@ TEST(rows_of_ended_threads_are_used_again)
 		assert_true(becomes(all_is_done));
 	}
 	assert_in_range(atomic_load(&submit_tables.rows.n), before, before + 1);
-	cuMemFreeHost(word);
 }
 
 /* ---- captures ---- */
@@ -284,9 +274,6 @@ TEST(a_capture_waits_for_an_event_that_is_being_recorded)
 	atomic_store(&capture.end, true);
 	pthread_join(thread, NULL);
 	assert_false(capture.begun_before);
-	assert_true(becomes(all_is_done));
-	stream_end(capture.stream);
-	cuMemFreeHost(word);
 }
 
 /* A record that takes longer than a capture waits. Some captures are over when it returns. */
@@ -333,8 +320,6 @@ TEST(an_event_that_a_capture_took_proves_nothing_and_harms_nothing)
 		word_release(word);
 		assert_true(becomes(all_is_done));
 	}
-	stream_end(stream);
-	cuMemFreeHost(word);
 }
 
 static __typeof__(&cuEventQuery) own_query;
@@ -367,10 +352,6 @@ TEST(an_error_is_believed_when_no_event_answers_otherwise)
 	}
 	real.cuEventQuery = own_query;
 	word_release(word);
-	assert_true(becomes(all_is_done));
-	for (unsigned i = 0; i < 2; i++)
-		stream_end(stream[i]);
-	cuMemFreeHost(word);
 }
 
 /* The table is full afterwards. */
@@ -395,7 +376,6 @@ TEST(streams_beyond_the_table_are_counted_and_become_done)
 	for (unsigned i = 0; i < MANY; i++)
 		stream_end(stream[i]);
 	free(stream);
-	cuMemFreeHost(word);
 }
 
 enum { TAKERS = 8 };
@@ -430,12 +410,9 @@ TEST(a_row_that_another_stream_took_is_not_used)
 	for (int i = 0; i < 10; i++)
 		assert_true(done_ask() < number);
 	word_release(word);
-	assert_true(becomes(all_is_done));
-	stream_end(held);
-	for (unsigned i = 0; i < n_takers; i++)
-		stream_end(takers[i]);
-	cuMemFreeHost(word);
 }
+
+EACH_TEST(NULL, completion_check)
 
 FIXTURE(set_up)
 {

@@ -67,12 +67,30 @@ CUdeviceptr core_alloc(size_t bytes)
 	return at;
 }
 
+static CUstream streams[2048];
+static _Atomic unsigned n_streams;
+
 CUstream core_stream(void)
 {
-	CUstream stream;
+	unsigned i = n_streams++;
 
-	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-	return stream;
+	CHECK(i < sizeof(streams) / sizeof(*streams));
+	CHECK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	return streams[i];
+}
+
+void core_streams_end(void (*end)(CUstream stream))
+{
+	for (; n_streams; n_streams--) {
+		CUstream stream = streams[n_streams - 1];
+
+		if (!sim_is_stream(stream))
+			continue;
+		if (end)
+			end(stream);
+		else
+			assert_ok(cuStreamDestroy_v2(stream));
+	}
 }
 
 CUgraphExec core_instance(CUgraph graph)

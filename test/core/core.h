@@ -33,7 +33,8 @@ CUcontext core_context(void);
 CUcontext core_current(void);
 CUcontext core_new_context(void); /* of device 0, made current */
 CUdeviceptr core_alloc(size_t bytes);
-CUstream core_stream(void);
+CUstream core_stream(void); /* core_streams_end() ends those that are left, as a program does or by that function */
+void core_streams_end(void (*end)(CUstream stream));
 CUgraphExec core_instance(CUgraph graph);
 /* Settings, "NAME=value" each, NULL at the end; core_start() then starts the driver and the library. Once a process. */
 void core_start(const char *const *settings);

@@ -179,12 +179,40 @@ CUDA_KERNEL_NODE_PARAMS kernel_params(CUfunction function, void **params)
 					 .kernelParams = params};
 }
 
+enum { KEPT = 64 };
+static CUgraph graphs[KEPT];
+static CUgraphExec instances[KEPT];
+static unsigned n_graphs, n_instances;
+
 CUgraph graph_new(void)
 {
 	CUgraph graph;
 
 	CHECK(cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+	if (n_graphs < KEPT)
+		graphs[n_graphs++] = graph;
 	return graph;
+}
+
+CUgraphExec instantiate(CUgraph graph)
+{
+	CUgraphExec exec = core_instance(graph);
+
+	if (n_instances < KEPT)
+		instances[n_instances++] = exec;
+	return exec;
+}
+
+/* The driver refuses to destroy what the test has destroyed itself. */
+int graph_check(void **state)
+{
+	while (n_instances)
+		cuGraphExecDestroy(instances[--n_instances]);
+	while (n_graphs)
+		cuGraphDestroy(graphs[--n_graphs]);
+	core_streams_end(NULL);
+	assert_int_equal(graph_n_unknown(), 0);
+	return 0;
 }
 
 CUgraphNode add_mix(CUgraph graph, struct mix_arguments *arguments)
@@ -226,13 +254,6 @@ CUDA_MEMCPY3D copy_of(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 			       .Depth = 1};
 }
 
-CUgraphExec instantiate(CUgraph graph)
-{
-	CUgraphExec exec = core_instance(graph);
-
-	return exec;
-}
-
 void set_mix(CUgraphExec exec, CUgraphNode node, struct mix_arguments *arguments)
 {
 	void *params[4];
@@ -240,10 +261,4 @@ void set_mix(CUgraphExec exec, CUgraphNode node, struct mix_arguments *arguments
 
 	mix_params(arguments, params);
 	CHECK(cuGraphExecKernelNodeSetParams_v2(exec, node, &p) == CUDA_SUCCESS);
-}
-
-void end(CUgraphExec exec, CUgraph graph)
-{
-	CHECK(cuGraphExecDestroy(exec) == CUDA_SUCCESS);
-	CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
 }

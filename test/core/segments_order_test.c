@@ -70,7 +70,7 @@ static void *free_slowly(void *argument)
 
 TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 {
-	CUstream stream = async_stream(), other = async_stream();
+	CUstream stream = core_stream(), other = core_stream();
 	struct free_of its = {.stream = stream};
 	struct gate gate;
 
@@ -96,10 +96,6 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	CUdeviceptr new = async_get(3 * PART_BYTES, other);
 	assert_false(overlap(new, late));
 	async_let_go(&gate);
-	assert_ok(cuMemFreeAsync(new, other));
-	assert_ok(cuStreamSynchronize(other));
-	assert_ok(cuStreamDestroy_v2(stream));
-	assert_ok(cuStreamDestroy_v2(other));
 }
 
 /* ---- who else may not have it yet ---- */
@@ -107,8 +103,8 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 /* A stream that has ended, but not its work; and a stream that has freed what another one has allocated. */
 TEST(a_part_is_nobodys_until_its_free_is_reached)
 {
-	CUstream stream = async_stream(), other = async_stream(), third = async_stream();
-	CUdeviceptr first = async_get(3 * PART_BYTES, stream), second = async_get(3 * PART_BYTES, third), new, newer;
+	CUstream stream = core_stream(), other = core_stream(), third = core_stream();
+	CUdeviceptr first = async_get(3 * PART_BYTES, stream), second = async_get(3 * PART_BYTES, third);
 	struct gate gate, later;
 
 	assert_ok(cuMemsetD8Async(first, 1, PART_BYTES, stream));
@@ -118,9 +114,9 @@ TEST(a_part_is_nobodys_until_its_free_is_reached)
 	assert_ok(cuMemFreeAsync(second, other));
 	assert_ok(cuStreamDestroy_v2(stream));
 	segments_reap();
-	new = async_get(3 * PART_BYTES, third);
-	stream = async_stream();
-	newer = async_get(3 * PART_BYTES, stream);
+	CUdeviceptr new = async_get(3 * PART_BYTES, third);
+	stream = core_stream();
+	CUdeviceptr newer = async_get(3 * PART_BYTES, stream);
 	assert_int_not_equal(new, first);
 	assert_int_not_equal(new, second);
 	assert_int_not_equal(newer, first);
@@ -131,9 +127,6 @@ TEST(a_part_is_nobodys_until_its_free_is_reached)
 	assert_ok(cuMemFreeAsync(newer, third));
 	assert_int_equal(cuMemFreeAsync(newer, third), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuCtxSynchronize());
-	assert_ok(cuStreamDestroy_v2(stream));
-	assert_ok(cuStreamDestroy_v2(other));
-	assert_ok(cuStreamDestroy_v2(third));
 }
 
 /* ---- a discard ---- */
@@ -150,13 +143,12 @@ static bool is_discarded(CUdeviceptr address)
 /* Also one up to the end, which takes the rest of the last piece where that belongs to nobody. */
 TEST(a_discard_ends_with_its_part)
 {
-	CUstream stream = async_stream();
-	CUdeviceptr first = async_get(4 * PART_BYTES, stream), block[8], second, third;
+	CUstream stream = core_stream();
+	CUdeviceptr first = async_get(4 * PART_BYTES, stream), block[8];
 
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_int_equal(async_get(PART_BYTES, stream), first);
-	second = async_get(PART_BYTES, stream);
-	third = async_get(PART_BYTES, stream);
+	CUdeviceptr second = async_get(PART_BYTES, stream), third = async_get(PART_BYTES, stream);
 	assert_int_equal(second, first + PART_BYTES);
 	assert_int_equal(third, second + PART_BYTES);
 	/* Discards count where submissions are tracked: where something is spilled. */
@@ -173,10 +165,6 @@ TEST(a_discard_ends_with_its_part)
 	assert_false(is_discarded(second));
 	for (unsigned i = 0; i < 8; i++)
 		assert_ok(cuMemFree_v2(block[i]));
-	assert_ok(cuMemFreeAsync(first, stream));
-	assert_ok(cuMemFreeAsync(second, stream));
-	assert_ok(cuMemFreeAsync(third, stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* ---- threads that share their streams ---- */
@@ -234,7 +222,7 @@ static void *share_streams(void *argument)
 
 TEST(threads_may_share_streams)
 {
-	CUstream stream[STREAMS] = {async_stream(), async_stream()};
+	CUstream stream[STREAMS] = {core_stream(), core_stream()};
 	struct sharer sharer[THREADS];
 
 	for (unsigned i = 0; i < THREADS; i++) {
@@ -244,8 +232,6 @@ TEST(threads_may_share_streams)
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_join(sharer[i].thread, NULL), 0);
-	for (unsigned i = 0; i < STREAMS; i++)
-		assert_ok(cuStreamDestroy_v2(stream[i]));
 }
 
 /* ---- what is unused serves others ---- */
@@ -267,10 +253,10 @@ static CUresult query_and_let_go(CUevent event)
 
 TEST(an_allocation_without_memory_waits_for_segments)
 {
-	CUstream stream = async_stream();
-	CUdeviceptr block[10], part, large;
+	CUstream stream = core_stream();
+	CUdeviceptr block[10], large;
+	CUdeviceptr part = async_get(4 * PART_BYTES, stream);
 
-	part = async_get(4 * PART_BYTES, stream);
 	for (unsigned i = 0; i < 9; i++)
 		assert_ok(cuMemAlloc_v2(&block[i], 12 * MIB));
 	async_hold(&held, stream);
@@ -292,19 +278,16 @@ TEST(an_allocation_without_memory_waits_for_segments)
 	assert_ok(cuMemFree_v2(large));
 	for (unsigned i = 0; i < 9; i++)
 		assert_ok(cuMemFree_v2(block[i]));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(the_driver_gets_unused_segments_before_anything_is_moved)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
-	CUstream stream = async_stream();
-	CUdeviceptr part;
+	CUstream stream = core_stream();
 	struct room retry = {0};
 
 	segments_tick(); /* ticks run: unused segments stay for a while */
-	CUdeviceptr block = core_alloc(8 * MIB);
-	part = async_get(PART_BYTES, stream);
+	CUdeviceptr block = core_alloc(8 * MIB), part = async_get(PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(part, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	heap_trim(heap, 0, 0);
@@ -315,7 +298,6 @@ TEST(the_driver_gets_unused_segments_before_anything_is_moved)
 	assert_true(sim_live().handles < live);
 	assert_int_equal(stats_get(STAT_moves_out), moves);
 	assert_ok(cuMemFree_v2(block));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 static unsigned site_at(CUdeviceptr address)
@@ -328,13 +310,13 @@ static unsigned site_at(CUdeviceptr address)
 /* Sizes of other classes make other sites. */
 TEST(each_part_is_counted_for_who_has_allocated_it)
 {
-	CUstream stream = async_stream();
-	CUdeviceptr first = async_get(4 * PART_BYTES, stream), second;
+	CUstream stream = core_stream();
+	CUdeviceptr first = async_get(4 * PART_BYTES, stream);
 	unsigned before = site_at(first);
 
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_int_equal(async_get(2 * MIB, stream), first);
-	second = async_get(3 * PART_BYTES, stream);
+	CUdeviceptr second = async_get(3 * PART_BYTES, stream);
 	assert_int_equal(second, first + 2 * MIB);
 	assert_int_not_equal(site_at(first), 0);
 	assert_int_not_equal(site_at(first), before);
@@ -342,9 +324,6 @@ TEST(each_part_is_counted_for_who_has_allocated_it)
 	assert_int_equal(site_at(second + 3 * PART_BYTES - 1), site_at(second));
 	/* The rest is counted for who has the beginning. */
 	assert_int_equal(site_at(second + 3 * PART_BYTES), site_at(first));
-	assert_ok(cuMemFreeAsync(first, stream));
-	assert_ok(cuMemFreeAsync(second, stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 static uint64_t reserved(CUmemPool_attribute attribute)
@@ -357,7 +336,7 @@ static uint64_t reserved(CUmemPool_attribute attribute)
 
 TEST(what_a_stream_has_not_reached_is_reserved)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	uint64_t before = reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 	CUdeviceptr part[2] = {async_get(4 * PART_BYTES, stream), async_get(PART_BYTES, stream)};
 	struct gate gate;
@@ -370,29 +349,26 @@ TEST(what_a_stream_has_not_reached_is_reserved)
 	assert_true(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= before + 5 * PART_BYTES);
 	async_let_go(&gate);
 	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + PART_BYTES);
-	assert_ok(cuMemFreeAsync(part[1], stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* A step may take some seconds, in which a segment has no use. */
 TEST(an_unused_segment_stays_for_some_ticks)
 {
-	CUstream stream = async_stream();
-	CUdeviceptr part = async_get(PART_BYTES, stream), again;
+	CUstream stream = core_stream();
+	CUdeviceptr part = async_get(PART_BYTES, stream);
 
 	segments_tick();
 	assert_ok(cuMemFreeAsync(part, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	for (unsigned i = 0; i < 10; i++)
 		segments_tick();
-	again = async_get(PART_BYTES, stream);
+	CUdeviceptr again = async_get(PART_BYTES, stream);
 	assert_int_equal(again, part);
 	assert_ok(cuMemFreeAsync(again, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	for (unsigned i = 0; i < 22; i++)
 		segments_tick();
 	assert_false(segments_give_up(device_get(0)));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 enum { ALL = 64 };
@@ -413,14 +389,12 @@ static unsigned take_all(CUdeviceptr block[ALL])
 TEST(a_smaller_budget_takes_unused_segments_first)
 {
 	struct device *device = device_get(0);
-	CUstream stream = async_stream();
-	CUdeviceptr part;
+	CUstream stream = core_stream();
 	uint64_t limit = atomic_load(&device->budget.limit);
 
 	segments_tick();
 	heap_trim(atomic_load(&device->heap), 0, 0);
-	CUdeviceptr block = core_alloc(8 * MIB);
-	part = async_get(4 * PART_BYTES, stream);
+	CUdeviceptr block = core_alloc(8 * MIB), part = async_get(4 * PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(part, stream));
 	assert_ok(cuStreamSynchronize(stream));
 	uint64_t moves = stats_get(STAT_moves_out);
@@ -430,13 +404,12 @@ TEST(a_smaller_budget_takes_unused_segments_first)
 	assert_int_equal(stats_get(STAT_moves_out), moves);
 	atomic_store(&device->budget.limit, limit);
 	assert_ok(cuMemFree_v2(block));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* When that is done, or behind it. Its owner has what it has freed there at once, as before. */
 TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 {
-	CUstream stream = async_stream(), other = async_stream();
+	CUstream stream = core_stream(), other = core_stream();
 	CUdeviceptr block[ALL], part[4], none;
 	int no = 0, yes = 1;
 	struct gate gate;
@@ -462,14 +435,8 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 	assert_int_equal(async_get(PART_BYTES, other), part[3]);
 	assert_int_equal(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
 	async_let_go(&gate);
-	assert_ok(cuStreamSynchronize(other));
-	for (unsigned i = 0; i < 4; i++)
-		assert_ok(cuMemFreeAsync(part[i], i % 2 ? other : stream));
-	assert_ok(cuStreamSynchronize(other));
 	for (unsigned i = 0; i < n; i++)
 		assert_ok(cuMemFree_v2(block[i]));
-	assert_ok(cuStreamDestroy_v2(stream));
-	assert_ok(cuStreamDestroy_v2(other));
 }
 
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
@@ -477,7 +444,7 @@ FIXTURE(check)
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
-	assert_ok(cuCtxSynchronize());
+	async_end();
 	core_drain();
 	segments_give_up(device_get(0));
 	assert_int_equal(ledger_n_rows(), 0);

@@ -41,7 +41,7 @@ static uint64_t block_of(CUdeviceptr address, CUdeviceptr *ret_begin)
 
 TEST(small_parts_share_small_blocks)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr part[3], begin[3];
 
 	part[0] = async_get(6 * MIB, stream);
@@ -52,14 +52,11 @@ TEST(small_parts_share_small_blocks)
 	assert_int_equal(begin[0], begin[1]);
 	assert_int_equal(part[1], part[0] + 6 * MIB);
 	assert_int_not_equal(begin[2], begin[0]);
-	for (unsigned i = 0; i < 3; i++)
-		assert_ok(cuMemFreeAsync(part[i], stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(small_and_large_ones_do_not_mix)
 {
-	CUstream stream = async_stream();
+	CUstream stream = core_stream();
 	CUdeviceptr large = async_get(40 * MIB, stream), small, begin;
 	struct gate gate;
 
@@ -71,15 +68,12 @@ TEST(small_and_large_ones_do_not_mix)
 	assert_true(block_of(small, &begin) <= SPILL_SMALL_BLOCK);
 	assert_int_equal(async_get(20 * MIB, stream), large);
 	async_let_go(&gate);
-	assert_ok(cuMemFreeAsync(small, stream));
-	assert_ok(cuMemFreeAsync(large, stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* The mover keeps some chunks at hand. */
 FIXTURE(check)
 {
-	assert_ok(cuCtxSynchronize());
+	async_end();
 	core_drain();
 	segments_give_up(device_get(0));
 	assert_int_equal(ledger_n_rows(), 0);

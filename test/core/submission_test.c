@@ -92,10 +92,6 @@ TEST(launches_on_several_streams_are_done_when_all_are)
 	for (int i = 0; i < 10; i++)
 		assert_true(done_ask() < last);
 	word_release(word);
-	assert_true(becomes(all_is_done));
-	stream_end(one);
-	stream_end(two);
-	cuMemFreeHost(word);
 }
 
 static atomic_bool admitted;
@@ -143,8 +139,6 @@ TEST(a_submission_without_memory_waits_until_nothing_is_unmapped)
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	assert_int_equal(atomic_load(&engine->channel.everything.waits), 0);
 	assert_int_equal(block_state_last(&engine->channel.everything), completion_newest());
-	assert_true(becomes(all_is_done));
-	stream_end(stream);
 }
 
 /*
@@ -167,7 +161,6 @@ TEST(what_was_read_before_tracking_began_may_touch_anything)
 	stripe = admit(use);
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	submission_close(use, stripe);
-	assert_true(becomes(all_is_done));
 }
 
 /* ---- holding ---- */
@@ -256,7 +249,6 @@ TEST(blocks_are_held_when_that_is_asked_for)
 	submission_close(use, stripe);
 	assert_int_equal(block_state_pins(block_mark()), 0);
 	assert_int_equal(block_state_last(block_mark()), completion_newest());
-	assert_true(becomes(all_is_done));
 }
 
 static void ask_to_hold(void)
@@ -277,7 +269,6 @@ TEST(who_enters_the_driver_after_it_was_asked_for_holds)
 	submission_close(use, stripe);
 	assert_int_equal(block_state_pins(block_mark()), 0);
 	assert_int_equal(block_state_last(block_mark()), completion_newest());
-	assert_true(becomes(all_is_done));
 }
 
 /* More than can be counted; a graph may name so many. */
@@ -317,7 +308,6 @@ TEST(who_waits_at_the_gate_holds_what_it_names)
 	assert_int_equal(block_state_pins(block_mark()), 0);
 	assert_int_equal(block_state_last(block_mark()), completion_newest());
 	track_and_hold();
-	assert_true(becomes(all_is_done));
 }
 
 /* A submission that names the address discards in its stream. */
@@ -374,10 +364,6 @@ TEST(a_discard_waits_for_what_held_nothing)
 	stripe = admit(use);
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	submission_close(use, stripe);
-	assert_true(becomes(all_is_done));
-	stream_end(one);
-	stream_end(two);
-	cuMemFreeHost(word);
 }
 
 /* It asked for holding itself, and another one's hold is not its own. */
@@ -395,8 +381,6 @@ TEST(a_discard_that_holds_nothing_is_none)
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	block_state_unpin(block_mark());
 	submission_close(use, stripe);
-	assert_true(becomes(all_is_done));
-	stream_end(one);
 }
 
 /* Somebody is inside the driver at all times, but it is not the same one. */
@@ -416,8 +400,6 @@ TEST(a_discard_does_not_wait_for_a_moment_of_rest)
 	assert_true(becomes(all_is_done));
 	assert_true(is_discarded_in(one, block));
 	atomic_fetch_sub(&b->inside, 1);
-	assert_true(becomes(all_is_done));
-	stream_end(one);
 }
 
 TEST(nobody_is_asked_to_hold_when_nothing_is_tracked)
@@ -453,7 +435,6 @@ TEST(what_was_read_before_an_engine_came_may_touch_anything)
 	stripe = admit(use);
 	assert_int_equal(block_state_pins(&later->channel.everything), 0);
 	submission_close(use, stripe);
-	assert_true(becomes(all_is_done));
 }
 
 TEST(an_engine_hears_of_what_names_its_memory_alone)
@@ -541,6 +522,8 @@ TEST(a_stop_that_is_noticed_late_is_told_all_the_same)
 	clock_ahead = 0;
 	assert_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 }
+
+EACH_TEST(NULL, completion_check)
 
 FIXTURE(set_up)
 {

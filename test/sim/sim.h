@@ -56,6 +56,7 @@ bool sim_fail_pending(void); /* has an ordered failure not happened yet? */
 
 /* Calls of an entry point so far, whatever their result. */
 unsigned long sim_calls(const char *name);
+bool sim_is_stream(CUstream stream); /* made, and not destroyed */
 
 /* What is alive in the model now. */
 struct sim_live {

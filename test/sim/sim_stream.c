@@ -75,6 +75,14 @@ static bool is_stream(CUstream handle)
 	return false;
 }
 
+SIM_EXPORT bool sim_is_stream(CUstream stream)
+{
+	sim_lock();
+	bool is = is_stream(stream);
+	sim_unlock();
+	return is;
+}
+
 /* Destroyed, whether or not its work is done yet. */
 static CUstream dead_stream(CUstream handle)
 {
