@@ -12,22 +12,6 @@
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 
-static CUdeviceptr alloc(size_t bytes)
-{
-	CUdeviceptr address = 0;
-
-	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
-	CHECK(device_of(address));
-	return address;
-}
-
-static CUstream stream_new(void)
-{
-	CUstream stream = core_stream();
-
-	return stream;
-}
-
 static bool is_alive(CUdeviceptr address)
 {
 	struct ledger_row row;
@@ -35,34 +19,22 @@ static bool is_alive(CUdeviceptr address)
 	return serve_find(address, &row);
 }
 
-FIXTURE(check_after)
-{
-	struct heap *heap = atomic_load(&device_get(0)->heap);
-
-	core_drain();
-	assert_int_equal(ledger_n_rows(), 0);
-	assert_true(ledger_is_valid() && heap_is_valid(heap));
-	heap_trim(heap, 0, 0);
-	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
-	assert_int_equal(sim_broken_rules(), 0);
-}
-
-EACH_TEST(NULL, check_after)
+EACH_TEST(NULL, core_check)
 
 TEST(what_is_allocated_after_the_end_is_the_next_contexts)
 {
-	CUdeviceptr before = alloc(4 * MIB), small = alloc(100), after, later;
+	CUdeviceptr before = core_block(4 * MIB), small = core_block(100);
 	CUcontext context = core_current();
 
 	struct serve_ending ending = serve_context_ending(context);
-	after = alloc(4 * MIB);
+	CUdeviceptr after = core_block(4 * MIB);
 	core_fill(after, 4 * MIB, 1);
-	later = alloc(200);
+	CUdeviceptr later = core_block(200);
 	serve_context_ended(context, ending, true);
 	assert_false(is_alive(before) || is_alive(small));
 	assert_true(is_alive(after) && is_alive(later));
 	/* What was freed is handed out again, not what is alive. */
-	before = alloc(4 * MIB);
+	before = core_block(4 * MIB);
 	core_fill(before, 4 * MIB, 2);
 	assert_true(core_is_filled(after, 4 * MIB, 1));
 	assert_ok(cuMemFree_v2(before));
@@ -72,8 +44,8 @@ TEST(what_is_allocated_after_the_end_is_the_next_contexts)
 
 TEST(what_is_freed_after_the_end_waits_for_the_next_contexts_streams)
 {
-	CUdeviceptr before = alloc(4 * MIB), after = alloc(6 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr before = core_block(4 * MIB), after = core_block(6 * MIB);
+	CUstream stream = core_stream();
 	CUcontext context = core_current();
 
 	sim_hold();
@@ -87,13 +59,12 @@ TEST(what_is_freed_after_the_end_waits_for_the_next_contexts_streams)
 	assert_true(deferred_free_any());
 	sim_release();
 	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(of_a_context_that_did_not_end_everything_stays)
 {
-	CUdeviceptr live = alloc(4 * MIB), gone = alloc(6 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr live = core_block(4 * MIB), gone = core_block(6 * MIB);
+	CUstream stream = core_stream();
 	CUcontext context = core_current();
 
 	sim_hold();
@@ -103,12 +74,11 @@ TEST(of_a_context_that_did_not_end_everything_stays)
 	serve_context_ended(context, ending, false);
 	assert_true(is_alive(live) && deferred_free_any());
 	/* Still in use: not for the next one. */
-	CUdeviceptr next = alloc(6 * MIB);
+	CUdeviceptr next = core_block(6 * MIB);
 	assert_true(next != gone && deferred_free_any());
 	sim_release();
 	assert_ok(cuMemFree_v2(next));
 	assert_ok(cuMemFree_v2(live));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* The driver does not promise that the work of a green context is over when that has ended. */
@@ -121,8 +91,8 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
-	CUstream stream = stream_new();
-	CUdeviceptr freed = alloc(8 * MIB);
+	CUstream stream = core_stream();
+	CUdeviceptr freed = core_block(8 * MIB);
 	sim_hold();
 	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(freed, stream));
@@ -130,7 +100,7 @@ TEST(what_a_green_context_has_freed_waits_for_its_work)
 	assert_ok(cuCtxSetCurrent(context));
 	assert_ok(cuGreenCtxDestroy(green));
 	assert_true(deferred_free_any());
-	CUdeviceptr next = alloc(8 * MIB);
+	CUdeviceptr next = core_block(8 * MIB);
 	assert_true(next != freed);
 	sim_release();
 	core_drain();
@@ -148,8 +118,8 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 	assert_ok(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
 	assert_ok(cuCtxFromGreenCtx(&part, green));
 	assert_ok(cuCtxSetCurrent(part));
-	CUstream stream = stream_new();
-	CUdeviceptr freed = alloc(8 * MIB);
+	CUstream stream = core_stream();
+	CUdeviceptr freed = core_block(8 * MIB);
 	assert_ok(cuMemsetD8Async(freed, 7, 8 * MIB, stream));
 	assert_ok(cuMemFreeAsync(freed, stream));
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -160,7 +130,7 @@ TEST(a_green_context_ends_when_its_primary_one_is_reset)
 	assert_ptr_equal(context_whole(part), part);
 	assert_ok(cuDevicePrimaryCtxRetain(&context, 0));
 	assert_ok(cuCtxSetCurrent(context));
-	CUdeviceptr next = alloc(8 * MIB);
+	CUdeviceptr next = core_block(8 * MIB);
 	assert_ok(cuMemFree_v2(next));
 	assert_int_equal(sim_broken_rules(), 0);
 }
@@ -182,7 +152,7 @@ TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 		assert_ok(cuMemHostRegister_v2(registered[i], 4096, 0));
 		assert_ok(cuMemAllocManaged(&address, 3 * MIB, CU_MEM_ATTACH_GLOBAL));
 		assert_ok(cuMemAllocAsync(&address, 5 * MIB, NULL));
-		alloc(2 * MIB);
+		core_block(2 * MIB);
 		assert_true(stats_live(PLACE_PINNED) > pinned_before + 9 * MIB);
 		assert_ok(cuCtxDestroy_v2(second));
 		assert_int_equal(stats_live(PLACE_PINNED), pinned_before);
@@ -201,7 +171,7 @@ TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 	assert_int_equal(stats_live(PLACE_PINNED), 0);
 	/* The pool lets go of what it kept; the budget learns of it at the next allocation. */
 	assert_ok(cuCtxSynchronize());
-	assert_ok(cuMemFree_v2(alloc(2 * MIB)));
+	assert_ok(cuMemFree_v2(core_block(2 * MIB)));
 }
 
 CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

@@ -1,4 +1,5 @@
 #include "test/core/core.h"
+#include "test/ledger_check.h"
 
 #include "shim/context/context.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -64,6 +65,14 @@ CUdeviceptr core_alloc(size_t bytes)
 	CUdeviceptr at;
 
 	CHECK(cuMemAlloc_v2(&at, bytes) == CUDA_SUCCESS);
+	return at;
+}
+
+CUdeviceptr core_block(size_t bytes)
+{
+	CUdeviceptr at = core_alloc(bytes);
+
+	CHECK(device_of(at));
 	return at;
 }
 
@@ -360,4 +369,19 @@ void core_drain(void)
 		sched_yield();
 	}
 	CHECK(!deferred_free_any());
+}
+
+int core_check(void **state)
+{
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+
+	core_streams_end(NULL);
+	core_drain();
+	assert_false(deferred_free_any() || capture_is_open());
+	assert_int_equal(ledger_n_rows(), 0);
+	assert_true(ledger_is_valid() && heap_is_valid(heap));
+	heap_trim(heap, 0, 0);
+	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
 }

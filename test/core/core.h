@@ -33,6 +33,7 @@ CUcontext core_context(void);
 CUcontext core_current(void);
 CUcontext core_new_context(void); /* of device 0, made current */
 CUdeviceptr core_alloc(size_t bytes);
+CUdeviceptr core_block(size_t bytes); /* the same, and it is in the heap of a device */
 CUstream core_stream(void); /* core_streams_end() ends those that are left, as a program does or by that function */
 void core_streams_end(void (*end)(CUstream stream));
 CUgraphExec core_instance(CUgraph graph);
@@ -106,6 +107,11 @@ unsigned long core_vmm_calls(void);
 /* Fill with bytes that only this seed gives, by the driver's copy; is every byte still there? */
 void core_fill(CUdeviceptr address, size_t bytes, uint64_t seed);
 bool core_is_filled(CUdeviceptr address, size_t bytes, uint64_t seed);
+/*
+ * A tear-down: ends the test's streams. Then nothing may be left in the ledger, in the heap of device 0 or in the
+ * budgets, no capture open, and no rule broken.
+ */
+int core_check(void **state);
 /* Wait for the current context and free what is pending for it, until nothing is. */
 void core_drain(void);
 

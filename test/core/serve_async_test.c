@@ -2,46 +2,13 @@
  * serve_async_test.c: frees that cannot happen at once: during a stream capture, behind a stream, and both while other
  * threads work.
  */
-#include "test/core/core.h"
-#include "test/ledger_check.h"
-
-#include <semaphore.h>
+#include "test/core/async_help.h"
 
 #include "shim/context/context.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 
-static CUdeviceptr alloc(size_t bytes)
-{
-	CUdeviceptr address = 0;
-
-	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
-	CHECK(device_of(address));
-	return address;
-}
-
-static CUstream stream_new(void)
-{
-	CUstream stream = core_stream();
-
-	return stream;
-}
-
-FIXTURE(check_after)
-{
-	struct heap *heap = atomic_load(&device_get(0)->heap);
-
-	core_drain();
-	assert_false(deferred_free_any() || capture_is_open());
-	assert_int_equal(ledger_n_rows(), 0);
-	assert_true(heap_is_valid(heap));
-	heap_trim(heap, 0, 0);
-	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
-	assert_int_equal(sim_live().handles, 0);
-	assert_int_equal(sim_broken_rules(), 0);
-}
-
-EACH_TEST(NULL, check_after)
+EACH_TEST(NULL, core_check)
 
 /* ---- captures ---- */
 
@@ -60,7 +27,7 @@ static void *capture_thread(void *argument)
 	CUgraph graph = NULL;
 
 	CHECK(cuCtxSetCurrent(capturing->context) == CUDA_SUCCESS);
-	CUstream stream = stream_new();
+	CUstream stream = core_stream();
 	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
 	CHECK(cuMemsetD8Async(capturing->target, 1, 512, stream) == CUDA_SUCCESS);
 	sem_post(&capturing->begun);
@@ -92,7 +59,7 @@ static CUresult capture_end(struct capturing *capturing)
 
 TEST(a_free_during_anothers_capture_harms_nothing_and_happens_later)
 {
-	CUdeviceptr target = alloc(MIB), gone = alloc(8 * MIB), last = alloc(4 * MIB);
+	CUdeviceptr target = core_block(MIB), gone = core_block(8 * MIB), last = core_block(4 * MIB);
 	struct capturing capturing;
 	struct ledger_row row;
 
@@ -113,14 +80,14 @@ TEST(a_free_during_anothers_capture_harms_nothing_and_happens_later)
 
 TEST(allocating_during_anothers_capture_harms_nothing)
 {
-	CUdeviceptr target = alloc(MIB), more[3];
+	CUdeviceptr target = core_block(MIB), more[3];
 	struct capturing capturing;
 	CUdeviceptr unused;
 
 	capture_begin(&capturing, target);
-	more[0] = alloc(40 * MIB);
-	more[1] = alloc(30 * MIB); /* spilled */
-	more[2] = alloc(3000);
+	more[0] = core_block(40 * MIB);
+	more[1] = core_block(30 * MIB); /* spilled */
+	more[2] = core_block(3000);
 	assert_ok(cuMemFree_v2(more[2]));
 	/* Not even out of memory is a reason to wait now. */
 	assert_int_equal(cuMemAlloc_v2(&unused, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
@@ -132,8 +99,8 @@ TEST(allocating_during_anothers_capture_harms_nothing)
 
 TEST(an_async_free_during_anothers_capture_harms_nothing)
 {
-	CUdeviceptr target = alloc(MIB), gone = alloc(8 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr target = core_block(MIB), gone = core_block(8 * MIB);
+	CUstream stream = core_stream();
 	struct capturing capturing;
 
 	capture_begin(&capturing, target);
@@ -141,14 +108,13 @@ TEST(an_async_free_during_anothers_capture_harms_nothing)
 	assert_ok(cuMemFreeAsync(gone, stream));
 	assert_ok(capture_end(&capturing));
 	assert_ok(cuStreamSynchronize(stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 	assert_ok(cuMemFree_v2(target));
 }
 
 TEST(heap_memory_cannot_be_freed_into_a_graph)
 {
-	CUdeviceptr address = alloc(3 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr address = core_block(3 * MIB);
+	CUstream stream = core_stream();
 	CUgraph graph;
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -156,13 +122,12 @@ TEST(heap_memory_cannot_be_freed_into_a_graph)
 	assert_ok(cuStreamEndCapture(stream, &graph));
 	assert_ok(cuGraphDestroy(graph));
 	assert_ok(cuMemFree_v2(address));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(a_stream_destroyed_in_its_capture_ends_it_for_us_too)
 {
-	CUdeviceptr address = alloc(3 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr address = core_block(3 * MIB);
+	CUstream stream = core_stream();
 
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_true(capture_is_open());
@@ -181,8 +146,8 @@ TEST(a_stream_destroyed_in_its_capture_ends_it_for_us_too)
 
 TEST(a_free_during_a_recapture_does_not_end_it)
 {
-	CUdeviceptr address = alloc(3 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr address = core_block(3 * MIB);
+	CUstream stream = core_stream();
 	CUgraph graph, same;
 
 	assert_ok(cuGraphCreate(&graph, 0));
@@ -191,12 +156,11 @@ TEST(a_free_during_a_recapture_does_not_end_it)
 	assert_ok(cuStreamEndCapture(stream, &same));
 	assert_ptr_equal(same, graph);
 	assert_ok(cuGraphDestroy(graph));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 TEST(a_capture_that_did_not_begin_is_not_open)
 {
-	CUstream stream = stream_new();
+	CUstream stream = core_stream();
 	CUgraph graph, none;
 
 	sim_fail("cuStreamBeginCapture_v2", 1, CUDA_ERROR_UNKNOWN);
@@ -210,15 +174,14 @@ TEST(a_capture_that_did_not_begin_is_not_open)
 	assert_true(cuStreamEndCapture(stream, &none) != CUDA_SUCCESS);
 	assert_false(capture_is_open());
 	assert_ok(cuGraphDestroy(graph));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* ---- behind a stream ---- */
 
 TEST(an_async_free_returns_at_once_and_happens_behind_its_stream)
 {
-	CUdeviceptr address = alloc(8 * MIB), other;
-	CUstream stream = stream_new();
+	CUdeviceptr address = core_block(8 * MIB);
+	CUstream stream = core_stream();
 
 	sim_hold();
 	assert_ok(cuMemsetD8Async(address, 7, 8 * MIB, stream));
@@ -227,18 +190,17 @@ TEST(an_async_free_returns_at_once_and_happens_behind_its_stream)
 	assert_true(deferred_free_any());
 	assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE);
 	/* Nobody gets this memory while the stream has not passed. */
-	other = alloc(8 * MIB);
+	CUdeviceptr other = core_block(8 * MIB);
 	assert_true(other != address);
 	assert_true(deferred_free_any());
 	assert_int_equal(sim_calls("cuCtxSynchronize"), waits);
 	sim_release();
 	assert_ok(cuStreamSynchronize(stream));
-	CUdeviceptr third = alloc(8 * MIB); /* looks at what has passed, and takes it */
+	CUdeviceptr third = core_block(8 * MIB); /* looks at what has passed, and takes it */
 	assert_false(deferred_free_any());
 	assert_int_equal(third, address);
 	assert_ok(cuMemFree_v2(other));
 	assert_ok(cuMemFree_v2(third));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* Until the next one has to be made. */
@@ -256,8 +218,8 @@ static void use_up_events(void)
 TEST(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing)
 {
 	static const char *const names[] = {"cuStreamGetCtx", "cuEventCreate", "cuEventRecord"};
-	CUdeviceptr address = alloc(3 * MIB);
-	CUstream stream = stream_new();
+	CUdeviceptr address = core_block(3 * MIB);
+	CUstream stream = core_stream();
 	struct ledger_row row;
 
 	use_up_events();
@@ -268,49 +230,26 @@ TEST(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing)
 		assert_true(serve_find(address, &row));
 	}
 	assert_ok(cuMemFreeAsync(address, stream));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* Making and ending an event costs more than all the rest of a free. */
 TEST(events_of_frees_are_used_again)
 {
-	CUstream stream = stream_new();
+	CUstream stream = core_stream();
 	CUdeviceptr blocks[8];
 
 	unsigned long before = sim_calls("cuEventCreate");
 	for (unsigned turn = 0; turn < 20; turn++) {
 		for (unsigned i = 0; i < 8; i++)
-			blocks[i] = alloc(3 * MIB);
+			blocks[i] = core_block(3 * MIB);
 		for (unsigned i = 0; i < 8; i++)
 			assert_ok(cuMemFreeAsync(blocks[i], stream));
 		assert_ok(cuStreamSynchronize(stream));
 	}
 	assert_true(sim_calls("cuEventCreate") - before <= 32);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* ---- a wait that began earlier proves nothing ---- */
-
-/* A piece of work that says when it has begun, and ends when it may. */
-struct gate {
-	sem_t reached, open;
-};
-
-static void gate_work(void *argument)
-{
-	struct gate *gate = argument;
-
-	sem_post(&gate->reached);
-	sem_wait(&gate->open);
-}
-
-static void gate_submit(struct gate *gate, CUstream stream)
-{
-	sem_init(&gate->reached, 0, 0);
-	sem_init(&gate->open, 0, 0);
-	assert_ok(cuLaunchHostFunc(stream, gate_work, gate));
-	sem_wait(&gate->reached);
-}
 
 static void *free_first(void *argument)
 {
@@ -329,18 +268,18 @@ static void *free_first(void *argument)
  */
 TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 {
-	CUdeviceptr first = alloc(4 * MIB), second = alloc(6 * MIB), target = alloc(512);
-	CUstream one = stream_new(), two = stream_new(), captured = stream_new();
+	CUdeviceptr first = core_block(4 * MIB), second = core_block(6 * MIB), target = core_block(512);
+	CUstream one = core_stream(), two = core_stream(), captured = core_stream();
 	unsigned long waits = sim_calls("cuCtxSynchronize");
 	struct gate early, late;
 	CUgraph graph;
 
-	gate_submit(&early, one);
+	async_hold(&early, one);
 	pthread_t thread = test_thread(free_first, &first);
 	while (sim_calls("cuCtxSynchronize") == waits)
 		sched_yield();
 	/* The wait has begun. This work comes after it. */
-	gate_submit(&late, two);
+	async_hold(&late, two);
 	assert_ok(cuMemsetD8Async(second, 1, 6 * MIB, two));
 	assert_ok(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_ok(cuMemsetD8Async(target, 1, 512, captured));
@@ -353,9 +292,6 @@ TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 	assert_ok(cuStreamSynchronize(two));
 	assert_ok(cuGraphDestroy(graph));
 	assert_ok(cuMemFree_v2(target));
-	assert_ok(cuStreamDestroy_v2(one));
-	assert_ok(cuStreamDestroy_v2(two));
-	assert_ok(cuStreamDestroy_v2(captured));
 }
 
 CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no")

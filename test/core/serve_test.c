@@ -12,30 +12,6 @@
 #include "shim/stats/stats.h"
 
 static struct sim_live before;
-static size_t rows_before;
-
-static CUdeviceptr alloc(size_t bytes)
-{
-	CUdeviceptr address = 0;
-
-	assert_ok(cuMemAlloc_v2(&address, bytes));
-	assert_non_null(device_of(address));
-	return address;
-}
-
-static CUstream stream_new(void)
-{
-	CUstream stream = core_stream();
-
-	return stream;
-}
-
-static CUcontext context_now(void)
-{
-	CUcontext context = core_current();
-
-	return context;
-}
 
 static struct heap *heap_now(void)
 {
@@ -45,24 +21,17 @@ static struct heap *heap_now(void)
 FIXTURE(note_before)
 {
 	/* The heap comes with the first allocation and stays. */
-	assert_ok(cuMemFree_v2(alloc(1)));
+	assert_ok(cuMemFree_v2(core_block(1)));
 	heap_trim(heap_now(), 0, 0);
 	before = sim_live();
-	rows_before = ledger_n_rows();
 }
 
 /* No test leaves anything behind: not in the ledger, the budgets, the model; and no rule was broken on the way. */
 FIXTURE(check_after)
 {
-	core_drain();
-	assert_false(deferred_free_any() || capture_is_open());
-	assert_int_equal(ledger_n_rows(), rows_before);
-	assert_true(ledger_is_valid() && heap_is_valid(heap_now()));
-	heap_trim(heap_now(), 0, 0);
-	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
+	core_check(NULL);
 	struct sim_live after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
-	assert_int_equal(sim_broken_rules(), 0);
 }
 
 EACH_TEST(note_before, check_after)
@@ -71,7 +40,7 @@ EACH_TEST(note_before, check_after)
 
 TEST(a_double_free_is_refused)
 {
-	CUdeviceptr large = alloc(3 * MIB), small = alloc(100);
+	CUdeviceptr large = core_block(3 * MIB), small = core_block(100);
 
 	assert_ok(cuMemFree_v2(large));
 	assert_int_equal(cuMemFree_v2(large), CUDA_ERROR_INVALID_VALUE);
@@ -82,7 +51,7 @@ TEST(a_double_free_is_refused)
 
 TEST(the_middle_of_a_block_cannot_be_freed)
 {
-	CUdeviceptr large = alloc(6 * MIB), small = alloc(2000);
+	CUdeviceptr large = core_block(6 * MIB), small = core_block(2000);
 
 	assert_int_equal(cuMemFree_v2(large + 1), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemFree_v2(large + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
@@ -124,14 +93,14 @@ TEST(managed_memory_is_counted_and_freed_by_the_driver)
 /* A pool is charged with what it has reserved, whether the program uses that or not. */
 TEST(pools_take_room_from_the_heap)
 {
-	CUdeviceptr async, ours;
+	CUdeviceptr async;
 	CUmemoryPool pool;
 	cuuint64_t reserved = 0;
-	CUstream stream = stream_new();
+	CUstream stream = core_stream();
 
 	assert_ok(cuMemAllocAsync(&async, 3 * MIB, stream));
 	assert_int_equal(stats_live(PLACE_DRIVER), 3 * MIB);
-	ours = alloc(2 * MIB);
+	CUdeviceptr ours = core_block(2 * MIB);
 	assert_ok(cuDeviceGetDefaultMemPool(&pool, 0));
 	assert_ok(REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
 	assert_true(reserved >= 3 * MIB);
@@ -162,7 +131,7 @@ TEST(arguments_the_driver_would_refuse_are_refused)
 
 TEST(errno_and_the_current_context_are_left_alone)
 {
-	CUcontext context = context_now();
+	CUcontext context = core_current();
 	CUdeviceptr unused;
 
 	errno = EXDEV;
@@ -170,12 +139,12 @@ TEST(errno_and_the_current_context_are_left_alone)
 	assert_int_equal(cuMemAlloc_v2(&unused, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_ok(cuMemFree_v2(address));
 	assert_int_equal(errno, EXDEV);
-	assert_ptr_equal(context_now(), context);
+	assert_ptr_equal(core_current(), context);
 }
 
 TEST(without_a_context_the_driver_says_so)
 {
-	CUcontext context = context_now();
+	CUcontext context = core_current();
 	CUdeviceptr address = 42;
 
 	assert_ok(cuCtxSetCurrent(NULL));
@@ -199,11 +168,11 @@ TEST(a_pitched_block_has_rows_of_512_bytes)
 
 TEST(serve_find_knows_blocks_by_any_address_in_them)
 {
-	CUdeviceptr large = alloc(5 * MIB), small = alloc(700);
+	CUdeviceptr large = core_block(5 * MIB), small = core_block(700);
 	struct ledger_row row = {.bytes = 1};
 
 	assert_true(serve_find(large + 5 * MIB - 1, &row));
-	assert_true(row.key == large && row.bytes == 5 * MIB && row.context == context_now());
+	assert_true(row.key == large && row.bytes == 5 * MIB && row.context == core_current());
 	assert_true(serve_find(small + 699, &row));
 	assert_int_equal(row.key, small);
 	/* Mapped, but past what was asked for. */
@@ -222,7 +191,7 @@ TEST(serve_find_knows_blocks_by_any_address_in_them)
 TEST(over_the_budget_blocks_spill_and_are_counted)
 {
 	uint64_t spilled = stats_get(STAT_spilled_bytes), refused = stats_get(STAT_refused);
-	CUdeviceptr first = alloc(64 * MIB), second = alloc(32 * MIB), third;
+	CUdeviceptr first = core_block(64 * MIB), second = core_block(32 * MIB), third;
 
 	assert_int_equal(core_pages_at(first, 64 * MIB, 'D'), 32);
 	assert_int_equal(core_pages_at(second, 32 * MIB, 'H'), 16);
@@ -239,23 +208,22 @@ TEST(over_the_budget_blocks_spill_and_are_counted)
 
 TEST(memory_whose_stream_has_passed_is_used_before_anything_spills)
 {
-	CUstream stream = stream_new();
-	CUdeviceptr first = alloc(64 * MIB), second;
+	CUstream stream = core_stream();
+	CUdeviceptr first = core_block(64 * MIB);
 
 	assert_ok(cuMemsetD8Async(first, 1, 64 * MIB, stream));
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_ok(cuStreamSynchronize(stream));
-	second = alloc(60 * MIB);
+	CUdeviceptr second = core_block(60 * MIB);
 	assert_int_equal(core_pages_at(second, 60 * MIB, 'D'), 30);
 	assert_ok(cuMemFree_v2(second));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* What the free waits for may need the thread that allocates: no waiting for ever. */
 TEST(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever)
 {
-	CUstream stream = stream_new();
-	CUdeviceptr first = alloc(96 * MIB), second;
+	CUstream stream = core_stream();
+	CUdeviceptr first = core_block(96 * MIB), second;
 
 	sim_hold();
 	assert_ok(cuMemsetD8Async(first, 1, 96 * MIB, stream));
@@ -264,21 +232,20 @@ TEST(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever)
 	assert_ok(cuMemAlloc_v2(&second, 20 * MIB));
 	sim_release();
 	assert_ok(cuMemFree_v2(second));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* ---- contexts ---- */
 
 TEST(a_contexts_blocks_are_free_when_it_is_destroyed)
 {
-	CUcontext first = context_now();
-	CUdeviceptr mine = alloc(3 * MIB), address[3];
+	CUcontext first = core_current();
+	CUdeviceptr mine = core_block(3 * MIB), address[3];
 	uint64_t frees = stats_get(STAT_frees);
 	CUcontext other = core_new_context();
 
-	address[0] = alloc(10 * MIB);
-	address[1] = alloc(100);
-	address[2] = alloc(4 * MIB);
+	address[0] = core_block(10 * MIB);
+	address[1] = core_block(100);
+	address[2] = core_block(4 * MIB);
 	assert_ok(cuMemFreeAsync(address[2], NULL)); /* pending or not, it goes with the context */
 	assert_ok(cuCtxDestroy_v2(other));
 	assert_ok(cuCtxSetCurrent(first));
@@ -329,19 +296,18 @@ static void free_waits(CUdeviceptr address, size_t bytes, CUstream stream, CUcon
 
 TEST(a_free_waits_for_work_submitted_before)
 {
-	CUstream stream = stream_new();
+	CUstream stream = core_stream();
 
-	free_waits(alloc(8 * MIB), 8 * MIB, stream, context_now());
-	free_waits(alloc(4096), 4096, stream, context_now());
-	assert_ok(cuStreamDestroy_v2(stream));
+	free_waits(core_block(8 * MIB), 8 * MIB, stream, core_current());
+	free_waits(core_block(4096), 4096, stream, core_current());
 }
 
 TEST(a_free_waits_for_the_blocks_own_context_not_the_current_one)
 {
-	CUcontext first = context_now(), other = core_new_context();
-	CUstream stream = stream_new();
+	CUcontext first = core_current(), other = core_new_context();
+	CUstream stream = core_stream();
 
-	free_waits(alloc(8 * MIB), 8 * MIB, stream, first);
+	free_waits(core_block(8 * MIB), 8 * MIB, stream, first);
 	assert_ok(cuCtxDestroy_v2(other));
 	assert_ok(cuCtxSetCurrent(first));
 }
