@@ -70,6 +70,16 @@ static struct block_state *block_mark(void)
 	return &heap_arena(own_heap.heap)->block_states[0];
 }
 
+/* Makes the submission; returns how many hold everything while it is inside the driver. */
+static unsigned everything_held_by(struct submission *use)
+{
+	struct submission_stripe *stripe = admit(use);
+	unsigned n = block_state_pins(&engine->channel.everything);
+
+	submission_close(use, stripe);
+	return n;
+}
+
 TEST(launches_on_several_streams_are_done_when_all_are)
 {
 	CUstream one = stream_new(), two = stream_new();
@@ -151,16 +161,11 @@ TEST(what_was_read_before_tracking_began_may_touch_anything)
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	assert_non_null(use);
 	track_and_hold();
-	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(use), 1);
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	assert_int_equal(block_state_last(&engine->channel.everything), completion_newest());
 	/* From now on it is what it names that counts. */
-	use = submission_open(HOOK_cuMemsetD8Async);
-	stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(submission_open(HOOK_cuMemsetD8Async)), 0);
 }
 
 /* ---- holding ---- */
@@ -194,34 +199,23 @@ TEST(what_was_read_before_memory_moved_beside_it_may_touch_anything)
 	struct submission *use = open_naming_block();
 	submission_set_beside(true);
 	assert_true(submission_is_beside());
-	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(use), 1);
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	/* The same if it was opened while memory did so before, but perhaps read in between. */
 	use = open_naming_block();
 	submission_set_beside(false);
 	submission_set_beside(true);
-	stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(use), 1);
 	/* And if memory of another device is the next that moves so. */
 	use = open_naming_block();
 	submission_set_beside(true);
-	stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(use), 1);
 	/* From now on it is what it names that counts. */
-	use = open_naming_block();
-	stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(open_naming_block()), 0);
 	/* In gaps alone, nothing that was read is too little. */
 	use = open_naming_block();
 	submission_set_beside(false);
-	stripe = admit(use);
-	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
-	submission_close(use, stripe);
+	assert_int_equal(everything_held_by(use), 0);
 	assert_true(becomes(all_is_done));
 	/* Where nothing is tracked it means nothing. */
 	submission_set_tracking(false, false);
