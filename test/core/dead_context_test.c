@@ -19,9 +19,7 @@ static void stray_body(const struct sim_launch *launch, void **args)
 	**(volatile char **)args[0] = 1;
 }
 
-static const size_t stray_bytes[] = {8};
-static const struct sim_kernel kernels[] = {{"asserts", assert_body, 0, NULL}, {"strays", stray_body, 1, stray_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+SIM_MODULE(image, SIM_KERNEL("asserts", assert_body), SIM_KERNEL("strays", stray_body, 8));
 
 /* The current context dies; the address is one that is reserved and not mapped. */
 static void die(const char *name)

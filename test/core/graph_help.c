@@ -120,10 +120,8 @@ void do_nothing(void *argument) {}
 
 static void body(const struct sim_launch *launch, void **args) {}
 
-static const size_t mix_bytes[] = {8, 4, 8, 24}, wide_bytes[] = {sizeof(struct wide)};
-static const struct sim_kernel kernels[] = {
-    {"mix", body, 4, mix_bytes}, {"plain", body, 0, NULL}, {"wide", body, 1, wide_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+SIM_MODULE(image, SIM_KERNEL("mix", body, 8, 4, 8, 24), SIM_KERNEL("plain", body),
+	   SIM_KERNEL("wide", body, sizeof(struct wide)));
 
 void graph_test_start(void)
 {

@@ -3,7 +3,6 @@
  * (serve/serve.h). cuMemMap and the like in this file are the library's.
  */
 #include "shim/accounting/ledger.h"
-#include "shim/accounting/ledger.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
 #include "shim/serve/types.h"

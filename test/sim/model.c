@@ -37,12 +37,8 @@ static void gate_body(const struct sim_launch *launch, void **args)
 		usleep(100);
 }
 
-static const size_t fill_bytes[] = {8, 4, 8}, chase_bytes[] = {8}, pair_bytes[] = {1, sizeof(struct model_pair)};
-static const struct sim_kernel kernels[] = {{"fill", fill_body, 3, fill_bytes},
-					    {"chase", chase_body, 1, chase_bytes},
-					    {"pair", pair_body, 2, pair_bytes},
-					    {"gate", gate_body, 0, NULL}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 4, kernels};
+SIM_MODULE(image, SIM_KERNEL("fill", fill_body, 8, 4, 8), SIM_KERNEL("chase", chase_body, 8),
+	   SIM_KERNEL("pair", pair_body, 1, sizeof(struct model_pair)), SIM_KERNEL("gate", gate_body));
 CUcontext model_context;
 CUfunction model_chase, model_pair;
 static CUfunction fill, gate_kernel;
