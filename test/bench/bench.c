@@ -9,22 +9,6 @@
  *
  * Each result is a line "name median least most unit". A value that could not be measured has no line.
  */
-#define GPU_FUNCTIONS(F)                                                                                               \
-	F(cuModuleLoadData)                                                                                            \
-	F(cuModuleGetFunction)                                                                                         \
-	F(cuLaunchKernel)                                                                                              \
-	F(cuMemGetInfo)                                                                                                \
-	F(cuMemHostAlloc)                                                                                              \
-	F(cuMemFreeHost)                                                                                               \
-	F(cuMemAllocAsync)                                                                                             \
-	F(cuMemFreeAsync)                                                                                              \
-	F(cuLaunchHostFunc)                                                                                            \
-	F(cuMemsetD8Async)                                                                                             \
-	F(cuMemcpyDtoDAsync)                                                                                           \
-	F(cuMemcpyHtoDAsync)                                                                                           \
-	F(cuPointerGetAttribute)                                                                                       \
-	F(cuPointerGetAttributes)
-
 #include <errno.h>
 
 #include "test/bench/gpu.h"
@@ -67,9 +51,7 @@ static const char empty_ptx[] = ".version 6.4\n"
 
 static void empty_body(const struct sim_launch *launch, void **args) {}
 
-static const size_t empty_params[] = {8, 8};
-static const struct sim_kernel empty_kernel = {"empty", empty_body, 2, empty_params};
-static const struct sim_module empty_module = {SIM_MODULE_MAGIC, 1, &empty_kernel};
+SIM_MODULE(empty_module, SIM_KERNEL("empty", empty_body, 8, 8));
 
 /* Few enough launches between two waits that the queue (about a thousand) never fills: a full one would be timed. */
 #define LAUNCHES 256

@@ -1,7 +1,6 @@
 /*
  * gpu.h: what small measuring programs share: the driver (whichever libcuda.so.1 the loader finds, its functions by
- * dlsym) and a context; with sample.h. A program defines GPU_FUNCTIONS(F), the rows it needs beside the ones here, and
- * includes this once.
+ * dlsym) and a context; with sample.h. A program includes this once.
  */
 #ifndef SPILLWAY_BENCH_GPU_H
 #define SPILLWAY_BENCH_GPU_H
@@ -12,7 +11,7 @@
 #include "test/libc.h"
 #include "test/bench/sample.h"
 
-#define GPU_COMMON(F)                                                                                                  \
+#define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuInit)                                                                                                      \
 	F(cuDeviceGet)                                                                                                 \
 	F(cuDevicePrimaryCtxRetain)                                                                                    \
@@ -22,12 +21,50 @@
 	F(cuStreamSynchronize)                                                                                         \
 	F(cuMemAlloc)                                                                                                  \
 	F(cuMemFree)                                                                                                   \
-	F(cuGetErrorName)
+	F(cuGetErrorName)                                                                                              \
+	F(cuModuleLoadData)                                                                                            \
+	F(cuModuleGetFunction)                                                                                         \
+	F(cuLaunchKernel)                                                                                              \
+	F(cuMemsetD8)                                                                                                  \
+	F(cuMemGetInfo)                                                                                                \
+	F(cuMemcpyDtoD)                                                                                                \
+	F(cuMemcpyHtoD)                                                                                                \
+	F(cuMemcpyDtoH)                                                                                                \
+	F(cuMemAddressReserve)                                                                                         \
+	F(cuMemAddressFree)                                                                                            \
+	F(cuMemCreate)                                                                                                 \
+	F(cuMemRelease)                                                                                                \
+	F(cuMemMap)                                                                                                    \
+	F(cuMemUnmap)                                                                                                  \
+	F(cuMemSetAccess)                                                                                              \
+	F(cuDeviceGetAttribute)                                                                                        \
+	F(cuEventCreate)                                                                                               \
+	F(cuEventRecord)                                                                                               \
+	F(cuEventSynchronize)                                                                                          \
+	F(cuEventElapsedTime)                                                                                          \
+	F(cuStreamWaitEvent)                                                                                           \
+	F(cuMemHostAlloc)                                                                                              \
+	F(cuMemFreeHost)                                                                                               \
+	F(cuMemcpyHtoDAsync)                                                                                           \
+	F(cuMemcpyDtoHAsync)                                                                                           \
+	F(cuMemcpyDtoDAsync)                                                                                           \
+	F(cuMemsetD32)                                                                                                 \
+	F(cuMemAllocAsync)                                                                                             \
+	F(cuMemFreeAsync)                                                                                              \
+	F(cuLaunchHostFunc)                                                                                            \
+	F(cuMemsetD8Async)                                                                                             \
+	F(cuPointerGetAttribute)                                                                                       \
+	F(cuPointerGetAttributes)                                                                                      \
+	F(cuEventQuery)                                                                                                \
+	F(cuEventDestroy)                                                                                              \
+	F(cuStreamDestroy)                                                                                             \
+	F(cuCtxGetCurrent)                                                                                             \
+	F(cuDevicePrimaryCtxRelease)                                                                                   \
+	F(cuStreamWaitValue32)
 
 /* cuda.h renames to the newest version (cuMemAlloc is cuMemAlloc_v2), and the names here follow it. */
 #define GPU_DECLARE(name) __typeof__(name) *name;
 static struct {
-	GPU_COMMON(GPU_DECLARE)
 	GPU_FUNCTIONS(GPU_DECLARE)
 } driver;
 
@@ -62,7 +99,6 @@ static inline void gpu_open_driver(void)
 	if (driver_library)                                                                                            \
 		*(void **)&driver.name = dlsym(driver_library, GPU_TEXT(name));                                        \
 	complete = complete && driver.name;
-	GPU_COMMON(GPU_FIND)
 	GPU_FUNCTIONS(GPU_FIND)
 #undef GPU_FIND
 	if (!complete) {

@@ -14,19 +14,6 @@
  * written. Freed memory is kept warm by the library's heap, so that its first round, which is not counted, is the
  * slowest; heap.release_threshold=0 makes all rounds alike.
  */
-#define GPU_FUNCTIONS(F)                                                                                               \
-	F(cuMemGetInfo)                                                                                                \
-	F(cuMemcpyDtoD)                                                                                                \
-	F(cuMemcpyHtoD)                                                                                                \
-	F(cuMemcpyDtoH)                                                                                                \
-	F(cuMemAddressReserve)                                                                                         \
-	F(cuMemAddressFree)                                                                                            \
-	F(cuMemCreate)                                                                                                 \
-	F(cuMemRelease)                                                                                                \
-	F(cuMemMap)                                                                                                    \
-	F(cuMemUnmap)                                                                                                  \
-	F(cuMemSetAccess)
-
 #include <errno.h>
 
 #include "test/bench/gpu.h"

@@ -10,26 +10,6 @@
  * done, "pair_in" and "pair_out" each until it is done itself. "wide": over 3 GiB each way, all of it in turn. With
  * DEVICE, "lent" alone: memory of that device takes the place of the host's, as with spill.peers.
  */
-#define GPU_FUNCTIONS(F)                                                                                               \
-	F(cuDeviceGetAttribute)                                                                                        \
-	F(cuEventCreate)                                                                                               \
-	F(cuEventRecord)                                                                                               \
-	F(cuEventSynchronize)                                                                                          \
-	F(cuEventElapsedTime)                                                                                          \
-	F(cuStreamWaitEvent)                                                                                           \
-	F(cuMemHostAlloc)                                                                                              \
-	F(cuMemFreeHost)                                                                                               \
-	F(cuMemcpyHtoDAsync)                                                                                           \
-	F(cuMemcpyDtoHAsync)                                                                                           \
-	F(cuMemcpyDtoDAsync)                                                                                           \
-	F(cuMemAddressReserve)                                                                                         \
-	F(cuMemAddressFree)                                                                                            \
-	F(cuMemCreate)                                                                                                 \
-	F(cuMemRelease)                                                                                                \
-	F(cuMemMap)                                                                                                    \
-	F(cuMemUnmap)                                                                                                  \
-	F(cuMemSetAccess)
-
 #include <errno.h>
 
 #include "test/bench/gpu.h"

@@ -19,33 +19,6 @@
  *
  * Lines "name median least most unit" over the rounds: NAME_in and NAME_out in GB/s, NAME_map and NAME_unmap in us.
  */
-#define GPU_FUNCTIONS(F)                                                                                               \
-	F(cuDeviceGetAttribute)                                                                                        \
-	F(cuEventCreate)                                                                                               \
-	F(cuEventRecord)                                                                                               \
-	F(cuEventQuery)                                                                                                \
-	F(cuEventDestroy)                                                                                              \
-	F(cuStreamDestroy)                                                                                             \
-	F(cuCtxGetCurrent)                                                                                             \
-	F(cuDevicePrimaryCtxRelease)                                                                                   \
-	F(cuEventElapsedTime)                                                                                          \
-	F(cuStreamWaitEvent)                                                                                           \
-	F(cuStreamWaitValue32)                                                                                         \
-	F(cuMemcpyDtoH)                                                                                                \
-	F(cuMemsetD32)                                                                                                 \
-	F(cuMemHostAlloc)                                                                                              \
-	F(cuMemcpyDtoDAsync)                                                                                           \
-	F(cuMemAddressReserve)                                                                                         \
-	F(cuMemAddressFree)                                                                                            \
-	F(cuMemCreate)                                                                                                 \
-	F(cuMemRelease)                                                                                                \
-	F(cuMemMap)                                                                                                    \
-	F(cuMemUnmap)                                                                                                  \
-	F(cuMemSetAccess)                                                                                              \
-	F(cuModuleLoadData)                                                                                            \
-	F(cuModuleGetFunction)                                                                                         \
-	F(cuLaunchKernel)
-
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -43,18 +43,13 @@ static const char copy_ptx[] = ".version 6.4\n"
 			       "  add.u32 i, i, step; bra next;\n"
 			       "done: ret; }\n";
 
-static void sweep_body(const struct sim_launch *launch, void **args)
-{
-}
+static void sweep_body(const struct sim_launch *launch, void **args) {}
 
 static void copy_body(const struct sim_launch *launch, void **args)
 {
 	memcpy(*(void **)args[0], *(void **)args[1], (size_t) * (uint32_t *)args[2] * 16);
 }
 
-static const size_t sweep_params[] = {8, 4}, copy_params[] = {8, 8, 4};
-static const struct sim_kernel kernels[] = {{"sweep", sweep_body, 2, sweep_params},
-					    {"copy", copy_body, 3, copy_params}};
-static const struct sim_module sweep_module = {SIM_MODULE_MAGIC, 2, kernels};
+SIM_MODULE(sweep_module, SIM_KERNEL("sweep", sweep_body, 8, 4), SIM_KERNEL("copy", copy_body, 8, 8, 4));
 
 #endif

@@ -15,12 +15,6 @@
  * With SPILLWAY_TRACE set all of them have what tracing a launch costs in them: run it with and without.
  * Without anyone in front there is launch_bare alone.
  */
-#define GPU_FUNCTIONS(F)                                                                                               \
-	F(cuModuleLoadData)                                                                                            \
-	F(cuModuleGetFunction)                                                                                         \
-	F(cuLaunchKernel)                                                                                              \
-	F(cuMemsetD8)
-
 #include <errno.h>
 #include <link.h>
 
@@ -37,13 +31,9 @@ static const char empty_ptx[] =
     ".visible .entry empty(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e,\n"
     "                      .param .u64 f, .param .u64 g, .param .u64 h, .param .u64 i, .param .u64 j) { ret; }\n";
 
-static void empty_body(const struct sim_launch *launch, void **args)
-{
-}
+static void empty_body(const struct sim_launch *launch, void **args) {}
 
-static const size_t empty_params[POINTERS] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
-static const struct sim_kernel empty_kernel = {"empty", empty_body, POINTERS, empty_params};
-static const struct sim_module empty_module = {SIM_MODULE_MAGIC, 1, &empty_kernel};
+SIM_MODULE(empty_module, SIM_KERNEL("empty", empty_body, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8));
 
 static CUstream stream;
 static CUfunction empty;

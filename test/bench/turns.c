@@ -16,22 +16,6 @@
  * what a chunk costs meanwhile: "unmap", "release", "create", "map" (with the access). What came in is compared with
  * what went out. Rounds end early after 35 s, so that all of it ends within a minute also on a slow link.
  */
-#define GPU_FUNCTIONS(F)                                                                                               \
-	F(cuDeviceGetAttribute)                                                                                        \
-	F(cuEventCreate)                                                                                               \
-	F(cuEventRecord)                                                                                               \
-	F(cuEventSynchronize)                                                                                          \
-	F(cuMemcpyDtoDAsync)                                                                                           \
-	F(cuMemcpyDtoH)                                                                                                \
-	F(cuMemsetD32)                                                                                                 \
-	F(cuMemGetInfo)                                                                                                \
-	F(cuMemAddressReserve)                                                                                         \
-	F(cuMemCreate)                                                                                                 \
-	F(cuMemRelease)                                                                                                \
-	F(cuMemMap)                                                                                                    \
-	F(cuMemUnmap)                                                                                                  \
-	F(cuMemSetAccess)
-
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
