@@ -131,8 +131,6 @@ static void check_survives(size_t at, size_t bytes, unsigned value)
 
 CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 {
-	CUgraph graph, second;
-
 	begin();
 	CUstream stream = child_stream();
 	CHECK(spillway_born(own_pointer(pool + MIB), POOL) == -EINVAL);
@@ -148,8 +146,7 @@ CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 	CUdeviceptr other = child_alloc(POOL);
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	MUST(driver_fill(stream, other, 0x3333, MIB / 4));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	CUgraphExec exec = driver_instance(graph);
+	CUgraphExec exec = driver_captured(stream);
 	CUdeviceptr first = pool;
 	pool = other;
 	born(MIB + 512, MIB);
@@ -159,7 +156,7 @@ CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	MUST(driver_fill(stream, pool, 0x3333, MIB / 4));
 	born(12 * MIB + 512, MIB);
-	MUST(cu.cuStreamEndCapture(stream, &second));
+	driver_forget_capture(stream);
 	born(15 * MIB + 512, MIB);
 	check_survives(12 * MIB + 512, MIB, 0x2226);
 	check_survives(15 * MIB + 512, MIB, 0x2227);
@@ -168,8 +165,6 @@ CHILD_TEST(what_may_not_be_dead_survives, SCENE_SETTINGS(runtime))
 	born(0, 2048);
 	check_survives(0, 2048, 0x2228);
 	MUST(cu.cuGraphExecDestroy(exec));
-	MUST(cu.cuGraphDestroy(graph));
-	MUST(cu.cuGraphDestroy(second));
 	own_end();
 }
 

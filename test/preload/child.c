@@ -89,6 +89,13 @@ bool child_is_alive(CUdeviceptr block)
 	return cu.cuMemGetAddressRange_v2(NULL, NULL, block) == CUDA_SUCCESS;
 }
 
+void child_free_in_a_capture(CUdeviceptr block, CUstream stream)
+{
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cu.cuMemFree_v2(block));
+	driver_forget_capture(stream);
+}
+
 CUstream child_stream(void)
 {
 	CUstream stream;

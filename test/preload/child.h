@@ -44,6 +44,8 @@ bool child_on_device(CUdeviceptr block, size_t bytes);
 
 /* Does the driver's answer, whoever gives it, know a block here? */
 bool child_is_alive(CUdeviceptr block);
+/* The block is freed while the stream captures, and nothing is left of the capture. */
+void child_free_in_a_capture(CUdeviceptr block, CUstream stream);
 /* A new non-blocking stream of the current context. */
 CUstream child_stream(void);
 

@@ -218,6 +218,24 @@ CUgraphExec driver_instance(CUgraph graph)
 	return instance;
 }
 
+CUgraphExec driver_captured(CUstream stream)
+{
+	CUgraph graph;
+
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	CUgraphExec instance = driver_instance(graph);
+	MUST(cu.cuGraphDestroy(graph));
+	return instance;
+}
+
+void driver_forget_capture(CUstream stream)
+{
+	CUgraph graph;
+
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphDestroy(graph));
+}
+
 CUcontext driver_current(void)
 {
 	CUcontext context;

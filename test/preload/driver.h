@@ -62,6 +62,9 @@ CUfunction driver_function(const void *code, const char *name);
 /* A kernel of the shared module, loaded into the current context: "fill" or "copy". */
 CUfunction driver_kernel(const char *name);
 CUgraphExec driver_instance(CUgraph graph);
+/* Ends the stream's capture: an instance of what it has captured; or nothing is left of it. */
+CUgraphExec driver_captured(CUstream stream);
+void driver_forget_capture(CUstream stream);
 CUcontext driver_current(void);
 CUdeviceptr driver_managed(size_t bytes);
 /* n words of value at address; n words from one place to another. Asynchronous in the stream. */

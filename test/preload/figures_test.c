@@ -151,7 +151,6 @@ static CUcontext shared_context;
 
 static CUgraphExec capture_a_step(CUstream stream)
 {
-	CUgraph graph;
 	CUdeviceptr whole[EACH];
 
 	for (unsigned i = 0; i < EACH; i++)
@@ -159,9 +158,7 @@ static CUgraphExec capture_a_step(CUstream stream)
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	for (unsigned i = 0; i < EACH; i++)
 		MUST(driver_fill(stream, whole[i], i, WHOLE / 4));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	CUgraphExec exec = driver_instance(graph);
-	return exec;
+	return driver_captured(stream);
 }
 
 static void *run_steps(void *argument)

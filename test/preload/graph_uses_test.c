@@ -35,18 +35,13 @@ static void open_pairs(void)
 
 static CUgraphExec capture(const CUdeviceptr *from, const CUdeviceptr *to)
 {
-	CUgraph graph;
-
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	for (unsigned i = 0; i < PAIRS; i++) {
 		for (unsigned set = 0; set < SETS; set++)
 			MUST(cuMemsetD32Async(to[i], set, WORDS, stream));
 		MUST(cuMemcpyDtoDAsync_v2(to[i], from[i], EACH_BYTES, stream));
 	}
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	CUgraphExec exec = driver_instance(graph);
-	MUST(cu.cuGraphDestroy(graph));
-	return exec;
+	return driver_captured(stream);
 }
 
 static void run(CUgraphExec exec)
@@ -167,7 +162,6 @@ static void one_block_is_told_apart(void)
 	CUdeviceptr block, others, parts[PARTS];
 	time_t until = time(NULL) + IN_TIME_S;
 	unsigned there = 0, launches = 0;
-	CUgraph graph;
 
 	driver_start(0);
 	driver_kernel("fill");
@@ -192,8 +186,7 @@ static void one_block_is_told_apart(void)
 	}
 	for (unsigned i = 0; i < NAMES; i++)
 		MUST(driver_fill(stream, others + (NAMES + i) * 1024, i, 1));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	CUgraphExec exec = driver_instance(graph);
+	CUgraphExec exec = driver_captured(stream);
 	/* What the capture has shown is forgotten (tensors.h). */
 	for (unsigned i = 0; i < 3 * 2048; i++)
 		MUST(driver_fill(stream, others, i, 1));

@@ -232,8 +232,6 @@ static void *allocate_and_launch(void *argument)
 static void capture_open_while_another_thread_allocates_and_launches(void)
 {
 	pthread_t thread;
-	CUgraph graph;
-	CUgraphExec exec;
 
 	scene_open_warm(&scene);
 	CUstream stream = child_stream();
@@ -243,9 +241,7 @@ static void capture_open_while_another_thread_allocates_and_launches(void)
 		CHECK(!pthread_create(&thread, NULL, allocate_and_launch, NULL));
 		rounds(stream, ON_MAIN, 1);
 		pthread_join(thread, NULL);
-		MUST(cu.cuStreamEndCapture(stream, &graph));
-		MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-		MUST(cu.cuGraphDestroy(graph));
+		CUgraphExec exec = driver_captured(stream);
 		for (int j = 0; j < 5; j++)
 			MUST(cu.cuGraphLaunch(exec, stream));
 		for (unsigned b = 0; b < SCENE_BLOCKS; b++)

@@ -19,25 +19,13 @@ static size_t free_now(void)
 
 /* ---- what was freed in a capture ---- */
 
-static void free_in_a_capture(CUdeviceptr block)
-{
-	CUstream stream = child_stream();
-	CUgraph graph;
-
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	MUST(cu.cuMemFree_v2(block));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphDestroy(graph));
-	MUST(cu.cuStreamDestroy_v2(stream));
-}
-
 static void asks_how_much_is_free_after_a_capture(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
 	size_t before = free_now();
 
-	free_in_a_capture(block);
+	child_free_in_a_capture(block, child_stream());
 	MUST(cu.cuCtxSynchronize());
 	CHECK(free_now() == before + 20 * MIB);
 }
@@ -47,7 +35,7 @@ static void allocates_the_device_after_a_capture(void)
 	CUdeviceptr block;
 
 	driver_start(0);
-	free_in_a_capture(child_alloc(90 * MIB));
+	child_free_in_a_capture(child_alloc(90 * MIB), child_stream());
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemAllocAsync(&block, 120 * MIB, NULL));
 	MUST(cu.cuMemFreeAsync(block, NULL));
@@ -62,7 +50,7 @@ static void allocates_and_frees_after_a_capture(void)
 
 	/* Whoever marks the context's work now finds it undone: the free that waits for all of it must do. */
 	sim_hold();
-	free_in_a_capture(block);
+	child_free_in_a_capture(block, child_stream());
 	block = child_alloc(2 * MIB);
 	sim_release();
 	MUST(cu.cuMemFree_v2(block));

@@ -51,12 +51,11 @@ PART_TEST(a_copy_with_sync_memops_returns_when_it_is_done, PASSES(part))
 	for (int i = 0; i < 2; i++) {
 		struct copier copier = new_copier();
 		unsigned words[1024];
-		pthread_t thread;
 
 		copier.per_thread = i;
 		sim_hold();
 		unsigned long before = waits();
-		CHECK(!pthread_create(&thread, NULL, copy_it, &copier));
+		pthread_t thread = test_thread(copy_it, &copier);
 		while (waits() == before && !atomic_load(&copier.returned))
 			sched_yield();
 		CHECK(!atomic_load(&copier.returned));
@@ -76,17 +75,12 @@ PART_TEST(a_copy_with_sync_memops_leaves_captures_of_others_alone, PASSES(part))
 	CUdeviceptr target = child_alloc(4096);
 
 	for (int i = 0; i < 4; i++) {
-		pthread_t thread;
-		CUgraph graph;
-
 		copier.per_thread = i / 2;
 		MUST(cu.cuStreamBeginCapture_v2(stream, modes[i % 2]));
-		CHECK(!pthread_create(&thread, NULL, copy_it, &copier));
-		pthread_join(thread, NULL);
+		test_beside(copy_it, &copier);
 		MUST(copier.result);
 		MUST(cu.cuMemsetD8Async(target, 1, 4096, stream));
-		MUST(cu.cuStreamEndCapture(stream, &graph));
-		MUST(cu.cuGraphDestroy(graph));
+		driver_forget_capture(stream);
 	}
 }
 

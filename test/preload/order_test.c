@@ -9,16 +9,6 @@
 #define TWO_DEVICES  ((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
 
-static void free_in_a_capture(CUdeviceptr block, CUstream stream)
-{
-	CUgraph graph;
-
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	MUST(cu.cuMemFree_v2(block));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphDestroy(graph));
-}
-
 /* ---- cuMemFreeAsync ---- */
 
 PART_TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it, PASSES(part))
@@ -82,7 +72,7 @@ static void frees_what_an_unreachable_context_uses(bool in_a_capture)
 	captured = child_stream();
 	sim_fail_then("cuCtxPushCurrent_v2", 1, CUDA_ERROR_UNKNOWN, "cuCtxPushCurrent_v2", 3);
 	if (in_a_capture)
-		free_in_a_capture(block, captured);
+		child_free_in_a_capture(block, captured);
 	else
 		CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_UNKNOWN);
 	CHECK(!child_is_alive(block));
@@ -212,7 +202,7 @@ PART_TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spil
 
 	driver_start(0);
 	CUstream stream = child_stream();
-	free_in_a_capture(child_alloc(20 * MIB), stream);
+	child_free_in_a_capture(child_alloc(20 * MIB), stream);
 	/* The first request after the capture has the context's work marked; when that has passed the block is free. */
 	CUdeviceptr small = child_alloc(4096), block;
 	MUST(cu.cuCtxSynchronize());
@@ -222,7 +212,7 @@ PART_TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spil
 	MUST(cu.cuMemFree_v2(small));
 	/* It need not be asked for twice on an idle device, but on a slow machine one mark may be late. */
 	for (int i = 0; i < 20 && !n_reused; i++) {
-		free_in_a_capture(child_alloc(20 * MIB), stream);
+		child_free_in_a_capture(child_alloc(20 * MIB), stream);
 		block = child_alloc(20 * MIB);
 		n_reused += child_on_device(block, 20 * MIB);
 		MUST(cu.cuMemFree_v2(block));

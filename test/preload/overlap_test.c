@@ -40,15 +40,10 @@ static unsigned last_of_two(void)
 
 static CUgraphExec capture(void)
 {
-	CUgraph graph;
-
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	MUST(store(1, false));
 	MUST(store(2, true));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	CUgraphExec exec = driver_instance(graph);
-	MUST(cu.cuGraphDestroy(graph));
-	return exec;
+	return driver_captured(stream);
 }
 
 static unsigned last_of_graph(CUgraphExec exec)
