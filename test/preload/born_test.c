@@ -194,7 +194,7 @@ struct part {
 	unsigned value; /* 0: it is not in use */
 };
 
-static void anything(void)
+CHILD_TEST(what_is_alive_survives_any_births_and_deaths, SCENE_SETTINGS(runtime))
 {
 	struct seed seed = seed_start(__func__);
 	struct part parts[PARTS];
@@ -235,11 +235,6 @@ static void anything(void)
 	CHECK(holds(0, 0x1111, MIB) && holds(at, 0x1111, POOL - at));
 	CHECK(dead_out() > 0);
 	own_end();
-}
-
-TEST(what_is_alive_survives_any_births_and_deaths)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime), anything), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)

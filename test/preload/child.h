@@ -16,6 +16,8 @@ void child_set(const char *setting);
  * end is ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
  */
 int child_run(const char *const *settings, void (*part)(void));
+/* The part succeeds there. */
+#define child_passes(settings, part) assert_int_equal(child_run(settings, part), 0)
 /* A test whose body, which follows, runs there with these settings. */
 #define CHILD_TEST(name, ...)                                                                                          \
 	static void name##_there(void);                                                                                \

@@ -6,6 +6,12 @@
 
 #define LARGE (4 * MIB)
 
+static void run(void (*part)(void))
+{
+	if (scene_moves())
+		own_run(part);
+}
+
 /* ---- at once ---- */
 
 /* As CUDA has it, in the order of a stream. */
@@ -73,7 +79,7 @@ static bool is_spared_once(CUstream stream, CUdeviceptr block)
 	return false;
 }
 
-static void discarding(void)
+PART_TEST(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept, run(part))
 {
 	scene_load(&own_scene, 0);
 	CUdeviceptr block = child_alloc(LARGE), kept = child_alloc(LARGE);
@@ -153,7 +159,7 @@ static void *discard_and_write(void *argument)
 	return NULL;
 }
 
-static void discarding_at_random(void)
+PART_TEST(what_is_written_after_discards_at_random_is_kept, run(part))
 {
 	struct discarder own = {.seed = 4711};
 
@@ -189,7 +195,7 @@ static void *release_soon(void *word)
 /*
  * A write that was submitted before anybody looked comes after the discard; the process is suspended right behind it.
  */
-static void discarding_what_is_still_written(void)
+PART_TEST(a_write_that_comes_after_the_discard_is_kept, run(part))
 {
 	scene_load(&own_scene, 0);
 	CUstream stream = child_stream();
@@ -215,7 +221,7 @@ static void discarding_what_is_still_written(void)
 
 /* ---- in the order of a stream ---- */
 
-static void discarding_in_a_stream(void)
+PART_TEST(a_discard_in_a_stream_comes_in_its_order, run(part))
 {
 	scene_load(&own_scene, 0);
 	CUstream stream = child_stream(), other = child_stream();
@@ -262,14 +268,4 @@ static void discarding_in_a_stream(void)
 		CHECK(driver_holds(block, 0x9000 + i, LARGE / 4));
 	}
 	own_end();
-}
-
-TEST(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept)
-{
-	if (!scene_moves())
-		return;
-	own_run(discarding);
-	own_run(discarding_at_random);
-	own_run(discarding_what_is_still_written);
-	own_run(discarding_in_a_stream);
 }

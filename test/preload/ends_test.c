@@ -5,10 +5,9 @@
 #include "test/test.h"
 
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
-#define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
+#define PASSES(part) child_passes(BUDGETS, part)
 /* For a part that counts calls: a mode that moves memory asks after the program's work all the time. */
-#define PASSES_STATICALLY(part)                                                                                        \
-	assert_int_equal(child_run(((const char *const[]){CHILD_BUDGETS ",spill.mode=static", NULL}), part), 0)
+#define PASSES_STATICALLY(part) child_passes(((const char *const[]){CHILD_BUDGETS ",spill.mode=static", NULL}), part)
 
 static void begin_capture(CUstream stream)
 {
@@ -33,7 +32,7 @@ static void frees_at_once(void)
 	}
 }
 
-static void destroys_a_capturing_context(void)
+PART_TEST(a_capture_ends_with_its_context, PASSES(part))
 {
 	CUcontext first = driver_start(0), second = child_context();
 
@@ -44,7 +43,7 @@ static void destroys_a_capturing_context(void)
 	frees_at_once();
 }
 
-static void resets_a_capturing_context(void)
+PART_TEST(a_capture_ends_with_its_context_when_that_is_reset, PASSES(part))
 {
 	driver_start(0);
 	begin_capture(child_stream());
@@ -59,7 +58,7 @@ static void resets_a_capturing_context(void)
 }
 
 /* First without any memory, when only the existence of contexts is known. */
-static void resets_beside_green_contexts(void)
+PART_TEST(a_capture_of_a_green_context_ends_when_its_device_is_reset, PASSES(part))
 {
 	for (unsigned i = 0; i < 6; i++) {
 		CUgreenCtx green;
@@ -86,7 +85,7 @@ static void resets_beside_green_contexts(void)
 	frees_at_once();
 }
 
-static void releases_a_capturing_context(void)
+PART_TEST(a_capture_ends_with_its_context_when_that_is_released, PASSES(part))
 {
 	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(4096)));
@@ -103,14 +102,6 @@ PART_TEST(a_capture_ends_with_its_stream, PASSES(part))
 	begin_capture(stream);
 	MUST(cu.cuStreamDestroy_v2(stream));
 	frees_at_once();
-}
-
-TEST(a_capture_ends_with_its_context)
-{
-	PASSES(destroys_a_capturing_context);
-	PASSES(resets_a_capturing_context);
-	PASSES(resets_beside_green_contexts);
-	PASSES(releases_a_capturing_context);
 }
 
 struct capturer {

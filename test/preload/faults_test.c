@@ -32,13 +32,6 @@ static void use(CUdeviceptr at)
 	MUST(cu.cuMemFreeHost(pinned));
 }
 
-static CUdeviceptr managed(void)
-{
-	CUdeviceptr at = driver_managed(BYTES);
-
-	return at;
-}
-
 static unsigned n_threads_of_ours(void)
 {
 	DIR *folder = opendir("/proc/self/task");
@@ -57,11 +50,14 @@ static unsigned n_threads_of_ours(void)
 	return n;
 }
 
-static void is_counted(void)
+PART_TEST(managed_memory_of_the_program_is_counted, child_passes(SETTINGS(), part);
+	  child_passes(SETTINGS("SIM_DRIVER=560.35.03"), part);
+	  child_passes(SETTINGS("SPILLWAY_SET=faults=events", "EVENTS=1"), part);
+	  child_passes(SETTINGS("SPILLWAY_POLICY=passthrough"), part))
 {
 	driver_start(0);
 	CHECK(sim_uvm_opened() == 0);
-	CUdeviceptr at = managed();
+	CUdeviceptr at = driver_managed(BYTES);
 	use(at);
 	is_equal();
 	CHECK(sim_managed().cpu_faults > 0);
@@ -72,27 +68,14 @@ static void is_counted(void)
 	CHECK(n_threads_of_ours() == (getenv("EVENTS") ? 1 : 0));
 }
 
-TEST(managed_memory_of_the_program_is_counted)
-{
-	assert_int_equal(child_run(SETTINGS(), is_counted), 0);
-	assert_int_equal(child_run(SETTINGS("SIM_DRIVER=560.35.03"), is_counted), 0);
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events", "EVENTS=1"), is_counted), 0);
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=passthrough"), is_counted), 0);
-}
-
-static void is_counted_by_policy(void)
+PART_TEST(device_memory_that_the_policy_makes_managed_is_counted,
+	  child_passes(SETTINGS("SPILLWAY_POLICY=managed"), part);
+	  child_passes(SETTINGS("SPILLWAY_POLICY=managed", "SPILLWAY_SET=faults=events"), part))
 {
 	driver_start(0);
 	CUdeviceptr at = child_alloc(BYTES);
 	use(at);
 	is_equal();
-}
-
-TEST(device_memory_that_the_policy_makes_managed_is_counted)
-{
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=managed"), is_counted_by_policy), 0);
-	assert_int_equal(
-	    child_run(SETTINGS("SPILLWAY_POLICY=managed", "SPILLWAY_SET=faults=events"), is_counted_by_policy), 0);
 }
 
 /* ---- in a trace ---- */
@@ -131,7 +114,7 @@ static void is_traced(void)
 	struct seen seen = {0};
 
 	driver_start(0);
-	CUdeviceptr at = managed();
+	CUdeviceptr at = driver_managed(BYTES);
 	use(at);
 	struct sim_managed model = sim_managed();
 	for (unsigned i = 0; i < 2000 && (seen.gpu < model.gpu_faults || seen.last_gpu < model.gpu_faults); i++) {
@@ -155,33 +138,23 @@ TEST(faults_are_in_a_trace)
 	assert_int_equal(status, 0);
 }
 
-static void opens_nothing(void)
+PART_TEST(without_managed_memory_or_switched_off_nothing_is_opened, child_passes(SETTINGS(), part);
+	  child_passes(SETTINGS("SPILLWAY_SET=faults=events"), part);
+	  child_passes(SETTINGS("MANAGED=1", "SPILLWAY_SET=faults=off"), part);
+	  child_passes(SETTINGS("MANAGED=1", "SPILLWAY=0"), part))
 {
-	CUdeviceptr at = 0;
-
 	driver_start(0);
-	if (getenv("MANAGED"))
-		at = managed();
-	else
-		at = child_alloc(MIB);
+	CUdeviceptr at = getenv("MANAGED") ? driver_managed(BYTES) : child_alloc(MIB);
 	MUST(driver_fill(NULL, at, 7, MIB / 4));
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemFree_v2(at));
 	CHECK(sim_uvm_opened() == 0 && n_threads_of_ours() == 0);
 }
 
-TEST(without_managed_memory_or_switched_off_nothing_is_opened)
-{
-	assert_int_equal(child_run(SETTINGS(), opens_nothing), 0);
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events"), opens_nothing), 0);
-	assert_int_equal(child_run(SETTINGS("MANAGED=1", "SPILLWAY_SET=faults=off"), opens_nothing), 0);
-	assert_int_equal(child_run(SETTINGS("MANAGED=1", "SPILLWAY=0"), opens_nothing), 0);
-}
-
 static void works_without(void)
 {
 	driver_start(0);
-	use(managed());
+	use(driver_managed(BYTES));
 	CHECK(sim_uvm_opened() > 0 && sim_uvm_trackers() == 0);
 }
 
@@ -192,16 +165,17 @@ TEST(a_program_does_not_notice_that_there_is_no_source)
 					    "SIM_UVM=no-file"};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		assert_int_equal(child_run(SETTINGS(wrong[i]), works_without), 0);
+		child_passes(SETTINGS(wrong[i]), works_without);
 }
 
 /* Descriptors of this process that another one would get. */
-static void leaves_nothing_to_others(void)
+PART_TEST(neither_a_fork_nor_what_it_executes_has_our_descriptors, child_passes(SETTINGS(), part);
+	  child_passes(SETTINGS("SPILLWAY_SET=faults=events"), part))
 {
 	int status;
 
 	driver_start(0);
-	CUdeviceptr at = managed();
+	CUdeviceptr at = driver_managed(BYTES);
 	use(at);
 	int fd = sim_uvm_descriptor();
 	CHECK(fd >= 0 && fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -211,10 +185,4 @@ static void leaves_nothing_to_others(void)
 	CHECK(waitpid(child, &status, 0) == child && !status);
 	use(at);
 	is_equal();
-}
-
-TEST(neither_a_fork_nor_what_it_executes_has_our_descriptors)
-{
-	assert_int_equal(child_run(SETTINGS(), leaves_nothing_to_others), 0);
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events"), leaves_nothing_to_others), 0);
 }

@@ -38,7 +38,8 @@ static bool is_there_again(void)
 }
 
 /* As at a log-out; the file is looked for once a second. */
-static void loses_its_folder(void)
+PART_TEST(the_figures_are_found_again_when_their_folder_was_removed, assert_int_equal(child_run(SETTINGS(), part), 7);
+	  assert_int_equal(folder_files(STATS_TAIL, NULL), 0))
 {
 	char path[256];
 	struct stat status;
@@ -57,12 +58,6 @@ static void loses_its_folder(void)
 	child_alloc(BLOCK);
 	CHECK(page->counter[STAT_allocations] == allocations + 1 && before->counter[STAT_allocations] == allocations);
 	exit(7);
-}
-
-TEST(the_figures_are_found_again_when_their_folder_was_removed)
-{
-	assert_int_equal(child_run(SETTINGS(), loses_its_folder), 7);
-	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
 
 static void exits(void)
@@ -194,7 +189,7 @@ TEST(a_cloned_child_neither_counts_there_nor_ends_it)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		first_frees = i;
-		assert_int_equal(child_run(SETTINGS(), clones), 0);
+		child_passes(SETTINGS(), clones);
 		folder_clear();
 	}
 }
@@ -238,7 +233,7 @@ TEST(in_a_folder_that_others_may_read_there_is_no_file)
 	snprintf(path, sizeof(path), "%s/spillway", folder);
 	assert_int_equal(mkdir(path, 0755), 0);
 	assert_int_equal(chmod(path, 0755), 0);
-	assert_int_equal(child_run(SETTINGS(), is_unseen), 0);
+	child_passes(SETTINGS(), is_unseen);
 }
 
 /*
@@ -303,11 +298,11 @@ TEST(why_there_is_no_file_is_said_in_words)
 {
 	char path[128];
 
-	assert_int_equal(child_run(SETTINGS(), says_that_files_are_limited_heard), 0);
+	child_passes(SETTINGS(), says_that_files_are_limited_heard);
 	snprintf(path, sizeof(path), "%s/spillway", folder);
 	assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
 	assert_int_equal(chmod(path, 0755), 0);
-	assert_int_equal(child_run(SETTINGS(), says_that_the_folder_is_open_heard), 0);
+	child_passes(SETTINGS(), says_that_the_folder_is_open_heard);
 }
 
 static void is_beside(void)
@@ -324,7 +319,7 @@ TEST(what_is_left_of_others_goes_after_a_day)
 	char path[256];
 
 	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
-	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
+	child_passes(SETTINGS(), is_beside);
 	assert_int_equal(folder_files(STATS_TAIL, path), 1);
 	assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){old, old}, 0), 0);
 	assert_int_equal(child_run(SETTINGS(), exits), 7); /* sees its own alone */
@@ -357,7 +352,7 @@ TEST(what_somebody_holds_is_never_removed)
 	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 	assert_ptr_not_equal(at, MAP_FAILED);
 	close(fd);
-	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
+	child_passes(SETTINGS(), is_beside);
 	assert_int_equal(access(other, F_OK), 0);
 	munmap(at, 4096);
 	assert_int_equal(child_run(SETTINGS(), exits), 7);

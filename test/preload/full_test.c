@@ -45,7 +45,7 @@ static size_t bytes_at(char place)
 	return bytes;
 }
 
-static void moves(void)
+PART_TEST(memory_moves_within_what_others_leave, assert_int_equal(scene_run(BUDGET, part), 0))
 {
 	scene_load(&scene, 0);
 	CUdeviceptr theirs = others_come();
@@ -60,9 +60,4 @@ static void moves(void)
 	CHECK(!scene_moves() || bytes_at('D') > SCENE_BUDGET);
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-}
-
-TEST(memory_moves_within_what_others_leave)
-{
-	assert_int_equal(scene_run(BUDGET, moves), 0);
 }

@@ -10,7 +10,7 @@
 static void run(void (*part)(void))
 {
 	folder_clear();
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), part), 0);
+	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), part);
 }
 
 static void away_and_back(void)
@@ -33,7 +33,7 @@ static void keep(CUdeviceptr address)
 	given_back = address;
 }
 
-static void plugged(void)
+PART_TEST(what_a_plugged_in_allocator_keeps_is_preserved, run(part))
 {
 	torch_begin(false);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
@@ -57,17 +57,12 @@ static void plugged(void)
 	CHECK(words_same(given_back, 75, n) == n);
 }
 
-TEST(what_a_plugged_in_allocator_keeps_is_preserved)
-{
-	run(plugged);
-}
-
 /*
  * As PyTorch's graph trees do: the output of a graph is dead for the allocator while the program has its address. Its
  * thread submits and reports meanwhile. Then the state of the pool is restored: the output is born again, with
  * contents.
  */
-static void restored(void)
+PART_TEST(what_a_pool_of_graphs_restores_after_submissions_is_preserved, run(part))
 {
 	torch_begin(false);
 	CUstream stream = child_stream();
@@ -101,11 +96,6 @@ static void restored(void)
 		tensor_free(&out);
 	}
 	MUST(cu.cuGraphExecDestroy(exec));
-}
-
-TEST(what_a_pool_of_graphs_restores_after_submissions_is_preserved)
-{
-	run(restored);
 }
 
 EACH_TEST(folder_make, folder_remove)

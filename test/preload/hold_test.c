@@ -370,7 +370,7 @@ TEST(copies_that_measure_behind_held_work_ends)
 	for (unsigned i = 0; i < 2 + 5; i++) {
 		setenv("HOLD_AT", names[i >= 2], 1);
 		setenv("HOLD_CALL", calls[i < 2 ? i : i - 2], 1);
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), copies_that_measure_behind_held_work), 0);
+		child_passes(SCENE_SETTINGS("SIM_DEVICES=2"), copies_that_measure_behind_held_work);
 	}
 	unsetenv("HOLD_AT");
 }
@@ -421,7 +421,7 @@ static void forks_in_the_middle(void)
 #define PART(name)                                                                                                     \
 	TEST(name##_ends)                                                                                              \
 	{                                                                                                              \
-		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), name), 0);                                 \
+		child_passes(SCENE_SETTINGS("SIM_DEVICES=2"), name);                                                   \
 	}
 PART(value_written_by_the_thread_after_more_launches)
 PART(value_in_a_block_written_by_another_stream)

@@ -85,7 +85,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void threads(void)
+CHILD_TEST(threads_allocate_and_free_all_of_them_at_once, SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY))
 {
 	struct worker worker[THREADS] = {0};
 
@@ -102,9 +102,4 @@ static void threads(void)
 	MUST(cu.cuMemFree_v2(child_alloc(3 * MIB)));
 	CHECK(sim_calls("cuMemHostRegister_v2") == sim_calls("cuMemHostUnregister"));
 	CHECK(sim_calls("cuMemHostRegister_v2") > 0 && sim_managed().resident == 0 && sim_live().allocations == 0);
-}
-
-TEST(threads_allocate_and_free_all_of_them_at_once)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY), threads), 0);
 }

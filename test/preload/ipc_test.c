@@ -149,17 +149,13 @@ static void gives_all(void)
 
 TEST(memory_is_the_same_on_both_sides)
 {
-	assert_int_equal(child_run(SETTINGS("ipc=yes,heap.chunk=2MiB,device.budget=200MiB", "LIES_ON=D"), gives_all),
-			 0);
-	assert_int_equal(
-	    child_run(SETTINGS("ipc=yes,heap.chunk=2MiB,spill.mode=fast,device.budget=200MiB", "LIES_ON=D"), gives_all),
-	    0);
+	child_passes(SETTINGS("ipc=yes,heap.chunk=2MiB,device.budget=200MiB", "LIES_ON=D"), gives_all);
+	child_passes(SETTINGS("ipc=yes,heap.chunk=2MiB,spill.mode=fast,device.budget=200MiB", "LIES_ON=D"), gives_all);
 }
 
 TEST(memory_on_the_host_can_be_given_too)
 {
-	assert_int_equal(child_run(SETTINGS("ipc=yes,device.budget=4MiB,spill.mode=static", "LIES_ON=H"), gives_all),
-			 0);
+	child_passes(SETTINGS("ipc=yes,device.budget=4MiB,spill.mode=static", "LIES_ON=H"), gives_all);
 }
 
 /* ---- only what was made for it ---- */
@@ -313,8 +309,8 @@ static void ends_early(void)
 
 TEST(who_cannot_open_it_is_told_so)
 {
-	assert_int_equal(child_run(SETTINGS("ipc=yes"), gives_to_a_stranger), 0);
-	assert_int_equal(child_run(SETTINGS("ipc=yes"), ends_early), 0);
+	child_passes(SETTINGS("ipc=yes"), gives_to_a_stranger);
+	child_passes(SETTINGS("ipc=yes"), ends_early);
 }
 
 /* ---- what fails leaves nothing behind ---- */
@@ -505,20 +501,20 @@ static void gives_two(void)
 TEST(opening_and_closing_wait_for_no_stream)
 {
 	takes = takes_while_a_stream_is_held;
-	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
-	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=fast"), gives_two), 0);
+	child_passes(SETTINGS("ipc=yes,spill.mode=exact"), gives_two);
+	child_passes(SETTINGS("ipc=yes,spill.mode=fast"), gives_two);
 }
 
 TEST(what_a_green_context_has_opened_stays_until_its_work_is_done)
 {
 	takes = takes_in_a_green_context;
-	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
+	child_passes(SETTINGS("ipc=yes,spill.mode=exact"), gives_two);
 }
 
 TEST(what_the_driver_refuses_to_unmap_with_a_context_goes_later)
 {
 	takes = takes_in_a_context_that_ends;
-	assert_int_equal(child_run(SETTINGS("ipc=yes,spill.mode=exact"), gives_two), 0);
+	child_passes(SETTINGS("ipc=yes,spill.mode=exact"), gives_two);
 }
 
 GROUP(folder_make_for_all, folder_remove)

@@ -19,7 +19,7 @@ static size_t free_now(void)
 
 /* ---- what was freed in a capture ---- */
 
-static void asks_how_much_is_free_after_a_capture(void)
+CHILD_TEST(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle, LARGE)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
@@ -30,7 +30,7 @@ static void asks_how_much_is_free_after_a_capture(void)
 	CHECK(free_now() == before + 20 * MIB);
 }
 
-static void allocates_the_device_after_a_capture(void)
+CHILD_TEST(all_of_the_device_can_be_had_after_a_free_in_a_capture, LARGE)
 {
 	CUdeviceptr block;
 
@@ -43,7 +43,7 @@ static void allocates_the_device_after_a_capture(void)
 
 #define MAY_BE_WARM (8 * MIB) /* a quarter of BUDGETS */
 
-static void allocates_and_frees_after_a_capture(void)
+CHILD_TEST(a_free_that_waits_makes_up_for_one_in_a_capture, BUDGETS)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
@@ -55,13 +55,6 @@ static void allocates_and_frees_after_a_capture(void)
 	sim_release();
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(sim_live().device_bytes <= MAY_BE_WARM);
-}
-
-TEST(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle)
-{
-	assert_int_equal(child_run(LARGE, asks_how_much_is_free_after_a_capture), 0);
-	assert_int_equal(child_run(LARGE, allocates_the_device_after_a_capture), 0);
-	assert_int_equal(child_run(BUDGETS, allocates_and_frees_after_a_capture), 0);
 }
 
 /* ---- many frees behind a stream ---- */

@@ -96,9 +96,12 @@ CHILD_TEST(what_a_device_lends_does_not_come_off_its_own_budget,
 }
 
 /* Its budget is all that heaps may take of it. */
-#define TWO "SIM_MEMORY=128MiB", "SIM_DEVICES=2"
+#define LENT(peers, mode)                                                                                              \
+	((const char *const[]){                                                                                        \
+	    "SIM_MEMORY=128MiB", "SIM_DEVICES=2",                                                                      \
+	    EACH("spill.peers=" peers ",device.budget=64MiB,spill.mode=" mode ",spill.peer_budget=64MiB"), NULL})
 
-static void has_used_most_of_it(void)
+CHILD_TEST(no_more_is_lent_of_a_budget_than_its_owner_leaves, LENT("0 .. 1", "static"))
 {
 	driver_start(0);
 	CUdeviceptr own = child_alloc(48 * MIB);
@@ -114,7 +117,7 @@ static void has_used_most_of_it(void)
 }
 
 /* The same for what comes in: nothing has to leave for it. */
-static void brings_its_own_in(void)
+CHILD_TEST(what_is_lent_comes_back_for_what_its_owner_brings_in, LENT("0 .. 1", "exact"))
 {
 	CUdeviceptr own[4];
 
@@ -143,7 +146,9 @@ static void brings_its_own_in(void)
 }
 
 /* Nobody has said how much: half of its budget stays its own, whoever borrows. */
-static void has_used_nothing(void)
+CHILD_TEST(half_of_a_budget_stays_its_owners_where_nobody_says_how_much,
+	   ((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=3",
+				  EACH("spill.peers=0 .. 2,device.budget=64MiB,spill.mode=static"), NULL}))
 {
 	driver_start(1);
 	CUdeviceptr first = child_alloc(96 * MIB);
@@ -154,27 +159,6 @@ static void has_used_nothing(void)
 	driver_start(0);
 	CUdeviceptr own = child_alloc(32 * MIB);
 	CHECK(on_own_device(own) == 32);
-}
-
-TEST(no_more_is_lent_of_a_budget_than_its_owner_leaves)
-{
-	assert_int_equal(
-	    child_run(((const char *const[]){
-			  TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=static,spill.peer_budget=64MiB"),
-			  NULL}),
-		      has_used_most_of_it),
-	    0);
-	assert_int_equal(
-	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=3",
-					     EACH("spill.peers=0 .. 2,device.budget=64MiB,spill.mode=static"), NULL}),
-		      has_used_nothing),
-	    0);
-	assert_int_equal(
-	    child_run(((const char *const[]){
-			  TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"),
-			  NULL}),
-		      brings_its_own_in),
-	    0);
 }
 
 /* ---- what the lender needs itself ---- */
@@ -214,7 +198,8 @@ static size_t all_on_own_device(const CUdeviceptr *blocks, unsigned n)
 }
 
 /* What others have had before the device began has to leave. */
-static void takes_its_own_back(void)
+PART_TEST(what_a_device_needs_itself_comes_back, child_passes(LENT("0 .. 1", "exact"), part);
+	  child_passes(LENT("0 .. 1", "fast"), part))
 {
 	CUdeviceptr own[OWN];
 	unsigned n_there = 0;
@@ -245,23 +230,13 @@ static void takes_its_own_back(void)
 	CHECK(are_right(borrowed, BORROWED, 0));
 }
 
-TEST(what_a_device_needs_itself_comes_back)
-{
-	const char *const exact[] = {
-	    TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"), NULL};
-	const char *const fast[] = {
-	    TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=fast,spill.peer_budget=64MiB"), NULL};
-
-	assert_int_equal(child_run(exact, takes_its_own_back), 0);
-	assert_int_equal(child_run(fast, takes_its_own_back), 0);
-}
-
 /*
  * The device has 128 MiB, and neither a heap nor a budget of its own has a part in it. Others have half a second to
  * begin giving back what they borrowed, and copies so much for each piece; a loaded machine needs longer
  * (slow_clock.h).
  */
-static void makes_room_for_others(void)
+PART_TEST(what_a_device_has_lent_makes_room_for_anybody_there, child_passes(LENT("0", "exact"), part);
+	  child_passes(LENT("0", "fast"), part))
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -276,15 +251,4 @@ static void makes_room_for_others(void)
 	driver_start(1);
 	CHECK(are_right(borrowed, BORROWED, 100));
 	CHECK(sim_live().host_bytes >= 32 * MIB);
-}
-
-TEST(what_a_device_has_lent_makes_room_for_anybody_there)
-{
-	const char *const exact[] = {
-	    TWO, EACH("spill.peers=0,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"), NULL};
-	const char *const fast[] = {
-	    TWO, EACH("spill.peers=0,device.budget=64MiB,spill.mode=fast,spill.peer_budget=64MiB"), NULL};
-
-	assert_int_equal(child_run(exact, makes_room_for_others), 0);
-	assert_int_equal(child_run(fast, makes_room_for_others), 0);
 }

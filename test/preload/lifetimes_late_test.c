@@ -30,7 +30,7 @@ static void read_late(CUstream side, bool evict)
 	tensor_free(&to);
 }
 
-static void reading_late(void)
+PART_TEST(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch, torch_run(part))
 {
 	torch_begin(true);
 	CUstream side = child_stream();
@@ -40,7 +40,7 @@ static void reading_late(void)
 }
 
 /* Nothing has spilled yet: no submission was tracked. */
-static void reading_late_at_first(void)
+PART_TEST(a_kernel_reads_a_dead_tensor_before_anything_has_spilled, torch_run(part))
 {
 	torch_begin(false);
 	CUstream side = child_stream();
@@ -58,15 +58,9 @@ static void reading_late_at_first(void)
 	own_end();
 }
 
-TEST(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch)
-{
-	torch_run(reading_late);
-	torch_run(reading_late_at_first);
-}
-
 /* ---- named after its death ---- */
 
-static void naming_the_dead(void)
+PART_TEST(what_is_named_after_its_death_is_alive_again, torch_run(part))
 {
 	torch_begin(true);
 	struct tensor beside = tensor_new(4 * MIB, NULL);
@@ -89,7 +83,7 @@ static void naming_the_dead(void)
 }
 
 /* What was never born, behind the only tensor of a segment. */
-static void naming_the_unborn(void)
+PART_TEST(what_is_named_and_was_never_born_is_preserved, torch_run(part))
 {
 	torch_begin(true);
 	struct tensor tensor = tensor_new(MIB / 2, NULL);
@@ -104,12 +98,6 @@ static void naming_the_unborn(void)
 		CHECK(tensor_holds(&tensor) && words_same(behind, 1000 + i, n) == n);
 	}
 	own_end();
-}
-
-TEST(what_is_named_after_its_death_is_alive_again)
-{
-	torch_run(naming_the_dead);
-	torch_run(naming_the_unborn);
 }
 
 /* ---- what the mover has not read ---- */
@@ -128,7 +116,7 @@ static void bring_both(struct tensor *first, struct tensor *second)
  * Two tensors die, and one is born across their bounds, is filled, and the device is emptied at once: the order to do
  * so comes before the mover reads of any of it.
  */
-static void being_born_at_the_last_moment(void)
+PART_TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved, torch_run(part))
 {
 	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -154,7 +142,7 @@ static void being_born_at_the_last_moment(void)
 }
 
 /* The same with a dead tensor that is named again. */
-static void being_named_at_the_last_moment(void)
+PART_TEST(what_is_named_right_before_the_device_is_emptied_is_preserved, torch_run(part))
 {
 	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -174,14 +162,8 @@ static void being_named_at_the_last_moment(void)
 	own_end();
 }
 
-TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved)
-{
-	torch_run(being_born_at_the_last_moment);
-	torch_run(being_named_at_the_last_moment);
-}
-
 /* More events than the ring has places for, with nothing submitted that would have them read. */
-static void being_born_often(void)
+PART_TEST(more_events_than_a_ring_holds_lose_nothing, torch_run(part))
 {
 	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -202,7 +184,7 @@ static void being_born_often(void)
 }
 
 /* The same before a mover reads. */
-static void being_born_often_at_first(void)
+PART_TEST(more_events_than_a_ring_holds_lose_nothing_before_a_mover_reads, torch_run(part))
 {
 	torch_begin(false);
 	struct tensor kept = tensor_new(MIB, NULL);
@@ -217,12 +199,6 @@ static void being_born_often_at_first(void)
 	torch_evict();
 	CHECK(tensor_holds(&kept));
 	own_end();
-}
-
-TEST(more_events_than_a_ring_holds_lose_nothing)
-{
-	torch_run(being_born_often);
-	torch_run(being_born_often_at_first);
 }
 
 /* ---- what looks as if the allocator had made it ---- */

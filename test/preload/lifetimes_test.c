@@ -100,7 +100,7 @@ static void report_a_file(void)
  * Nothing beside the tensors, whose memory fits: all that is not on the device is so because it was sent out. Each
  * figure is exact.
  */
-static void dying(void)
+PART_TEST(what_is_dead_is_not_copied, if (scene_moves()) torch_run(part))
 {
 	report_a_file();
 	torch_begin(false);
@@ -148,7 +148,7 @@ static void dying(void)
 }
 
 /* A piece is dead, and one in part: what is left behind is not what was written. */
-static void dying_beside_a_job(void)
+PART_TEST(what_is_dead_beside_a_job_is_not_copied, if (scene_moves()) torch_run(part))
 {
 	torch_begin(true);
 	struct tensor in_part = tensor_new(MIB, NULL), beside = tensor_new(MIB / 2, NULL),
@@ -170,7 +170,8 @@ static void dying_beside_a_job(void)
 	own_end();
 }
 
-static void dying_is_seen(void)
+/* Memory that the driver gives out again does not hold what it held. */
+PART_TEST(what_is_dead_does_not_come_back, if (scene_moves()) child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), part))
 {
 	unsigned lost = 0;
 
@@ -188,17 +189,6 @@ static void dying_is_seen(void)
 	}
 	CHECK(lost > 0);
 	own_end();
-}
-
-TEST(what_is_dead_is_not_copied)
-{
-	if (!scene_moves())
-		return;
-	torch_run(dying);
-	torch_run(dying_beside_a_job);
-	folder_clear();
-	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), dying_is_seen), 0);
 }
 
 /* ---- memory that was not made by the allocator ---- */
@@ -269,7 +259,7 @@ static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *
 	return torch_end_capture(stream);
 }
 
-static void replaying(void)
+PART_TEST(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, torch_run(part))
 {
 	torch_begin(true);
 	CUstream stream = child_stream();
@@ -339,7 +329,8 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 	torch->empty_cache(torch_cache);
 }
 
-static void replaying_unannounced(void)
+/* In `fast` all that is used must be announced. */
+PART_TEST(what_a_graph_writes_unannounced_to_its_pool_is_preserved, if (strcmp(scene_mode(), "fast")) torch_run(part))
 {
 	torch_begin(true);
 	CUstream stream = child_stream();
@@ -347,13 +338,6 @@ static void replaying_unannounced(void)
 	for (unsigned i = 0; i < 6; i++)
 		write_unannounced(stream, table, 900 + i, i % 2);
 	own_end();
-}
-
-TEST(the_pool_of_a_graph_is_preserved_across_evictions_and_replays)
-{
-	torch_run(replaying);
-	if (strcmp(scene_mode(), "fast")) /* where all that is used must be announced */
-		torch_run(replaying_unannounced);
 }
 
 static void evict_between(void)

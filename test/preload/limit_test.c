@@ -10,11 +10,18 @@
 #define BUDGET      64         /* MiB */
 #define ALL         (80 * MIB) /* with spill.limit: 25% */
 #define SET(more)   "SPILLWAY_SET=device.budget=64MiB,host.budget=256MiB,report.summary=no,async.use=heap," more
+#define RULES(m)    ((const char *const[]){"SPILLWAY_POLICY=" LIMIT_POLICY, LIMITED(m), NULL})
 #define LIMITED(m)  "SIM_MEMORY=192MiB", "SIM_FILL=0", SET("spill.limit=25%,spill.mode=" m)
 #define GRANULE     (2 * MIB)
 #define MOST_BLOCKS 256
 
 static const char *const modes[][4] = {{LIMITED("static")}, {LIMITED("exact")}, {LIMITED("fast")}};
+
+static void in_each_mode(void (*part)(void))
+{
+	for (unsigned i = 0; i < 3; i++)
+		child_passes(modes[i], part);
+}
 
 /* ---- a finder of batch sizes, above an allocator that keeps what is freed, as PyTorch's ---- */
 
@@ -140,7 +147,7 @@ static void give_all(unsigned n)
 		MUST(cu.cuMemFree_v2(blocks[i]));
 }
 
-static void asks(void)
+PART_TEST(what_is_free_is_what_can_be_had_and_frees_make_room_again, in_each_mode(part))
 {
 	CUdeviceptr small[3], large;
 
@@ -166,13 +173,9 @@ static void asks(void)
 		MUST(cu.cuMemFree_v2(small[i]));
 }
 
-TEST(what_is_free_is_what_can_be_had_and_frees_make_room_again)
-{
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(child_run(modes[i], asks), 0);
-}
-
-static void asks_for_the_total(void)
+CHILD_TEST(the_capacity_of_both_budgets_ends_at_the_limit,
+	   ((const char *const[]){"SIM_MEMORY=192MiB", "SIM_FILL=0",
+				  SET("spill.limit=16MiB,report.capacity=device+host"), NULL}))
 {
 	size_t is_free, total;
 
@@ -181,14 +184,6 @@ static void asks_for_the_total(void)
 	CHECK(is_free == ALL && total == ALL);
 	MUST(cu.cuDeviceTotalMem_v2(&total, 0));
 	CHECK(total == ALL);
-}
-
-TEST(the_capacity_of_both_budgets_ends_at_the_limit)
-{
-	static const char *const both[] = {"SIM_MEMORY=192MiB", "SIM_FILL=0",
-					   SET("spill.limit=16MiB,report.capacity=device+host"), NULL};
-
-	assert_int_equal(child_run(both, asks_for_the_total), 0);
 }
 
 /* Some of it may be of the driver's pools, which lie on the device and are charged to its budget. */
@@ -214,11 +209,10 @@ TEST(memory_in_stream_order_has_the_same_limit)
 {
 	const char *setting[5] = {LIMITED("exact")};
 
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(child_run(modes[i], takes_in_stream_order), 0);
+	in_each_mode(takes_in_stream_order);
 	setting[2] = "SPILLWAY_SET=device.budget=64MiB,host.budget=256MiB,report.summary=no,async.use=auto,"
 		     "spill.limit=25%,spill.mode=exact";
-	assert_int_equal(child_run(setting, takes_in_stream_order), 0);
+	child_passes(setting, takes_in_stream_order);
 }
 
 /* ---- several threads ---- */
@@ -238,7 +232,7 @@ static void *takes(void *n)
 	return NULL;
 }
 
-static void threads_take(void)
+PART_TEST(threads_together_get_all_of_it_and_no_more, in_each_mode(part))
 {
 	pthread_t thread[THREADS];
 
@@ -255,15 +249,10 @@ static void threads_take(void)
 	}
 }
 
-TEST(threads_together_get_all_of_it_and_no_more)
-{
-	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(child_run(modes[i], threads_take), 0);
-}
-
 /* ---- by rule ---- */
 
-static void has_rules(void)
+PART_TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy, child_passes(RULES("exact"), part);
+	  child_passes(RULES("static"), part))
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -287,13 +276,4 @@ static void has_rules(void)
 	give_all(n);
 	MUST(cu.cuMemFree_v2(first));
 	MUST(cu.cuMemAlloc_v2(&block, 8 * MIB));
-}
-
-TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy)
-{
-	static const char *const rules[][5] = {{"SPILLWAY_POLICY=" LIMIT_POLICY, LIMITED("exact")},
-					       {"SPILLWAY_POLICY=" LIMIT_POLICY, LIMITED("static")}};
-
-	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(child_run(rules[i], has_rules), 0);
 }

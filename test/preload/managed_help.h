@@ -19,7 +19,7 @@ enum { N = 4 };
 extern CUcontext contexts[N];
 
 /* This part of a test, in a process of its own. */
-int run_part(const char *const *settings, void (*part)(void));
+void run_part(const char *const *settings, void (*part)(void));
 /* Every GPU's context; the first one's is current. */
 void start_gpus(void);
 void on_gpu(int device);

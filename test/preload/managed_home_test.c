@@ -113,7 +113,9 @@ CHILD_TEST(the_allocators_of_frameworks_take_and_free_it, HOME_SETTINGS("managed
 
 /* ---- in stream order: the driver's pools, or the heap's rows beside managed ones ---- */
 
-static void allocates_in_stream_order(void)
+PART_TEST(memory_in_stream_order_is_not_mixed_up_with_it, child_passes(HOME_SETTINGS("managed", HOME_BUDGETS), part);
+	  child_passes(HOME_SETTINGS("managed", HOME_BUDGETS ",async.use=heap"), part);
+	  child_passes(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS ",async.use=heap"), part))
 {
 	CUdeviceptr pooled[3], block;
 
@@ -140,15 +142,6 @@ static void allocates_in_stream_order(void)
 	MUST(cu.cuMemFree_v2(managed(MIB)));
 }
 
-TEST(memory_in_stream_order_is_not_mixed_up_with_it)
-{
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), allocates_in_stream_order), 0);
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS ",async.use=heap"), allocates_in_stream_order),
-			 0);
-	assert_int_equal(
-	    child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS ",async.use=heap"), allocates_in_stream_order), 0);
-}
-
 /* ---- settings ---- */
 
 static int range_attribute(CUdeviceptr block, CUmem_range_attribute attribute)
@@ -159,7 +152,7 @@ static int range_attribute(CUdeviceptr block, CUmem_range_attribute attribute)
 	return value;
 }
 
-static void is_advised_as_shipped(void)
+CHILD_TEST(advice_is_what_the_shipped_policy_says, HOME_SETTINGS("managed", HOME_BUDGETS))
 {
 	driver_start(0);
 	CUdeviceptr block = managed(3 * MIB);
@@ -174,7 +167,7 @@ static void is_advised_as_shipped(void)
 	MUST(cu.cuMemFree_v2(block));
 }
 
-static void is_advised_as_set(void)
+CHILD_TEST(advice_is_what_the_policy_says, HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS))
 {
 	driver_start(0);
 	CUdeviceptr block = managed(3 * MIB);
@@ -183,12 +176,6 @@ static void is_advised_as_set(void)
 	CHECK(range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY) == 1);
 	CHECK(range_attribute(block, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY) == 0);
 	MUST(cu.cuMemFree_v2(block));
-}
-
-TEST(advice_is_what_the_policy_says)
-{
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS), is_advised_as_shipped), 0);
-	assert_int_equal(child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS), is_advised_as_set), 0);
 }
 
 CHILD_TEST(it_is_prefetched_when_the_policy_says, HOME_SETTINGS("managed", HOME_BUDGETS ",managed.prefetch=on-alloc"))
@@ -208,7 +195,8 @@ CHILD_TEST(it_is_prefetched_when_the_policy_says, HOME_SETTINGS("managed", HOME_
 
 /* ---- where there is none ---- */
 
-static void is_in_the_heap(void)
+CHILD_TEST(without_concurrent_access_the_next_choice_is_taken,
+	   HOME_SETTINGS("managed", HOME_BUDGETS, "SIM_CONCURRENT_MANAGED=0"))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
@@ -222,20 +210,12 @@ static void is_in_the_heap(void)
 	MUST(cu.cuMemFree_v2(block));
 }
 
-static void is_the_drivers(void)
+CHILD_TEST(whom_nobody_on_the_list_can_serve_the_driver_serves,
+	   HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS, "SIM_CONCURRENT_MANAGED=0"))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
 
 	CHECK(!driver_is_heap(block) && !is_managed(block) && sim_calls("cuMemAllocManaged") == 0);
 	MUST(cu.cuMemFree_v2(block));
-}
-
-TEST(without_concurrent_access_the_next_choice_is_taken)
-{
-	assert_int_equal(child_run(HOME_SETTINGS("managed", HOME_BUDGETS, "SIM_CONCURRENT_MANAGED=0"), is_in_the_heap),
-			 0);
-	/* No fallback is named: whoever nobody on the list can serve goes to the driver. */
-	assert_int_equal(
-	    child_run(HOME_SETTINGS(HOMES_POLICY, HOME_BUDGETS, "SIM_CONCURRENT_MANAGED=0"), is_the_drivers), 0);
 }

@@ -105,7 +105,8 @@ static void hint(CUdeviceptr block, bool young)
 	MUST(cu.cuStreamDestroy_v2(stream));
 }
 
-static void takes_hints(void)
+PART_TEST(hints_name_any_gpu_and_do_what_they_do_natively, run_part(SETTINGS("all", ""), part);
+	  run_part(SETTINGS("0-1", ""), part); run_part(SETTINGS("none", ""), part))
 {
 	static char native[sizeof(told)];
 	CUdeviceptr own, block;
@@ -138,13 +139,6 @@ static void takes_hints(void)
 	CHECK(driver_is_heap(block));
 	MUST(cu.cuMemFree_v2(block));
 	end_gpus();
-}
-
-TEST(hints_name_any_gpu_and_do_what_they_do_natively)
-{
-	assert_int_equal(run_part(SETTINGS("all", ""), takes_hints), 0);
-	assert_int_equal(run_part(SETTINGS("0-1", ""), takes_hints), 0);
-	assert_int_equal(run_part(SETTINGS("none", ""), takes_hints), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -24,7 +24,8 @@ static const struct stats_page *figures(void)
 	return page;
 }
 
-static void belongs_to_its_device(void)
+PART_TEST(a_block_belongs_to_the_device_it_was_asked_for_on, run_part(SETTINGS("all", ""), part);
+	  run_part(SETTINGS("none", ""), part))
 {
 	CUdeviceptr block[N];
 
@@ -56,12 +57,6 @@ static void belongs_to_its_device(void)
 		CHECK(sim_managed_of(d).resident == 0);
 	}
 	end_gpus();
-}
-
-TEST(a_block_belongs_to_the_device_it_was_asked_for_on)
-{
-	assert_int_equal(run_part(SETTINGS("all", ""), belongs_to_its_device), 0);
-	assert_int_equal(run_part(SETTINGS("none", ""), belongs_to_its_device), 0);
 }
 
 /* ---- who uses it ---- */
@@ -127,7 +122,8 @@ static void copies_with_the_heap(CUdeviceptr block, int it)
 	MUST(cu.cuMemFree_v2(small));
 }
 
-static void is_used_by_all(void)
+PART_TEST(every_gpu_uses_what_any_has, run_part(SETTINGS("all", ""), part); run_part(SETTINGS("0-1", ""), part);
+	  run_part(SETTINGS("none", ""), part))
 {
 	CUdeviceptr block[N];
 
@@ -160,14 +156,7 @@ static void is_used_by_all(void)
 	end_gpus();
 }
 
-TEST(every_gpu_uses_what_any_has)
-{
-	assert_int_equal(run_part(SETTINGS("all", ""), is_used_by_all), 0);
-	assert_int_equal(run_part(SETTINGS("0-1", ""), is_used_by_all), 0);
-	assert_int_equal(run_part(SETTINGS("none", ""), is_used_by_all), 0);
-}
-
-static void is_more_than_all_have(void)
+PART_TEST(more_than_each_has_works_on_each, run_part(SETTINGS("all", ""), part); run_part(SETTINGS("none", ""), part))
 {
 	CUdeviceptr block[2 * N];
 
@@ -198,16 +187,9 @@ static void is_more_than_all_have(void)
 	end_gpus();
 }
 
-TEST(more_than_each_has_works_on_each)
-{
-	assert_int_equal(run_part(SETTINGS("all", ""), is_more_than_all_have), 0);
-	assert_int_equal(run_part(SETTINGS("none", ""), is_more_than_all_have), 0);
-}
-
 /* ---- what the policy brings ---- */
 
-PART_TEST(the_policy_brings_it_to_the_gpu_that_wants_it,
-	  assert_int_equal(run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), part), 0))
+PART_TEST(the_policy_brings_it_to_the_gpu_that_wants_it, run_part(SETTINGS("all", ",managed.prefetch=on-alloc"), part))
 {
 	start_gpus();
 	for (int d = 0; d < N; d++) {
@@ -247,7 +229,8 @@ static void is_freed_behind(int owner, int user)
 	CHECK(!child_is_alive(block));
 }
 
-static void ends_anywhere(void)
+PART_TEST(a_block_ends_whichever_gpu_is_current, run_part(SETTINGS("all", ""), part);
+	  run_part(SETTINGS("none", ""), part))
 {
 	start_gpus();
 	for (int owner = 0; owner < N; owner++)
@@ -273,12 +256,6 @@ static void ends_anywhere(void)
 	CHECK(driver_holds(first, 8, BYTES / 4));
 	MUST(cu.cuMemFree_v2(first));
 	CHECK(figures()->device[1].live[PLACE_MANAGED] == 0 && sim_managed().resident == 0);
-}
-
-TEST(a_block_ends_whichever_gpu_is_current)
-{
-	assert_int_equal(run_part(SETTINGS("all", ""), ends_anywhere), 0);
-	assert_int_equal(run_part(SETTINGS("none", ""), ends_anywhere), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -42,7 +42,8 @@ static void allocate_in_a_cancelled_thread(CUcontext context, size_t bytes)
 	CHECK(result == PTHREAD_CANCELED);
 }
 
-static void starts_in_a_cancelled_thread(void)
+CHILD_TEST(other_threads_allocate_after_one_was_cancelled_in_an_allocation,
+	   SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" BUDGETS))
 {
 	allocate_in_a_cancelled_thread(driver_start(0), 4096);
 	MUST(cu.cuMemFree_v2(child_alloc(MIB)));
@@ -52,7 +53,7 @@ static void starts_in_a_cancelled_thread(void)
  * Under the heap's lock: the driver refuses host memory, which is said, and a smaller piece is taken. Nothing is
  * released there: the simulated driver closes files then, and is itself not made for being cancelled.
  */
-static void spills_in_a_cancelled_thread(void)
+CHILD_TEST(other_threads_allocate_after_one_was_cancelled_where_it_spills, SETTINGS("SPILLWAY_SET=" BUDGETS))
 {
 	CUcontext context = driver_start(0);
 
@@ -64,7 +65,7 @@ static void spills_in_a_cancelled_thread(void)
 }
 
 /* A full heap waits for what is pending, between two looks with a sleep. */
-static void waits_in_a_cancelled_thread(void)
+CHILD_TEST(other_threads_allocate_after_one_was_cancelled_where_it_waits, SETTINGS("SPILLWAY_SET=" BUDGETS))
 {
 	CUcontext context = driver_start(0);
 	CUdeviceptr block = child_alloc(90 * MIB);
@@ -76,15 +77,6 @@ static void waits_in_a_cancelled_thread(void)
 	child_release(word);
 	MUST(cu.cuStreamSynchronize(stream));
 	MUST(cu.cuMemFree_v2(child_alloc(70 * MIB)));
-}
-
-TEST(other_threads_allocate_after_one_was_cancelled_in_an_allocation)
-{
-	assert_int_equal(
-	    child_run(SETTINGS("SPILLWAY_POLICY=" SHARE_POLICY, "SPILLWAY_SET=" BUDGETS), starts_in_a_cancelled_thread),
-	    0);
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=" BUDGETS), spills_in_a_cancelled_thread), 0);
-	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=" BUDGETS), waits_in_a_cancelled_thread), 0);
 }
 
 /* ---- the driver out of memory ---- */
@@ -154,10 +146,10 @@ static void creates_an_array(void)
 
 TEST(a_strict_bad_policy_permits_no_device_memory_by_any_entry_point)
 {
-	assert_int_equal(child_run(STRICT, allocates_asynchronously), 0);
-	assert_int_equal(child_run(STRICT, allocates_managed), 0);
-	assert_int_equal(child_run(STRICT, creates_memory), 0);
-	assert_int_equal(child_run(STRICT, creates_an_array), 0);
+	child_passes(STRICT, allocates_asynchronously);
+	child_passes(STRICT, allocates_managed);
+	child_passes(STRICT, creates_memory);
+	child_passes(STRICT, creates_an_array);
 }
 
 /* ---- pools ---- */

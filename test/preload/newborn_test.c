@@ -144,7 +144,7 @@ TEST(what_was_born_is_fetched_without_a_copy_until_something_may_have_written_th
 	torch_run(being_born_before_sets);
 	folder_clear();
 	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_written_before_it_leaves), 0);
+	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_written_before_it_leaves);
 }
 
 /* Again and again: discarded, born, and written by a kernel that finds the address in memory. by_torch: who says so. */
@@ -217,7 +217,7 @@ TEST(what_an_allocator_has_filled_is_kept)
 {
 	folder_clear();
 	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_filled), 0);
+	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_filled);
 }
 
 TEST(a_birth_ends_a_discard)
@@ -226,9 +226,9 @@ TEST(a_birth_ends_a_discard)
 		return;
 	folder_clear();
 	/* Memory that the driver gives out again does not hold what it held. */
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_itself), 0);
+	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_itself);
 	folder_clear();
-	assert_int_equal(child_run(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch), 0);
+	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -37,21 +37,20 @@ static void finds_none(void)
 
 TEST(a_use_that_finds_no_memory_is_refused)
 {
-	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
+	on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", finds_none);
 }
 
 TEST(where_nothing_spills_it_is_refused_earlier)
 {
 	nothing_spills = true;
-	assert_int_equal(on_use_run_as("off", "device.budget=32MiB,host.budget=32MiB", finds_none), 0);
+	on_use_run_as("off", "device.budget=32MiB,host.budget=32MiB", finds_none);
 }
 
 /*
  * A launch for which there is too little memory, though some of the host is left, where memory of the device could go:
  * that would help nobody.
  */
-PART_TEST(a_refused_launch_counts_once,
-	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part), 0))
+PART_TEST(a_refused_launch_counts_once, on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(64 * MIB);
@@ -74,9 +73,7 @@ PART_TEST(a_refused_launch_counts_once,
  * error, or the memory from elsewhere; later it works.
  */
 PART_TEST(where_the_driver_fails_a_later_use_succeeds,
-	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0",
-					 part),
-			   0))
+	  on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB,heap.release_threshold=0", part))
 {
 	static const char *const names[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
 	static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY};
@@ -103,7 +100,7 @@ PART_TEST(where_the_driver_fails_a_later_use_succeeds,
 /* ---- graphs ---- */
 
 /* What a graph names is taken as a whole, whatever is known: it is used at each launch. */
-static void graphs(void)
+PART_TEST(what_a_graph_names_is_taken_as_a_whole, on_use_run(part))
 {
 	CUDA_MEMSET_NODE_PARAMS node = {.value = 8, .elementSize = 4, .width = MIB / 4, .height = 1};
 	CUgraphNode added;
@@ -144,11 +141,6 @@ static void graphs(void)
 	on_use_end();
 }
 
-TEST(what_a_graph_names_is_taken_as_a_whole)
-{
-	assert_int_equal(on_use_run(graphs), 0);
-}
-
 /* ---- pointers in memory ---- */
 
 static void through_body(const struct sim_launch *launch, void **args)
@@ -163,7 +155,7 @@ static void through_body(const struct sim_launch *launch, void **args)
 SIM_MODULE(image, SIM_KERNEL("through", through_body, 8, 4));
 
 /* A kernel finds pointers in a table, which the host has copied there before the table had its place. */
-PART_TEST(pointers_that_are_copied_count_as_named, assert_int_equal(on_use_run(part), 0))
+PART_TEST(pointers_that_are_copied_count_as_named, on_use_run(part))
 {
 	uint32_t value = 77;
 
@@ -190,7 +182,7 @@ PART_TEST(pointers_that_are_copied_count_as_named, assert_int_equal(on_use_run(p
 }
 
 /* A stream writes pointers into a table, as values: by a call each, in a batch, and by a graph. */
-PART_TEST(pointers_that_a_stream_writes_count_as_named, assert_int_equal(on_use_run(part), 0))
+PART_TEST(pointers_that_a_stream_writes_count_as_named, on_use_run(part))
 {
 	CUgraphNode node;
 	CUgraph graph;
@@ -236,7 +228,7 @@ PART_TEST(pointers_that_a_stream_writes_count_as_named, assert_int_equal(on_use_
  * A kernel makes up an address: where no memory was taken, that is an illegal access, and the library says what it may
  * be.
  */
-PART_TEST(an_address_that_was_never_named_is_told, assert_int_equal(on_use_run(part), 0))
+PART_TEST(an_address_that_was_never_named_is_told, on_use_run(part))
 {
 	uint32_t value = 77;
 
@@ -345,7 +337,7 @@ TEST(an_address_that_was_never_named_is_told_by_every_wait)
 	for (unsigned i = 0; i < WAYS; i++) {
 		way = ways[i];
 		folder_clear(); /* of the figures of the program before it */
-		assert_int_equal(on_use_run(is_waited_for), 0);
+		on_use_run(is_waited_for);
 	}
 }
 
@@ -365,7 +357,7 @@ static CUresult export_range(CUdeviceptr at, size_t bytes)
 }
 
 /* Of a range half of which has no memory, and of one that has none at all: it is there then, and stays where it is. */
-static void leaves(void)
+PART_TEST(a_range_that_leaves_the_process_has_memory_and_keeps_it, on_use_run(part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(160 * MIB);
@@ -393,14 +385,9 @@ static void leaves(void)
 	on_use_end();
 }
 
-TEST(a_range_that_leaves_the_process_has_memory_and_keeps_it)
-{
-	assert_int_equal(on_use_run(leaves), 0);
-}
-
 /* A range for which there is no memory is refused; the driver does not see it. */
 PART_TEST(a_range_without_memory_for_it_does_not_leave,
-	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part), 0))
+	  on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB);
@@ -427,8 +414,7 @@ static void *use_it(void *argument)
 }
 
 /* What has no memory needs none while the process is suspended; what is used then is taken from the host. */
-PART_TEST(a_suspended_process_takes_nothing_of_the_device,
-	  if (strcmp(on_use_mode(), "static") != 0) assert_int_equal(on_use_run(part), 0))
+PART_TEST(a_suspended_process_takes_nothing_of_the_device, if (strcmp(on_use_mode(), "static") != 0) on_use_run(part))
 {
 	driver_start(0);
 	waited_for = child_alloc(64 * MIB);

@@ -33,19 +33,19 @@ const char *on_use_mode(void)
 	return getenv("SPILL_MODE");
 }
 
-int on_use_run_as(const char *mode, const char *budgets, void (*part)(void))
+void on_use_run_as(const char *mode, const char *budgets, void (*part)(void))
 {
 	static char settings[256];
 
 	snprintf(settings, sizeof(settings), "SPILLWAY_SET=spill.mode=%s,%s,report.summary=no", mode, budgets);
-	return child_run((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", runtime,
-					       "SPILLWAY_POLICY=" ON_USE_POLICY, settings, NULL},
-			 part);
+	child_passes(((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", runtime,
+					    "SPILLWAY_POLICY=" ON_USE_POLICY, settings, NULL}),
+		     part);
 }
 
-int on_use_run(void (*part)(void))
+void on_use_run(void (*part)(void))
 {
-	return on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB", part);
+	on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=384MiB", part);
 }
 
 void on_use_end(void)

@@ -28,8 +28,8 @@ void on_use_discard(CUdeviceptr at, size_t bytes);
 
 /* The mode that the test is for. A part of a test as a program: in that mode or another one, with these budgets. */
 const char *on_use_mode(void);
-int on_use_run_as(const char *mode, const char *budgets, void (*part)(void));
-int on_use_run(void (*part)(void));
+void on_use_run_as(const char *mode, const char *budgets, void (*part)(void));
+void on_use_run(void (*part)(void));
 /* Such a part's last word: nothing is left of what it has freed. */
 void on_use_end(void);
 

@@ -17,7 +17,8 @@ static void launch_unknown(CUdeviceptr small)
 	MUST(cu.cuCtxSynchronize());
 }
 
-static void reaches(void)
+PART_TEST(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach, setenv("SIM_DEVICES", "2", 1);
+	  on_use_run(part); unsetenv("SIM_DEVICES"))
 {
 	static CUdeviceptr words[1100];
 	CUcontext peer = driver_start(1);
@@ -61,7 +62,7 @@ static int call_unknown(int a, int b)
 	return body(a, b);
 }
 
-PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, assert_int_equal(on_use_run(part), 0))
+PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, on_use_run(part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(BYTES);
@@ -82,7 +83,7 @@ PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, assert_int_equal
 /*
  * A kernel that is given where its memory ends goes backwards, and one that counts from 1 a little before its memory.
  */
-PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, assert_int_equal(on_use_run(part), 0))
+PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, on_use_run(part))
 {
 	driver_start(0);
 	for (int before = 0; before < 2; before++) {
@@ -94,12 +95,6 @@ PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, assert_int_equal(on_u
 		MUST(cu.cuMemFree_v2(block));
 	}
 	on_use_end();
-}
-
-TEST(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach)
-{
-	CHECK(!setenv("SIM_DEVICES", "2", 1));
-	assert_int_equal(on_use_run(reaches), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)

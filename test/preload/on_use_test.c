@@ -21,8 +21,7 @@ static uint64_t device_peak(void)
 /* ---- copies and sets ---- */
 
 /* The host could not hold the rest. Pieces all over the allocation, a third of it in all. */
-PART_TEST(what_is_not_used_takes_no_memory,
-	  assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=16MiB", part), 0))
+PART_TEST(what_is_not_used_takes_no_memory, on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=16MiB", part))
 {
 	driver_start(0);
 	size_t before = free_bytes();
@@ -60,7 +59,7 @@ PART_TEST(what_is_not_used_takes_no_memory,
 }
 
 /* A block that is copied into, out of, and within, across parts that have memory and parts that have none. */
-PART_TEST(copies_reach_what_they_name, assert_int_equal(on_use_run(part), 0))
+PART_TEST(copies_reach_what_they_name, on_use_run(part))
 {
 	static uint32_t words[8 * MIB / 4];
 
@@ -85,7 +84,7 @@ PART_TEST(copies_reach_what_they_name, assert_int_equal(on_use_run(part), 0))
 /* ---- kernels ---- */
 
 /* A kernel gets the beginning of the block and may walk over all of it: it is taken, and what is too much spills. */
-PART_TEST(where_the_reach_is_unknown_all_is_taken, assert_int_equal(on_use_run(part), 0))
+PART_TEST(where_the_reach_is_unknown_all_is_taken, on_use_run(part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
@@ -116,7 +115,7 @@ PART_TEST(where_the_reach_is_unknown_all_is_taken, assert_int_equal(on_use_run(p
  * A pool of nine tenths of the device, which says what it hands out, and hands out a third in all: kernels get pointers
  * to the beginning of parts, and into them. Half of the device is enough, and nothing spills.
  */
-PART_TEST(a_pool_that_says_what_is_born_takes_no_more, assert_int_equal(on_use_run(part), 0))
+PART_TEST(a_pool_that_says_what_is_born_takes_no_more, on_use_run(part))
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
@@ -189,7 +188,8 @@ static void *use_a_share(void *argument)
 }
 
 /* They take parts of one allocation at the same time, of which not all fit. */
-static void threads(void)
+PART_TEST(threads_take_parts_of_one_allocation,
+	  on_use_run_as(on_use_mode(), "device.budget=64MiB,host.budget=256MiB", part))
 {
 	pthread_t thread[THREADS];
 	unsigned which[THREADS];
@@ -210,15 +210,10 @@ static void threads(void)
 	on_use_end();
 }
 
-TEST(threads_take_parts_of_one_allocation)
-{
-	assert_int_equal(on_use_run_as(on_use_mode(), "device.budget=64MiB,host.budget=256MiB", threads), 0);
-}
-
 /* ---- questions ---- */
 
 /* About what has memory and what has none the answers are the same; what needs one block is refused. */
-static void answers(void)
+PART_TEST(questions_are_answered_for_all_of_it, on_use_run(part))
 {
 	struct spillway_place place;
 	CUipcMemHandle handle;
@@ -258,11 +253,6 @@ static void answers(void)
 	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_live(PLACE_DEVICE) >= 3 * MIB);
 	MUST(cu.cuMemFree_v2(block));
 	on_use_end();
-}
-
-TEST(questions_are_answered_for_all_of_it)
-{
-	assert_int_equal(on_use_run(answers), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)
