@@ -15,11 +15,6 @@ static void must_leave(struct outcome outcome, int status, const char *out, unsi
 			 outcome.status, status, outcome.out, outcome.files, outcome.n_figures, n_figures, outcome.err);
 }
 
-static void must(struct outcome outcome, int status, const char *out)
-{
-	must_leave(outcome, status, out, 0);
-}
-
 /* The first line and the summary came, once, without the figures, and each line is marked as ours. */
 static void must_be_summed_up(const struct outcome *outcome)
 {
@@ -31,126 +26,108 @@ static void must_be_summed_up(const struct outcome *outcome)
 		fail_msg("stderr is\n%s", outcome->err);
 }
 
-static void ends_with_a_summary(const char *act)
+static void ends_with_a_summary(const char *act, int status, const char *out, unsigned n_figures)
 {
 	struct outcome outcome = RUN(small, ACTOR, act);
 
-	must(outcome, 7, "");
+	must_leave(outcome, status, out, n_figures);
 	must_be_summed_up(&outcome);
 	run_free(&outcome);
 }
 
 TEST(leaving_main_with_live_blocks_ends_in_a_summary)
 {
-	ends_with_a_summary("ends_from_main");
+	ends_with_a_summary("ends_from_main", 7, "", 0);
 }
 
 TEST(exit_from_a_thread_ends_in_a_summary)
 {
-	ends_with_a_summary("ends_from_a_thread");
+	ends_with_a_summary("ends_from_a_thread", 7, "", 0);
 }
 
 TEST(exit_inside_an_exit_handler_ends_in_a_summary)
 {
-	ends_with_a_summary("ends_in_an_exit_handler");
+	ends_with_a_summary("ends_in_an_exit_handler", 7, "", 0);
 }
 
 TEST(frees_in_late_destructors_do_no_harm)
 {
-	ends_with_a_summary("frees_in_a_destructor");
-}
-
-/* These give nobody a chance to speak; what counts is the status the program would have had. The last figures stay. */
-static void ends_as_it_would(const char *act, int status)
-{
-	struct outcome outcome = RUN(small, ACTOR, act);
-
-	must_leave(outcome, status, "", 1);
-	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 1);
-	run_free(&outcome);
-}
-
-TEST(underscore_exit_keeps_its_status)
-{
-	ends_as_it_would("ends_at_once", 7);
+	ends_with_a_summary("frees_in_a_destructor", 7, "", 0);
 }
 
 TEST(a_program_may_ask_for_its_summary)
 {
-	struct outcome outcome = RUN(small, ACTOR, "ends_at_once_but_says_so");
-
-	must_leave(outcome, 7, "", 1);
-	must_be_summed_up(&outcome);
-	run_free(&outcome);
-}
-
-TEST(abort_stays_an_abort)
-{
-	ends_as_it_would("aborts", 128 + SIGABRT);
-}
-
-TEST(sigterm_stays_a_sigterm)
-{
-	ends_as_it_would("is_terminated", 128 + SIGTERM);
-}
-
-TEST(a_program_without_cuda_is_silent_and_leaves_nothing)
-{
-	struct outcome outcome = RUN(NULL, ACTOR, "does_nothing");
-
-	must(outcome, 0, "hello\n");
-	assert_string_equal(outcome.err, "");
-	run_free(&outcome);
-	/* Not even a bad policy makes it speak. */
-	outcome = RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml"), ACTOR, "does_nothing");
-	must(outcome, 0, "hello\n");
-	assert_string_equal(outcome.err, "");
-	run_free(&outcome);
-}
-
-TEST(a_program_that_only_asks_is_silent)
-{
-	struct outcome outcome = RUN(NULL, ACTOR, "only_asks");
-
-	must(outcome, 0, "hello\n");
-	assert_string_equal(outcome.err, "");
-	run_free(&outcome);
+	ends_with_a_summary("ends_at_once_but_says_so", 7, "", 1);
 }
 
 TEST(a_child_that_execs_something_else_says_nothing)
 {
-	struct outcome outcome = RUN(small, ACTOR, "allocates_nothing_in_a_child");
+	ends_with_a_summary("allocates_nothing_in_a_child", 0, "hello\n", 0);
+}
 
-	must(outcome, 0, "hello\n");
-	must_be_summed_up(&outcome);
+/* The summary is the parent's; the child has none. */
+TEST(a_child_forked_after_cuda_gets_the_drivers_answers)
+{
+	ends_with_a_summary("forks_after", 0, "", 0);
+}
+
+/* How many lines of what it says hold some words. */
+struct said {
+	size_t n;
+	const char *words;
+};
+
+static void says(const char *const *settings, const char *act, int status, const char *out, unsigned n_figures,
+		 const struct said *said)
+{
+	struct outcome outcome = RUN(settings, ACTOR, act);
+
+	must_leave(outcome, status, out ? out : outcome.out, n_figures);
+	for (; said->words; said++)
+		if (run_lines_with(outcome.err, said->words) != said->n)
+			fail_msg("%zu lines with \"%s\", not %zu:\n%s", run_lines_with(outcome.err, said->words),
+				 said->words, said->n, outcome.err);
 	run_free(&outcome);
+}
+#define SAYS(settings, act, status, out, n_figures, ...)                                                               \
+	says(settings, act, status, out, n_figures, (const struct said[]){__VA_ARGS__, {0}})
+
+/* These give nobody a chance to speak; what counts is the status the program would have had. The last figures stay. */
+TEST(underscore_exit_keeps_its_status)
+{
+	SAYS(small, "ends_at_once", 7, "", 1, {1, "SPILLING"});
+}
+
+TEST(abort_stays_an_abort)
+{
+	SAYS(small, "aborts", 128 + SIGABRT, "", 1, {1, "SPILLING"});
+}
+
+TEST(sigterm_stays_a_sigterm)
+{
+	SAYS(small, "is_terminated", 128 + SIGTERM, "", 1, {1, "SPILLING"});
+}
+
+/* Not even a bad policy makes it speak. */
+TEST(a_program_without_cuda_is_silent_and_leaves_nothing)
+{
+	SAYS(NULL, "does_nothing", 0, "hello\n", 0, {0, ""});
+	SAYS(SET("SPILLWAY_POLICY=/nonexistent.yaml"), "does_nothing", 0, "hello\n", 0, {0, ""});
+}
+
+TEST(a_program_that_only_asks_is_silent)
+{
+	SAYS(NULL, "only_asks", 0, "hello\n", 0, {0, ""});
 }
 
 TEST(a_closed_stderr_stops_nobody)
 {
-	struct outcome outcome = RUN(small, ACTOR, "frees_everything_with_stderr_closed");
-
-	must(outcome, 7, "");
-	assert_string_equal(outcome.err, "");
-	run_free(&outcome);
+	SAYS(small, "frees_everything_with_stderr_closed", 7, "", 0, {0, ""});
 }
 
 TEST(a_child_forked_before_cuda_starts_afresh)
 {
-	struct outcome outcome = RUN(small, ACTOR, "forks_before");
-
-	must(outcome, 0, "");
-	assert_int_equal(run_lines_with(outcome.err, "summary of process"), 2);
-	run_free(&outcome);
-}
-
-TEST(a_child_forked_after_cuda_gets_the_drivers_answers)
-{
-	struct outcome outcome = RUN(small, ACTOR, "forks_after");
-
-	must(outcome, 0, "");
-	must_be_summed_up(&outcome); /* the parent's; the child has none */
-	run_free(&outcome);
+	SAYS(small, "forks_before", 0, "", 0, {2, "summary of process"});
 }
 
 TEST(forks_while_threads_allocate_leave_no_lock_taken)
@@ -164,31 +141,15 @@ TEST(forks_while_threads_allocate_leave_no_lock_taken)
 
 TEST(the_summary_can_be_switched_off)
 {
-	struct outcome outcome = RUN(SET("SPILLWAY_SET=report.summary=no"), ACTOR, "fills_up");
-
-	assert_int_equal(outcome.status, 0);
-	assert_int_equal(run_lines_with(outcome.err, "summary"), 0);
-	assert_int_equal(run_lines_with(outcome.err, "policy heap"), 0);
-	run_free(&outcome);
+	SAYS(SET("SPILLWAY_SET=report.summary=no"), "fills_up", 0, NULL, 0, {0, "summary"}, {0, "policy heap"});
 }
 
 TEST(the_figures_come_where_they_are_asked_for)
 {
-	struct outcome outcome = RUN(SET("SPILLWAY_SET=report=full"), ACTOR, "fills_up");
-
-	assert_int_equal(outcome.status, 0);
-	assert_int_equal(run_lines_with(outcome.err, "  change: "), 1);
-	assert_int_equal(run_lines_with(outcome.err, " live at exit, "), 2);
-	run_free(&outcome);
+	SAYS(SET("SPILLWAY_SET=report=full"), "fills_up", 0, NULL, 0, {1, "  change: "}, {2, " live at exit, "});
 }
 
 TEST(an_ipc_handle_of_heap_memory_is_refused_with_advice)
 {
-	struct outcome outcome = RUN(NULL, ACTOR, "asks_for_an_ipc_handle");
-
-	must(outcome, 0, "1\n1\n");
-	assert_int_equal(run_lines_with(outcome.err, "use: driver"), 1);
-	assert_int_equal(run_lines_with(outcome.err, "ipc: yes"), 1);
-	assert_int_equal(run_lines_with(outcome.err, "movable: no"), 1);
-	run_free(&outcome);
+	SAYS(NULL, "asks_for_an_ipc_handle", 0, "1\n1\n", 0, {1, "use: driver"}, {1, "ipc: yes"}, {1, "movable: no"});
 }

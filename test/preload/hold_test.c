@@ -11,6 +11,9 @@
 
 enum { ROUNDS = 100, ON_MAIN = 0, ON_HELD = 1, ON_OTHER = 2, ON_THREAD = 3 }; /* lanes */
 
+#define SETTINGS   SCENE_SETTINGS("SIM_DEVICES=2")
+#define ENDS(name) CHILD_TEST(name, SETTINGS)
+
 static struct scene scene;
 
 static void end(CUstream one, CUstream two)
@@ -33,7 +36,7 @@ static void rounds(CUstream stream, unsigned lane, int n)
 
 /* ---- held by a value, by a host function ---- */
 
-static void value_written_by_the_thread_after_more_launches(void)
+ENDS(value_written_by_the_thread_after_more_launches_ends)
 {
 	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
@@ -48,7 +51,7 @@ static void value_written_by_the_thread_after_more_launches(void)
 }
 
 /* The word lies in memory that may itself be spilled, and another stream writes it. */
-static void value_in_a_block_written_by_another_stream(void)
+ENDS(value_in_a_block_written_by_another_stream_ends)
 {
 	scene_open(&scene, 0);
 	CUdeviceptr word = child_alloc(3 * MIB);
@@ -74,7 +77,7 @@ static void CUDA_CB needs_the_interpreter(void *argument)
 	pthread_mutex_unlock(&interpreter);
 }
 
-static void host_function_that_needs_the_lock_of_the_submitting_thread(void)
+ENDS(host_function_that_needs_the_lock_of_the_submitting_thread_ends)
 {
 	CUdeviceptr block, small;
 
@@ -105,6 +108,7 @@ enum release { BY_KERNEL, BY_COPY, BY_SET, BY_KERNEL_IN_BLOCK };
 
 static void spin(enum release release)
 {
+	scene_open_warm(&scene);
 	CUdeviceptr one = child_alloc(4096), word;
 	CUstream held = child_stream(), other = child_stream();
 	unsigned *pinned = scene_word();
@@ -128,31 +132,27 @@ static void spin(enum release release)
 	end(held, other);
 }
 
-static void spin_released_by_a_kernel(void)
+ENDS(spin_released_by_a_kernel_ends)
 {
-	scene_open_warm(&scene);
 	spin(BY_KERNEL);
 }
 
-static void spin_released_by_a_copy(void)
+ENDS(spin_released_by_a_copy_ends)
 {
-	scene_open_warm(&scene);
 	spin(BY_COPY);
 }
 
-static void spin_released_by_a_set(void)
+ENDS(spin_released_by_a_set_ends)
 {
-	scene_open_warm(&scene);
 	spin(BY_SET);
 }
 
-static void spin_on_a_word_in_a_block(void)
+ENDS(spin_on_a_word_in_a_block_ends)
 {
-	scene_open_warm(&scene);
 	spin(BY_KERNEL_IN_BLOCK);
 }
 
-static void spin_released_by_a_kernel_of_another_device(void)
+ENDS(spin_released_by_a_kernel_of_another_device_ends)
 {
 	static struct scene second;
 
@@ -192,7 +192,7 @@ static void *synchronize_again_and_again(void *argument)
 }
 
 /* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
-static void one_thread_synchronizes_while_another_submits(void)
+ENDS(one_thread_synchronizes_while_another_submits_ends)
 {
 	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
@@ -229,7 +229,7 @@ static void *allocate_and_launch(void *argument)
 	return NULL;
 }
 
-static void capture_open_while_another_thread_allocates_and_launches(void)
+ENDS(capture_open_while_another_thread_allocates_and_launches_ends)
 {
 	pthread_t thread;
 
@@ -277,7 +277,7 @@ static void start_launching(pthread_t *threads, unsigned n)
 		sched_yield();
 }
 
-static void exits_in_the_middle(void)
+ENDS(exits_in_the_middle_ends)
 {
 	pthread_t threads[2];
 
@@ -290,7 +290,7 @@ static void exits_in_the_middle(void)
 	exit(0);
 }
 
-static void exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
+ENDS(exits_while_a_kernel_spins_and_a_thread_synchronizes_ends)
 {
 	scene_open_warm(&scene);
 	CUstream held = child_stream(), other = child_stream();
@@ -304,7 +304,7 @@ static void exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
  * Streams share queues of the hardware: the copies of a move may lie behind what waits for this thread. Natively
  * launches wait for nothing then.
  */
-static void copies_that_lie_behind_held_work(void)
+ENDS(copies_that_lie_behind_held_work_ends)
 {
 	scene_open_warm(&scene);
 	CUstream one = child_stream(), two = child_stream();
@@ -370,7 +370,7 @@ TEST(copies_that_measure_behind_held_work_ends)
 	for (unsigned i = 0; i < 2 + 5; i++) {
 		setenv("HOLD_AT", names[i >= 2], 1);
 		setenv("HOLD_CALL", calls[i < 2 ? i : i - 2], 1);
-		child_passes(SCENE_SETTINGS("SIM_DEVICES=2"), copies_that_measure_behind_held_work);
+		child_passes(SETTINGS, copies_that_measure_behind_held_work);
 	}
 	unsetenv("HOLD_AT");
 }
@@ -392,7 +392,7 @@ static void child_of_fork(int number)
 	_exit(0);
 }
 
-static void forks_in_the_middle(void)
+ENDS(forks_in_the_middle_ends)
 {
 	pthread_t threads[2];
 
@@ -415,25 +415,3 @@ static void forks_in_the_middle(void)
 		pthread_join(threads[i], NULL);
 	end(one, two);
 }
-
-/* ---- the parts ---- */
-
-#define PART(name)                                                                                                     \
-	TEST(name##_ends)                                                                                              \
-	{                                                                                                              \
-		child_passes(SCENE_SETTINGS("SIM_DEVICES=2"), name);                                                   \
-	}
-PART(value_written_by_the_thread_after_more_launches)
-PART(value_in_a_block_written_by_another_stream)
-PART(host_function_that_needs_the_lock_of_the_submitting_thread)
-PART(spin_released_by_a_kernel)
-PART(spin_released_by_a_copy)
-PART(spin_released_by_a_set)
-PART(spin_on_a_word_in_a_block)
-PART(spin_released_by_a_kernel_of_another_device)
-PART(one_thread_synchronizes_while_another_submits)
-PART(capture_open_while_another_thread_allocates_and_launches)
-PART(copies_that_lie_behind_held_work)
-PART(exits_in_the_middle)
-PART(exits_while_a_kernel_spins_and_a_thread_synchronizes)
-PART(forks_in_the_middle)

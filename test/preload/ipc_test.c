@@ -70,6 +70,24 @@ static CUipcMemHandle handle_of(CUdeviceptr block)
 	return handle;
 }
 
+static CUipcMemHandle tell_handle(CUdeviceptr block)
+{
+	CUipcMemHandle handle = handle_of(block);
+
+	tell(to_taker[1], &handle, sizeof(handle));
+	return handle;
+}
+
+/* A new block of 4 MiB, the first MiB of words of which holds this. */
+static CUdeviceptr new_filled(unsigned value)
+{
+	CUdeviceptr block = child_alloc(4 * MIB);
+
+	MUST(driver_fill(NULL, block, value, MIB));
+	MUST(cu.cuCtxSynchronize());
+	return block;
+}
+
 static CUipcMemHandle hear_handle(void)
 {
 	CUipcMemHandle handle;
@@ -194,10 +212,9 @@ CHILD_TEST(without_the_setting_only_memory_of_a_rule_is_given,
 	/* In its own process there is nothing to open. */
 	MUST(driver_fill(NULL, fixed, 0x77, 3 * MIB / 4));
 	MUST(cu.cuCtxSynchronize());
-	handle = handle_of(fixed);
+	handle = tell_handle(fixed);
 	CHECK(cuIpcOpenMemHandle_v2(&at, handle, LAZY) == CUDA_ERROR_INVALID_CONTEXT);
 	CHECK(sim_calls("cuIpcGetMemHandle") == gets + 1 && sim_calls("cuIpcOpenMemHandle_v2") == opens + 1);
-	tell(to_taker[1], &handle, sizeof(handle));
 	take_turn(to_giver[0]);
 	join(pid);
 }
@@ -221,13 +238,12 @@ static void takes_without_spillway(void)
 	CHECK(try_to_open(handle) == CUDA_ERROR_INVALID_VALUE);
 }
 
-static void gives_to_a_stranger(void)
+CHILD_TEST(who_cannot_open_it_is_told_so, SETTINGS("ipc=yes"))
 {
 	pid_t pid = split(takes_without_spillway);
 
 	driver_start(0);
-	CUipcMemHandle handle = handle_of(child_alloc(MIB));
-	tell(to_taker[1], &handle, sizeof(handle));
+	tell_handle(child_alloc(MIB));
 	join(pid);
 }
 
@@ -275,7 +291,7 @@ static void takes_what_is_wrong(void)
 	CHECK(try_to_open(handle) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-static void ends_early(void)
+CHILD_TEST(what_has_ended_or_is_wrong_is_not_opened, SETTINGS("ipc=yes"))
 {
 	pid_t pid = split(takes_what_is_wrong), giver;
 
@@ -290,27 +306,15 @@ static void ends_early(void)
 		return;
 	}
 	driver_start(0);
-	CUdeviceptr block = child_alloc(4 * MIB);
-	MUST(driver_fill(NULL, block, 0x31, MIB));
-	MUST(cu.cuCtxSynchronize());
-	CUipcMemHandle handle = handle_of(block);
-	tell(to_taker[1], &handle, sizeof(handle));
+	CUdeviceptr block = new_filled(0x31);
+	tell_handle(block);
 	take_turn(to_giver[0]);
 	MUST(cu.cuMemFree_v2(block));
-	CUdeviceptr next = child_alloc(4 * MIB);
-	MUST(driver_fill(NULL, next, 0x32, MIB));
-	MUST(cu.cuCtxSynchronize());
+	block = new_filled(0x32);
 	give_turn(to_taker[1]);
-	handle = handle_of(next);
-	tell(to_taker[1], &handle, sizeof(handle));
+	tell_handle(block);
 	take_turn(to_giver[0]);
 	kill(getpid(), SIGKILL);
-}
-
-TEST(who_cannot_open_it_is_told_so)
-{
-	child_passes(SETTINGS("ipc=yes"), gives_to_a_stranger);
-	child_passes(SETTINGS("ipc=yes"), ends_early);
 }
 
 /* ---- what fails leaves nothing behind ---- */
@@ -349,8 +353,7 @@ CHILD_TEST(what_fails_on_the_way_leaves_nothing_behind, SETTINGS("ipc=yes,heap.c
 	CUdeviceptr block = child_alloc(8 * MIB);
 	sim_fail("cuMemExportToShareableHandle", 2, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(cu.cuIpcGetMemHandle(&handle, block) == CUDA_ERROR_INVALID_VALUE);
-	handle = handle_of(block);
-	tell(to_taker[1], &handle, sizeof(handle));
+	tell_handle(block);
 	take_turn(to_giver[0]);
 	join(pid);
 }
@@ -383,6 +386,27 @@ static void release_in_time(void)
 	child_release(held);
 }
 
+static void (*takes)(void);
+
+static void gives_two(void)
+{
+	pid_t pid = split(takes);
+
+	driver_start(0);
+	for (unsigned i = 0; i < 2; i++)
+		tell_handle(new_filled(0x55));
+	take_turn(to_giver[0]);
+	join(pid);
+}
+
+static void gives_two_to(void (*taker)(void), const char *const *settings)
+{
+	takes = taker;
+	child_passes(settings, gives_two);
+}
+#define EXACT SETTINGS("ipc=yes,spill.mode=exact")
+#define FAST  SETTINGS("ipc=yes,spill.mode=fast")
+
 static void close_in_a_capture(CUdeviceptr at)
 {
 	CUstream stream = child_stream();
@@ -393,7 +417,7 @@ static void close_in_a_capture(CUdeviceptr at)
 	driver_forget_capture(stream);
 }
 
-static void takes_while_a_stream_is_held(void)
+PART_TEST(opening_and_closing_wait_for_no_stream, gives_two_to(part, EXACT); gives_two_to(part, FAST))
 {
 	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
 	CUdeviceptr at[2], again;
@@ -430,7 +454,7 @@ static void takes_while_a_stream_is_held(void)
 }
 
 /* What is opened there is closed when the green context has ended, whose work may go on. */
-static void takes_in_a_green_context(void)
+PART_TEST(what_a_green_context_has_opened_stays_until_its_work_is_done, gives_two_to(part, EXACT))
 {
 	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
 	CUcontext context = driver_start(0), part;
@@ -457,7 +481,7 @@ static void takes_in_a_green_context(void)
 }
 
 /* What waits for a context is unmapped when that ends, or, if the driver refuses it then, later. */
-static void takes_in_a_context_that_ends(void)
+PART_TEST(what_the_driver_refuses_to_unmap_with_a_context_goes_later, gives_two_to(part, EXACT))
 {
 	CUipcMemHandle handle[2] = {hear_handle(), hear_handle()};
 	CUcontext primary = driver_start(0);
@@ -480,47 +504,5 @@ static void takes_in_a_context_that_ends(void)
 	give_turn(to_giver[1]);
 }
 
-static void (*takes)(void);
-
-static void gives_two(void)
-{
-	pid_t pid = split(takes);
-
-	driver_start(0);
-	for (unsigned i = 0; i < 2; i++) {
-		CUdeviceptr block = child_alloc(4 * MIB);
-		MUST(driver_fill(NULL, block, 0x55, MIB));
-		MUST(cu.cuCtxSynchronize());
-		CUipcMemHandle handle = handle_of(block);
-		tell(to_taker[1], &handle, sizeof(handle));
-	}
-	take_turn(to_giver[0]);
-	join(pid);
-}
-
-TEST(opening_and_closing_wait_for_no_stream)
-{
-	takes = takes_while_a_stream_is_held;
-	child_passes(SETTINGS("ipc=yes,spill.mode=exact"), gives_two);
-	child_passes(SETTINGS("ipc=yes,spill.mode=fast"), gives_two);
-}
-
-TEST(what_a_green_context_has_opened_stays_until_its_work_is_done)
-{
-	takes = takes_in_a_green_context;
-	child_passes(SETTINGS("ipc=yes,spill.mode=exact"), gives_two);
-}
-
-TEST(what_the_driver_refuses_to_unmap_with_a_context_goes_later)
-{
-	takes = takes_in_a_context_that_ends;
-	child_passes(SETTINGS("ipc=yes,spill.mode=exact"), gives_two);
-}
-
+/* One that was killed leaves its socket, which the next one removes when it is old. */
 GROUP(folder_make_for_all, folder_remove)
-
-int main(void)
-{
-	/* One that was killed leaves its socket, which the next one removes when it is old. */
-	return test_run();
-}

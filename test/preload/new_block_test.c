@@ -104,20 +104,13 @@ static void run(unsigned (*one_step)(unsigned n))
 		CHECK(holds(kept[i], n - 1 + i));
 }
 
-static void makes_blocks_in_each_step(void)
+PART_TEST(new_blocks_begin_on_the_device, child_passes(SETTINGS("exact"), part); child_passes(SETTINGS("fast"), part))
 {
 	run(step);
 }
 
-static void makes_them_at_once(void)
+PART_TEST(new_blocks_that_are_made_at_once_begin_on_the_device, child_passes(SETTINGS("exact"), part);
+	  child_passes(SETTINGS("fast"), part))
 {
 	run(step_and_burst);
-}
-
-TEST(new_blocks_begin_on_the_device)
-{
-	child_passes(SETTINGS("exact"), makes_blocks_in_each_step);
-	child_passes(SETTINGS("fast"), makes_blocks_in_each_step);
-	child_passes(SETTINGS("exact"), makes_them_at_once);
-	child_passes(SETTINGS("fast"), makes_them_at_once);
 }
