@@ -1,68 +1,40 @@
 /*
- * ipc_random: a program that is made up from a seed: a process gives blocks, and another one opens them, uses them on
- * several streams and in green contexts that end, and closes them while work is under way and streams wait for values
- * that this very thread is to write. What every word must be is known on both sides.
+ * ipc_random: a program that is made up from a seed (made_up.h): a process gives blocks, and another one opens them,
+ * uses them on several streams and in green contexts that end, and closes them while work is under way and streams wait
+ * for values that this very thread is to write. What every word must be is known on both sides.
  *
- *   ipc_random [--seed N] [--operations N] [--deadline SECONDS]
- *
- * Natively no process can open what cuMemAlloc of another one gave, in the simulation: then it does nothing. Ends with
- * 0, or with 1 and the first word that is wrong, or what the driver refused; 2: usage; 142: a call has hung.
+ * Natively no process can open what cuMemAlloc of another one gave, in the simulation: then it does nothing.
  */
+#include "test/preload/made_up.h"
 #include "test/sim/sim.h"
-
-#include <cuda.h>
-#include <getopt.h>
-#include <stdarg.h>
 
 enum { BLOCKS = 6, STREAMS = 3, PER_ROUND = 60 };
 
-static unsigned long seed = 1, operations = 600;
+struct made_up made_up = {.operations = 600, .threads = 1, .deadline = 100, .seed = 1};
 static uint64_t chance;
-static const char *side;
 static CUcontext context;
 static uint32_t words[5 * MIB / 4];
 
-__attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format, ...)
-{
-	va_list list;
-
-	fprintf(stderr, "ipc_random: seed %lu, who %s: ", seed, side);
-	va_start(list, format);
-	vfprintf(stderr, format, list);
-	va_end(list);
-	fprintf(stderr, "\n");
-	_exit(1);
-}
-
-#define GO(call)                                                                                                       \
-	do {                                                                                                           \
-		CUresult result_ = (call);                                                                             \
-		if (result_ != CUDA_SUCCESS)                                                                           \
-			fail("line %d: %s: CUDA error %d", __LINE__, #call, result_);                                  \
-	} while (0)
-
 static uint32_t below(uint32_t n)
 {
-	chance = chance * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(chance >> 33) % n;
+	return made_up_next(&chance) % n;
 }
 
 static void tell(int fd, const void *data, size_t bytes)
 {
 	if (write(fd, data, bytes) != (ssize_t)bytes)
-		fail("the other one has gone");
+		made_up_fail("the other one has gone");
 }
 
 static void hear(int fd, void *data, size_t bytes)
 {
 	for (ssize_t n; bytes; data = (char *)data + n, bytes -= (size_t)n)
 		if ((n = read(fd, data, bytes)) <= 0)
-			fail("the other one has gone");
+			made_up_fail("the other one has gone");
 }
 
-static void start(const char *name)
+static void start(void)
 {
-	side = name;
 	GO(cuInit(0));
 	GO(cuDevicePrimaryCtxRetain(&context, 0));
 	GO(cuCtxSetCurrent(context));
@@ -74,7 +46,7 @@ static void check(CUdeviceptr at, size_t bytes, uint32_t value, CUstream stream)
 	GO(cuStreamSynchronize(stream));
 	for (size_t i = 0; i < bytes / 4; i++)
 		if (words[i] != value)
-			fail("word %zu of %zu bytes is %#x, not %#x", i, bytes, words[i], value);
+			made_up_fail("word %zu of %zu bytes is %#x, not %#x", i, bytes, words[i], value);
 }
 
 /* What the giver says of a block in each round. */
@@ -229,13 +201,13 @@ static void settle(void)
 
 static void take(int in, int out)
 {
-	start("takes");
+	start();
 	GO(cuMemHostAlloc((void **)&held, STREAMS * sizeof(*held), CU_MEMHOSTALLOC_DEVICEMAP));
 	let_go();
 	GO(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	for (unsigned i = 0; i < STREAMS; i++)
 		GO(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-	for (unsigned long done = 0; done < operations; done += PER_ROUND) {
+	for (unsigned long done = 0; done < made_up.operations; done += PER_ROUND) {
 		for (unsigned i = 0; i < BLOCKS; i++)
 			hear(in, &taken[i].gift, sizeof(taken[i].gift));
 		for (unsigned i = can_open(&taken[0].gift) ? PER_ROUND : 0; i; i--)
@@ -244,8 +216,7 @@ static void take(int in, int out)
 		for (unsigned i = 0; i < BLOCKS; i++)
 			tell(out, &taken[i].gift.value, sizeof(taken[i].gift.value));
 	}
-	if (sim_broken_rules())
-		fail("the model has seen %lu rules broken", sim_broken_rules());
+	made_up_check();
 }
 
 /* ---- who gives ---- */
@@ -256,8 +227,8 @@ static void give(int in, int out)
 	struct gift gift[BLOCKS];
 	CUdeviceptr at[BLOCKS];
 
-	start("gives");
-	for (unsigned long done = 0; done < operations; done += PER_ROUND) {
+	start();
+	for (unsigned long done = 0; done < made_up.operations; done += PER_ROUND) {
 		for (unsigned i = 0; i < BLOCKS; i++) {
 			gift[i].bytes = sizes[i];
 			gift[i].value = below(1u << 30);
@@ -274,36 +245,23 @@ static void give(int in, int out)
 		for (unsigned i = 0; i < BLOCKS; i++)
 			GO(cuMemFree_v2(at[i]));
 	}
-	if (sim_broken_rules())
-		fail("the model has seen %lu rules broken", sim_broken_rules());
+	made_up_check();
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option all[] = {
-	    {"seed", 1, NULL, 's'}, {"operations", 1, NULL, 'n'}, {"deadline", 1, NULL, 'd'}, {NULL, 0, NULL, 0}};
-	unsigned deadline = 100;
-	int which, to_taker[2], to_giver[2], status = 1;
+	int to_taker[2], to_giver[2], status = 1;
 
-	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
-		unsigned long value = optarg ? strtoul(optarg, NULL, 0) : 0;
-
-		if (which == 's')
-			seed = value;
-		else if (which == 'n')
-			operations = value;
-		else if (which == 'd')
-			deadline = (unsigned)value;
-		else
-			return 2;
-	}
+	made_up.name = "ipc_random";
+	made_up_begin(argc, argv, &(struct made_up_option){0}, 1, 0);
 	if (pipe(to_taker) || pipe(to_giver))
 		return 1;
 	/* Before either uses the driver. */
 	pid_t taker = fork();
-	alarm(deadline);
-	chance = seed * 0x9e3779b97f4a7c15u + (taker ? 0 : 1);
+	chance = made_up_chance(!taker);
 	if (!taker) {
+		made_up.name = "ipc_random, who takes";
+		alarm(made_up.deadline);
 		close(to_taker[1]);
 		close(to_giver[0]);
 		take(to_taker[0], to_giver[1]);
@@ -314,6 +272,6 @@ int main(int argc, char **argv)
 	give(to_giver[0], to_taker[1]);
 	if (waitpid(taker, &status, 0) != taker || status)
 		return 1;
-	printf("ipc_random: seed %lu, %lu operations\n", seed, operations);
+	printf("ipc_random: seed %lu, %lu operations\n", (unsigned long)made_up.seed, made_up.operations);
 	return 0;
 }
