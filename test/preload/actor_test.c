@@ -8,31 +8,14 @@ static const char *const small[] = {"SIM_MEMORY=128MiB", "SPILLWAY_SET=device.bu
 
 static const char first_line[] = "spillway: device budget 32.0 MiB of 128.0 MiB, spill exact, policy heap (built in)\n";
 
-static void must_leave(struct outcome outcome, int status, const char *out, unsigned n_figures)
-{
-	if (outcome.status != status || strcmp(outcome.out, out) || *outcome.files || outcome.n_figures != n_figures)
-		fail_msg("status %d (not %d), stdout \"%s\", files \"%s\", %u of figures (not %u), stderr:\n%s",
-			 outcome.status, status, outcome.out, outcome.files, outcome.n_figures, n_figures, outcome.err);
-}
-
 /* The first line and the summary came, once, without the figures, and each line is marked as ours. */
-static void must_be_summed_up(const struct outcome *outcome)
-{
-	if (run_lines_with(outcome->err, "summary of process") != 1 || run_lines(outcome->err) != 5 ||
-	    strncmp(outcome->err, first_line, strlen(first_line)) || run_lines_with(outcome->err, "  cost: ") != 1 ||
-	    run_lines_with(outcome->err, "  change: ") != 1 ||
-	    run_lines_with(outcome->err, "spillway: ") != run_lines(outcome->err) ||
-	    run_lines_with(outcome->err, "SPILLING") != 1)
-		fail_msg("stderr is\n%s", outcome->err);
-}
-
 static void ends_with_a_summary(const char *act, int status, const char *out, unsigned n_figures)
 {
 	struct outcome outcome = RUN(small, ACTOR, act);
 
-	must_leave(outcome, status, out, n_figures);
-	must_be_summed_up(&outcome);
-	run_free(&outcome);
+	assert_memory_equal(outcome.err, first_line, strlen(first_line));
+	SAYS(outcome, status, out, n_figures, {5, ""}, {5, "spillway: "}, {1, "summary of process"}, {1, "  cost: "},
+	     {1, "  change: "}, {1, "SPILLING"});
 }
 
 TEST(leaving_main_with_live_blocks_ends_in_a_summary)
@@ -71,63 +54,42 @@ TEST(a_child_forked_after_cuda_gets_the_drivers_answers)
 	ends_with_a_summary("forks_after", 0, "", 0);
 }
 
-/* How many lines of what it says hold some words. */
-struct said {
-	size_t n;
-	const char *words;
-};
-
-static void says(const char *const *settings, const char *act, int status, const char *out, unsigned n_figures,
-		 const struct said *said)
-{
-	struct outcome outcome = RUN(settings, ACTOR, act);
-
-	must_leave(outcome, status, out ? out : outcome.out, n_figures);
-	for (; said->words; said++)
-		if (run_lines_with(outcome.err, said->words) != said->n)
-			fail_msg("%zu lines with \"%s\", not %zu:\n%s", run_lines_with(outcome.err, said->words),
-				 said->words, said->n, outcome.err);
-	run_free(&outcome);
-}
-#define SAYS(settings, act, status, out, n_figures, ...)                                                               \
-	says(settings, act, status, out, n_figures, (const struct said[]){__VA_ARGS__, {0}})
-
 /* These give nobody a chance to speak; what counts is the status the program would have had. The last figures stay. */
 TEST(underscore_exit_keeps_its_status)
 {
-	SAYS(small, "ends_at_once", 7, "", 1, {1, "SPILLING"});
+	SAYS(RUN(small, ACTOR, "ends_at_once"), 7, "", 1, {1, "SPILLING"});
 }
 
 TEST(abort_stays_an_abort)
 {
-	SAYS(small, "aborts", 128 + SIGABRT, "", 1, {1, "SPILLING"});
+	SAYS(RUN(small, ACTOR, "aborts"), 128 + SIGABRT, "", 1, {1, "SPILLING"});
 }
 
 TEST(sigterm_stays_a_sigterm)
 {
-	SAYS(small, "is_terminated", 128 + SIGTERM, "", 1, {1, "SPILLING"});
+	SAYS(RUN(small, ACTOR, "is_terminated"), 128 + SIGTERM, "", 1, {1, "SPILLING"});
 }
 
 /* Not even a bad policy makes it speak. */
 TEST(a_program_without_cuda_is_silent_and_leaves_nothing)
 {
-	SAYS(NULL, "does_nothing", 0, "hello\n", 0, {0, ""});
-	SAYS(SET("SPILLWAY_POLICY=/nonexistent.yaml"), "does_nothing", 0, "hello\n", 0, {0, ""});
+	SAYS(RUN(NULL, ACTOR, "does_nothing"), 0, "hello\n", 0, {0, ""});
+	SAYS(RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml"), ACTOR, "does_nothing"), 0, "hello\n", 0, {0, ""});
 }
 
 TEST(a_program_that_only_asks_is_silent)
 {
-	SAYS(NULL, "only_asks", 0, "hello\n", 0, {0, ""});
+	SAYS(RUN(NULL, ACTOR, "only_asks"), 0, "hello\n", 0, {0, ""});
 }
 
 TEST(a_closed_stderr_stops_nobody)
 {
-	SAYS(small, "frees_everything_with_stderr_closed", 7, "", 0, {0, ""});
+	SAYS(RUN(small, ACTOR, "frees_everything_with_stderr_closed"), 7, "", 0, {0, ""});
 }
 
 TEST(a_child_forked_before_cuda_starts_afresh)
 {
-	SAYS(small, "forks_before", 0, "", 0, {2, "summary of process"});
+	SAYS(RUN(small, ACTOR, "forks_before"), 0, "", 0, {2, "summary of process"});
 }
 
 TEST(forks_while_threads_allocate_leave_no_lock_taken)
@@ -135,21 +97,23 @@ TEST(forks_while_threads_allocate_leave_no_lock_taken)
 	struct outcome outcome = RUN(small, ACTOR, "forks_while_threads_allocate");
 
 	/* A child that was forked before the first allocation begins afresh, and ends by _exit(): its figures stay. */
-	must_leave(outcome, 0, "", outcome.n_figures);
-	run_free(&outcome);
+	SAYS(outcome, 0, "", outcome.n_figures, {0});
 }
 
 TEST(the_summary_can_be_switched_off)
 {
-	SAYS(SET("SPILLWAY_SET=report.summary=no"), "fills_up", 0, NULL, 0, {0, "summary"}, {0, "policy heap"});
+	SAYS(RUN(SET("SPILLWAY_SET=report.summary=no"), ACTOR, "fills_up"), 0, NULL, 0, {0, "summary"},
+	     {0, "policy heap"});
 }
 
 TEST(the_figures_come_where_they_are_asked_for)
 {
-	SAYS(SET("SPILLWAY_SET=report=full"), "fills_up", 0, NULL, 0, {1, "  change: "}, {2, " live at exit, "});
+	SAYS(RUN(SET("SPILLWAY_SET=report=full"), ACTOR, "fills_up"), 0, NULL, 0, {1, "  change: "},
+	     {2, " live at exit, "});
 }
 
 TEST(an_ipc_handle_of_heap_memory_is_refused_with_advice)
 {
-	SAYS(NULL, "asks_for_an_ipc_handle", 0, "1\n1\n", 0, {1, "use: driver"}, {1, "ipc: yes"}, {1, "movable: no"});
+	SAYS(RUN(NULL, ACTOR, "asks_for_an_ipc_handle"), 0, "1\n1\n", 0, {1, "use: driver"}, {1, "ipc: yes"},
+	     {1, "movable: no"});
 }

@@ -41,37 +41,22 @@ static void must_have_survived(const char *order, const char *name, int error, c
 /* Device 3 does not exist, device 1 is not within reach; device 2 lends. */
 TEST(who_cannot_lend_is_named_and_left_out)
 {
-	struct outcome outcome = LEND("0-2", "1 .. 3");
-
-	if (outcome.status != 7 ||
-	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: the one does not reach the other") !=
-		1 ||
-	    run_lines_with(outcome.err, "device 3 cannot lend memory to device 0: there is no such device") != 1 ||
-	    run_lines_with(outcome.err, " went to other devices; ") != 1 ||
-	    run_lines_with(outcome.err, "spillway:   peer ") != 1 || run_lines_with(outcome.err, "spillway:   host "))
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	run_free(&outcome);
+	SAYS(LEND("0-2", "1 .. 3"), 7, "", 0,
+	     {1, "device 1 cannot lend memory to device 0: the one does not reach the other"},
+	     {1, "device 3 cannot lend memory to device 0: there is no such device"}, {1, " went to other devices; "},
+	     {1, "spillway:   peer "}, {0, "spillway:   host "});
 }
 
 /* Device 2 may be given access to the heap of device 0, and would not reach what device 1 lends. */
 TEST(what_others_would_not_reach_is_not_lent)
 {
-	struct outcome outcome = LEND("0-1,0-2", "1");
-
-	if (outcome.status != 7 ||
-	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: a third reaches this one") != 1 ||
-	    run_lines_with(outcome.err, "spillway:   peer ") || run_lines_with(outcome.err, "spillway:   host ") != 1)
-		fail_msg("status %d\n%s", outcome.status, outcome.err);
-	run_free(&outcome);
+	SAYS(LEND("0-1,0-2", "1"), 7, "", 0, {1, "device 1 cannot lend memory to device 0: a third reaches this one"},
+	     {0, "spillway:   peer "}, {1, "spillway:   host "});
 }
 
 TEST(without_failures_everything_succeeds)
 {
-	struct outcome outcome = survive("SIM_FAIL=");
-
-	assert_int_equal(outcome.status, 0);
-	assert_string_equal(outcome.out, "0\n");
-	run_free(&outcome);
+	SAYS(survive("SIM_FAIL="), 0, "0\n", 0, {0});
 }
 
 TEST(every_failure_of_the_driver_is_survived)

@@ -1,5 +1,5 @@
 #include "test/preload/run.h"
-#include "test/libc.h"
+#include "test/test.h"
 
 #include <dirent.h>
 
@@ -178,4 +178,17 @@ const char *run_mode(void)
 bool run_moves(void)
 {
 	return !strcmp(run_mode(), "exact") || !strcmp(run_mode(), "fast");
+}
+
+void run_says(struct outcome outcome, int status, const char *out, unsigned n_figures, const struct said *said)
+{
+	while (said->words && run_lines_with(outcome.err, said->words) == said->n)
+		said++;
+	if (said->words || outcome.status != status || (out && strcmp(outcome.out, out)) || *outcome.files ||
+	    outcome.n_figures != n_figures)
+		fail_msg("status %d (not %d), stdout \"%s\", files \"%s\", %u of figures (not %u), not %zu lines with "
+			 "\"%s\", stderr:\n%s",
+			 outcome.status, status, outcome.out, outcome.files, outcome.n_figures, n_figures, said->n,
+			 said->words ? said->words : "", outcome.err);
+	run_free(&outcome);
 }

@@ -29,6 +29,19 @@ extern struct outcome ran;
 void run_here(const char *const argv[], const char *const settings[]);
 int run_end(void **state);
 
+/* So many lines of stderr contain these words. */
+struct said {
+	size_t n;
+	const char *words;
+};
+/*
+ * Fails, and shows what came of it, unless the status is that, stdout that (NULL: anything), no file is left but so
+ * many of figures, and stderr says what is listed, which ends with one without words. Then frees the outcome.
+ */
+void run_says(struct outcome outcome, int status, const char *out, unsigned n_figures, const struct said *said);
+#define SAYS(outcome, status, out, n_figures, ...)                                                                     \
+	run_says(outcome, status, out, n_figures, (const struct said[]){__VA_ARGS__, {0}})
+
 /* How many lines; how many that contain text. */
 size_t run_lines(const char *output);
 size_t run_lines_with(const char *output, const char *text);
