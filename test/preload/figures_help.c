@@ -16,6 +16,12 @@ void work(void)
 	MUST(cu.cuCtxSynchronize());
 }
 
+void free_blocks(void)
+{
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+}
+
 const struct stats_page *page_there(void)
 {
 	struct stat status;

@@ -21,6 +21,7 @@ extern CUdeviceptr blocks[N_BLOCKS];
 
 /* Allocate all blocks and fill each three times. */
 void work(void);
+void free_blocks(void);
 /* The only page there is, to be read alone. */
 const struct stats_page *page_there(void);
 

@@ -9,6 +9,13 @@
 
 #include <sys/mman.h>
 
+/* Fills it once more, and waits. */
+static void use(CUdeviceptr block)
+{
+	MUST(driver_fill(NULL, block, 1, N_WORDS));
+	MUST(cu.cuCtxSynchronize());
+}
+
 static uint64_t sum_of(const struct stats_page *page, enum figure figure)
 {
 	uint64_t sum = 0;
@@ -82,8 +89,7 @@ CHILD_TEST(placed_once_nothing_moves, SETTINGS(",spill.mode=static"))
 	uint64_t clock = test_now();
 	uint64_t over = stats_page_get(page, STAT_over_us, clock);
 	CHECK(over > 0 && over <= (clock - page->start_clock) / 1000);
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		MUST(cu.cuMemFree_v2(blocks[i]));
+	free_blocks();
 	CHECK(page->device[0].figures.figure[FIGURE_live] == 0);
 	CHECK(sum_of(page, FIGURE_frees) == N_BLOCKS && page->counter[STAT_frees] == N_BLOCKS);
 }
@@ -111,8 +117,7 @@ static void counts_moves(void)
 	CHECK(page->counter[STAT_moves_in] > 0 && page->counter[STAT_moves_out] > 0);
 	CHECK(page->counter[STAT_submissions] > 0 && page->counter[STAT_waits] > 0 && page->counter[STAT_maps] > 0);
 	CHECK(page->counter[STAT_unforeseen] > 0 && page->counter[STAT_refetches] > 0);
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		MUST(cu.cuMemFree_v2(blocks[i]));
+	free_blocks();
 	CHECK(sum_of(page, FIGURE_live) == 0);
 }
 
@@ -126,8 +131,7 @@ CHILD_TEST(what_is_made_where_something_had_left_is_no_refetch, SETTINGS(",spill
 	const struct stats_page *page = page_there();
 	work_until_it_moves(page);
 	CHECK(spillway_suspend() == 0);
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		MUST(cu.cuMemFree_v2(blocks[i]));
+	free_blocks();
 	/* The mover obeys, so it has heard. */
 	for (unsigned i = 0; i < 2; i++)
 		CHECK(spillway_resume() == 0 && spillway_suspend() == 0);
@@ -136,10 +140,8 @@ CHILD_TEST(what_is_made_where_something_had_left_is_no_refetch, SETTINGS(",spill
 		blocks[i] = child_alloc(BLOCK);
 	CHECK(!child_on_device(blocks[N_BLOCKS - 1], BLOCK) && spillway_resume() == 0);
 	uint64_t refetches = page->counter[STAT_refetches], moves = page->counter[STAT_moves_in];
-	while (!child_on_device(blocks[N_BLOCKS - 1], BLOCK) && time(NULL) < end) {
-		MUST(driver_fill(NULL, blocks[N_BLOCKS - 1], 1, N_WORDS));
-		MUST(cu.cuCtxSynchronize());
-	}
+	while (!child_on_device(blocks[N_BLOCKS - 1], BLOCK) && time(NULL) < end)
+		use(blocks[N_BLOCKS - 1]);
 	CHECK(page->counter[STAT_moves_in] > moves && page->counter[STAT_refetches] == refetches);
 }
 
@@ -183,8 +185,7 @@ static void runs_two_that_do_not_fit(void)
 	MUST(cu.cuMemFree_v2(child_alloc(BLOCK)));
 	const struct stats_page *page = page_there();
 	work_until_it_moves(page);
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		MUST(cu.cuMemFree_v2(blocks[i]));
+	free_blocks();
 	for (unsigned i = 0; i < 2; i++)
 		exec[i] = capture_a_step(child_stream());
 	pthread_t other = test_thread(run_steps, exec[1]);
@@ -234,15 +235,11 @@ CHILD_TEST(moving_is_not_switched_off_where_nothing_is_to_move, SETTINGS(",spill
 	CUdeviceptr block = child_alloc(BLOCK);
 	const struct stats_page *page = page_there();
 	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
-	while (!child_on_device(block, BLOCK) && time(NULL) < end) {
-		MUST(driver_fill(NULL, block, 1, N_WORDS));
-		MUST(cu.cuCtxSynchronize());
-	}
+	while (!child_on_device(block, BLOCK) && time(NULL) < end)
+		use(block);
 	uint64_t changes = page->counter[STAT_governor_changes] + 2, unmoved = page->counter[STAT_unmoved_us];
-	while (page->counter[STAT_governor_changes] < changes && time(NULL) < end) {
-		MUST(driver_fill(NULL, block, 1, N_WORDS));
-		MUST(cu.cuCtxSynchronize());
-	}
+	while (page->counter[STAT_governor_changes] < changes && time(NULL) < end)
+		use(block);
 	CHECK(page->counter[STAT_governor_changes] >= changes && page->counter[STAT_unmoved_us] == unmoved);
 }
 

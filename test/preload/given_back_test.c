@@ -40,11 +40,9 @@ PART_TEST(what_a_plugged_in_allocator_keeps_is_preserved, run(part))
 	size_t n = 4 * MIB / sizeof(uint32_t);
 
 	torch->plug_pool(torch_cache, pool, (struct fake_plug){child_alloc, keep});
-	torch->use_pool(torch_cache, pool, false);
-	struct tensor tensor = tensor_new(4 * MIB, NULL);
+	struct tensor tensor = tensor_new_in(pool, 4 * MIB, NULL);
 	tensor_fill(&tensor, NULL);
 	tensor_free(&tensor);
-	torch->use_pool(torch_cache, 0, false);
 	/* This thread submits something, and reports again: the death counts. */
 	struct tensor other = tensor_new(4 * MIB, NULL);
 	tensor_fill(&other, NULL);
@@ -87,9 +85,7 @@ PART_TEST(what_a_pool_of_graphs_restores_after_submissions_is_preserved, run(par
 		tensor_fill(&other, stream);
 		tensor_free(&other);
 		away_and_back();
-		torch->use_pool(torch_cache, pool, false);
-		out = tensor_new(in.bytes, stream);
-		torch->use_pool(torch_cache, 0, false);
+		out = tensor_new_in(pool, in.bytes, stream);
 		CHECK(out.at == at);
 		out.salt = in.salt;
 		CHECK(tensor_holds(&out));

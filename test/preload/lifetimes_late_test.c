@@ -220,9 +220,7 @@ PART_TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed, torch_r
 		words_fill(slab + 4 * MIB, 82, 2 * MIB / 4, NULL);
 		own_rounds(1);
 	}
-	torch->use_pool(torch_cache, torch->new_pool(torch_cache, slab + 2 * MIB, 2 * MIB), false);
-	struct tensor part = tensor_new(MIB, NULL);
-	torch->use_pool(torch_cache, 0, false);
+	struct tensor part = tensor_new_in(torch->new_pool(torch_cache, slab + 2 * MIB, 2 * MIB), MIB, NULL);
 	CHECK(part.at == slab + 2 * MIB);
 	for (unsigned i = 0; i < 4; i++) {
 		tensor_fill(&part, NULL);
@@ -246,9 +244,7 @@ PART_TEST(a_slab_that_is_given_on_is_kept, torch_run(part))
 	CUdeviceptr slab = child_alloc(8 * MIB);
 	unsigned pool = torch->new_pool(torch_cache, slab, 8 * MIB);
 
-	torch->use_pool(torch_cache, pool, false);
-	struct tensor a = tensor_new(2 * MIB, NULL), b = tensor_new(2 * MIB, NULL);
-	torch->use_pool(torch_cache, 0, false);
+	struct tensor a = tensor_new_in(pool, 2 * MIB, NULL), b = tensor_new_in(pool, 2 * MIB, NULL);
 	tensor_fill(&a, NULL);
 	tensor_fill(&b, NULL);
 	tensor_free(&a);
@@ -290,9 +286,7 @@ PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch
 	MUST(cu.cuCtxGetCurrent(&context));
 	of_another = tensor_new(MIB, NULL);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
-	torch->use_pool(torch_cache, pool, false);
-	struct tensor tensor = tensor_new(6 * MIB, NULL);
-	torch->use_pool(torch_cache, 0, false);
+	struct tensor tensor = tensor_new_in(pool, 6 * MIB, NULL);
 	for (int i = 0; i < 50 && (!i || (scene_moves() && !child_on_device(tensor.at, 6 * MIB))); i++) {
 		tensor_fill(&tensor, NULL);
 		MUST(cu.cuCtxSynchronize());

@@ -201,10 +201,8 @@ static void check_slab(CUdeviceptr slab, size_t third)
 	words_fill(slab, 71, n, NULL);
 	words_fill(slab + 2 * third, 72, n, NULL);
 	unsigned pool = torch->new_pool(torch_cache, slab + third, third);
-	torch->use_pool(torch_cache, pool, false);
-	struct tensor dead = tensor_new(third / 2, NULL), alive = tensor_new(third / 4, NULL);
+	struct tensor dead = tensor_new_in(pool, third / 2, NULL), alive = tensor_new_in(pool, third / 4, NULL);
 	CHECK(dead.at >= slab + third && alive.at + alive.bytes <= slab + 2 * third);
-	torch->use_pool(torch_cache, 0, false);
 	for (unsigned i = 0; i < 4; i++) {
 		tensor_fill(&dead, NULL);
 		tensor_fill(&alive, NULL);
@@ -215,9 +213,7 @@ static void check_slab(CUdeviceptr slab, size_t third)
 		CHECK(words_same(slab, 71, n) == n && words_same(slab + 2 * third, 72, n) == n);
 		CHECK(tensor_holds(&alive));
 		CHECK(tensor_holds(&dead)); /* whoever made the slab may look at all of it */
-		torch->use_pool(torch_cache, pool, false);
-		dead = tensor_new(third / 2, NULL);
-		torch->use_pool(torch_cache, 0, false);
+		dead = tensor_new_in(pool, third / 2, NULL);
 	}
 	tensor_free(&dead);
 	tensor_free(&alive);
@@ -353,12 +349,10 @@ PART_TEST(what_a_checkpoint_restores_is_preserved, torch_run(part))
 
 	torch_begin(true);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
-	torch->use_pool(torch_cache, pool, false);
 	for (unsigned i = 0; i < 3; i++) {
-		tensors[i] = tensor_new((i + 1) * MIB, NULL);
+		tensors[i] = tensor_new_in(pool, (i + 1) * MIB, NULL);
 		tensor_fill(&tensors[i], NULL);
 	}
-	torch->use_pool(torch_cache, 0, false);
 	for (unsigned i = 0; i < 12; i++) {
 		/* All of it is on the device. */
 		for (unsigned j = 0; j < 3 && scene_moves(); j++)

@@ -4,6 +4,9 @@
  */
 #include "test/preload/torch_help.h"
 
+/* Memory that the driver gives out again does not hold what it held. */
+#define FILLED SCENE_SETTINGS(runtime, "SIM_FILL=1")
+
 /* A tensor is born in dead memory that is on the host. Memory that is dead when a process is suspended comes back. */
 static struct tensor born_on_the_host(struct tensor *before)
 {
@@ -31,7 +34,7 @@ static void bring_to_read(const struct tensor *tensor)
  * What is written where nothing announces it counts as well. sets: before anything else, something else is cleared, and
  * in some rounds the tensor itself is set.
  */
-static void being_born_after(bool sets)
+static void being_born(bool sets)
 {
 	uint64_t saved = 0, saved_in = 0;
 	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
@@ -77,14 +80,14 @@ static void being_born_after(bool sets)
 	own_end();
 }
 
-static void being_born(void)
+PART_TEST(what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there, torch_run(part))
 {
-	being_born_after(false);
+	being_born(false);
 }
 
-static void being_born_before_sets(void)
+PART_TEST(what_was_born_is_fetched_without_a_copy_beside_sets, torch_run(part))
 {
-	being_born_after(true);
+	being_born(true);
 }
 
 /* A kernel that waits for an address in a table is told of the tensor: by a copy, or by sets. */
@@ -102,7 +105,7 @@ static void tell(CUdeviceptr table, const struct tensor *tensor, bool by_sets, C
  * It leaves when nothing but a set of its own was submitted since its birth, or what tells a kernel of it, which was
  * submitted before and waits for that.
  */
-static void being_written_before_it_leaves(void)
+CHILD_TEST(what_is_written_before_it_leaves_is_kept, FILLED)
 {
 	torch_begin(false);
 	CUstream side = child_stream(), stream = child_stream(); /* the default stream would wait for the kernel */
@@ -138,15 +141,6 @@ static void being_written_before_it_leaves(void)
 	}
 }
 
-TEST(what_was_born_is_fetched_without_a_copy_until_something_may_have_written_there)
-{
-	torch_run(being_born);
-	torch_run(being_born_before_sets);
-	folder_clear();
-	/* Memory that the driver gives out again does not hold what it held. */
-	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_written_before_it_leaves);
-}
-
 /* Again and again: discarded, born, and written by a kernel that finds the address in memory. by_torch: who says so. */
 static void being_reborn(bool by_torch)
 {
@@ -179,18 +173,19 @@ static void being_reborn(bool by_torch)
 	}
 }
 
-static void being_reborn_by_torch(void)
-{
-	being_reborn(true);
-}
-
-static void being_reborn_by_itself(void)
+/* In `fast` all that is used must be announced. */
+PART_TEST(a_birth_ends_a_discard, if (strcmp(scene_mode(), "fast")) child_passes(FILLED, part))
 {
 	being_reborn(false);
 }
 
+PART_TEST(a_birth_of_an_allocator_ends_a_discard, if (strcmp(scene_mode(), "fast")) child_passes(FILLED, part))
+{
+	being_reborn(true);
+}
+
 /* Before anything in them is born, segments are filled; whether or not submissions were tracked by then. */
-static void being_filled(void)
+CHILD_TEST(what_an_allocator_has_filled_is_kept, FILLED)
 {
 	const unsigned word = 0x5a5a5a5a;
 
@@ -211,24 +206,6 @@ static void being_filled(void)
 		own_empty_device();
 		CHECK(driver_holds(tensor.at, word, tensor.bytes / 4));
 	}
-}
-
-TEST(what_an_allocator_has_filled_is_kept)
-{
-	folder_clear();
-	/* Memory that the driver gives out again does not hold what it held. */
-	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_filled);
-}
-
-TEST(a_birth_ends_a_discard)
-{
-	if (!strcmp(scene_mode(), "fast")) /* where all that is used must be announced */
-		return;
-	folder_clear();
-	/* Memory that the driver gives out again does not hold what it held. */
-	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_itself);
-	folder_clear();
-	child_passes(SCENE_SETTINGS(runtime, "SIM_FILL=1"), being_reborn_by_torch);
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -92,6 +92,14 @@ struct tensor tensor_new(size_t bytes, CUstream stream)
 	return tensor;
 }
 
+struct tensor tensor_new_in(unsigned pool, size_t bytes, CUstream stream)
+{
+	torch->use_pool(torch_cache, pool, false);
+	struct tensor tensor = tensor_new(bytes, stream);
+	torch->use_pool(torch_cache, 0, false);
+	return tensor;
+}
+
 void tensor_free(const struct tensor *tensor)
 {
 	torch->release(torch_cache, tensor->at);

@@ -32,6 +32,8 @@ void torch_run(void (*part)(void));
 void torch_begin(bool moving);
 
 struct tensor tensor_new(size_t bytes, CUstream stream);
+/* The same in a pool of its own (fake_torch.h). */
+struct tensor tensor_new_in(unsigned pool, size_t bytes, CUstream stream);
 void tensor_free(const struct tensor *tensor);
 /* Fills it with other contents than it ever had, by a kernel on this stream. */
 void tensor_fill(struct tensor *tensor, CUstream stream);
