@@ -105,20 +105,6 @@ static int is_terminated(void)
 	return 1;
 }
 
-static int is_interrupted(void)
-{
-	live();
-	raise(SIGINT);
-	return 1;
-}
-
-static int is_killed(void)
-{
-	live();
-	raise(SIGKILL);
-	return 1;
-}
-
 /* Its figures can be looked at from outside until a line comes. */
 static int ends_when_told(void)
 {
@@ -375,8 +361,6 @@ static int fills_up(void)
 
 static int first_allocation(void)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr block;
 	size_t pitch;
@@ -385,7 +369,7 @@ static int first_allocation(void)
 	printf("%d\n", cu.cuMemAlloc_v2(&block, 4096));
 	printf("%d\n", cu.cuMemAlloc_v2(&block, 4096));
 	printf("%d\n", cu.cuMemAllocPitch_v2(&block, &pitch, 100, 100, 4));
-	printf("%d\n", cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	printf("%d\n", driver_create(&handle, 0, 2 * MIB));
 	return 0;
 }
 
@@ -414,8 +398,6 @@ int main(int argc, char **argv)
 	    ACT(ends_at_once_but_says_so),
 	    ACT(aborts),
 	    ACT(is_terminated),
-	    ACT(is_interrupted),
-	    ACT(is_killed),
 	    ACT(ends_when_told),
 	    ACT(asks_beyond_the_limit),
 	    ACT(does_nothing),

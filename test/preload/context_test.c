@@ -117,18 +117,15 @@ TEST(without_a_context_calls_answer_as_the_driver)
 TEST(each_device_has_its_own_heap_and_budget)
 {
 	CUcontext first = driver_start(0), second = driver_start(1);
-	int ordinal = -1;
 
 	assert_ptr_not_equal(first, second);
 	CUdeviceptr there = alloc(30 * MIB);
 	assert_int_equal(sim_where(there), 'D');
-	assert_int_equal(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, there), CUDA_SUCCESS);
-	assert_int_equal(ordinal, 1);
+	assert_int_equal(driver_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, there), 1);
 	assert_int_equal(cu.cuCtxSetCurrent(first), CUDA_SUCCESS);
 	CUdeviceptr here = alloc(30 * MIB);
 	assert_int_equal(sim_where(here), 'D');
-	assert_int_equal(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, here), CUDA_SUCCESS);
-	assert_int_equal(ordinal, 0);
+	assert_int_equal(driver_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, here), 0);
 	assert_int_equal(cu.cuMemFree_v2(here), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(there), CUDA_SUCCESS);
 }

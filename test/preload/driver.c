@@ -244,6 +244,22 @@ CUcontext driver_current(void)
 	return context;
 }
 
+uint64_t driver_attribute(CUpointer_attribute which, CUdeviceptr at)
+{
+	uint64_t value = 0;
+
+	MUST(cu.cuPointerGetAttribute(&value, which, at));
+	return value;
+}
+
+CUresult driver_create(CUmemGenericAllocationHandle *ret_handle, int device, size_t bytes)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+
+	return cu.cuMemCreate(ret_handle, bytes, &prop, 0);
+}
+
 CUdeviceptr driver_managed(size_t bytes)
 {
 	CUdeviceptr at;

@@ -66,6 +66,9 @@ CUgraphExec driver_instance(CUgraph graph);
 CUgraphExec driver_captured(CUstream stream);
 void driver_forget_capture(CUstream stream);
 CUcontext driver_current(void);
+uint64_t driver_attribute(CUpointer_attribute which, CUdeviceptr at); /* one of at most 8 bytes */
+/* Memory of the device, by cuMemCreate. */
+CUresult driver_create(CUmemGenericAllocationHandle *ret_handle, int device, size_t bytes);
 CUdeviceptr driver_managed(size_t bytes);
 /* n words of value at address; n words from one place to another. Asynchronous in the stream. */
 CUresult driver_fill(CUstream stream, CUdeviceptr address, unsigned value, size_t n);

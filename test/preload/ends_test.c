@@ -308,7 +308,6 @@ PART_TEST(a_release_that_is_not_the_last_takes_nothing, PASSES(part))
 	CUdeviceptr block = child_alloc(10 * MIB), base = 0;
 	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
-	unsigned type = 0;
 	size_t bytes = 0;
 
 	MUST(cu.cuDevicePrimaryCtxRetain(&again, 0));
@@ -319,8 +318,7 @@ PART_TEST(a_release_that_is_not_the_last_takes_nothing, PASSES(part))
 	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
 	MUST(cu.cuMemGetAddressRange_v2(&base, &bytes, block + 5));
 	CHECK(base == block && bytes == 10 * MIB);
-	MUST(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block));
-	CHECK(type == CU_MEMORYTYPE_DEVICE);
+	CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block) == CU_MEMORYTYPE_DEVICE);
 	CHECK(driver_holds(block, 8, 10 * MIB / 4));
 	/* The free that was on its way still is. */
 	CUdeviceptr next = child_alloc(10 * MIB);

@@ -346,8 +346,6 @@ PART_TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved, expandab
 /* Memory that the program makes beside the allocator, whose pointers nobody knows the reach of. */
 PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 {
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
@@ -358,7 +356,7 @@ PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 	struct tensor tensor = large_new(stream);
 	MUST(cu.cuMemAddressReserve(&at, 4 * HANDLE, 0, 0, 0));
 	for (unsigned i = 0; i < 3; i++) {
-		MUST(cu.cuMemCreate(&handle, HANDLE, &prop, 0));
+		MUST(driver_create(&handle, 0, HANDLE));
 		MUST(cu.cuMemMap(at + i * HANDLE, HANDLE, 0, handle, 0));
 		MUST(cu.cuMemRelease(handle));
 	}

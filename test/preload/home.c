@@ -91,14 +91,6 @@ void home_copies_and_sets(CUdeviceptr block, size_t bytes)
 
 /* ---- answers ---- */
 
-static unsigned ask(CUpointer_attribute attribute, CUdeviceptr address)
-{
-	unsigned word = 77;
-
-	MUST(cu.cuPointerGetAttribute(&word, attribute, address));
-	return word;
-}
-
 static void answers_for_several(CUdeviceptr at, CUdeviceptr block, size_t bytes, bool is_managed)
 {
 	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
@@ -120,24 +112,22 @@ void home_answers(CUdeviceptr block, size_t bytes, bool is_managed)
 	unsigned on = 1;
 	CUipcMemHandle handle;
 	CUdeviceptr base;
-	CUcontext context;
 	size_t size;
 	CUcontext current = driver_current();
 
 	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
 		CUdeviceptr at = block + offsets[i];
 
-		CHECK(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CU_MEMORYTYPE_DEVICE);
-		CHECK(ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at) == (is_managed ? 1 : 0));
-		CHECK(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == 0);
-		MUST(cu.cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at));
-		CHECK(context == current);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CU_MEMORYTYPE_DEVICE);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, at) == (is_managed ? 1 : 0));
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == 0);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_CONTEXT, at) == (uintptr_t)current);
 		MUST(cu.cuMemGetAddressRange_v2(&base, &size, at));
 		CHECK(base == block && size == bytes);
 		answers_for_several(at, block, bytes, is_managed);
 	}
 	MUST(cu.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block + 8));
-	CHECK(ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block) == 1);
+	CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block) == 1);
 	MUST(cu.cuMemsetD32_v2(block, 0, bytes / 4));
 	CHECK(cu.cuIpcGetMemHandle(&handle, block) == CUDA_ERROR_INVALID_VALUE);
 }

@@ -39,9 +39,7 @@ CHILD_TEST(blocks_lie_on_devices_that_lend, ((const char *const[]){DEVICES, BUDG
 	MUST(cu.cuDeviceTotalMem_v2(&by_device, 0));
 	CHECK(by_device == total);
 
-	int ordinal = -1;
-	MUST(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, striped + 20 * MIB));
-	CHECK(ordinal == 0);
+	CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, striped + 20 * MIB) == 0);
 	MUST(driver_fill(NULL, striped, 1, 6 * MIB));
 	MUST(driver_copy(NULL, plain, striped, 6 * MIB));
 	MUST(cu.cuCtxSynchronize());
@@ -238,15 +236,13 @@ PART_TEST(what_a_device_needs_itself_comes_back, child_passes(LENT("0 .. 1", "ex
 PART_TEST(what_a_device_has_lent_makes_room_for_anybody_there, child_passes(LENT("0", "exact"), part);
 	  child_passes(LENT("0", "fast"), part))
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
 	CUmemGenericAllocationHandle handle;
 
 	borrow_everything();
 	CHECK(all_on_own_device(borrowed, BORROWED) == 64 && sim_live().host_bytes == 0);
 	driver_start(0);
 	slow_clock_begin();
-	MUST(cu.cuMemCreate(&handle, 96 * MIB, &prop, 0));
+	MUST(driver_create(&handle, 0, 96 * MIB));
 	slow_clock_end();
 	driver_start(1);
 	CHECK(are_right(borrowed, BORROWED, 100));

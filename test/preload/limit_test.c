@@ -254,8 +254,6 @@ PART_TEST(threads_together_get_all_of_it_and_no_more, in_each_mode(part))
 PART_TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy, child_passes(RULES("exact"), part);
 	  child_passes(RULES("static"), part))
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr block;
 	size_t pitch;
@@ -269,8 +267,8 @@ PART_TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy, child_passes(RULE
 	CHECK(!sim_broken_rules());
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(free_now() == 16 * MIB);
-	MUST(cu.cuMemCreate(&handle, 4 * MIB, &prop, 0));
-	CHECK(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(driver_create(&handle, 0, 4 * MIB));
+	CHECK(driver_create(&handle, 0, 2 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	unsigned n = take_all(4 * MIB);
 	CHECK(n == 3);
 	give_all(n);

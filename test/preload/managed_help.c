@@ -22,11 +22,9 @@ void on_gpu(int device)
 
 CUdeviceptr new_on(int device, size_t bytes)
 {
-	unsigned managed = 0;
-
 	on_gpu(device);
 	CUdeviceptr block = child_alloc(bytes);
-	MUST(cu.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, block));
+	bool managed = driver_attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, block);
 	CHECK(managed == (bytes >= MIB) && driver_is_heap(block) == (bytes < MIB));
 	return block;
 }

@@ -84,8 +84,7 @@ CHILD_TEST(a_block_answers_as_device_memory_that_is_managed, HOME_SETTINGS("mana
 	MUST(cu.cuMemFree_v2(block));
 	/* The program's own is the driver's own. */
 	MUST(cu.cuMemAllocManaged(&block, 3 * MIB, CU_MEM_ATTACH_GLOBAL));
-	unsigned type;
-	MUST(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block));
+	uint64_t type = driver_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block);
 	CHECK(type == CU_MEMORYTYPE_UNIFIED || type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE);
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);

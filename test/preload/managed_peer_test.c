@@ -34,13 +34,9 @@ PART_TEST(a_block_belongs_to_the_device_it_was_asked_for_on, run_part(SETTINGS("
 		block[d] = new_on(d, BYTES * (size_t)(d + 1));
 	const struct stats_page *page = figures();
 	for (int d = 0; d < N; d++) {
-		CUcontext context;
-		int ordinal = -1;
-
 		on_gpu((d + 1) % N);
-		MUST(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, block[d]));
-		MUST(cu.cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, block[d]));
-		CHECK(ordinal == d && context == contexts[d]);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, block[d]) == (uint64_t)d);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_CONTEXT, block[d]) == (uintptr_t)contexts[d]);
 		CHECK(range_attribute(block[d], CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION) == d);
 		CHECK(range_attribute(block[d], CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE) ==
 		      CU_MEM_LOCATION_TYPE_DEVICE);

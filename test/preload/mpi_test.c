@@ -268,15 +268,10 @@ static void sum_round(unsigned round)
 static void replace_one(unsigned round)
 {
 	struct mail *m = &mail[round % 6];
-	CUdeviceptr before = (CUdeviceptr)(uintptr_t)m->send;
-
-	unsigned long long id, next;
-
-	MUST(cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, before));
+	uint64_t id = driver_attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(uintptr_t)m->send);
 	release(m->home, m->send - m->front);
 	m->send = allocate(m->home, m->bytes + 2 * m->front) + m->front;
-	MUST(cu.cuPointerGetAttribute(&next, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(uintptr_t)m->send));
-	CHECK(next != id);
+	CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(uintptr_t)m->send) != id);
 }
 
 /* Both go on until both have seen something move. */

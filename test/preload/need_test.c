@@ -8,9 +8,6 @@
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       "device.budget=32MiB,host.budget=64MiB,report.summary=no"
 
-static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-
 /* ---- cancelled threads ---- */
 
 struct cancelled {
@@ -95,7 +92,7 @@ CHILD_TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_i
 	for (int i = 0; i < 8; i++)
 		MUST(cu.cuMemFree_v2(small[i]));
 	CHECK(sim_live().device_bytes > 0);
-	MUST(cu.cuMemCreate(&handle, 128 * MIB, &on_device, 0));
+	MUST(driver_create(&handle, 0, 128 * MIB));
 	CHECK(sim_live().host_bytes > 0);
 	MUST(cu.cuMemRelease(handle));
 }
@@ -111,52 +108,38 @@ CHILD_TEST(empty_slabs_are_given_back_when_the_driver_has_none_and_host_memory_i
 		CHECK(sim_calls(name) == calls);                                                                       \
 	} while (0)
 
-static void allocates_asynchronously(void)
-{
-	CUdeviceptr block;
+static enum { ASYNCHRONOUSLY, MANAGED, OF_ITS_OWN, AN_ARRAY, WAYS } way;
 
-	driver_start(0);
-	REFUSES("cuMemAllocAsync", cu.cuMemAllocAsync(&block, MIB, NULL));
-}
-
-static void allocates_managed(void)
-{
-	CUdeviceptr block;
-
-	driver_start(0);
-	REFUSES("cuMemAllocManaged", cu.cuMemAllocManaged(&block, MIB, CU_MEM_ATTACH_GLOBAL));
-}
-
-static void creates_memory(void)
-{
-	CUmemGenericAllocationHandle handle;
-
-	driver_start(0);
-	REFUSES("cuMemCreate", cu.cuMemCreate(&handle, 2 * MIB, &on_device, 0));
-}
-
-static void creates_an_array(void)
+static void allocates(void)
 {
 	CUDA_ARRAY_DESCRIPTOR description = {.Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr block;
 	CUarray array;
 
 	driver_start(0);
-	REFUSES("cuArrayCreate_v2", cuArrayCreate_v2(&array, &description));
+	if (way == ASYNCHRONOUSLY)
+		REFUSES("cuMemAllocAsync", cu.cuMemAllocAsync(&block, MIB, NULL));
+	else if (way == MANAGED)
+		REFUSES("cuMemAllocManaged", cu.cuMemAllocManaged(&block, MIB, CU_MEM_ATTACH_GLOBAL));
+	else if (way == OF_ITS_OWN)
+		REFUSES("cuMemCreate", driver_create(&handle, 0, 2 * MIB));
+	else
+		REFUSES("cuArrayCreate_v2", cuArrayCreate_v2(&array, &description));
 }
 
 TEST(a_strict_bad_policy_permits_no_device_memory_by_any_entry_point)
 {
-	child_passes(STRICT, allocates_asynchronously);
-	child_passes(STRICT, allocates_managed);
-	child_passes(STRICT, creates_memory);
-	child_passes(STRICT, creates_an_array);
+	for (way = 0; way < WAYS; way++)
+		child_passes(STRICT, allocates);
 }
 
 /* ---- pools ---- */
 
 CHILD_TEST(a_pool_made_before_the_first_allocation_leaves_the_heap_less, SETTINGS("SPILLWAY_SET=" BUDGETS))
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = on_device.location};
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	cuuint64_t all = UINT64_MAX;
 	CUmemoryPool pool;
 	CUdeviceptr block;

@@ -250,59 +250,32 @@ static CUstream behind;
 static CUevent event_behind;
 static CUdeviceptr somewhere;
 
-static CUresult by_stream(void)
-{
-	return cu.cuStreamSynchronize(behind);
-}
+/* A copy does not wait for that stream. */
+static enum { BY_STREAM, BY_CONTEXT, BY_EVENT, BY_STREAM_QUERY, BY_EVENT_QUERY, BY_COPY, BY_FREE, WAYS } way;
 
-static CUresult by_context(void)
-{
-	return cu.cuCtxSynchronize();
-}
-
-static CUresult by_event(void)
-{
-	return cuEventSynchronize(event_behind);
-}
-
-static CUresult by_stream_query(void)
-{
-	CUresult result;
-
-	while ((result = cuStreamQuery(behind)) == CUDA_ERROR_NOT_READY)
-		usleep(100);
-	return result;
-}
-
-static CUresult by_event_query(void)
-{
-	CUresult result;
-
-	while ((result = cuEventQuery(event_behind)) == CUDA_ERROR_NOT_READY)
-		usleep(100);
-	return result;
-}
-
-/* It does not wait for that stream. */
-static CUresult by_copy(void)
+static CUresult wait_for_it(void)
 {
 	uint32_t value;
 	CUresult result;
 
-	while ((result = cu.cuMemcpyDtoH_v2(&value, somewhere, 4)) == CUDA_SUCCESS)
-		usleep(100);
-	return result;
+	switch (way) {
+	case BY_STREAM:
+		return cu.cuStreamSynchronize(behind);
+	case BY_CONTEXT:
+		return cu.cuCtxSynchronize();
+	case BY_EVENT:
+		return cuEventSynchronize(event_behind);
+	case BY_FREE:
+		return cu.cuMemFree_v2(somewhere);
+	default:
+		do
+			result = way == BY_COPY           ? cu.cuMemcpyDtoH_v2(&value, somewhere, 4)
+				 : way == BY_STREAM_QUERY ? cuStreamQuery(behind)
+							  : cuEventQuery(event_behind);
+		while (result == (way == BY_COPY ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY) && !usleep(100));
+		return result;
+	}
 }
-
-static CUresult by_free(void)
-{
-	return cu.cuMemFree_v2(somewhere);
-}
-
-static CUresult (*const ways[])(void) = {by_stream,      by_context, by_event, by_stream_query,
-					 by_event_query, by_copy,    by_free};
-#define WAYS (sizeof(ways) / sizeof(ways[0]))
-static CUresult (*way)(void);
 
 /* The kernel runs when its launch has returned, and the first call that hears of it submits nothing. */
 static void is_waited_for(void)
@@ -325,17 +298,16 @@ static void is_waited_for(void)
 	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, behind, args, NULL));
 	MUST(cuEventRecord(event_behind, behind));
 	child_release(word);
-	CHECK(way() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK(wait_for_it() == CUDA_ERROR_ILLEGAL_ADDRESS);
 	CHECK(on_use_counted(STAT_on_use_faults) == 1);
-	CHECK(by_context() == CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 	CHECK(on_use_counted(STAT_on_use_faults) == 2);
 	_exit(0); /* as above */
 }
 
 TEST(an_address_that_was_never_named_is_told_by_every_wait)
 {
-	for (unsigned i = 0; i < WAYS; i++) {
-		way = ways[i];
+	for (way = 0; way < WAYS; way++) {
 		folder_clear(); /* of the figures of the program before it */
 		on_use_run(is_waited_for);
 	}

@@ -17,15 +17,7 @@ void on_use_set(CUdeviceptr at, unsigned value, size_t bytes)
 
 bool on_use_is(CUdeviceptr at, unsigned value, size_t bytes)
 {
-	uint32_t *words = malloc(bytes);
-	bool is = true;
-
-	CHECK(words);
-	MUST(cu.cuMemcpyDtoH_v2(words, at, bytes));
-	for (size_t i = 0; i < bytes / 4; i++)
-		is &= words[i] == value;
-	free(words);
-	return is;
+	return driver_holds(at, value, bytes / 4);
 }
 
 const char *on_use_mode(void)

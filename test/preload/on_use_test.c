@@ -225,15 +225,11 @@ PART_TEST(questions_are_answered_for_all_of_it, on_use_run(part))
 	on_use_set(block, 1, 4 * MIB);
 	for (unsigned i = 0; i < 2; i++) {
 		CUdeviceptr address = 0;
-		unsigned type = 0;
 		size_t bytes = 0;
 
-		MUST(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at[i]));
-		CHECK(type == CU_MEMORYTYPE_DEVICE);
-		MUST(cu.cuPointerGetAttribute(&address, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at[i]));
-		CHECK(address == at[i]);
-		MUST(cu.cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at[i]));
-		CHECK(bytes == 33 * MIB);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at[i]) == CU_MEMORYTYPE_DEVICE);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at[i]) == at[i]);
+		CHECK(driver_attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at[i]) == 33 * MIB);
 		MUST(cu.cuMemGetAddressRange_v2(&address, &bytes, at[i]));
 		CHECK(address == block && bytes == 33 * MIB);
 	}

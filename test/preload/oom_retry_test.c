@@ -106,11 +106,9 @@ static void run_small(void (*part)(void))
 
 static CUresult create(int device, size_t bytes)
 {
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 	CUmemGenericAllocationHandle handle;
 
-	return cu.cuMemCreate(&handle, bytes, &prop, 0);
+	return driver_create(&handle, device, bytes);
 }
 
 PART_TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for, run_small(part))
