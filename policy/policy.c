@@ -388,8 +388,8 @@ char *policy_error_format(const struct policy_error *error, char *buffer, size_t
 /* ---- variables of the environment that look like ours and are not ---- */
 
 /* Those that the library or a command reads; also those that one sets for the other. */
-static const char *const known[] = {"POLICY", "SET",    "TRACE",   "JOB",      "STRICT",
-				    "DOORS",  "WARNED", "FIGURES", "SLURM_SET"};
+static const char *const known[] = {"POLICY", "SET",    "TRACE",   "JOB",       "STRICT",
+				    "DOORS",  "WARNED", "FIGURES", "SLURM_SET", "CHECK"};
 
 /* Returns the key that is meant by DEVICE_BUDGET, or MODE; NULL if none is. */
 static const char *key_meant(const char *name)

@@ -414,6 +414,24 @@ const void *call_site_asker(const void *caller)
 	return object;
 }
 
+/* Returns whether the address is this library's, or the CUDA runtime's. */
+static bool is_between(const void *address)
+{
+	return caller_name_object(address) == caller_name_object((const void *)(uintptr_t)is_between) ||
+	       is_runtime(address);
+}
+
+const char *call_site_launcher(void)
+{
+	int saved = errno;
+
+	bind_unwinder();
+	const void *caller = native_caller(__builtin_return_address(0), is_between);
+	const char *path = caller ? caller_name_library(caller) : NULL;
+	errno = saved;
+	return path;
+}
+
 void call_site_bind(void)
 {
 	caller_name_bind();

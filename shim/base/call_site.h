@@ -85,6 +85,11 @@ const char *call_site_path(const void *caller);
  */
 const void *call_site_asker(const void *caller);
 /*
+ * Returns the path of the object that called the driver, or the CUDA runtime if that did, for what this thread does;
+ * NULL: not known. Leaves errno as it is. Locking: as call_site_asker().
+ */
+const char *call_site_launcher(void);
+/*
  * Returns the line of Python that this thread is at, or "backward", as the site of a tensor that is born now: its
  * address is NULL. Returns NULL if the thread is in neither, or without memory or room. deep: with callers, if they are
  * wanted at all. Leaves errno as it is. The caller must limit how often it asks (clock.h): what is measured above

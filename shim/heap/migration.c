@@ -139,14 +139,16 @@ enum sw_status migration_begin_unbacked(struct heap *heap, uint32_t piece, struc
 	return status;
 }
 
-enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_migration)
+enum sw_status migration_pin(struct heap *heap, uint32_t piece, bool anywhere, struct migration *ret_migration)
 {
 	enum sw_status status = SW_INVALID;
 
 	lock_take(&heap->lock);
 	struct chunk *chunk = find_movable(heap, piece, CHUNK_DEVICE);
+	if (!chunk && anywhere)
+		chunk = find_movable(heap, piece, CHUNK_HOST);
 	if (chunk)
-		status = chunk_give_alias(&heap->store.chunks, chunk);
+		status = anywhere ? SW_OK : chunk_give_alias(&heap->store.chunks, chunk);
 	if (status == SW_OK)
 		*ret_migration = migration_pin_one(heap, piece, chunk);
 	heap_leave(heap);

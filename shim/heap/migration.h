@@ -52,9 +52,9 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 			       struct migration *ret_migration);
 /*
  * Takes a nonresident piece as if it had just been evicted: the caller will unmap it, and perhaps turn it or map it
- * again. Returns INVALID as migration_begin() does.
+ * again. anywhere: or one on the device, and the caller will not turn it. Returns INVALID as migration_begin() does.
  */
-enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_migration);
+enum sw_status migration_pin(struct heap *heap, uint32_t piece, bool anywhere, struct migration *ret_migration);
 /*
  * Begins to take the memory away from a piece on the device whose contents need not be kept: as migration_begin(), with
  * an unbacked chunk (chunk.h) as the spare, which must not be mapped. After migration_exchange() the caller must keep

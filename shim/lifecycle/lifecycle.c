@@ -36,6 +36,7 @@
 #include "shim/stats/stats.h"
 #include "shim/stats/summary.h"
 #include "shim/submit/arguments.h"
+#include "shim/submit/check.h"
 #include "shim/submit/submission.h"
 #include "shim/trace/trace.h"
 
@@ -317,6 +318,7 @@ static void start_modules(struct policy *read)
 		faults_listen(trace_one, NULL);
 	pdl_start(policy_pdl(read));
 	submission_on_take(&on_use_takes);
+	check_start();
 }
 
 /*
@@ -352,6 +354,7 @@ static void end_modules(bool is_running)
 	faults_end();
 	ipc_stop();
 	if (is_running) {
+		check_end();
 		stats_close();
 		if (process_settings()->report != POLICY_REPORT_NONE &&
 		    stats_get(STAT_allocations) + stats_get(STAT_refused)) {

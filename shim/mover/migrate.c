@@ -166,7 +166,7 @@ bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
 	struct migration migration;
 
 	/* Slots must stay free for pieces that are evicted. */
-	if (engine->deferred.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, &migration) != SW_OK)
+	if (engine->deferred.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, false, &migration) != SW_OK)
 		return false;
 	if (migration_unmap(&migration) != CUDA_SUCCESS) {
 		migration_end(engine->heap, &migration);

@@ -142,7 +142,8 @@ static void mover_nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 	struct timespec until = clock_in(ns);
 	lock_take(&engine->channel.wake_lock);
 	atomic_store(&engine->channel.asleep, true);
-	if (atomic_load(&engine->channel.n_waiters) <= n_waiters && !atomic_load(&engine->orders.pending))
+	if (atomic_load(&engine->channel.n_waiters) <= n_waiters && !atomic_load(&engine->orders.pending) &&
+	    atomic_load(&engine->channel.check.stage) != CHECK_ASKED)
 		lock_wait(&engine->channel.wake_lock, &engine->channel.wake, &until);
 	atomic_store(&engine->channel.asleep, false);
 	lock_drop(&engine->channel.wake_lock);
@@ -521,6 +522,8 @@ static void *mover_run(void *argument)
 	while (!take_order(engine) && !engine_is_dead(engine)) {
 		unsigned n_waiters = atomic_load(&engine->channel.n_waiters);
 
+		if (__builtin_expect(atomic_load(&engine->channel.check.stage) == CHECK_ASKED, 0))
+			check_run(engine, mover_drain(engine));
 		if (mover_work(engine)) {
 			tries = 0;
 			continue;

@@ -467,6 +467,11 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes);
 
 /* ---- orders.c: changes of mode, and fetching by order; outside a gap and with nothing in flight (mover_drain) ---- */
 
+/*
+ * Begins a gap of the whole process in which no capture is open and nothing is in flight. Returns false if there is
+ * none now. Locking: as quiesce_close().
+ */
+bool mode_close_all(struct engine *engine);
 /* Returns how memory of the heap moves. */
 enum plan_way mode_way(const struct heap *heap, bool exact);
 /*
@@ -489,6 +494,14 @@ enum sw_status mode_change(struct engine *engine, bool exact);
  * something else must stay on the device. Locking: as above.
  */
 enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n);
+
+/* ---- check.c: checked launches (submit/check.h) ---- */
+
+/*
+ * A thread asks to have its launch checked: lets it run alone, in a gap, if `drained` says that nothing is in flight.
+ * Locking: takes QUIESCE and HEAP.
+ */
+void check_run(struct engine *engine, bool drained);
 
 /* ---- fault_report.c: the report that is logged when `fast` has stopped a job ---- */
 

@@ -515,8 +515,7 @@ static void set_exact(struct engine *engine, bool exact)
 		heap_follow_reports(engine->heap, 0, UINT32_MAX);
 }
 
-/* Begins a gap of the whole process in which no capture is open and nothing is in flight. */
-static bool close_all(struct engine *engine)
+bool mode_close_all(struct engine *engine)
 {
 	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return false;
@@ -609,7 +608,7 @@ enum sw_status mode_change(struct engine *engine, bool exact)
 		set_exact(engine, exact);
 		lock_drop(&mover_state.quiescing.lock);
 		tell_plan(engine);
-	} else if (close_all(engine)) {
+	} else if (mode_close_all(engine)) {
 		status = change_in_gap(engine, exact);
 		quiesce_open(engine);
 	} else {
@@ -666,7 +665,7 @@ enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n)
 	uint64_t bytes = 0;
 	bool listed = true;
 
-	if (atomic_load(&engine->quiesce.residence) != RESIDENCE_RUNS || !close_all(engine))
+	if (atomic_load(&engine->quiesce.residence) != RESIDENCE_RUNS || !mode_close_all(engine))
 		return SW_BUSY;
 	for (uint32_t at = unit; at < end; at = past) {
 		past = at + 1;

@@ -181,6 +181,9 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
 
+	/* Launches are checked also where nothing has spilled. */
+	if (!engine && check_is_on())
+		spill_prepare(device, true);
 	if (!engine || !atomic_load_explicit(&engine->new_blocks.makes_room, memory_order_relaxed) ||
 	    engine_is_dead(engine) || bytes > move_limits_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)

@@ -403,6 +403,10 @@ struct submission_stripe *admit(struct submission *submission)
 		trace_submit_commit(submission->function, (uint32_t)submission->id, submission->device);
 	if (submission)
 		pin_named(submission);
+	if (__builtin_expect(submit_state.check != NULL, 0) && submission) {
+		pin_now(submission);
+		check_begin(submission);
+	}
 	for (;;) {
 		struct submission_stripe *stripe = submission_enter();
 
@@ -416,6 +420,8 @@ struct submission_stripe *admit(struct submission *submission)
 		uint64_t apart = apart_of(submission, state);
 		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
 			    atomic_load(&submit_state.gate.devices) & ~apart;
+		if (__builtin_expect(stop, 0) && submission && submission->checked)
+			stop = !check_is_open(submission);
 		bool loose = !late && submission && is_loose(submission, state, stop);
 
 		if (__builtin_expect(!late && !loose && !stop, 1)) {
@@ -429,6 +435,8 @@ struct submission_stripe *admit(struct submission *submission)
 		}
 		submission_leave(stripe);
 		is_recorded |= late;
+		if (submission && submission->checked)
+			check_drop(submission, late);
 		if (late)
 			pin_late(submission);
 		else if (loose)
@@ -453,6 +461,8 @@ static uint64_t count(const struct submission *submission, bool hurry)
 void submission_close(struct submission *submission, struct submission_stripe *stripe)
 {
 	if (submission) {
+		if (__builtin_expect(submission->checked != NULL, 0))
+			check_finish(submission);
 		unsigned arena = submission->n_held ? submission->held[0].arena : 0;
 		bool hurry =
 		    n_blocks(submission) &&

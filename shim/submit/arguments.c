@@ -221,25 +221,33 @@ static enum kernel_params_answer ask_all(CUfunction function, struct kernel_para
 /* ---- names ---- */
 
 /*
- * Queries the name; it is empty if the driver does not say. The name functions exist since 12.3 only and serve a last
- * message only, so they have no row in hooks.def: the driver's resolver is asked for them, at the first launch of a
- * function.
+ * The name functions exist since 12.3 only and serve messages and checks only, so they have no row in hooks.def: the
+ * driver's resolver is asked for them, at the first launch of a function.
  */
-static void ask_name(CUfunction function, bool is_kernel, char ret_name[KERNEL_PARAMS_NAME])
+static const char *ask_name(CUfunction function, bool is_kernel)
 {
 	const char *symbol = is_kernel ? "cuKernelGetName" : "cuFuncGetName", *name = NULL;
 	CUresult(CUDAAPI * ask_for)(const char **name, CUfunction function);
 	CUdriverProcAddressQueryResult status;
+	CUresult result = CUDA_ERROR_NOT_FOUND;
 	void *address = NULL;
 	int saved = errno;
 
-	memset(ret_name, 0, KERNEL_PARAMS_NAME);
 	if (function && REAL(cuGetProcAddress_v2)(symbol, &address, 12030, 0, &status) == CUDA_SUCCESS && address) {
 		memcpy(&ask_for, &address, sizeof(ask_for));
-		if (ask_for(&name, function) == CUDA_SUCCESS && name)
-			memcpy(ret_name, name, strnlen(name, KERNEL_PARAMS_NAME - 1));
+		result = ask_for(&name, function);
 	}
 	errno = saved;
+	return result == CUDA_SUCCESS ? name : NULL;
+}
+
+const char *kernel_params_full_name(CUfunction function)
+{
+	struct kernel_params_run unused;
+	bool is_kernel;
+
+	kernel_params_ask(function, 0, &unused, &is_kernel);
+	return ask_name(function, is_kernel);
 }
 
 bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME])
@@ -273,9 +281,11 @@ enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_p
 	bool is_kernel;
 	enum kernel_params_answer answer = ask_all(function, ret_layout, &is_kernel);
 	if (answer != KERNEL_PARAMS_UNKNOWN) {
-		char name[KERNEL_PARAMS_NAME];
+		const char *full = ask_name(function, is_kernel);
+		char name[KERNEL_PARAMS_NAME] = "";
 
-		ask_name(function, is_kernel, name);
+		if (full)
+			memcpy(name, full, strnlen(full, KERNEL_PARAMS_NAME - 1));
 		kernel_params_remember(key, now, ret_layout, name);
 	}
 	return answer;

@@ -105,6 +105,9 @@ bool kernel_params_buffer(void *const *extra, const char **ret_buffer, size_t *r
 #define KERNEL_PARAMS_NAME 120
 bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME]);
 
+/* Asks the driver for the whole name, which lives as long as the function; returns NULL if the driver does not say. */
+const char *kernel_params_full_name(CUfunction function);
+
 /* Invalidates all layouts. Names stay until their slots are needed. */
 void kernel_params_drop(void);
 /* Returns a number that changes with each kernel_params_drop(). */

@@ -11,6 +11,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/heap/arena.h"
+#include "shim/submit/check.h"
 
 #include <cuda.h>
 #include <pthread.h>
@@ -181,6 +182,8 @@ struct channel {
 	struct lock wake_lock; /* WAKE; only for the mover's nap */
 	struct clock_cond wake;
 	_Atomic bool asleep; /* the mover naps: written by it under WAKE, before it reads n_waiters */
+
+	struct check check;
 };
 
 /* Initializes a channel whose memory is all zeros. device: the ordinal. Returns false if memory is short. */

@@ -69,6 +69,7 @@ struct submission {
 	unsigned n_arenas;         /* number of arenas before anything was named */
 	unsigned n_besides;        /* submit_state.submission.n_besides before anything was named */
 	struct graph_names *graph; /* of the graph that it launches; NULL: it launches none, or an unknown one */
+	struct channel *checked;   /* it is being checked in this channel (check.h); NULL: it is not */
 	struct inflight_ticket_place *place; /* the thread's place for tickets; NULL: none */
 	uint32_t n_named, n_held, room;      /* room: of `named`, and at least so much of `held` */
 	struct named *named;
@@ -290,6 +291,7 @@ struct submit_state {
 	bool has_thread_key;
 	_Atomic uint64_t kernel_params_generation; /* from 1 on; an empty slot is of generation 0 */
 	_Atomic int pdl_setting;                   /* enum policy_pdl */
+	struct check_list *check;                  /* of check.c; written at start; NULL: no launch is checked */
 	struct gate_state gate __attribute__((aligned(64)));
 	struct lock graph_lock, pointer_arrays_lock;
 };

@@ -115,16 +115,16 @@ TEST(a_piece_that_is_held_comes_in_or_stays)
 {
 	struct migration transit, other;
 
-	assert_int_equal(migration_pin(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
+	assert_int_equal(migration_pin(own.heap, piece, false, &transit), SW_INVALID); /* it is on the device */
 	go_out();
-	assert_ok(migration_pin(own.heap, piece, &transit));
-	assert_int_equal(migration_pin(own.heap, piece, &other), SW_INVALID);
+	assert_ok(migration_pin(own.heap, piece, false, &transit));
+	assert_int_equal(migration_pin(own.heap, piece, false, &other), SW_INVALID);
 	assert_int_equal(migration_begin(own.heap, piece, CHUNK_DEVICE, true, &other), SW_INVALID);
 	assert_ok(migration_unmap(&transit));
 	assert_ok(migration_map(own.heap, &transit, false));
 	end(&transit);
 	assert_int_equal(sim_where(grant.address), 'H');
-	assert_ok(migration_pin(own.heap, piece, &transit));
+	assert_ok(migration_pin(own.heap, piece, false, &transit));
 	assert_ok(migration_unmap(&transit));
 	assert_ok(migration_turn(own.heap, true, &transit));
 	fill_in_place(&transit);
@@ -136,7 +136,7 @@ TEST(a_block_may_be_freed_while_a_piece_is_held)
 	struct migration transit;
 
 	go_out();
-	assert_ok(migration_pin(own.heap, piece, &transit));
+	assert_ok(migration_pin(own.heap, piece, false, &transit));
 	assert_ok(migration_unmap(&transit));
 	core_give(&own, &grant);
 	assert_true(heap_has_given(own.heap));

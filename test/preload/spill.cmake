@@ -457,3 +457,13 @@ add_test(NAME random_seeds_test COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh $
                                         ${CMAKE_CURRENT_SOURCE_DIR}/random.seeds)
 set_tests_properties(random_seeds_test PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "PRELOAD=${PRELOAD};ASAN_OPTIONS=detect_leaks=0")
+
+# ---- launches that are checked ---- libgcc_s: by it the library is found that launches
+preload_program(checked_test SOURCES checked_test.c child.c)
+target_link_libraries(checked_test PRIVATE -Wl,--no-as-needed -lgcc_s)
+spillway_preload_run(checked_test checked_test)
+add_executable(checked_job checked_job.c child.c)
+target_link_libraries(checked_job PRIVATE preload_driver -Wl,--no-as-needed -lgcc_s)
+add_test(NAME checked_script_test COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/checked_test.sh ${CMAKE_SOURCE_DIR}
+                                          ${CMAKE_BINARY_DIR} $<TARGET_FILE:checked_job>)
+set_tests_properties(checked_script_test PROPERTIES LABELS preload TIMEOUT 300 ENVIRONMENT "LD_LIBRARY_PATH=${SIM_FOLDER}")
