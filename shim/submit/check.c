@@ -304,13 +304,15 @@ void check_finish(struct submission *submission)
 	CUresult result = CUDA_ERROR_NOT_READY;
 	int saved = errno;
 
-	/* Not a wait in the driver, which would go on when the check is cut. */
-	CUstreamCaptureMode mode = capture_relax();
-	while (result == CUDA_ERROR_NOT_READY && check_is_open(submission)) {
-		clock_sleep(LOOK_NS);
+	/*
+	 * Not a wait in the driver, which would go on when the check is cut. Nor a query during a capture of another
+	 * thread, which one of the default stream would end.
+	 */
+	while (result == CUDA_ERROR_NOT_READY && check_is_open(submission) && capture_pause()) {
 		result = (submission->per_thread ? REAL(cuStreamQuery_ptsz) : REAL(cuStreamQuery))(submission->stream);
+		capture_resume();
+		clock_sleep(LOOK_NS);
 	}
-	capture_restore(mode);
 	bool faulted = result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_FAILED;
 	bool cut = !check_is_open(submission) || (result != CUDA_SUCCESS && !faulted);
 	if (faulted)

@@ -315,6 +315,58 @@ TEST(nobody_waits_for_a_check_to_pin_memory)
 	assert_int_equal(lines('-', "spins", NULL), 1);
 }
 
+static void *spin_unwaited(void *word)
+{
+	driver_start(0);
+	MUST(launch(2, (CUdeviceptr)(uintptr_t)word, NULL));
+	atomic_store(&launched, true);
+	return NULL;
+}
+
+/* The check looks at the default stream, which would end the capture of a stream that waits for it. */
+static void captures_beside(void)
+{
+	bool checked = false;
+	pthread_t thread;
+	CUstream stream;
+	uint32_t *word;
+	CUgraph graph;
+
+	begin();
+	wait_for_mover();
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+	MUST(cu.cuMemHostAlloc((void **)&word, 4, 0));
+	/* Again if it is launched without a check, because the gap did not come in time. */
+	while (!checked) {
+		atomic_store(&launched, false);
+		*word = 0;
+		CHECK(pthread_create(&thread, NULL, spin_unwaited, word) == 0);
+		while (!checked && !atomic_load(&launched)) {
+			usleep(1000);
+			checked = lines('?', "spins", NULL);
+		}
+		if (checked) {
+			MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+			usleep(50000);
+			MUST(cu.cuStreamEndCapture(stream, &graph));
+			MUST(cu.cuGraphDestroy(graph));
+		}
+		__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+		pthread_join(thread, NULL);
+		MUST(cu.cuCtxSynchronize());
+	}
+	MUST(cu.cuMemFreeHost(word));
+	MUST(cu.cuStreamDestroy_v2(stream));
+	end();
+}
+
+TEST(a_check_does_not_end_a_capture)
+{
+	clean();
+	assert_int_equal(run(captures_beside, NULL), 0);
+	assert_int_equal(lines('-', "spins", NULL), 1);
+}
+
 static void *hide(void *unused)
 {
 	driver_start(0);
