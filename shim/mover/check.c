@@ -71,8 +71,9 @@ static void run_in_gap(struct engine *engine)
 	/* While the process is stopped for another device, no launch may pass. */
 	if (!mover_state.quiescing.n_held) {
 		take_away(engine, &away);
-		check->why = LEFT_AWAITED;
-		if (!heap_is_awaited(engine->heap))
+		check->why = away.n ? LEFT_AWAITED : LEFT_STILL;
+		/* Nothing can be refuted where nothing is unmapped. */
+		if (away.n && !heap_is_awaited(engine->heap))
 			stage = wait_for_launch(engine);
 	}
 	give_back(engine, &away, stage == CHECK_FAULTED);

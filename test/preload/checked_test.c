@@ -267,6 +267,26 @@ TEST(captured_launches_and_graphs_are_counted)
 	assert_int_equal(lines('?', "hides", NULL), 0);
 }
 
+static void alone(void)
+{
+	begin();
+	wait_for_mover();
+	MUST(cu.cuMemFree_v2(two));
+	MUST(cu.cuMemsetD32_v2(one, 1, 1));
+	MUST(launch(2, one, NULL));
+	MUST(cu.cuCtxSynchronize());
+	end();
+}
+
+TEST(a_launch_that_names_all_there_is_is_not_checked)
+{
+	clean();
+	assert_int_equal(run(alone, NULL), 0);
+	assert_int_equal(lines('n', "spins", NULL), 1);
+	assert_int_equal(lines('?', "spins", NULL), 0);
+	assert_int_equal(left("does not move"), 1);
+}
+
 static _Atomic bool launched;
 
 static void *spin(void *word)
