@@ -62,7 +62,7 @@ awk -F'\t' '
 			n_checked[o] += checked[hash] > 0
 		}
 		for (hash in state)
-			if (state[hash] != "-") n_refuted[from[hash]]++
+			if (state[hash] != "-") n_refuted[from[hash]] += state[hash] == "!"
 		printf "%-28s %10s %10s %10s %10s %10s\n", "origin", "functions", "checked", "refuted", "launches", "checked"
 		for (o in n_refuted) functions[o] += 0
 		for (o in functions)

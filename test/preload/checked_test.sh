@@ -15,11 +15,16 @@ check() { # check WHAT PATTERN: a line of the output
 }
 
 export SIM_MEMORY=256MiB SIM_FILL=0 SPILLWAY_SET=device.budget=128MiB,host.budget=64MiB,report.summary=no
+# A process was killed in a check of this one, which may have had other reasons.
+printf 'n\t0000000000000001\tlibelse.so\tdies\n?\t0000000000000001\n' >"$here/list"
+chmod 600 "$here/list"
 BUILD=$build "$source/scripts/checked.sh" -o "$here/list" "$program" >"$here/out" 2>"$here/err"
 status=$?
 [[ $status == 1 ]] || { echo "FAILED: status $status"; failed=1; }
 check "runs" "^checked: 3 runs, the last one ended with 0"
 check "the table" "^checked_job +4 +2 +2 +[0-9]+ +6$"
+check "what died" "^libelse.so +0 +0 +0 +0 +0$"
+check "its name" "^died in: libelse.so	dies$"
 check "one" "^refuted: checked_job	hides$"
 check "the other" "^refuted: checked_job	hides_more$"
 [[ $(stat -c %a "$here/list") == 600 ]] || { echo "FAILED: the mode of the list"; failed=1; }
