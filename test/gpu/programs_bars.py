@@ -57,7 +57,7 @@ def layers_that_fit(need, budget):
 
 
 class Programs(parts.Parts):
-    PARTS = {"chain": 60, "tight": 60, "finder": 80, "llama": 260}
+    PARTS = {"chain": 60, "tight": 60, "finder": 200, "llama": 260}
     DEFAULT = ["chain", "tight", "finder"]
 
     def __init__(self, options):
