@@ -105,6 +105,20 @@ static int is_terminated(void)
 	return 1;
 }
 
+static int is_interrupted(void)
+{
+	live();
+	raise(SIGINT);
+	return 1;
+}
+
+static int is_killed(void)
+{
+	live();
+	raise(SIGKILL);
+	return 1;
+}
+
 /* Its figures can be looked at from outside until a line comes. */
 static int ends_when_told(void)
 {
@@ -398,6 +412,8 @@ int main(int argc, char **argv)
 	    ACT(ends_at_once_but_says_so),
 	    ACT(aborts),
 	    ACT(is_terminated),
+	    ACT(is_interrupted),
+	    ACT(is_killed),
 	    ACT(ends_when_told),
 	    ACT(asks_beyond_the_limit),
 	    ACT(does_nothing),
