@@ -13,6 +13,7 @@
  */
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
+#include "shim/base/rank.h"
 #include "shim/context/context.h"
 #include "shim/submit/types.h"
 
@@ -61,14 +62,6 @@ static struct check_function *find_function(uint64_t hash)
 	return NULL;
 }
 
-/* FNV-1a, never 0. */
-static uint64_t hash_add(uint64_t hash, const char *text)
-{
-	for (; *text; text++)
-		hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-	return hash | 1;
-}
-
 /* ---- the list ---- */
 
 /* Opened for each line, because a program may close descriptors that it does not know. */
@@ -109,8 +102,8 @@ static void read_list(FILE *file)
 	char line[400];
 
 	for (unsigned n = 0; n < LINES && fgets(line, sizeof(line), file); n++) {
-		bool is_state = *line && strchr("?-!", *line);
-		struct check_function *function = is_state ? find_function(strtoull(line + 1, NULL, 16) | 1) : NULL;
+		uint64_t hash = *line && strchr("?-!", *line) ? strtoull(line + 1, NULL, 16) : 0;
+		struct check_function *function = hash ? find_function(hash) : NULL;
 
 		if (function && function->state != '!')
 			function->state = *line;
@@ -168,7 +161,7 @@ static struct check_function *function_of(const struct submission *submission)
 	const char *name = kernel_params_full_name((CUfunction)(uintptr_t)submission->function) ?: "?";
 	const char *path = call_site_launcher() ?: "?", *slash = strrchr(path, '/');
 	const char *library = slash ? slash + 1 : path;
-	struct check_function *function = find_function(hash_add(hash_add(14695981039346656037u, library), name));
+	struct check_function *function = find_function(rank_hash(rank_hash(0, library), name));
 
 	if (function && !atomic_fetch_add(&function->launches, 1))
 		write_line("n\t%016" PRIx64 "\t%.100s\t%.200s\n", function->hash, library, name);
