@@ -22,7 +22,7 @@ if [[ -z $list ]]; then
 	trap 'rm -rf "$folder"' EXIT
 	list=$folder/list
 fi
-(umask 077 && touch "$list") || exit 2
+(umask 077 && touch "$list") && list=$(realpath -s "$list") || exit 2
 
 # What is refuted, or was being checked when a process was killed: STATE and HASH, one a line.
 refuted() {

@@ -18,7 +18,9 @@ export SIM_MEMORY=256MiB SIM_FILL=0 SPILLWAY_SET=device.budget=128MiB,host.budge
 # A process was killed in a check of this one, which may have had other reasons.
 printf 'n\t0000000000000001\tlibelse.so\tdies\n?\t0000000000000001\n' >"$here/list"
 chmod 600 "$here/list"
-BUILD=$build "$source/scripts/checked.sh" -o "$here/list" "$program" >"$here/out" 2>"$here/err"
+# The list is named from this folder, and the program begins in another one.
+cd "$here" || exit 1
+BUILD=$build "$source/scripts/checked.sh" -o list sh -c 'cd / && exec "$1"' sh "$program" >"$here/out" 2>"$here/err"
 status=$?
 [[ $status == 1 ]] || { echo "FAILED: status $status"; failed=1; }
 check "runs" "^checked: 3 runs, the last one ended with 0"
