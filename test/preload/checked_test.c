@@ -294,19 +294,16 @@ static void *spin(void *word)
 	driver_start(0);
 	MUST(launch(2, (CUdeviceptr)(uintptr_t)word, NULL));
 	atomic_store(&launched, true);
-	MUST(cu.cuCtxSynchronize());
 	return NULL;
 }
 
-/* The kernel ends only after the pin: who waits for that ends the check. */
-static void pins(void)
+/* Calls `meanwhile` while a kernel is checked that spins until it has returned. */
+static void spin_in_a_check(void (*meanwhile)(void))
 {
 	bool checked = false;
 	pthread_t thread;
 	uint32_t *word;
 
-	begin();
-	wait_for_mover();
 	MUST(cu.cuMemHostAlloc((void **)&word, 4, 0));
 	/* Again if it is launched without a check, because the gap did not come in time. */
 	while (!checked) {
@@ -317,13 +314,28 @@ static void pins(void)
 			usleep(1000);
 			checked = lines('?', "spins", NULL);
 		}
-		CHECK(!checked || spillway_pin((const void *)(uintptr_t)two) == 0);
+		if (checked)
+			meanwhile();
 		__atomic_store_n(word, 1, __ATOMIC_RELEASE);
 		pthread_join(thread, NULL);
+		MUST(cu.cuCtxSynchronize());
 	}
+	MUST(cu.cuMemFreeHost(word));
+}
+
+/* The kernel ends only after the pin: who waits for that ends the check. */
+static void pin_two(void)
+{
+	CHECK(spillway_pin((const void *)(uintptr_t)two) == 0);
+}
+
+static void pins(void)
+{
+	begin();
+	wait_for_mover();
+	spin_in_a_check(pin_two);
 	MUST(launch(0, two, NULL));
 	CHECK(driver_holds(two, 1, 1));
-	MUST(cu.cuMemFreeHost(word));
 	end();
 }
 
@@ -335,48 +347,26 @@ TEST(nobody_waits_for_a_check_to_pin_memory)
 	assert_int_equal(lines('-', "spins", NULL), 1);
 }
 
-static void *spin_unwaited(void *word)
-{
-	driver_start(0);
-	MUST(launch(2, (CUdeviceptr)(uintptr_t)word, NULL));
-	atomic_store(&launched, true);
-	return NULL;
-}
+static CUstream waiting; /* waits for the default stream */
 
-/* The check looks at the default stream, which would end the capture of a stream that waits for it. */
-static void captures_beside(void)
+/* The check looks at the default stream, which would end the capture. */
+static void capture(void)
 {
-	bool checked = false;
-	pthread_t thread;
-	CUstream stream;
-	uint32_t *word;
 	CUgraph graph;
 
+	MUST(cu.cuStreamBeginCapture_v2(waiting, CU_STREAM_CAPTURE_MODE_RELAXED));
+	usleep(50000);
+	MUST(cu.cuStreamEndCapture(waiting, &graph));
+	MUST(cu.cuGraphDestroy(graph));
+}
+
+static void captures_beside(void)
+{
 	begin();
 	wait_for_mover();
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_DEFAULT));
-	MUST(cu.cuMemHostAlloc((void **)&word, 4, 0));
-	/* Again if it is launched without a check, because the gap did not come in time. */
-	while (!checked) {
-		atomic_store(&launched, false);
-		*word = 0;
-		CHECK(pthread_create(&thread, NULL, spin_unwaited, word) == 0);
-		while (!checked && !atomic_load(&launched)) {
-			usleep(1000);
-			checked = lines('?', "spins", NULL);
-		}
-		if (checked) {
-			MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-			usleep(50000);
-			MUST(cu.cuStreamEndCapture(stream, &graph));
-			MUST(cu.cuGraphDestroy(graph));
-		}
-		__atomic_store_n(word, 1, __ATOMIC_RELEASE);
-		pthread_join(thread, NULL);
-		MUST(cu.cuCtxSynchronize());
-	}
-	MUST(cu.cuMemFreeHost(word));
-	MUST(cu.cuStreamDestroy_v2(stream));
+	MUST(cu.cuStreamCreate(&waiting, CU_STREAM_DEFAULT));
+	spin_in_a_check(capture);
+	MUST(cu.cuStreamDestroy_v2(waiting));
 	end();
 }
 
