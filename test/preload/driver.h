@@ -10,7 +10,7 @@
 #ifndef PRELOAD_DRIVER_H
 #define PRELOAD_DRIVER_H
 
-#include "test/preload/forms.h"
+#include "test/forms.h"
 #include "test/sim/sim.h"
 
 #include <cuda.h>

@@ -12,7 +12,7 @@
 #define PRELOAD_MADE_UP_H
 
 #include "test/libc.h"
-#include "test/preload/forms.h"
+#include "test/forms.h"
 
 #include <cuda.h>
 

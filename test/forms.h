@@ -1,8 +1,8 @@
 /*
  * forms.h: what copies and memory of the driver are described by, filled in as most tests need it.
  */
-#ifndef PRELOAD_FORMS_H
-#define PRELOAD_FORMS_H
+#ifndef TEST_FORMS_H
+#define TEST_FORMS_H
 
 #include <cuda.h>
 
