@@ -102,7 +102,7 @@ TEST(an_instance_whose_names_grow_without_end_becomes_unknown)
 	CUgraph graph = graph_new();
 	struct wide wide;
 	void *params[1] = {&wide};
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(wide_function, params);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(wide_function, params, NULL);
 	CUgraphNode node;
 	size_t n = 0;
 
@@ -126,7 +126,7 @@ TEST(the_number_of_a_launch_is_that_of_its_structure)
 {
 	struct mix_arguments a = mix_of(1), b = mix_of(2);
 	CUgraph one = graph_new(), same = graph_new(), other = graph_new();
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(plain_function, NULL);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(plain_function, NULL, NULL);
 	CUgraphNode node;
 
 	add_mix(one, &a);

@@ -165,18 +165,6 @@ void wide_of(struct wide *ret_wide, size_t from)
 		ret_wide->at[i] = memory + 8 * (from + i);
 }
 
-CUDA_KERNEL_NODE_PARAMS kernel_params(CUfunction function, void **params)
-{
-	return (CUDA_KERNEL_NODE_PARAMS){.func = function,
-					 .gridDimX = 1,
-					 .gridDimY = 1,
-					 .gridDimZ = 1,
-					 .blockDimX = 1,
-					 .blockDimY = 1,
-					 .blockDimZ = 1,
-					 .kernelParams = params};
-}
-
 enum { KEPT = 64 };
 static CUgraph graphs[KEPT];
 static CUgraphExec instances[KEPT];
@@ -216,7 +204,7 @@ int graph_check(void **state)
 CUgraphNode add_mix(CUgraph graph, struct mix_arguments *arguments)
 {
 	void *params[4];
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, params);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(mix_function, params, NULL);
 	CUgraphNode node;
 
 	mix_params(arguments, params);
@@ -255,7 +243,7 @@ CUDA_MEMCPY3D copy_of(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 void set_mix(CUgraphExec exec, CUgraphNode node, struct mix_arguments *arguments)
 {
 	void *params[4];
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, params);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(mix_function, params, NULL);
 
 	mix_params(arguments, params);
 	CHECK(cuGraphExecKernelNodeSetParams_v2(exec, node, &p) == CUDA_SUCCESS);

@@ -5,6 +5,8 @@
 #ifndef SPILLWAY_TEST_GRAPH_HELP_H
 #define SPILLWAY_TEST_GRAPH_HELP_H
 
+#include "test/forms.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,7 +65,6 @@ extern CUkernel mix_kernel;
 struct mix_arguments mix_of(unsigned which);
 void mix_params(struct mix_arguments *arguments, void *ret_params[4]);
 void wide_of(struct wide *ret_wide, size_t from);
-CUDA_KERNEL_NODE_PARAMS kernel_params(CUfunction function, void **params);
 void do_nothing(void *argument);
 
 /* graph_check() ends the first 64 that these make in a test, if they are left; then no instance may be unknown. */

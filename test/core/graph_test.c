@@ -29,7 +29,7 @@ TEST(a_kernel_node_with_a_buffer_of_parameters_is_read_too)
 	size_t bytes = sizeof(a);
 	/* The driver hands the size back first, whatever the order was. */
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_BUFFER_POINTER, &a, CU_LAUNCH_PARAM_END};
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, NULL);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(mix_function, NULL, NULL);
 	CUgraphNode node;
 
 	p.extra = extra;
@@ -47,7 +47,7 @@ TEST(a_kernel_node_with_a_buffer_of_parameters_is_read_too)
 
 TEST(a_kernel_of_a_library_and_one_without_parameters_are_read)
 {
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(NULL, NULL);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(NULL, NULL, NULL);
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
 	void *params[4];
@@ -57,7 +57,7 @@ TEST(a_kernel_of_a_library_and_one_without_parameters_are_read)
 	p.kern = mix_kernel;
 	p.kernelParams = params;
 	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
-	p = kernel_params(plain_function, NULL);
+	p = form_kernel(plain_function, NULL, NULL);
 	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
 	CUgraphExec exec = instantiate(graph);
 	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
@@ -184,7 +184,7 @@ TEST(nodes_that_use_a_name_are_counted)
 	/* Also where the set has grown meanwhile: each of these nodes names more than there was room for. */
 	struct wide wide;
 	void *params[] = {&wide};
-	CUDA_KERNEL_NODE_PARAMS p = kernel_params(wide_function, params);
+	CUDA_KERNEL_NODE_PARAMS p = form_kernel(wide_function, params, NULL);
 	graph = graph_new();
 	for (size_t i = 0; i < 3; i++) {
 		wide_of(&wide, i * (WIDE - 1));
