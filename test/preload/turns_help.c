@@ -127,9 +127,11 @@ uint64_t turns_obey(char what, unsigned n)
 		driver_start((int)n);
 		return 1;
 	case 'a':
+	case 'm':
 		for (; n; n--)
 			turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
-		return fill(before);
+		turns_fills += what == 'a';
+		return fill(what == 'a' ? 0 : before);
 	case 's':
 		for (; n; n--) {
 			turns_fills++;

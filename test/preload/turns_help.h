@@ -53,8 +53,8 @@ extern unsigned turns_n_blocks, turns_fills;
 /* For struct rank_part: the settings that all of them have, and those of one. */
 void turns_begin(const void *settings);
 /*
- * 'd' N: begin with device N; 'a' N: allocate N blocks, and fill them; 's' N: N steps, each fills all blocks; 'c':
- * whether all contents are right; 'p' N: turns_leave_a_child(N); 'e': end.
+ * 'd' N: begin with device N; 'a' N: allocate N blocks, and a step; 'm' N: allocate N blocks, and fill them alone; 's' N: N
+ * steps, each fills all blocks; 'c': whether all contents are right; 'p' N: turns_leave_a_child(N); 'e': end.
  */
 uint64_t turns_obey(char what, unsigned n);
 /* One that has begun with device 0, and has allocated n blocks; so many of them, each with TURNS_NEEDS. */

@@ -53,7 +53,7 @@ static void answers(const struct rank *rank)
 {
 	struct pollfd answer = {.fd = rank->from, .events = POLLIN};
 
-	rank_tell(rank, 'a', 1);
+	rank_tell(rank, 'm', 1);
 	assert_int_equal(poll(&answer, 1, 5000), 1);
 	assert_true(rank_hear(rank));
 }
