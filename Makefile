@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The main entry point. CMake and Ninja build everything under build/; each target does its own setup.
 BUILD  ?= build
 PREFIX ?= /usr/local

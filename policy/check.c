@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Checks what is valid value by value: values that contradict each other, and rules that never match or never serve. */
 #include "policy/keys.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Decides one request by a walk over the packed tests: a few comparisons for each rule without a branch between them,
  * so that 1,000 rules take one or two microseconds. A search tree over the sizes would be faster, but fails with the

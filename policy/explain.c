@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Says in words why a rule does not match a request, and what each setting is. */
 #include "policy/keys.h"
 #include "policy/text.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The tables of keys and named values, made from keys.def, and the search in them, with hints for unknown keys; and
  * helpers for the text of users.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * keys.h: the tables of keys.def, and reading and writing values. Private to this folder, except for the help of the
  * tool.

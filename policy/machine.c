@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reads the policy of the machine, if nobody but its owner can have written it, and applies its limits to a policy. */
 
 #include <errno.h>

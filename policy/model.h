@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model.h: a policy after it was read, and what reads, checks and completes one. Private to this folder.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads a tree of YAML into a policy, in one walk against the tables of keys. Keys of a map may be dotted or nested;
  * both give one full name, by which values are looked up and duplicate keys are found. This file knows no key by name

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* parse.h: reads text into a policy. Private to this folder, except for the tests and the fuzzer. */
 #ifndef POLICY_PARSE_H
 #define POLICY_PARSE_H

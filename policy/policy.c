@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads a policy: the standard values, then the file, then the settings on top. A policy with an error is discarded
  * as a whole. Also the accessors of policy.h.

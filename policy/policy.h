@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy.h: the policy of a user: rules that decide where each allocation goes, and settings.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads and writes sizes and conditions on sizes. A number is read as an integer and a count of the digits behind the
  * point; multiplied by the unit in 128 bits, it must leave no remainder. Nothing is rounded, and no floating point is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* text.h: helpers for text that users wrote. Independent of the locale, no allocation. */
 #ifndef POLICY_TEXT_H
 #define POLICY_TEXT_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads and writes the values of keys. A value that may be a list is read by element; every other value by
  * policy_value_parse().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* From the path of a policy to a tree of YAML: reads the file, explains what is wrong with it, and builds the nodes. */
 #include "policy/parse.h"
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # advice.sh [--update | --record]: what the end of a run says to change, the line that costs most, and the policy that --fit
 # would write, for the recorded jobs in test/data/recorded, compared with the texts beside them. --update writes the texts
 # anew; look at them with git diff.

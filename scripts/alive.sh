@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # alive.sh [OPTION...] [PART...]: what it brings to move only what is alive, on a real GPU, in one call of TOTAL_SECONDS
 # (530) at most. Parts:
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The table of spillway-api(7): awk -f driver_names.awk hooks.def | awk -f api_page.awk api.txt -. Sections are those of
 # the list, named by their comments; a family is all spellings of a name. Exit status 1, with a line for each, when a family that must be
 # described is not, or one is described that does not exist.

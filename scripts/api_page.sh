@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # api_page.sh [--write]: the table of tools/man/spillway-api.7, from shim/driver/hooks.def and tools/man/api.txt, to standard
 # output or into the page, between its two marks. test/unit/api_page_test.sh checks that the two are equal.
 set -eu

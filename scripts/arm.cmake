@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A toolchain of CMake for 64-bit Arm, with the cross compiler of Debian (gcc-aarch64-linux-gnu). scripts/arm.sh uses it.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

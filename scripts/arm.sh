@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # arm.sh [-a] [-p "SIZES"] [-j JOBS] [-R REGEX]: the tests on 64-bit Arm, emulated by qemu: unit tests, those of the
 # simulated GPU, those under the library that test/arm.txt names, and the demo's job in three modes; with pages of 4 KiB and of
 # 64 KiB. Prints a table. A test of test/arm.txt that emulation cannot run is left out.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # bench.sh [BUILD]: what Spillway costs. Runs build/bench/bench natively and under Spillway in turn, so that both meet the
 # same machine, and makes one table. ROUNDS=5 sets how often; no round begins after LIMIT seconds (0 = no limit). The bars
 # are the project's targets; a missed bar is printed, and decides nothing: the exit status is 0 when there are results.

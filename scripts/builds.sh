@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # builds.sh --against OLDER [OPTION...] PART...: two builds in turn on a real GPU, in one call of TOTAL_SECONDS (530) at
 # most; OLDER is the folder of the older build. Parts:
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # checked.sh [-o FILE] PROGRAM [ARG...]: runs a program in `fast` with checked launches (spillway-limits(7)), again and again until
 # no run refutes another function, and prints by origin how many functions were launched, checked and refuted in the last run,
 # then what was not checked, and the refuted functions. FILE: the list, which is kept and may be gone on with.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The forms of starting of docs/cluster.md, each with the simulated GPU under every rank: two ranks that spill, whose losses and
 # bytes must be those of a run without Spillway, and one report of the job; then four ranks of which one is killed, where the
 # figures of the others and the report must be complete.

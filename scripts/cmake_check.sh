@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # cmake_check.sh: does the oldest CMake that CMakeLists.txt admits do? Fetches that version from PyPI into a virtual
 # environment, configures the tests with it, and builds and installs what a user needs. CMAKE_FLAGS: more settings.
 # Exit status: 0 yes, 1 no, 77 it cannot be had here.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # count.sh [FOLDER]: source lines that are no tests and neither blank nor comment alone: C (*.c, *.h, *.def) of shim, tools
 # and policy by folder; then all tracked source in any language, with what does not belong to the product (lab/, contrib/)
 # as "moved". FOLDER: the repository (by default the one this script lies in).

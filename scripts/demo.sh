@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # demo.sh [BUILD]: `spillway demo`, on the real GPU where the demo's job can be built for it and one step runs there.
 # Exit status: 0 all went as it should, 1 it did not.
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every function of shim/driver/hooks.def on a line of its own, and the comments between them: HOOK_KIND(name, or
 # EXEMPT(name, REASON).
 /^\/\*/ { print }

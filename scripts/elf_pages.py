@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """elf_pages.py FILE...: makes ELF files usable under an emulator (qemu 8.2, qemu-aarch64 -p) that gives programs pages of 64 KiB on
 a machine whose own are smaller. It takes what of a page lies behind the end of a file, or behind the end of the memory of a
 program that it loads itself, for no memory: system calls get EFAULT there. Files are filled up to whole pages, and so is what

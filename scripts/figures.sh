@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # figures.sh [OPTION...] [PART...]: what counting, tracing and predicting cost and are worth on a real GPU, in one call of
 # TOTAL_SECONDS (530) at most. Parts:
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # fresh.sh RELEASE [STEP...]: Spillway on a bare system, as a newcomer meets it. Makes a root of RELEASE (bookworm, trixie,
 # jammy, noble) by debootstrap, minbase with make, git and ca-certificates, and in it a clone of the last commit.
 #   demo   root: make demo, and make lib says what to type next (without STEP, this alone)

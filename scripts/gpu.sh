@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # gpu.sh [PHASE...]: everything that needs a real GPU, in one call of TOTAL_SECONDS (530) at most. Phases: rules tests
 # bench gpt apps (all, in this order, when none is named; timings first, while the machine has nothing else to do).
 #

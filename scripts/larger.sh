@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # larger.sh [OPTION...] PART...: jobs larger than the card against their limits on a real GPU, in one call of TOTAL_SECONDS
 # (530) at most. Parts:
 #

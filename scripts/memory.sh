@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # memory.sh [OPTION...] [PART...]: the kinds of memory on a real GPU, in one call of TOTAL_SECONDS (530) at most. Parts:
 #
 #   off plugs view managed vmm async onuse llm tools    by test/gpu/memory_bars.py, whose head says what (all when none is named)

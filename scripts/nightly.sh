@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Made-up programs on the simulated GPU, for a night: one mode after the other, seed after seed, as many at once as there
 # are processors, until the time is up or there were enough submissions. A seed stands for a program on a single GPU
 # (test/preload/spill_random.c), on several (peer_random.c), of one that makes its memory itself (vmm_random.c), of one

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # others.sh [BUDGET...]: cuFFT's plans, whose tables no launch names, on a real GPU: test/gpu/fft_plans.c natively and in each
 # mode under each device budget (default 64MiB 128MiB), the digests compared. Whole suites of tests: test/gpu/others.py.
 # BUILD (default ./build) comes ready-made, OUT (default ./gpu-out) takes the logs; nvcc and libcufft, of the Toolkit or of

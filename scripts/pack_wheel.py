@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes a wheel of an installed tree: pack_wheel.py TREE VERSION ARCHITECTURE GLIBC FOLDER, e.g. stage 1.2.3 x86_64 2.28 dist.
 
 What lies in bin/ becomes the console command as it is, no Python code in front of it; all else is installed beside it

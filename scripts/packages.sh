@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # packages.sh: a .deb and a .rpm of this machine's architecture, in dist/. They are built for this machine's C library and
 # newer ones; the wheel (wheel.sh) runs with older ones, too. DEBFULLNAME, DEBEMAIL: who makes them; without an address they
 # are for this machine only, not to be published. DIST: another folder for them. CMAKE_FLAGS: more settings.

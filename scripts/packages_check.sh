@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # packages_check.sh: makes the .deb and the .rpm anew and looks whether they are what they should be: lintian finds no
 # error, the dependencies can be had, the .deb's demo, manual pages and pkg-config file work from a folder of its own, the
 # .rpm has the same files and offers nobody a libcuda.so.1. Nothing is installed; with CI set, root installs lintian and rpm

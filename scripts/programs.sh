@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # programs.sh [OPTION...] [PART...]: what people run, on a real GPU, in one call of TOTAL_SECONDS (530) at most. Parts:
 #
 #   chain tight finder llama   by test/gpu/programs_bars.py, whose head says what (all but llama when none is named)

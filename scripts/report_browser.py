@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draw pages of `spillway report --html` in a headless Chromium, and judge them.
 
 Usage: scripts/report_browser.py [-q] [-o FOLDER] FILE.html...

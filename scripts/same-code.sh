@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Does every object of the library and the tool have the same code and read-only data at two commits? For commits that
 # only move files, rename what is static, or change comments. Objects are matched by contents, so that a moved file is
 # the same; what differs is printed by its path at either commit.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # serve.sh [OPTION...] [PART...]: language models that serve requests, on a real GPU, in one call of TOTAL_SECONDS (530) at
 # most. Parts:
 #

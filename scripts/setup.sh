@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # setup.sh: what the build needs and a bare Debian or Ubuntu lacks. Installs missing packages when it can, says what to do when
 # it cannot, and is quiet when all is there. `setup.sh --lib` leaves out what only tests need; `setup.sh --headers` prints
 # the folder of CUDA's headers and does no more. BUILD: the build folder, into which it fetches those headers if it must.

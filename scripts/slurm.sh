@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # slurm.sh: the plugin for Slurm under a real slurmctld, slurmd and munge on this machine, with the simulated GPU under every
 # rank: two ranks that spill and check every byte, budgets of memory and GRES, scancel, suspend and resume. All that it
 # starts has its own configuration, key, sockets and ports in a temporary folder, and is ended with it.

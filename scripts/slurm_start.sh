@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # slurm_start.sh: a slurmctld, slurmd and munge of the caller's own on this machine. Sourced, not run. All that they have
 # (configuration, key, sockets, ports) lies in a folder of the caller's, so that a Slurm of the machine is left alone.

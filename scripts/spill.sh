@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # spill.sh [OPTION...] [PART...]: the spill engine on a real GPU, correctness first, in one call of TOTAL_SECONDS (530) at
 # most; part of it at a time is usual. Parts:
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # stats_page.sh TOOL [--write]: the tables of spillway-stats(5), from what the tool says of itself (`spillway prom --list`,
 # which is stats.def). Prints the page as it should be, or writes it.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Run the tests of a build folder. The last line but one says how long it took and how much processor time it used, the
 # last one is "N passed, N failed, N skipped".
 # Usage: scripts/test.sh [-d] [-b COMMAND] BUILD [ctest arguments]

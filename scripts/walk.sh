@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # How deep does a call go? Four flows, each on its own thread from its first function to its last, as medians: calls,
 # different functions, different files (headers with inline functions too), and depth. The library of a commit is built
 # with -finstrument-functions and runs test/bench/walk_job.c on the simulated GPU.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # wheel.sh [ARCHITECTURE...]: a wheel and a tarball of each architecture (x86_64 and aarch64), in dist/, that run where
 # glibc is 2.28 or newer. Needs no root, and beside CMake, Ninja and Python only what it fetches itself: the compiler
 # (ziglang), auditwheel and, where there are none, CUDA's headers from PyPI; the static libraries that go into the

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # wheel_check.sh [WHEEL]: is a wheel of x86_64 (by default that of dist/) what it should be where nothing else is? In a bare
 # virtual environment: `pip install`, the demo, the module. Then with older C libraries, Debian 11's and Ubuntu 18.04's,
 # in a folder that is all the demo sees: their packages are fetched and unpacked, not installed. What is fetched runs here,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spillway.h: for programs that know of Spillway. Nothing has to be linked: the functions are there when the program
  * runs under libspillway.so (`spillway run`, LD_PRELOAD) and absent when it does not. Two ways to ask:

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # arm_list_test.sh LIST CTEST BUILD: every row of arm.txt names a test of this build, in a form that scripts/arm.sh reads.
 . "$(dirname "$0")/list_of_tests.sh"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * check.h: cmocka's assertions are for its own process. In a child, say where and end.
  */

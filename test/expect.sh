@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # What tests of commands share. Sourced, by sh and bash; then the test goes to a folder of its own, and ends with
 # [ $failed = 0 ].

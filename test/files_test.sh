@@ -1,6 +1,8 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # files_test.sh FOLDER CTEST BUILD: every file of a test is built and run: there is a test of its name, or it is named in a
-# CMake list of its folder. One was not for months, and did not compile any more.
+# CMake list of its folder. One was not for months, and did not compile any more. Every source file names its licence in the
+# first two lines.
 tests=$("$2" --test-dir "$3" -N | sed -n 's/^ *Test *#[0-9]*: \([^ ]*\).*/\1/p')
 cd "$1" || exit 2
 failed=0
@@ -13,6 +15,12 @@ for file in *_test.sh */*_test.c */*_test.py */*_test.sh; do
 	cat "$(dirname "$file")"/CMakeLists.txt "$(dirname "$file")"/*.cmake 2>/dev/null | sed 's/#.*//' | grep -qw "$name" &&
 		continue
 	echo "FAILED: $file is neither a test nor in a CMake list"
+	failed=$((failed + 1))
+done
+for file in $(cd .. && find shim tools policy test scripts cmake CMakeLists.txt Makefile .ci/run -type f 2>/dev/null |
+	grep -E '\.(c|h|def|cu|js|css|map|sh|py|awk|cmake|bash|fish)$|CMakeLists\.txt$|^Makefile$|^\.ci/run$'); do
+	sed 2q "../$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' && continue
+	echo "FAILED: $file does not name its licence in the first two lines"
 	failed=$((failed + 1))
 done
 echo "$n files, $failed failed"

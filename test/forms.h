@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * forms.h: what copies and memory of the driver are described by, filled in as most tests need it.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* ledger_check.h: how many rows the ledger has, and whether its table, spans and counts agree. */
 #ifndef SPILLWAY_TEST_LEDGER_CHECK_H
 #define SPILLWAY_TEST_LEDGER_CHECK_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * libc.h: what nearly every test needs of the C library, and units. test.h, check.h and sim.h include it.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
 # What tests of lists of tests share: LIST CTEST BUILD are the arguments of the test. Sourced; the test calls row_of() for
 # each row, and ends with end_of_list().

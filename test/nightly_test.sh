@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # nightly_test.sh LIST CTEST BUILD: nightly.txt is in the form that test/CMakeLists.txt reads, each row of it names a test,
 # and what it labels `nightly` runs by day in another way or says why it does not. What has no label runs by day, so no test
 # is in neither tier.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * portable.h: kernels and launches written once, compiled by nvcc for a real GPU (the file included as .cu) and by gcc
  * for the simulated one.

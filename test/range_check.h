@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* range_check.h: whether a set of free ranges is consistent. */
 #ifndef SPILLWAY_TEST_RANGE_CHECK_H
 #define SPILLWAY_TEST_RANGE_CHECK_H

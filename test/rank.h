@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rank.h: processes that are there at the same time, and do one thing after the other as the test tells them. A rank is
  * a fork of the test; an order comes to it through a pipe, and its answer goes back through another.

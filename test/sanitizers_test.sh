@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # sanitizers_test.sh LIST CTEST BUILD: every row of sanitizers.txt names a test of this build, a kind of sanitizer and a
 # reason, and no test twice.
 . "$(dirname "$0")/list_of_tests.sh"

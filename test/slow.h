@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * slow.h: time limits of tests. A limit is chosen for the plain build and multiplied by TEST_SLOWNESS, which
  * test/CMakeLists.txt sets for builds with a sanitizer and for an emulator.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * test.h: tests that register themselves, over cmocka. They run in the order of the file.
  *

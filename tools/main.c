@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * main.c: the entry point of `spillway`: looks up the command and calls it. A new command needs a row in this file, a
  * prototype in commands.h and a file.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # finish.sh PREFIX DEB|RPM VERSION CONTACT: what a package has beside what `make install` installs: licence and changelog,
 # compressed manual pages, and for Debian its changelog, the reasons for lintian, and the folders of zsh and python3. CPack calls it when
 # everything else lies in PREFIX.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The .deb and the .rpm, by CPack. scripts/packages.sh configures with SPILLWAY_PACKAGE=DEB or RPM and calls cpack; without
 # it nothing of this is there. What is installed is what `make install` installs, with the demo and what
 # scripts/package/finish.sh adds.

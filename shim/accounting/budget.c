@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * budget.c: taking from, charging and giving back to a budget; taking and giving lent memory of a device. See budget.h.
  */

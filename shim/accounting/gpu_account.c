@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The account of one GPU, and those of all, for jobs on several of them. See gpu_account.h. */
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/clock.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_account.h: the account of one GPU: what the processes of a user that share it (device.total) hold there, need and
  * cannot move, and what each of them may have. It is a shared file (shared_file.h) for each GPU, gpu-UUID.account.

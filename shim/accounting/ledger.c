@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * ledger.c: the ledger, a hash table with chains, doubled when it holds more rows than buckets. If the doubling gets
  * no memory the chains grow longer, and nothing fails. Freed rows wait on a list for the next allocation.

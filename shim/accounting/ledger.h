@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * ledger.h: the ledger: one row for each live allocation, handle and mapping of the program, found by its address (or
  * handle) in O(1).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quota.c: taking from the shared host budget. The file holds no sum: the sum is what the slots say, so a process that
  * dies leaves nothing to be repaired, only a slot that is no longer counted. A process adds up all slots, and takes,

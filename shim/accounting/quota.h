@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quota.h: the quota: pinned host memory that the processes of one user share. Several processes are one job as a
  * rule, one for each GPU, and each of them would take half of the machine for itself.

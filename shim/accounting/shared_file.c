@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How a shared file is made, entered, changed, left and lost. See shared_file.h. */
 #include "shim/accounting/shared_file.h"
 #include "shim/base/clock.h"

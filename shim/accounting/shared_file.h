@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * shared_file.h: a small file by which the processes of one user agree on something, without a daemon: what they pin
  * together (quota.h), and who may have what of a GPU (gpu_account.h). It has a total, and a slot for each process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * array.h: arrays that grow as they fill, those with a place for all that might ever be, and those by device.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Defines what the room keeps for the process: its object, and the folders of user_dir.h, which serve/ reads. */
 #include "shim/base/base_state.h"
 #include "shim/base/user_dir.h"

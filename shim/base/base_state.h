@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * base_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
  * The folders of user_dir.h, which serve/ reads and tests change, stay apart and are defined beside the object. No

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * call_site.h: what in the program asked for memory, with a name for people and for policies.
  *

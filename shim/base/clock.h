@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * clock.h: reads the clocks, waits with a deadline, and limits how much of the time something takes. The launch path
  * must not read a clock while no device is short of memory (quiet_test).

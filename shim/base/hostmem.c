@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Host memory limits, from /proc/meminfo and the memory files of cgroups version 1 and 2.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * hostmem.h: reports how much host memory this process may reasonably pin. Reads only /proc and the cgroup's files;
  * without /proc, what the kernel says is free, and the limits of the group at the root of the cgroup's files.

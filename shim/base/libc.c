@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Functions of glibc that other C libraries lack, reached through weak references; threads of the library; and what is
  * loaded, from the loader.

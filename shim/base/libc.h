@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * libc.h: functions that glibc has and other C libraries lack or name differently, threads, and the objects that are
  * loaded. The children of a program inherit LD_PRELOAD, and a child built for musl loads the library with musl in

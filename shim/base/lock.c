@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Ranked mutexes. Debug builds check the order; locks marked HOLDS disable cancellation while they are held.
  */

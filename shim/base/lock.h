@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * lock.h: all locks of the library, with their ranks, what they protect, and whether the driver may be called under
  * them. No file of the library has any other mutex (symbols_test).

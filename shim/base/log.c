@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Log lines to standard error, without blocking the program or writing into its files.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * log.h: the log of the library: lines on standard error, each by a single write(2), without lock or allocation.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* number.h: the smaller and the larger of two numbers, and by how much one is beyond another. Pure. */
 #ifndef SPILLWAY_NUMBER_H
 #define SPILLWAY_NUMBER_H

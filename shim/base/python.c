@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Where a Python thread is, and the interpreter of this process. See python.h.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * python.h: names the place in a Python program that its own thread is at: "train.py:57 in forward". Reads the
  * frames of a thread without the GIL and without a reference.

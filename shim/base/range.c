@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A treap of free ranges ordered by start. Each node carries the longest range in its subtree, so that the first free
  * range of at least n is found by one walk from the root. All changes are a split at a key and a merge of two trees.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * range.h: allocator of ranges of a span of numbers. The heap uses it for the address space of its arena, in units of
  * 2 MiB.

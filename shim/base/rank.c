@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The rank of this process in a distributed job, from the environment.
  */

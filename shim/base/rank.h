@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rank.h: the rank of this process in a distributed job, as its launcher says it. The environment is read at each call:
  * launchers set it before the program starts, but programs that start ranks themselves set it later.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * socket_server.h: a socket in the user's private folder (user_dir.h), for the owner only, with one small thread that
  * serves it. It knows neither CUDA nor the protocol. A server is a static variable: its definition sets the first

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Conversion of sw_status to and from CUresult, errno values and texts.
  */

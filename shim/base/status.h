@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * status.h: the one status type inside Spillway. A status becomes a CUresult only where a call returns to the program
  * (status_result()).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * strtol.h: comes before all else in each file (CMakeLists.txt). From glibc 2.38 on, _GNU_SOURCE makes strtol() and its
  * sisters other names (__isoc23_strtol), which musl and older glibcs lack. A program with one of those could not load

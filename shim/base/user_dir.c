@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The user's private folder: opens and checks it, lists and removes the files in it, and finds out whether the process
  * of a file still runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * user_dir.h: the user's private folder for control sockets (control.h), which the `spillway` command uses, and for
  * files and sockets that processes share (serve.h); and a number that identifies this process there. The library and

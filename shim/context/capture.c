@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Open stream captures: a list of the capturing streams, and two counters by which captures and waits for the GPU keep
  * out of each other's way.

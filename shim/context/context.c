@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * CUDA contexts of the process. The table of green contexts has no lock: a row is claimed by its `green` and found by
  * its `context`, which is set last and cleared first. The table of all contexts has their devices, calls that may be

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * context.h: CUDA contexts of the process: works in a context that need not be current, waits for its work, and keeps
  * events and green contexts. Afterwards the current context is the same as before.

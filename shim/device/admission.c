@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Waiting before the first allocation on a device that is shared. See device.h. */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"

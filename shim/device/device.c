@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Examines devices, sets their budgets from the policy, finds the peers that lend to them, and creates their heaps. */
 #include "shim/device/device.h"
 #include "shim/accounting/quota.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * device.h: each device: whether it supports VMM, where its host chunks are placed, its budget and its heap.
  *

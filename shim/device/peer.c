@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Keeps the list of peer access that was enabled, opens heaps to devices, and closes them again when the devices are
  * idle (device.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Tracks the driver's memory pools: which exist, what they are charged with, and what of their memory is in the heap
  * (device.h).

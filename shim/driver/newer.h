@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * newer.h: functions that hooks.def has rows for and cuda.h may not declare: what that of CUDA 13.1 to 13.5 does, and
  * what cudaGL.h and cudaVDPAU.h do, which need the headers of OpenGL and VDPAU.

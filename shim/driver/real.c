@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The table of the driver's real functions and how it is bound. The members of struct real are all function pointers,
  * so the struct is also an array of addresses in the order of enum hook_id. real_bind() looks up every name in the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * real.h: the real driver functions, the only way out to the driver, and the seam that tests replace.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * libspillway-audit.so, for LD_AUDIT: the fifth way that calls reach the library. The loader reports each binding of
  * a function to an audit library, which may redirect it. So calls of the driver reach the library that preloading

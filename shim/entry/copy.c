@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies between GPUs where the device that would make them has no access to a heap block. For memory of cuMemAlloc
  * the driver knows which device owns it, and copies from any device to any other. Heap memory is accessed by the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies between GPUs that cannot access each other. The driver would make them with cuMemcpyPeer, but ends the
  * process if memory of the heap that is on the host is among what it copies (peer_open_for_copies). So each part of at

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The exported dlsym, the second way that calls reach the library. It is alone in this file because the file is
  * always built with -O2 and without sanitizers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * entry.h: the exported entry points, and what their files share.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points that allocate and free, at once and in stream order, and of those for memory pools and
  * arrays: each passes a plain request to serve.c.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What programs and their libraries call that is no function of the driver, so it has no row in hooks.def: spillway.h,
  * the function by which PyTorch's allocator reports births and deaths, and what NVTX calls.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points that begin and end stream captures, destroy streams, create and destroy contexts, and
  * open the memory of one GPU to another, so that the library knows of each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points of graphs and of objects that keep addresses.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points that unload modules and libraries: afterwards the driver may reuse the handles of their
  * functions for functions with other parameters.

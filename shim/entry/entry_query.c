@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points that answer queries about memory. The driver answers for everything but the heap. For a
  * heap block the ledger answers, as the driver would for a block of cuMemAlloc; pointer_answer() lists the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Exported bodies of the entry points that submit work, or are only counted and passed on, generated from the rows of
  * hooks.def.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points of virtual memory management that programs call themselves. Their handles are counted by
  * place, and the device memory that they take is not available to the heap. Nothing is refused except by a rule.

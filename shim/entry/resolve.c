@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Substitutes entry points that the program resolves, by address rather than by name. The real resolver is called
  * with the caller's arguments, so the driver chooses the version and the per-thread-stream spelling; if the address

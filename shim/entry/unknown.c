@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * unknown.c: bodies for functions whose parameters are not known (entry.h). A body takes and passes on every register
  * that can hold an argument, and MANY words of the caller's stack, as if they were arguments: integers and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Chooses the source of page fault counts, opens it, and reads the counters and the events.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults.h: page faults and migrations of managed and system memory, as the driver counts them.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Opens trackers on the driver's tools device. To make one: open the device; by ioctl 56, pass the address of our page,
  * the processor and the process (a descriptor of its /dev/nvidia-uvm); by ioctl 60 (58 for a queue), pass what is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_uvm.h: the driver's device /dev/nvidia-uvm-tools: counters that the driver adds up in a page of this process,
  * and a queue of events in such pages. No CUDA, no policy; called from faults.c only.

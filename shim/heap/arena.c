@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reserves the address space of a heap and keeps the tables that say what is at each unit (arena.h). */
 #include "shim/heap/arena.h"
 #include "shim/base/array.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * arena.h: the address space of a heap, and a table with one word for each unit of it (2 MiB).
  *

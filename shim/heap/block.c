@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Takes and frees blocks. block_take() tries, in this order:
  *

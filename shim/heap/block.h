@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * block.h: blocks. A block is a run of address space with chunks mapped all along it: one allocation of the program,
  * one slab, or one divided block (heap_divide).

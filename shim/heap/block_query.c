@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Queries and changes of one block by its address: where it is, whether it is one chunk, move it to the host, grow it.
  * The block is looked up under HEAP in the same step, so a block that is freed at the same time is not found, never

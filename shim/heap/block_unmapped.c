@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Serves memory that the program makes and maps itself. Reserved space is taken from the arena like that of a block,
  * but its words are set only when a block is placed. All chunks of a block are unmapped in one driver call, so that a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * block_unmapped.h: memory that the program makes and maps itself (cuMemCreate, cuMemMap), served as heap memory.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Makes, keeps and releases the chunks of a heap, charges them to budgets or to the peers that lend them, and maps
  * aliases.

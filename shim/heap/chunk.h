@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * chunk.h: physical memory. A chunk is one physical allocation (cuMemCreate), the unit of mapping and of migration.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Creates a heap, allocates and frees: ties the parts together under one lock and chooses slab or block. Budgets are
  * charged for physical memory: all chunks, whether in use, warm, or part of an empty slab. So idle memory is charged

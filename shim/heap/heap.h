@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap.h: the growable heap of one device, built on CUDA's virtual memory management (VMM).
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Migrates chunks (migration.h): exchanges physical memory under a block, and keeps the list of pieces that came and
  * went for the mover.

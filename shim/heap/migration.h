@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * migration.h: migrates one chunk of a block in use: its piece of address space gets other physical memory.
  *

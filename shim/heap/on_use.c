@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Allocations that are backed on use. Their parts are blocks without address space of their own: it belongs
  * to the allocation, and goes back as it was taken, in one range, when the allocation was freed and its last part was

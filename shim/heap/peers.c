@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Access of peers to the heap (heap.h). A mapping is opened when it is made, to the devices that are named at that
  * moment, and records them in its unit's state. The functions here bring older mappings up to date. A moving piece

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Pins: blocks that must stay where they are, because others know their memory by its physical place, or because the
  * GPU may access it at any time without a submission that names it. migration_begin() refuses pinned blocks under HEAP.

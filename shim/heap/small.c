@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Slabs (block.h): size classes, lists of slabs with free slots, and the bit map of each slab. */
 #include "shim/heap/block.h"
 #include "shim/stats/stats.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Spares: the memory that a piece moves to. Finds a warm chunk, or makes one, on the heap's device, on a peer
  * or on the host.

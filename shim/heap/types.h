@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * types.h: what this room keeps. Other rooms know only what heap.h, arena.h and migration.h say.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Suspend, resume, status and set requests: parses a request line and writes the reply line.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Device budgets that follow what is free, or what other processes leave: ten times a second the driver is asked or the
  * account is read, the controller decides, and what is above the new limit is evicted in a gap. Cost where no budget

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Start, fork and exit of the process: what each module does then, and in which order.
  *

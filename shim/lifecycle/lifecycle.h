@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * lifecycle.h: starts the library at the first call of the program that needs the policy, sums up, and answers requests
  * from outside.

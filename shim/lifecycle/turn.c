@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Turns: what is published, and what is decided. See types.h. A process looks at the account every few ms while there
  * are turns: that is how soon it sees that another waits, that it has nothing to do, or that it is its turn. A step of

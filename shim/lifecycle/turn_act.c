@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Turns: what is done about them. See types.h. */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * types.h: everything that this room keeps for the process, in one object (lifecycle.c), and what its files call of
  * each other. Only the files of the room use it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * births.c: what a birth tells beside that something is alive: how far pointers reach, and at which line of the program
  * it was born (lifetimes.h).

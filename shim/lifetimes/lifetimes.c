@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Who reports what: how blocks of a reporting allocator are told from others, and what is written into the ring
  * (lifetimes_ring.c).

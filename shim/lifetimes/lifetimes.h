@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * lifetimes.h: births and deaths of what the program's allocator keeps in blocks of a heap, and the map of what is
  * alive after them (plan/live_map.h).

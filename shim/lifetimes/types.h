@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * types.h: the lifetimes of one heap, and everything that this room keeps for the process, in one object. Only the
  * files of the room use it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What births and deaths mean for pieces. A piece in which nothing is alive moves without a copy, and is the plan's
  * first choice for a victim; of others only what is alive is copied.

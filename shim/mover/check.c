@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * check.c: checked launches (submit/check.h), on the mover's thread: the gap in which one launch runs, while what may
  * move and is not named is unmapped.

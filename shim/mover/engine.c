@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Services of an engine for the mover's files: reading the submission log, orders from other threads, the device
  * budget, and declaring the engine dead. Also defines what the room keeps for the process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The report of a job that `fast` has stopped: what was in transit, and what ran. The driver reports neither an address
  * nor a kernel, so what was not mapped, and what ran as far as is known, is all that can be reported.

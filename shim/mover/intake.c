@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The mover's input: from the heap, which pieces came and went; from the submission log, what was submitted. It turns
  * names into pieces, and updates the plan and the trace. It decides nothing and begins no moves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The link: two streams of the library in a context of the device, one each way, so that both copy engines work at
  * once; an event for each copy; and the word that copies wait for while the mover maps.

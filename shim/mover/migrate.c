@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Migration of a piece. There are two queues, one each way, each with a stream, so that both copy engines work at once.
  * Copies in a queue end in the order in which they began.

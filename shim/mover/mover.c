@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The mover: one thread for each device whose heap is under pressure, and the creation of its engine. Each pass does,
  * in this order: orders; the submission log and completions; copies that have ended; waiting submissions; prefetches;

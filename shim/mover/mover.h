@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * mover.h: what the mover's files offer each other. In this list a file calls only those above it:
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Gaps by order of another thread (engine_ask): everything leaves because the process is suspended, or as much as is
  * needed to make room.

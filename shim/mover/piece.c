@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * One piece: the block state that submissions and the mover share about it (which submissions use its block, that none
  * may, where the piece is), what the plan knows of it, and the end of its moves, when it is mapped and may move again.

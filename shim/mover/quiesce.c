@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Quiescing: migrating while nothing runs on the device. A gap: the gate is closed to submissions, those inside the
  * driver return, and everything submitted to the device completes; then pieces are copied both ways at once and

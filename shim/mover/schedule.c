@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The hand of the scheduler. It also decides what only the mover can know: whether memory can move at all, which copies
  * are taken back because they make no progress, and what moves because the program wants it on the host.

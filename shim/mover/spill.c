@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The spill engine as the rest of the library sees it: starts the engine of a device, and forwards requests as orders
  * to its mover; ends of contexts and of the process; suspension; changes of spill.mode; discards.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spill.h: the interface of the spill engine for the rest of the library. Memory over the device budget lies on the
  * host; the engine moves it to where it is used. The modes are those of the policy's spill.mode (docs/design.md,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * types.h: what the mover keeps: struct engine, one for each device, the structures in it by the file that they belong
  * to, and at the end what the room keeps for the process. Only the files of the room use them; the rest of the library

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Whether memory moves, how much of it at once, and when it leaves. */
 #include "shim/plan/governor.h"
 #include "shim/base/number.h"

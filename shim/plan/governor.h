@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * governor.h: whether memory moves, how much of it at once, and when it leaves for the turn of another process.
  */

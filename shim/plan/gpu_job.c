@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Jobs of several processes that take turns. See gpu_job.h. */
 #include "shim/plan/gpu_job.h"
 #include "shim/base/number.h"

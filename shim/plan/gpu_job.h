@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_job.h: jobs of several processes, or of one that uses several GPUs, take turns (gpu_turn.h) together. Decides
  * which processes are one job, makes one member of turns of those that use a GPU, and brings all processes of a job, on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How processes share a GPU. */
 #include "shim/plan/gpu_turn.h"
 #include "shim/base/number.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_turn.h: how processes share a GPU: by turns, by shares of it that they agree on, or each by what the driver has
  * free.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The map of what is alive. */
 #include "shim/plan/live_map.h"
 #include "shim/base/array.h"

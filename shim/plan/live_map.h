@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * live_map.h: which bytes of a heap's address space hold contents, as far as the program's allocator has said. An
  * allocator like PyTorch's keeps large blocks of ours and cuts them into tensors; it reports when each one is born and

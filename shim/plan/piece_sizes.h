@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * piece_sizes.h: sizes by which memory is cut and moved, and by which `spillway replay` cuts and moves a recorded job.
  */

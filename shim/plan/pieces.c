@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The pieces that a plan knows, and how much device memory they will need. */
 #include "shim/plan/pieces.h"
 #include "shim/base/array.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pieces.h: the pieces that a plan knows, and how much device memory they will need. Used by the plan only.
  */

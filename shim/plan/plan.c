@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The plan, but for its choice of victims (plan_victim.c). */
 #include "shim/plan/types.h"
 

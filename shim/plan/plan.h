@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan.h: the plan: what to fetch and what to evict next. It is pure (no CUDA, no clock, no thread), so it runs on a
  * recorded trace as well as in the engine.

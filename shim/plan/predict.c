@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The predictor: the history of submissions, and what follows from the place in it that the program is at. */
 #include "shim/plan/types.h"
 #include "shim/base/array.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * predict.h: the predictor: finds the place in the past that the program is at now. A ring remembers the submissions
  * (which function, which pieces), and the position in it that the latest one corresponds to: what followed then is what

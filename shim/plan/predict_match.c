@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The place in the past that the program is at: what it foretells, candidates for it, and how it is followed. */
 #include "shim/plan/types.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * residence.h: whether the work of a process runs on a device, and where its movable memory is. Each device that it
  * uses has one. The mover carries it out (mover/orders.c), the user and turns ask for it (mover/spill.h), and a

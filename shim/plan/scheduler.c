@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The scheduler. See scheduler.h. */
 #include "shim/plan/scheduler.h"
 

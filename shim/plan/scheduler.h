@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * scheduler.h: the scheduler: which piece is fetched, which is evicted, when, and whether a submission goes on waiting.
  * It has neither clock nor CUDA. What it must know, and what it orders, passes through a table of functions

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The blocks, what is reported about them, and the walk.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensor_future.h: where the tensors of the near future will lie, and which pieces will be used for them, in a program
  * whose allocator uses other addresses than in the past. What the program will do is known from the past (predict.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What is known of tensors. */
 #include "shim/plan/tensors.h"
 #include "shim/base/array.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensors.h: what is known of tensors: those that the program's allocator has reported, and guesses where those end
  * that it has not.

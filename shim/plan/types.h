@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * types.h: what several files of the plan share: the predictor and the plan. Guarded by nothing: only the thread that
  * owns a plan, the mover, touches it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The process's stage and policy, and the detection of children that no fork handler announces: a page that the kernel
  * wipes in the child (MADV_WIPEONFORK).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * process.h: the stage of the process, its policy, whether the thread is inside the library's own work, and by these
  * whether a call is served.

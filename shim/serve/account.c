@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * account.c: the account of what is live: a row is made known and counted, and leaves. All code that makes memory,
  * for the program or for the library, calls this; nothing here allocates program memory.

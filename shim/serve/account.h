@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * account.h: the account of what is live: a row enters the ledger when its memory was made, leaves when that is gone,
  * and is counted for its site, its place, its device's budget and the trace. Rows enter and leave by these functions

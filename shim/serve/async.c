@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async.c: stream-ordered allocations and frees. An allocation is served by a deferred block, by the heap or by the
  * driver's pools; a free records an event behind the stream and defers the block. See serve.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * backend.c: the backends of managed and of system memory, and the free that is common: wait until the context is idle,
  * then release; else defer the free.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * backend.h: backends: where an allocation can live. Each place has one constant table of functions; serve.c asks the
  * policy, then calls through these (its table of places says which).

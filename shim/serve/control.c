@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * control.c: the control socket: its packets. One packet in, one packet out (SOCK_SEQPACKET keeps them apart); a
  * caller that sends nothing is dropped after a second. socket_server.c has the rest.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * control.h: the control socket: requests to a running process from outside: suspend, resume, status, set (`spillway
  * suspend PID`).

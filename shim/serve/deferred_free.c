@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * deferred_free.c: the list of deferred frees. Rows are taken out when their event has completed, when their context
  * was seen idle, or to be used again before that. See deferred_free.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * deferred_free.h: deferred frees: blocks of ours that cannot be freed yet, because a capture was open when the
  * program freed, or because cuMemFreeAsync put the free behind a stream; and memory of other processes that the program

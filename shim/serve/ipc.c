@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * ipc.c: gives memory to other processes: the handle, and the socket where it is shown. Descriptors are made
  * when they are asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * make_room.c: the givers, in their order (make_room.h), and the backends whose requests ask them: the heap's and the
  * driver's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * make_room.h: what is done when memory is wanted and there is none: one table of givers, in order, for requests to the
  * heap and for calls of the driver.

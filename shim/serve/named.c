@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * named.c: pins the heap memory that nodes of graphs name, for the time of one call; that of copies on the device.
  * Takes memory for what a name means of allocations with place: on-use. See named.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * named.h: what the driver needs of heap memory that a call names: that there is memory (place: on-use), that it is
  * mapped while nodes of graphs are made or changed, and that what copies of graphs name lies on the device.

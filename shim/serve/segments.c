@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * segments.c: the parts of segments: best fit, the lowest address among equal ones, so that equal sequences of
  * allocations and frees give equal addresses. Freeing joins neighbours and needs no memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * segments.h: segments: blocks of the heap that large stream-ordered allocations share, where memory moves. As in
  * PyTorch's caching allocator an allocation takes a part of a segment and a free gives it back: neither changes a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve.c: one allocation or free, from decision to account. See serve.h.
  */

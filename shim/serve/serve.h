@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve.h: serves one allocation: decide, act, commit, count; and a free, in reverse order. Called by the entries
  * with the scope of process.h open, that is with the policy read.

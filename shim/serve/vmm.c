@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm.c: the program's virtual memory calls, served by the heap. A handle of ours is a number that no driver gives:
  * its highest bit is set, which no address of a process has, and handles are addresses or small numbers in every

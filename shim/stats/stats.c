@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Counters, histograms and gauges of the statistics page, and the names of unknown entry points, for which nothing
  * takes a lock; figures by site; and wait times of submissions.

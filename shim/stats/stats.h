@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * stats.h: counts all figures of the process. stats.def lists them; stats_page.h defines the page that holds them.
  * Calls of entry points, which are counted on the launch path, are kept separately, in padded stripes by thread:

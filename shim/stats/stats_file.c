@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The statistics page as a file. The page begins as static memory, where counting starts before anything is known of
  * the process. When the process first uses CUDA memory, a file of the same size is filled with the counts and mapped

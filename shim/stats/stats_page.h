@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * stats_page.h: the statistics page, which holds the figures of a process. It is in memory, and, once the process
  * uses CUDA memory, in a file that other processes of the same user may map and read: PID-START.stats in the user's

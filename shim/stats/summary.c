@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The summary: composes its lines from the statistics page. The first three always come: what was spilled, what it cost
  * as a share of the run, and one change, with the figures that support it. The cheapest change comes first: memory that

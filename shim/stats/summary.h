@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * summary.h: makes the summary at the end of a run. Three lines come first: what was spilled, what it cost, and what to
  * change. The others are figures: where the bytes are, what moved, which allocations cost most. It uses only the

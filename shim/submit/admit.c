@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * admit.c: admission of submissions: between naming memory and the driver, a submission gets a ticket or pins its
  * blocks, waits for nonresident memory, and passes the gate. After the driver it gets its number. At the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* arguments.c: what arguments of calls, and parameters of graph nodes, mean (arguments.h). */
 #include "shim/submit/arguments.h"
 #include "shim/base/log.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * arguments.h: what arguments of calls, and parameters of graph nodes, mean: where parameters of kernels can hold
  * addresses, which bytes a copy touches, and whether a launch may overlap with the one before it.

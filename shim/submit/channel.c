@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * channel.c: the side of the channel that submissions use: they post to the submission log, wake the mover, and wait
  * for its answer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * channel.h: what submissions and the mover of one device share: the submission log, and the list of submissions that
  * wait for memory. Submissions write and the mover reads; neither calls the other.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * check.c: checked launches (check.h), on the threads of the program: which launches are checked, and the list.
  *

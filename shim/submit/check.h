@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * check.h: checked launches, a test switch: do kernels use memory that their launches do not name? SPILLWAY_CHECK=FILE
  * in the environment switches it on; spillway-limits(7) says what it proves, and scripts/checked.sh runs a program so.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion.c: completion of submissions: gives them numbers, records events behind them on their streams, and queries
  * the events to find out what is complete.

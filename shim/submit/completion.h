@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion.h: completion of submissions on the GPU. Every tracked submission gets a number when it has returned from
  * the driver. Now and then the submitting thread records an event behind it, on its stream. Once that event has passed,

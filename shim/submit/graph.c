@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * graph.c: the table of graph instances and the names of each (graph.h). Reading a graph queries the driver and
  * allocates, so it is done before GRAPH is taken. A launch takes a reference to the set of names under GRAPH and names

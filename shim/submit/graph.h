@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * graph.h: the names of graph launches. A graph launch is one submission that names everything that the nodes of the
  * instance name. The names are read from the nodes when the graph is instantiated, and kept in a table of instances

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * operands.c: reads the names of each submission from its arguments (submit_body.h). The end of this file has one line
  * for each entry point; the functions before it are what those lines call.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pointer_arrays.c: finds heap addresses in copies from the host, and remembers them as arrays (pointer_arrays.h).
  * Launches look up every address that they name, so a miss must cost next to nothing: arrays are found by the 512-byte

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pointer_arrays.h: recognizes arrays of pointers in device memory. Memory that a kernel reaches through such an array
  * does not show in its parameters. Programs build most such arrays on the host and copy them to the device just before

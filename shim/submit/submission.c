@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * submission.c: submissions: the one of each thread, which collects the addresses that a call names; the stripes that
  * count submissions inside the driver; and the arenas whose addresses count.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * submission.h: submissions: which memory a call to the driver names, and how it is admitted. Every entry point that
  * submits work passes through here. While nothing is tracked, that costs one atomic increment and one decrement, by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * submit_body.h: the body of an entry point that submits, for the files that generate such bodies from the rows of
  * hooks.def; and those of copies and hints, for the exported entry points and for code that makes copies and hints in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Defines what the room keeps for the process: its objects, and what inline functions of other rooms read. */
 #include "shim/submit/types.h"
 #include "shim/submit/pointer_arrays.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * types.h: struct submission, and everything that this room keeps for the process: submit_state, and submit_tables,
  * which begins as zeros. Only the files of the room use them. What inline functions of other rooms read (submission.h,

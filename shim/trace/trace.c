@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The writing side of the trace: gives each thread a ring and writes the records of its events into it.
  *

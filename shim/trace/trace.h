@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace.h: a record of what the process does with its memory, in a file (trace_code.h). Off unless SPILLWAY_TRACE names
  * the file; then every call below costs one relaxed load and a branch.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The codec of trace files. A frame grows in one buffer, which begins with space for the frame's head. An event is
  * written only once the buffer has space for all of it, so that a lack of memory leaves no partial event.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace_code.h: the format of a trace file; encodes events as bytes and decodes them. The library writes with it and
  * the tool reads with it, so it needs only libc, knows no CUDA and does no input or output.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The drainer: a thread that empties the rings into the file. It wakes some 20 times a second, or when a ring is half
  * full, and turns the new records of each ring into one frame, which it writes by one write(2). It first notes how far

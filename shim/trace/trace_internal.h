@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace_internal.h: functions and types that the files of the trace share, and what both keep for the process:
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * bench: what calls into the driver cost. Run once as is and once under Spillway; scripts/bench.sh does both in turn
  * and makes the table. One binary for the simulated GPU and a real one: the driver is whichever libcuda.so.1 the loader

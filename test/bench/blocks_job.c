@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * blocks_job: a program that cuts a few large blocks itself, as karpathy's llm.c does. It submits what a training step of
  * GPT-2 (124M, bf16, attention of its own) names there: the same tensors at the same places of as many blocks, in the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu.h: what small measuring programs share: the driver (whichever libcuda.so.1 the loader finds, its functions by
  * dlsym) and a context; with sample.h. A program includes this once.

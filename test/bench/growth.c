@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * growth: what it takes to grow an array on the GPU, as a vector grows: from 1 MiB on it is made twice as long, again
  * and again, and keeps its contents.

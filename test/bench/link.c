@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * link: how fast memory moves between host and device when nothing else does, which is what the step engine's figures
  * are measured against. Copies one way alone, and a pair of them, one each way at once, on two non-blocking streams.

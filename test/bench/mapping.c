@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * mapping: what a change of a mapping takes beside copies, and what it costs them. The copies are those of `link`'s
  * "vmm" pair, 64 MiB each; beside them a chunk of 64 MiB of device memory is mapped and unmapped, once in the time that

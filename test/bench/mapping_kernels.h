@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * mapping_kernels.h: the kernels of mapping.c, for the driver as PTX and for the simulated GPU, where they do no more
  * than is looked at. Included once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * naming.c: what it costs to name a place in a Python program; naming_bench.py calls it, so that there are frames to
  * read. Each function returns ns a call, or -1 where there is no name.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What it costs to name the place in a Python program: naming_bench.py LIBRARY (naming.c). Prints rows "name ns", of each the
 least of five. naming_of_N: behind N frames of a framework."""
 import ctypes

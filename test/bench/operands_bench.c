@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * operands_bench: what it costs to read the operands of a launch, with a struct submission that does nothing: the call
  * of submission_name() is in it, what submission.c does is not. No driver: the layouts are invented. Medians of 15

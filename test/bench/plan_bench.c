@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_bench.c: the scheduler and the plan on a recorded job. Prints, for each budget, bytes and simulated time of a
  * step, beside Belady's rule, and the CPU time of planning. No CUDA. It is linked so that each call of the plan's

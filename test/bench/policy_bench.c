@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_bench.c: what reading and deciding cost, for 1,000 rules of several kinds. The request matches none, so every
  * rule is looked at. Prints the least of some rounds, for the machine has other things to do. No CUDA. Bars of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pressure: what a launch costs more with the spill engine watching. Batches of empty kernels with ten pointers each,
  * by way of whoever stands in front of the driver and past them in turn, in one process: before the heap is under

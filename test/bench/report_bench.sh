@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # report_bench.sh TOOL REPORT_TRACE [EVENTS]: time and memory of `spillway report` on a large trace, by output. The bars of a
 # trace of 1,000,000 events: text 2 s, page 5 s, each 512 MiB; the page 5 MiB, which alone decides the exit status: times
 # depend on the machine.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * report_trace: writes the trace of a training job that never ran, to try `spillway report` on something large.
  *

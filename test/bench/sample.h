@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sample.h: what measuring programs share that needs no driver: clocks, and medians of samples. Each program, or each
  * measurement in it, has its own samples; one thread's.

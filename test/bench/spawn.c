@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spawn.c: bench spawn, the time of whole processes from outside. Variables are set for them alone, so that this
  * process stays as it is.

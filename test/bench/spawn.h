@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spawn.h: the time of whole processes, measured from outside.
  */

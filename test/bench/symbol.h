@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * symbol.h: the driver's own functions for the benchmarks, whoever stands in front of dlsym.
  */

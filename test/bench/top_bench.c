@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top_bench [PROCESSES [SECONDS]]: what `spillway top` costs. Its screen runs in a terminal of 120 x 40, once a second,
  * over so many processes whose figures change all the time; at the end the kernel says how much of a core it took. Then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * turns: what it takes to give the memory of one GPU from one process to another. Two processes, each with a context of
  * its own on the first device; the memory of one goes out to pinned host memory while that of the other comes in.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * walk: which of the library's functions run, in order, on which thread. For scripts/walk.sh, which builds the library
  * with -finstrument-functions and preloads this in front of it: the compiler then calls the two functions below at the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * walk_job: the program that scripts/walk.sh follows. It allocates so many blocks of so many MiB, and fills one after
  * the other, again and again. Usage: walk_job MIB BLOCKS

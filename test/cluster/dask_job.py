@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """dask_job.py SCHEDULER RANKS COMMAND...: COMMAND on each of the workers, which are processes under Spillway that were started
 with their ranks. Ends with the number of ranks that failed."""
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # rank.sh: what a launcher starts for each rank of scripts/cluster.sh: a training program under Spillway, whose output goes to
 # a file of the rank. In a container the library is there already. The rank CLUSTER_VICTIM is killed in the middle, when all
 # CLUSTER_RANKS have begun: a launcher that ends the others then would end some before they use the GPU, and they say nothing.

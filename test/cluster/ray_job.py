@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ray_job.py RANKS COMMAND...: a task of Ray for each rank, in a worker of its own that is started with the library and the
 rank in its environment; COMMAND runs in it. Ends with the number of ranks that failed."""
 

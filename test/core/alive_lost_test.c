@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * alive_lost_test.c: what is dead if submissions were not seen, because the submission log was full, or because they
  * were made before the mover began to look; or if an event takes long to be written. There is no mover's thread: the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * alloc_decide_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules
  * look at. Each in a process of its own.

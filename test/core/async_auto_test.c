@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_auto_test.c: with async.use: auto the driver's pools serve memory in stream order while they can and the device
  * budget has room, and the heap what is left. 64 MiB of budget on either side, on devices of 256 MiB; nothing moves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_close_test.c: with async.use: auto, where memory moves, the heap serves all memory in stream order once the
  * pools could not serve something, and they give back what is freed of them. 64 MiB of budget on either side, `exact`;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/core/async_help.h"
 #include "test/ledger_check.h"
 

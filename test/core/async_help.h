@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_help.h: what the tests of memory in stream order share. What waits is held by a host function, so that nothing
  * rests on time: as long as a stream is held, whatever comes behind it has not happened.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_policy_test.c: `async.use: heap` in the policy brings memory in stream order into the heap, and its rules
  * decide about it like about any other; nothing else is switched on here. What becomes of it there: async_test.c.

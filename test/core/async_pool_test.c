@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_pool_test.c: pools as the program sees them while their memory comes from the heap: what they say they have,
  * what trimming does, and which of them the driver serves all the same.

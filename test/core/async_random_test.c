@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_random_test.c: several threads with two streams each allocate, use and free in stream order at random, over the
  * budget, while the streams lag behind at random. Every block is filled behind its allocation and read before its free,

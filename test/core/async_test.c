@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_test.c: memory allocated and freed in stream order, in the heap: where it comes from, who gets it next, and in
  * mixture with everything else. Pools: async_pool_test.c.

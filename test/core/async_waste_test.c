@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * async_waste_test.c: with async.use: auto, pools that reserve more than is used of them, for what was freed does not
  * always fit what is asked for. All that is reserved counts, and the device stays within its budget, but for what the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * child_alloc.h: for parts of tests that run in a child (core_in_child): the library started by its policy, allocations
  * that are good, and such as are refused.

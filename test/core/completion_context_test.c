@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion_context_test.c: streams whose context the driver does not tell, and contexts that nobody has told the
  * library of: what runs there is in flight.

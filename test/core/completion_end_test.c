@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion_end_test.c: streams and contexts that the program ends while another of its threads records an event for
  * us, and does not come to it, or is held up in the driver. The entry points are ours; what is below them is the

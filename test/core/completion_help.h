@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion_help.h: what the tests of what is done and of submissions share: streams that can be held, and questions.
  * There is no mover, the test asks in its place.

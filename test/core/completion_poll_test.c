@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion_poll_test.c: what is known to be done, and when not: streams beyond the table, threads that end, captures
  * that open at the wrong moment. completion.c is called as the entry points do, on the simulated driver's streams.

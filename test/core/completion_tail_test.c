@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * completion_tail_test.c: events of whole contexts, which the movers of several devices have recorded at once: a
  * context_record() of the test's own lets another mover be faster (CMakeLists.txt).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * compound_test.c: host memory of several parts, for pieces that move beside what runs. No mover: the test moves the
  * pieces itself, and copies between the addresses that it would copy between.

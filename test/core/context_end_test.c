@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * context_end_test.c: what is taken off the books when a context ends, and what is not. The driver may give the handle
  * of a context that has ended to a new one before our books are closed; that moment is between the two halves of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * context_idle_test.c: whether contexts are idle is asked again and again, and one answer that is an error says
  * nothing.

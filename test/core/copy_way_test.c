@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * copy_way_test.c: what looking for the way of a copy costs in a process that uses several GPUs. Linked with
  * --wrap=pthread_mutex_lock, so that locks of the library can be counted.

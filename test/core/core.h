@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * core.h: what the in-process tests of the core share. The simulated libcuda.so.1 is linked, so it is loaded; the core
  * binds to it as it would in a program. Nothing is preloaded.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * counted_test.c: memory that stays with the driver but is room the heap does not have: arrays, allocation nodes of
  * graphs, the program's own cuMemCreate.

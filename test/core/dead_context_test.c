@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * dead_context_test.c: once a context has died of what a kernel did, every call answers so: allocating and freeing,
  * too, where neither would need the driver. The error is of that context alone. Each in a process of its own.

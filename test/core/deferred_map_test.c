@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * deferred_map_test.c: which of the pieces that lie on the host and are not mapped are mapped when somebody waits, and
  * how they are fetched. There is no mover's thread: the test calls its parts itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * extent_test.c: memory that the program has placed itself, in `fast`: which blocks a submission names that is given
  * one address, and which of them may move. Births are reported by the test; there is no mover.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fault_test.c: one scenario, run again and again, each time with the next driver call failing, until it passes without
  * the failure having happened. Each run is a process of its own, so that a failure while the heap is being made counts

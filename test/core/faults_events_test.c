@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_events_test.c: faults, migrations, evictions, thrashing and read duplicates one by one: where and why. In sum
  * they are what the model counts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/core/faults_help.h"
 
 static CUfunction fill, look;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_help.h: what the tests of page faults share. Each part runs in a process of its own (core_in_child), because
  * counting starts once for a process; so CHECK, not cmocka's assertions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_none_test.c: in every way in which page faults cannot be counted there is a reason instead of a number, and
  * the program does not notice.

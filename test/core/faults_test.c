@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_test.c: page faults as the driver counts them are what the model counts, for every layout of the driver's
  * parameters, for each device, and across threads and forks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gate_test.c: who waits at the gate that one GPU's gap closes, where there are two. Nobody opens it here: whoever
  * waits loses its patience in the end, and opens it.

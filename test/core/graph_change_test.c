@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What launches of graphs name after instances were changed, used up or destroyed (graph_test.c).
  */

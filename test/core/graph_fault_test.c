@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Graphs when something fails or happens at once: each question to the driver, each piece of memory, two threads. An
  * instance is then unknown, or it is right; never wrong, and never is a failure of ours one of the program's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * graph_help.h: what the tests of graphs share: kernels, graphs, and a struct submission that writes down what it is
  * told.

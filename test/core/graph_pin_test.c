@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * graph_pin_test.c: what is held for a change of a graph, and how long that may take, by a heap_pin() of the test's own
  * (CMakeLists.txt).

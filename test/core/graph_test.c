@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What launches of graphs name (shim/submit/graph.h), with the entry points themselves: cuGraphInstantiate... in here
  * are ours, all else is the simulated driver's. The functions of submission.h are fakes of this file (CMakeLists.txt

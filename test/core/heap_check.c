@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* What tests alone do with a heap: check every invariant of its room, and end it. */
 #include "test/core/core.h"
 #include "test/range_check.h"

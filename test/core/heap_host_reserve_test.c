@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_host_reserve_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and
  * when none is. Pieces of 4 MiB, but where a test says so.

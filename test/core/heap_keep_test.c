@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_keep_test.c: free memory that the program takes again before long stays with the heap, beyond what it keeps for
  * good; what has been idle through a span of ticks goes back to the driver. 16 MiB are kept for good.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_on_use_test.c: allocations that are backed on use, as the heap has them: memory is taken for what is asked for
  * and nothing else, from where there is room; what was taken is found, moves and goes back like that of any block, and

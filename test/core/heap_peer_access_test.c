@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What other devices reach of a heap (peers.c): what is mapped before and after they are named, here and on the
  * host, in blocks, slabs and warm memory, and of pieces that change places meanwhile. The driver is asked for every 2

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_peer_test.c: memory that other devices lend (spill.peers): when it is used, how much of it, and that what moves
  * goes there first. Devices 1 and 2 lend; what they have of their own is charged.

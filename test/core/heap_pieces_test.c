@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What blocks are made of: few large pieces, since a change of a mapping costs the same whatever its size; and what is
  * given up to make a piece of another size.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_pin_test.c: blocks that must stay where they are, against a mover that is this test (heap.h, migration.h). Each
  * promise on a heap of its own.

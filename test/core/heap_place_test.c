@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_place_test.c: pieces that move while nothing runs (migration.h, "in place"), against a mover that is this test:
  * what moves is all there, device memory needs no second address, and what is away can be held, to come in or to stay.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_random_test.c: long random runs on a heap, beside a shadow that knows what each block holds. After every step
  * the heap's own invariants hold, the budgets hold, and no two blocks overlap; every free checks the contents.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_share_test.c: whether a block can be shared with other processes is a question of the memory that it has now,
  * not of what it had before something moved. And memory that others know gets no next owner, whatever the driver

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_test.c: what the heap promises (shim/heap/heap.h), one promise a test, each on a heap of its own. At the end of
  * each the model must be empty and no rule of it broken (core_heap_close).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_unmapped_test.c: memory of the heap that has an address only where it is placed (block_unmapped.h): its contents
  * go along, each refusal of the driver leaves everything as it was, and nothing of it moves while it may not be

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * heap_warm_test.c: host memory that lies in free blocks is used before more is pinned, which takes a hundred times as
  * long as unmapping it: for what leaves the device, and for blocks of other lengths. And

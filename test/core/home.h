@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * home.h: what the tests of the backends outside the heap share: an allocation as serve.c makes it, in a home that the
  * test names; kernels; and that nothing is left behind.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/core/inflight_ticket_help.h"
 
 CUcontext ticket_context;

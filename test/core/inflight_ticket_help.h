@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * inflight_ticket_help.h: what the tests of tickets share: an engine with a heap of two blocks. There is no mover, the
  * test is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * inflight_ticket_take_test.c: submissions with tickets, and a mover that takes away: who waits, and that nothing is
  * taken from what is inside the driver.

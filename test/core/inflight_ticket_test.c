@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * inflight_ticket_test.c: submissions that have a ticket instead of holding what they name: until when the mover counts
  * their blocks as used, and who has none.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * intake_test.c: how often the mover looks while the program submits and when it does not, on a clock of the test's
  * own. There is no mover's thread: the test reads the log itself.

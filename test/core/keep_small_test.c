@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * keep_small_test.c: which small blocks stay on the device in `fast` (piece.c), as the plan hears of them: a 16th of
  * the budget of them, also when the budget shrinks later; and which others do, by a rule.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * kernel_params_test.c: launches on the simulated driver: which words of which parameters are named, how layouts are
  * remembered, and that they are forgotten in time. Unloading goes through our own entry points.

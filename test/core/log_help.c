@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/core/log_help.h"
 
 #include "shim/submit/channel.h"

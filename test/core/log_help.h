@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * log_help.h: a moment that a test can stand in: what a submission wrote for the mover is there, and it is not inside
  * the driver yet. For programs that are linked with --wrap=submission_log_write.

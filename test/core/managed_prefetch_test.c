@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * managed_prefetch_test.c: prefetches of managed memory (backend.c) on allocation, never beyond what is free
  * but for an eighth, never in a capture. The device has 64 MiB.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * managed_test.c: managed memory for a program that asked for device memory (backend.c): where it may be touched,
  * what it answers, and how it ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * migrate_test.c: moves that are taken back, and mappings that the driver refuses. There is no mover's thread: the test
  * calls its parts itself. Where copies of the simulated GPU pause, the test decides when they go on.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * near_test.c: what a pointer beside a block means. Of a heap with two blocks and a slab, submissions name addresses
  * about the borders, and pin what these may mean.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Switched off (SPILLWAY=0): once a thread has submitted something, what it submits goes to the driver by one look and
  * one jump; nothing is counted.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "operands_fake.h"
 
 #include "shim/submit/graph.h"

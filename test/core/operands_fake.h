@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * operands_fake.h: a struct submission that writes down what it is told, in place of submission.c; and a graph that
  * names nothing.

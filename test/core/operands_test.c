@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * operands_test.c: what each entry point that submits work names: every row is called, on its own, with a struct
  * submission that writes down what it is told. No driver is asked here; kernels and their parameters are

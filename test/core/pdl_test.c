@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a launch loses of programmatic dependent launch: one attribute, in a copy, and when.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_shut_test.c: while a heap is shut (device.h) whoever opens it to another GPU waits, for that once and no longer.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * residence_test.c: where the memory of a device is when the user and turns ask for different things, one after the
  * other: what shim/plan/residence.h has in its table.

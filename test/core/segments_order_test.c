@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * segments_order_test.c: who may use a part of a segment after it was freed, while threads and streams free at once.
  */

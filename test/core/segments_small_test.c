@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * segments_small_test.c: in `fast`, small allocations share segments that are small blocks, which stay on the device up
  * to a share of the budget (mover/piece.c), and no others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve_async_test.c: frees that cannot happen at once: during a stream capture, behind a stream, and both while other
  * threads work.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve_away_test.c: an allocation that finds no memory while the process is suspended. What the mover and the gate
  * would say, the test says; a wait at the gate is the next line of its story.

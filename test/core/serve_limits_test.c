@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve_limits_test.c: machines and settings that leave us less to work with: a driver without VMM, without host
  * chunks, policies that forbid, budgets of every form. Each in a process of its own.

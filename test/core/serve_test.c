@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve_test.c: allocating and freeing through our entry points, in this process: what cudaMalloc and cudaFree promise,
  * with streams, captures, contexts and other threads about.

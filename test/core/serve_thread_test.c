@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * serve_thread_test.c: threads that allocate, write, ask, free now and free behind their streams, all at once and over
  * the budget. Each knows what its blocks hold. Meant for the thread sanitizer too.

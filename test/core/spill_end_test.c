@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spill_end_test.c: the end of the process while memory is in between. What has to be waited for is told by how often
  * the mover is asked to stop, not by time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * submission_test.c: submissions: several launches at once, without memory for their names, read before tracking began;
  * what they hold, and when. submission.c is called as the entry points do, on the simulated driver's streams.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * system_test.c: pages of the process for a program that asked for device memory (backend.c): on a device that
  * reaches them, and registered on one that does not; what they answer, what hints do, and how they end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensor_intake_test.c: what the mover tells the plan of the program's allocator: its blocks, the tensors in them, and
  * which of them submissions name. There is no mover's thread: the test reads the log itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * unknown_test.c: bodies for functions of the driver that no row knows. The functions are this file's; what they give
  * to streams runs on the simulated GPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_map_test.c: what a program maps itself while its other memory moves, or is unmapped or given back
  * (serve/serve.h). cuMemMap and the like in this file are the library's.

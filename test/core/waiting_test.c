@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * waiting_test.c: how long submissions wait, on a clock of the test's own. Memory that nobody brings: no mover runs, so
  * a wait ends when the test answers it, or nobody has for as long as the engine is patient.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_fuzz.c: libFuzzer on the policy language (clang, -DSPILLWAY_FUZZ=ON), and the function that policy_mutate.c
  * calls without it. The input is a policy file; what stands behind its first 0xff byte, which no UTF-8 has, is what

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_mutate.c: the fuzzer's function without libFuzzer, for machines without clang: two seconds of mutations of the
  * policies that ship and of one that uses every kind of value. The seed is printed; TEST_SEED=number repeats the same

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bars of moving only what is alive, on a real GPU: python alive_bars.py --build BUILD --log FILE [--seconds N] PART...
 
   gpt         a GPT training job with deterministic kernels at 1.25, 1.5 and 2 times its budget: ms a step, changes of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real programs on a real GPU, natively and under Spillway: python apps.py --build BUILD --log FILE [--seconds N] [APP...]
 
 Each runs four times: natively twice (the second tells how equal native runs are), under Spillway with room for all, and

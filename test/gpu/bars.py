@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the bars of spilling are made of: pure functions over what programs printed (tested by bars_test.py).
 
 A job prints "each STEP MILLISECONDS LOSS" after every step, and its need: "need BYTES" or "reserved N MiB".

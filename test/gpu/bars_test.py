@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bars' arithmetic and tables, with canned output and jobs that only pretend: python bars_test.py. No GPU is needed."""
 import argparse
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two builds in turn on a real GPU: python builds_bars.py --build BUILD --against OLDER --log FILE [--seconds N] PART...
 
   gpt           a GPT training job with deterministic kernels; its losses must be the native ones bit for bit

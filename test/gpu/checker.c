@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * checker: does every byte of device memory stay what it should be while something moves that memory about? A program
  * of several threads and streams whose kernels find their data in every way there is: by parameters, by pointer arrays

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # checker.sh PROGRAM gpu|sim: checker.c (built as PROGRAM) natively, then under Spillway in every mode at 1.5 and 2 times
 # its budget; fast with what launches show, since what they do not may stop it (FAST_KIND=all tries that as well).
 # Prints a table; the log is OUT/checker.log.

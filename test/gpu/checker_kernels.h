@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * checker_kernels.h: the kernels of checker.c, and the ways in which they find their data. Included once.
  */

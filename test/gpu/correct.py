@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Are results right while memory moves? python correct.py --build BUILD --log FILE [--seconds N] [--modes M,...]
 [--ratios R,...] [--apps A,...] [--contents alive|poison|keep]
 

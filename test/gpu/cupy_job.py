@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuPy: element-wise work, matrix products, reductions, sorting, an FFT; checksums of the bytes."""
 import hashlib
 

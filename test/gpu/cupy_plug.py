@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuPy without its pool: every array is a block of Spillway's heap. `spillway run -- python cupy_plug.py`"""
 import ctypes
 

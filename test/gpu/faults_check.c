@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_check: on a real GPU, does the library count the migrations of managed memory that CUPTI counts? The core of
  * the library is linked in, nothing is preloaded; CUPTI is loaded at run time, so no part of the toolkit is needed to

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fft_plans.c: plans of cuFFT, whose tables no launch names, on a real GPU with more memory in use than the device
  * budget. Built with nvcc and libcufft (scripts/others.sh); exits 0 when every transform is as the first one was, 1

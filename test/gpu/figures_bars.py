@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What figures, traces and predictions cost and are worth, on a real GPU:
 python figures_bars.py --build BUILD --log FILE [--seconds N] [--job "1536 16 8 18"] PART...
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS [each] [deterministic] [pause], e.g. 1536 16 8 18.
 
 Prints the median time of the last half of the steps (each synchronised), the last loss, and what the framework reserved

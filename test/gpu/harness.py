@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the real-GPU scripts share: run a program natively or under Spillway, and read what it and the shim printed.
 
 A program's output is compared by its lines "check NAME VALUE". VALUE is a number (compared within the spread of two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * host_plug: an allocator for PyTorch that puts every EVERY-th of its blocks (HOST_PLUG_EVERY, default 2) into pinned
  * host memory by cuMemHostAlloc and the others into device memory: memory behind the link without Spillway. Blocks are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A CUDA tensor of one process in another, by torch.multiprocessing, both under Spillway:
 
     SPILLWAY_SET=ipc=yes LD_PRELOAD=libspillway.so python ipc_job.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A JAX training job with fixed seeds: an MLP with Adam, jitted. How JAX takes its memory is set by its environment."""
 import os
 

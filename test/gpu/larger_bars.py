@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs larger than the card against their limits: python larger_bars.py --build BUILD --log FILE [OPTION...] PART...
 
   train lora decode prompt batch   larger_jobs.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs larger than the card, which larger_bars.py judges: python larger_jobs.py KIND [OPTION...]
 
   train     a full fine-tune of a Llama: fp32 parameters, fused AdamW, bf16 autocast, activation checkpointing

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Are the lines named at which memory is asked for and tensors are born? On a real GPU:
 python lines_bars.py --build BUILD --log FILE [--seconds N] [PART...]
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program whose lines ask for known amounts of memory, for lines_bars.py: python lines_job.py. A comment "asks PART MIB" at the
 end of a line says what it asks PyTorch for, all of which is kept, so that each is a request to the driver. "backward MIB" says
 what the backward pass makes for it, as counted with PyTorch 2.11 and 2.15 on the CPU."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * managed_facts.c: what managed memory on the heap relies on, asked of a real driver: memory of the process at an address
  * that the driver has reserved, with the GPU's mapping in place. Each line is "fact NAME: what was found". Needs one GPU

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of memory on a real GPU: python memory_bars.py --build BUILD --log FILE [--seconds N] [PART...]
 
   off      what Spillway costs a launch when it is switched off (SPILLWAY=0)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that scripts/memory.sh measures: python memory_jobs.py JOB [STEPS].
 
 small  a training step that needs less than 100 MiB, for memory of the kinds that must stay small on a shared GPU. After

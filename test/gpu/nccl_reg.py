@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does what NCCL registers, and what leaves the process, stay where it is, and is all of it right?
 python nccl_reg.py --build BUILD --log FILE [--seconds N] [--ranks N] [--modes M,...] [--ratio R]
 

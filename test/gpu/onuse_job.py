@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program that reserves nine tenths of what the device has free by one allocation and uses a third of the device:
 
     SPILLWAY_POLICY=onuse.yaml SPILLWAY_SET=device.budget=50% LD_PRELOAD=libspillway.so python onuse_job.py [--whole]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other people's tests, natively and under Spillway in each mode, compared test by test:
 python others.py --build BUILD --state FOLDER [OPTION...] SUITE...
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one file or module of tests for others.py, and writes a line to $OTHERS_LOG as each test starts and ends.
 
 Each line is one write of JSON to a file opened for appending, so a process that is killed loses nothing but the test that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """others.py with pretended suites, which pass, fail, crash, hang and change their minds, and no GPU."""
 import importlib.util
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kernels that overlap by programmatic dependent launch (PDL) do to memory behind the link, on a real GPU.
 
     python overlap_bars.py --build BUILD --work FOLDER [--runs 30] [--at-once 4] [--seconds 500]

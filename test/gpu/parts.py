@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The frame of the scripts that measure bars on a real GPU (spill_bars.py, memory_bars.py, ...): parts that are named on
 the command line run one after the other, each of them runs programs and adds rows; a row is printed as soon as it is
 known, all of them at the end. A part is a method of that name. What programs print goes to the log.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pdl_check: when does the driver say that work is done, if kernels overlap by programmatic dependent launch?
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_check: what programs for several GPUs do with each other's memory, as CUDA's own samples show it: copies back
  * and forth, kernels that read and write the memory of a peer, copies between two GPUs asked for by a third.

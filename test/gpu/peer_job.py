@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process, two GPUs: what programs do with the memory of both. "check NAME VALUE" lines; "need BYTES" of GPU 0.
 
 Copies between the GPUs in every way that PyTorch and CuPy have, kernels of one GPU on memory of the other, and rounds of

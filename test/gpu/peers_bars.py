@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bars of several GPUs: python peers_bars.py --build BUILD --log FILE [--seconds N] [PART...]. Needs two GPUs.
 
   copies   one process, two GPUs: copies and kernels between them, in memory and at half of what it needs; and peer_check,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people run, on a real GPU: python programs_bars.py --build BUILD --log FILE [PART...]. The jobs are
 programs_jobs.py's, whose head says what they do.
 

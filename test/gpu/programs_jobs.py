@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs as people write them, which programs_bars.py judges: python programs_jobs.py KIND ...
 
   chain ALLOCATOR [--rows N,N] [--times N] [--leave BYTES]   30 filters, joins, sorts and group-bys of a table of int64 in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a job on several GPUs: torchrun --nproc-per-node N rank_job.py WHAT [STEPS]
 
   nccl   what torch.distributed does by NCCL (the functions of collectives()), on int32, checked element by element;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job whose memory NCCL registers, and leaves the process: python reg_job.py all RANKS (nccl_reg.py runs it)
 
 By ctypes on the NCCL that PyTorch brings, one process a GPU: ncclMemAlloc and ncclCommInitRank before there is a

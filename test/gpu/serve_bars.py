@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bars of serving, on a real GPU: python serve_bars.py --build BUILD --log FILE [--seconds N] [PART...]
 
 The default is all parts, in 530 seconds at most (--seconds). The jobs are serve_job.py's, whose head says what they do.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Language models with random weights that serve requests: python serve_job.py KIND [OPTION...]. Nothing is downloaded.
 
 static  transformers' generate() with a static cache, greedy, for a batch of prompts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """serve_bars.py with jobs that only pretend, and no GPU: python serve_test.py."""
 import json
 import os

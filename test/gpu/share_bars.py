@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bars of turns (share), on a real GPU: python share_bars.py --build BUILD --log FILE [--seconds N] [PART...]
 
 The default parts take less than 9 minutes on an H200, and the other three, too.

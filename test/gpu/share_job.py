@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of bursts: python share_job.py GIB SECONDS PERIOD_MS BURST_MS. It keeps GIB of tensors, and every PERIOD_MS works
 on all of them for about BURST_MS. Prints "burst MILLISECONDS" for each, from its arrival to its end, a checksum at the end
 ("check sum N"), and what it needs ("need BYTES")."""

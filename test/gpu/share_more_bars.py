@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """More bars of sharing a GPU, on a real one: python share_more_bars.py --build BUILD --log FILE [--seconds N] [PART...]
 
 All parts together take less than 9 minutes on an H200. Each takes 75 s at most, beside its native runs: of the GPT, for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A neighbour on the GPU that takes plain device memory (cuMemAlloc), and knows nothing of Spillway. It needs the driver
 alone. It ends with the process that has started it.
 

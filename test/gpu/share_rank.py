@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank of a GPT job of several, all on one GPU: python share_rank.py WIDTH LAYERS BATCH STEPS [WORD...] runs gpt.py,
 which knows nothing of it, with the variables that torchrun sets. Each rank has weights and data of its own; in every step
 the ranks add up their gradients of biases and norms, by the CPU: no rank goes on alone, and the losses of each depend on

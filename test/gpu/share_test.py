@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """share_more_bars.py without a GPU: python share_test.py. What it reads out of samples is tried with made-up ones. With SHARE_ALL
 and BUILD set (a build with the simulated GPU in LD_LIBRARY_PATH), as at night, all parts are run: the jobs are small programs that use the driver, the
 library and the tool are real. The neighbour and the GPU's free memory only pretend: each process has a simulated GPU of its

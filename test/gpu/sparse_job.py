@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads, each on a stream of its own, multiply by a sparse matrix of ones whose products must stay ones.
 
     python sparse_job.py THREADS ITERATIONS TRIALS SIZE

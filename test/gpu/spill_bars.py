@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bars of spilling on a real GPU: python spill_bars.py --build BUILD --log FILE [--seconds N] PART...
 
   rate     the bare link: a pair of copies, one each way at once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that scripts/spill.sh measures: python spill_jobs.py JOB STEPS. After every step "each STEP MILLISECONDS LOSS", at
 the end "need BYTES". Fixed seeds.
 

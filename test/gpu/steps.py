@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The step time of a job that prints "N ms/step", natively and under Spillway in turn:
 python steps.py --build BUILD --log FILE [--times 3] [--seconds N] COMMAND..."""
 import argparse

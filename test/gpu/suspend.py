@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Suspend and resume, of memory alone (how long it takes) and of a training job (does it go on with the same losses;
 how long does it take between two steps, when little of what it has reserved is alive)."""
 import json

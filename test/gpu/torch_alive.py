@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch where memory dies and comes to life in other ways than in a plain training step, with fixed seeds:
 python torch_alive.py trees|ddp|fsdp|generate|infer.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A PyTorch training job with fixed seeds: python torch_job.py eager|compile|graph.
 
 eager    a transformer, AdamW, plain kernels: over a GiB with the optimizer's state

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch where pointers are hard to see, with fixed seeds: python torch_more.py grouped|threads.
 
 grouped  batched and grouped matrix products and factorisations: libraries keep arrays of pointers in device memory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch without its caching allocator: every tensor is a block of Spillway's heap. `spillway run -- python torch_plug.py`"""
 import os
 import re

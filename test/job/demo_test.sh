@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # demo_test.sh TOOL JOB: `spillway demo` is good where all is well, and says what is not where it is not: a job that does
 # not run out of memory, one that prints other losses under Spillway, one that is not there.
 tool=$1

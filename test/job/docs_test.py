@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs_test.py BUILD SOURCE PAGE...: runs every command of these pages as it is printed, and looks for what they print.
 
 A command is a line that begins with "$ " in a block of the kind console, with lines that begin with "> " behind it; the lines

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job that is too large for its GPU: python3 too_large.py [STEPS], 40 unless said.
 
 Twelve layers need half as much memory again as the GPU has. Each step writes all of them in the forward pass and reads

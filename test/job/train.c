@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * train: the demo job. A small but real training program that knows nothing of Spillway: it tells the arms of a noisy
  * spiral apart. A point looks up a row of features in each of six grids of growing fineness; rows and coordinates go

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * train_kernels.h: the kernels of train.c, and the shape of what they work on. Included once. Each thread owns what it
  * writes, so nothing depends on the order of threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * actor: a program that does one thing, named by its first argument, and ends; actor_test.c and others start it with
  * and without the library and look at what it prints, leaves behind and returns.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * How programs end, fork and keep quiet under the library.
  */

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # administrators_test.sh TOOL ACTOR SIM_DIR PRELOAD SOURCE: the files and sockets of docs/administrators.md are those that there
 # are, with the modes that it says, while a process runs and after it; and so are the versions and the lines of the log that it
 # names. In namespaces of the test's own, because processes of this user elsewhere share such files. Skipped (status 77) where

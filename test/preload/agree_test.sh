@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # agree_test.sh TOOL TRAIN SIM_DIR PRELOAD: of one recorded run of the demo's job, the summary at exit, every output of `spillway
 # report` and `replay` name the same peak, the same steps and the same mode.
 tool=$1 train=$2

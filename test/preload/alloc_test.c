@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Allocating and freeing as a program sees it: codes, contents, and that nothing else changes by it. Budgets: 32 MiB of
  * the device, 64 MiB of the host.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A library that uses the driver by itself, to be opened in ways that preloading does not see (audit_test.c). It is
  * linked to the driver, and can look it up by a path.

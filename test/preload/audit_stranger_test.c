@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program without the driver opens a library in a namespace of its own, which brings one: that works, is not seen,
  * and with libspillway-audit.so it is said (the test looks for it).

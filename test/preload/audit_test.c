@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Libraries that go round what is preloaded: opened with RTLD_DEEPBIND, in a namespace of their own, or with a driver
  * of their own by its path. Run without libspillway-audit.so they do go round; with it (LD_AUDIT) what they allocate

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors of the forward pass, each with a node of autograd, and then tensors that threads of autograd make while they run
 these nodes (fake_torch_cpu.c); backward_lines_test.sh finds the lines by their marks. Arguments: folder of site_user and its
 runtime, libc10.so, libc10_cuda.so, a libtorch_cpu.so or a copy of it, "shared" or "intrusive".

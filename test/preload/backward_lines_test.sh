@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # backward_lines_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES C10 C10_CUDA TORCH_CPU: tensors that threads of PyTorch's autograd
 # make count for the line of the forward pass that made the node which they run, and otherwise as before.
 tool=$1 folder=$2 sources=$5 c10=$6 c10_cuda=$7 torch_cpu=$8

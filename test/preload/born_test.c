@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that cuts a block into parts itself, and says which are born (spillway_born) and which are no longer needed
  * (spillway_discard): what is dead is not copied, wherever it begins, and all else survives; where it may not say so,

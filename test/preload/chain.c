@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Another preloaded interposer, built twice: one to stand before libspillway.so and one behind it. It interposes an
  * allocation of the driver and one of the C library, and finds the next in line the usual way.

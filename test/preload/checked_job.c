@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * checked_job.c: a program with four kernels, for checked_test.sh: two name what they use, two do not. It ends with 3 if
  * the driver says that one has used memory that is not there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Checked launches (shim/submit/check.h): a kernel that uses what its launch does not name is refuted and listed, and the
  * run after that goes through; a kernel that names everything passes. What cannot be checked is counted, and nobody waits

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # checked_test.sh SOURCE BUILD PROGRAM: scripts/checked.sh repeats a program of which two kernels use what they do not name,
 # until the run goes through; its table says so. PROGRAM is checked_job.
 set -uo pipefail

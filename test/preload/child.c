@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/child.h"
 #include "shim/spillway.h"
 #include "test/preload/stacks.h"

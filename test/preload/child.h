@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * child.h: run one part of a test in a process of its own under the library, with settings of its own. The test's own
  * process must not have used the driver: the child of one that had is passed through for good.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * clock_test.c: the time of day is set back while a job runs under load. Waits that ended by that clock would last as
  * much longer. This program's own clock_gettime() comes before the C library's for everybody in the process, and shows

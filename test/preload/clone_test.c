@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * clone_test.c: a child that no handler of fork() is told of, clone() without CLONE_VM, calls the driver. It has no
  * mover and none of our threads: a gate that is closed never opens for it, and locks that somebody else had when it was

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program closes what the library has found in it: an interpreter of Python, PyTorch's autograd, the unwinder. It is
  * closed as without the library, and the program goes on; what is opened in its place is not taken for it. "closed_test

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Jobs in containers: each has a PID namespace and a view of the file system of its own, so that every one of them is
  * process 1. The tool, outside or in one of them, tells them apart, agrees with itself on which process is which, and

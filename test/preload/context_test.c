@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Several contexts, and contexts that end with memory in them. Two devices; budgets 32 MiB each, host 64 MiB.
  */

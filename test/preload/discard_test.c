@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory whose contents a program says it needs no more (spillway_discard, cuMemDiscardBatchAsync): they are not
  * copied, and what is written then is kept; on a job whose memory moves (scene.h), each part in a process of its own.

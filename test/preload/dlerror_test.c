@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What dlerror() says after dlsym: of a search that found something, nothing; of one that did not, the C library's own
  * words. Started with the simulated driver, with one that lacks nearly everything (small_driver.c), and with none.

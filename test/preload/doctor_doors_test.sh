@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # doctor_doors_test.sh TOOL SIM_DIR JSON_VALID PROGRAMS_DIR DRIVER_COPY: `spillway doctor -- PROGRAM` names the door by
 # which each library came to the driver's functions, and those that go round Spillway.
 tool=$1

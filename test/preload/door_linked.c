@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that is linked to the driver, and ends as its argument says: by exit(), by _exit(), by a signal, or as
  * another program. "fork": a child that asks for a function, too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program of the CUDA runtime: built once with a libcudart of its own in it, once with the shared one.
  */

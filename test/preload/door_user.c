@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that has nothing to do with CUDA when it is linked, and gets at the driver as its first argument says:
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Every way in which a program gets hold of a driver function ends at ours for hooked rows, and nowhere else than
  * without us for everything else. The lists are the library's own, so a new row is tested by being there.

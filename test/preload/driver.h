@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * driver.h: what the preload programs share. They are programs as users write them: they know nothing of Spillway, and
  * what they promise is checked by what the driver API answers and by what the simulated GPU (sim.h) has seen.

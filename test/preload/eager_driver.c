@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A libcuda.so.1 whose constructor looks itself and others up by dlsym, as the one of WSL2 does, from its own thread
  * and from another one.

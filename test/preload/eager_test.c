@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Loading a driver whose constructor calls dlsym ends, and the driver works; a hang is ended by the test's time limit.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What ends with a context, a stream or a thread: captures that nobody can end any more, frees on their way, memory.
  */

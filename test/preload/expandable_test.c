@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A caching allocator with expandable segments (fake_torch.h) and vmm.spill: move: a tensor covers any number of
  * handles, and kernels are given where it begins. What the allocator reports says how far that reaches, so the handles

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The driver fails under a program that goes on: SIM_FAIL from outside, one call at a time, with FAILURE_CODE: out of
  * memory, or an error that nobody has a plan for.

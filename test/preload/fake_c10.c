@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fake_c10.c: libc10.so as far as the library knows it: the function that reports births and deaths to PyTorch's
  * profiler, under PyTorch's own name. It records what it is called with.

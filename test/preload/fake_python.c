@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fake_python.c: a libpython as far as the library knows it, that a program opens and closes. What it is asked, and
  * that it ends, it tells the program.

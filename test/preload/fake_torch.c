@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fake_torch.c: the allocator of fake_torch.h. Blocks of a segment are in a list by address; whoever looks for a free
  * one looks at all of them, which is enough for tests.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fake_torch.h: a caching allocator that behaves like PyTorch's, in two libraries of its own (libc10.so, fake_c10.c,
  * and libc10_cuda.so, fake_torch.c), which programs open locally, as Python does. It keeps segments of each device from

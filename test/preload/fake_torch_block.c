@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fake_torch_block.c: the blocks of a segment of fake_torch.h, in a list by address.
  */

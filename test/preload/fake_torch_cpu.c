@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fake_torch_cpu.c: libtorch_cpu.so as far as the library knows it: what PyTorch's autograd exports about the calling
  * thread, under PyTorch's own names, and nodes of both layouts that PyTorch has had. Numbers count up by thread.

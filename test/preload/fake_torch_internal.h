@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* fake_torch_internal.h: the allocator of fake_torch.h, for its files. fake_torch.c calls fake_torch_block.c. */
 #ifndef PRELOAD_FAKE_TORCH_INTERNAL_H
 #define PRELOAD_FAKE_TORCH_INTERNAL_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Both libraries of fake_torch.h are opened locally: the program does not see what they export. */
 #include "test/check.h"
 #include "test/preload/fake_torch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/fault_help.h"
 
 struct scene scene;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fault_help.h: what the tests of failures in the middle of moves share: a job of two streams that needs twice its
  * budget (scene.h). Called in child processes (child.h), of which each has one scene; a CHECK that fails ends them.

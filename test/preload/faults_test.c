@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * faults_test.c: programs with managed memory under the whole library: the pages that the driver's counters are in say
  * what the model has counted, whichever way the memory was asked for; and programs without leave the device alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The file that a process has its figures in: one in the user's private folder, there after a kill, gone after an exit,
  * and none of a child's business. Where there can be none it is said why, and what others have left is removed in time.

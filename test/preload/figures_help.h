@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * figures_help.h: a program that fills its device and more, for tests of its figures. In a child (child.h), whose files
  * are in the test's own folder (folder.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The figures of a process as others see them: what the program did, in numbers that agree with each other and with
  * what its trace says.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The first second after a program began to spill: nothing moves, and no host memory is pinned for what might, while
  * nothing is known of what comes next, and moving begins at once when something is. Each in a process of its own, in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fit_terminal.py POLL_LIBRARY WORDS COMMAND...: runs the command on a terminal, lets it end by a line once it has said
 WORDS, and prints what it said. Exit status: that of the command, or 99 if it ended without having said so."""
 import os

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # fit_test.sh TOOL ACTOR SIM_DIR LIBRARY SOURCES QUICK_POLL: `spillway run --fit` is the program's parent and nothing of that
 # shows: status, signals and standard output are the program's. It ends with a policy that check accepts and run takes.
 tool=$1 actor=$2 library=$4 sources=$5 quick=$6

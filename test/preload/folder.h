@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * folder.h: a folder of the test's own, where its child processes (child.h) have what the library keeps of a user:
  * figures, sockets, and what several processes share.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * device.budget: auto on the simulated GPU: a neighbour takes memory while a job runs, and gives it back. The job's
  * steps go on, every byte is as it was, and the neighbour has its memory and the reserve.

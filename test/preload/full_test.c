@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A device that others fill after the program has begun: the budget would allow more than the driver has. Memory moves
  * nevertheless, within what there is, and more of it comes in when the others have gone. In the mode of SPILL_MODE.

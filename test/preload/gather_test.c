@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Arrays of pointers that are copied from the host, and kernels that follow them: what they reach is named by no
  * parameter, and is there all the same; in `fast` nothing is stopped.

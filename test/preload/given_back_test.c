@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory that has contents of which PyTorch's allocator (fake_torch.h) does not tell, though it told of a death there:
  * what it has given back to an allocator that is plugged in, and what a pool gets back with an older state. Each part

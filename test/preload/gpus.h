@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpus.h: what tests of copies between several GPUs share: of each device its primary context, a stream and a block,
  * and two buffers on the host as large as a block.

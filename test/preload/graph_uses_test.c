@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A graph that names more than the budget: what most of its nodes use comes to the device for what few of them use,
  * after some launches nothing moves any more, and no word is wrong. Each part in a process of its own (child.h).

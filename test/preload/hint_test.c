@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Advice, prefetches and questions about them, as for managed memory, on memory that the program takes for managed and
  * that is a heap block (entry_submit.c); and that managed memory of the program itself still gets them.

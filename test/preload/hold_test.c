@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Nothing that runs natively may hang. Work that cannot go on until the program does something more, while the program
  * does it: each part in a process of its own with a deadline (child.h), on a job that needs twice its budget and of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * home.h: what must hold of memory that a program got from cuMemAlloc, that lives outside the heap by policy, and that
  * both sides reach at one address. In child processes (child.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The heap, managed memory and pages of the process in one program: the spill engine moves the heap's part and nothing
  * else, launches that name all of them are right, and threads that allocate and free them all do not get in each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a program that ends is told about memory outside the heap, and what is said about a device that lacks something:
  * once, and with the name of what it lacks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * ipc_random: a program that is made up from a seed (made_up.h): a process gives blocks, and another one opens them,
  * uses them on several streams and in green contexts that end, and closes them while work is under way and streams wait

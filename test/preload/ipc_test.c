@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory of one process in another by cuIpcGetMemHandle and cuIpcOpenMemHandle, with data behind it on both sides. A
  * part is a process that gives, and one that takes and was made before either had used the driver; they speak by two

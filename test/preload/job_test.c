@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The main job: a training program that does not fit its device finishes under the library, with the same losses bit
  * for bit, and what was slow about it is said once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Built as a libcufft.so.12: allocates memory for itself, as such a library does with the CUDA runtime that is linked
  * into it, so that the call to the driver comes from the library's own code.

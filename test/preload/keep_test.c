@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * In `fast` small blocks do not leave the device: kernels reach the tables of libraries by addresses that no launch
  * names, from other memory or from constants. A job that needs twice its budget looks into such a table in each of its

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A library of the program that frees in its destructor, and again after all destructors: an exit handler that was
  * registered before the dynamic linker's own runs after it.

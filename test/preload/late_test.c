@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The last things a program does: it frees when the library has ended already, and it writes where nobody reads.
  */

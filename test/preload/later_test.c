@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Frees that cannot happen at once: those of a capture are made up for when it has ended, those behind a stream cost
  * each call little however many there are, and a capture ends with the context of its stream, whichever is current.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory that other devices lend (spill.peers), as a program sees it: where its blocks are and how much there is.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Births and deaths (lifetimes_test.c) beside what has been submitted and has not run, or has not been read by the
  * mover: memory whose tensor died while a kernel still reads it, memory that is named after its death, births right

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A caching allocator that reports births and deaths of tensors (fake_torch.h): what is alive survives every eviction,
  * and what is dead is not copied. Each part in a process of its own, beside a job that needs twice its budget.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Births in memory that is mapped nowhere: in `fast`, what is dead leaves without a copy, and is not mapped on the host
  * before there is time for it. Nobody can write there until it comes back, so that takes no copy either.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spill.limit: a program that asks how much it can have gets the answer that it would get on a device of the budget and
  * the limit together, in each mode; frees make room again, and no number of threads gets more.

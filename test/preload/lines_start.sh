@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # lines_start.sh: for the tests of lines of Python programs, which source it as `. lines_start.sh NAME MEMORY FOLDER SIM_DIR`:
 # a folder of its own to work in, `here`, and an environment without what the user has set.
 here=$(mktemp -d "/tmp/$1.XXXXXX") || exit 1

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # machine_test.sh TOOL ACTOR SIM_DIR PRELOAD: the machine's policy in /etc/spillway, as root has written it: in namespaces of the
 # test's own, where /etc is another folder. Skipped (status 77) where there are none. The library takes no more than the limits,
 # whatever policy, setting, share or request asks for more, and the tool says what was cut.

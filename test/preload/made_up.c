@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/made_up.h"
 
 #include "test/preload/trouble.h"

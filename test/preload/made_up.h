@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * made_up.h: the frame of programs that are made up from a seed (spill_random, peer_random, vmm_random, torch_random):
  * their options, their chance, their threads, and how they end.

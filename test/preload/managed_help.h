@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * managed_help.h: what the tests of managed memory by policy on several GPUs share. Four GPUs of 64 MiB: the first two
  * are wired, or none, or all. All but run_part() in child processes (child.h); a CHECK that fails ends them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Programs whose device memory is managed memory by policy: one address for both sides, more of it than the device has,
  * what the policy says of advice and prefetch, and everything that is asked or done with a block. On a device of 64

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Hints for memory that is managed by policy, on several GPUs: to any of them, in both of their ABIs. What one does is
  * compared with what it does to the program's own managed memory.

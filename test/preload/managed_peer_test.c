@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Programs on several GPUs whose device memory is managed memory by policy: each GPU's own, kernels and copies of one
  * on what another has, and ends while another one is current. What hints do has a program of its own

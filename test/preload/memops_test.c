@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies with CU_POINTER_ATTRIBUTE_SYNC_MEMOPS on their memory return when they are done, and hold up nobody else. What
  * must not run yet is held, so that nothing depends on how fast anything is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * mpi.h: what a CUDA-aware MPI does with the pointers it is handed, for two processes of one machine. The calls are
  * those that Open MPI (its accelerator and shared-memory parts) and UCX (cuda_copy, cuda_ipc) make, from what is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * mpi_internal.h: what the files of mpi.h share: mpi.c, the messages; mpi_memory.c, what is asked of the driver about
  * the memory in them, and the handles that are kept. All of it is the progress thread's once it runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A CUDA-aware MPI (mpi.h) under the library: two processes, each with a GPU of its own and half of the device memory
  * that it uses, send each other the contents of blocks of all sizes and add them up, while kernels beside it use

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Who is in need: a thread that is being cancelled, a driver out of memory, a program whose policy is bad and that
  * wants no memory then, and the first entry point of all being another than cuMemAlloc.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Blocks that a program makes anew in each of its steps, while all of the device budget is taken: once it is known what
  * comes next, room is made for them first, and they begin on the device.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a caching allocator reports as born (fake_torch.h) where nothing was: it is not copied as long as nobody can
  * have written there, and all is once somebody can. Each part in a process of its own, beside a job whose memory moves.

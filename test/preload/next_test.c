@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * RTLD_NEXT through our dlsym: started as LD_PRELOAD=before:libspillway.so:behind, where before and behind are chain.c.
  * Each must find the one after itself, or the program would call itself for ever.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program without any libcuda, and one that loads it late and for itself alone.
  */

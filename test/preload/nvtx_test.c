@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * nvtx_test.c: NVTX ranges, which a library of the program marks, in a trace; and a profiler, which comes first.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A profiler, as far as NVTX sees it: the library of NVTX_INJECTION64_PATH.
  */

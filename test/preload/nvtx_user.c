@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A library that marks ranges with NVTX as the header makes it, which looks for a tool by itself: for nvtx_test.c.
  */

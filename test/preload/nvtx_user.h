@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * nvtx_user.h: NVTX as one library has it. What the functions return is what NVTX does.
  */

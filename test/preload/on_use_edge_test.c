@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * on_use_edge_test.c: allocations with place: on-use (on_use_test.c) where there is no memory, or the driver fails; in
  * graphs, by pointers that lie in memory, and in a process that is suspended.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/on_use_help.h"
 
 uint64_t on_use_counted(enum stats_counter counter)

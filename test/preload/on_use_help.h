@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * on_use_help.h: what the tests of place: on-use share: a program on a device of 256 MiB, in a process of its own
  * (child.h) under on_use.yaml, and what its figures say.

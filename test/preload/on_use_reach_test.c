@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * on_use_reach_test.c: allocations with place: on-use (on_use_test.c) on two devices: a submission that may touch
  * anything takes the memory of the devices that it can reach.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * on_use_test.c: allocations with place: on-use, in all modes. A program reserves most of the device and uses a part of
  * it: that part alone takes memory. Where nobody knows how far a submission reaches, all of the allocation is taken,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The device is full, with live memory of the heap and what another process has taken: what the driver has no memory
  * for is served all the same, where memory moves, and every word of the heap stays what it was. Each part in a process

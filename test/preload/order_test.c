@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Frees and allocations among streams, contexts and devices that hold each other up. Every part holds what must not run
  * yet (a value that a stream waits for), so that nothing depends on how fast anything is.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Kernels that may overlap by programmatic dependent launch: they do, on a stream and in a graph, until something has
  * spilled; what the policy says otherwise; and graphs that exist by then keep their edges. The simulated GPU does such

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * park_test.c: the context in which the mover has its streams ends, while the mover stands still in the midst of a
  * move, or the whole process was stopped: then waits are over when it goes on, though nobody had time to do anything.

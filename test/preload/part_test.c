@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that cuts one large block itself: kernels take turns on its parts, and each names one of two other blocks
  * that are used all the time. Room for a part is made by another part of the block, not by what the next kernel names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Contexts that end before, and while, memory moves: nothing is asked in them any more, they keep nothing from moving,
  * and what is right stays right. Each part is a process of its own with a job that needs twice its budget (scene.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * How long submissions wait for memory that cannot come: once for a moment, however slow the link seems to be. The link
  * looks slow when its copies had to wait for something else that the device, or the machine, did.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What one GPU runs does not keep the memory of another one where it is, unless it can touch it: a GPU that was given
  * access, a copy that names it, a graph, whose nodes may lie on any GPU. Two GPUs; a job on the first one needs twice

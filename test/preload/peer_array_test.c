@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies between an array on one GPU and linear memory on another, by every form that knows arrays, with and without
  * peer access (SIM_PEERS), under the library and natively: whoever has an array works on its GPU, and takes what it

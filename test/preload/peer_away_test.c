@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies that go another way because the device that would make them has no access to a heap block (copy.c): in default
  * streams, which are of the context that is current, and with memory of pools, which is of none. No peer access at all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* peer_beside.c: copies of peer_random beside captures of other threads, and behind pending frees (peers.h). */
 #include "test/preload/peers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_block.c: the blocks of peer_random (peers.h): of cuMemAlloc, in sizes for which peer_random.yaml has rules, of
  * pools in stream order, and pinned memory that kernels of all devices touch.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Copies between GPUs under the library: from any device, between any two, by every form, between heap memory, memory
  * of the driver and the host; with and without peer access (SIM_PEERS): every byte must be as it would be natively.

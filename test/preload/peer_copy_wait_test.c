@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What copies between GPUs wait for under the library, and what their waits leave alone; with and without peer access
  * (SIM_PEERS).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_graph.c: graphs of peer_random (peers.h): captured across streams of several devices, which events join, or
  * built of kernels of several devices; launched again and again by lanes of any device, and changed between launches.

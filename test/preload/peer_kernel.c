@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* peer_kernel.c: the kernels of peer_random, as bodies on the device and as a function on shadows (peers.h). */
 #include "test/preload/peers.h"
 

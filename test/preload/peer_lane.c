@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_lane.c: the lanes of peer_random, and the order of what they do (peers.h).
  *

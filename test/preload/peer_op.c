@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* peer_op.c: the operations of peer_random: what each needs, how it is submitted and what it does (peers.h). */
 #include "test/preload/peers.h"
 

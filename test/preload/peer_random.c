@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_random: a program made up from a seed that uses several GPUs as programs do, and knows what every byte must be:
  *

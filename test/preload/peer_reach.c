@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peer_reach.c: the contexts and pools of peer_random, and who may reach whose memory (peers.h).
  *

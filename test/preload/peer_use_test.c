@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a kernel of one GPU names in the heap of another is in use while that kernel runs: nothing of it moves, however
  * much the other GPU needs the room. Two GPUs with peer access, budgets of 12 MiB, memory moves. The simulated GPU

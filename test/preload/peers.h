@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * peers.h: what the files of peer_random share, a program made up from a seed that uses several GPUs as programs do and
  * knows what every byte must be, because the order of any two accesses that conflict is always established.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * host.pin_ahead: host memory is pinned while nothing has spilled, so that a first suspension pins none. 48 MiB lie on
  * a device of 128 MiB. A part is a process of its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory that must stay where it is: by rule, because it has left the process, or because a tensor map or a texture
  * knows its address. On a job that needs twice its budget and whose memory moves (scene.h); each part in a process of

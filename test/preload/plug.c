@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* plug.c: a plugin that allocates. Two are built from this, so that the second lies where the first was. */
 #include <cuda.h>
 #include <stddef.h>

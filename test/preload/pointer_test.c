@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What the driver says of an address: a heap block and a cuMemAlloc block of the same driver, side by side
  * (two_homes.yaml gives requests of exactly 4 MiB to the driver).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that allocates in stream order and needs twice what it may have, under the policy for training: what the
  * driver's pools cannot serve comes into the heap, and every word of it is right. In every mode (scene.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * probe: asks the driver everything a program might, right and wrong, and prints the answers. Addresses are printed as
  * places: what differs from run to run does not show. With "answers" it leaves out where functions lie.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * How often an event is recorded behind a submission: seldom, while nothing moves. The blocks that are used fit the
  * budget, others that nobody uses have filled it.

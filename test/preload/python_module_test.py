@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The module of tools/python: python_module_test.py FOLDER; first without the library (it runs itself again under it).
 
 Everything is said of made-up tensors whose memory is real, on the simulated GPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quick_poll.c: a second that a process waits in poll() is a millisecond for it: what it does once a minute comes in
  * time for a test. To be preloaded.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quiet_test.c: on its way to the driver a launch asks the C library nothing that costs: no environment, no clock, no
  * line written (HAMi-core c890310: that took 23 % of a job's time). This program's own versions of those functions come

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random.h: what the files of spill_random share, a program that is made up from a seed. It uses the GPU as programs
  * do and knows what every byte must be, because the order of any two accesses that conflict is always established: by

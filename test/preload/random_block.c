@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_block.c: the blocks of spill_random, and the order of what touches them (random.h).
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_context.c: other contexts of the device that spill_random works in (random.h): of cuCtxCreate, of a call that
  * is exempt, so that a library does not see it, and of a green context. What is submitted there works on a block of the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_crowd.c: many streams and many threads of spill_random (random.h). Each writes a part of one block and then
  * ends: a stream is destroyed, a thread returns with work in its own default stream. They begin behind what a slot has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_graph.c: captures and graphs of spill_random (random.h). Some operations are captured on a non-blocking
  * stream, the last of them perhaps on a branch, while other threads go on; the graph is launched a few times, its

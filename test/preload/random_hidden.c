@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_hidden.c: pointers in device memory (random.h). A table is a block of addresses; a list is nodes in several
  * blocks, each with the address of the next. Both name places in blocks that other operations leave alone, or, for

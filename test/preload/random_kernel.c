@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_kernel.c: the kernels of spill_random, each as a body on the device and as a function on shadows (random.h).
  */

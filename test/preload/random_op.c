@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* random_op.c: the operations of spill_random: what each needs, how it is submitted, what it does (random.h). */
 #include "test/preload/random.h"
 #include "test/preload/trouble.h"

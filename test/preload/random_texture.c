@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * random_texture.c: textures and tensor maps of spill_random (random.h): the GPU reads and writes blocks by an address
  * that it keeps itself, which no launch names. They are made while the blocks may be moving, also while a driver takes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Several processes of one user, a rank for each GPU as a rule: together they pin what one of them could have alone, a
  * killed one leaves its share to the others, and what one does not use another gets. A rank is a process of its own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * How far a pointer reaches: two tensors that take turns, each most of the budget. All of one is brought before it is
  * read, however long that takes; and when the blocks were cut into small tensors while the job started, what was seen

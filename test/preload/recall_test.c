@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What programs do while memory that one device has lent to another comes back to it: nothing of that is lost, nothing
  * hangs, and what is lent comes back in the end. Each part in a process of its own (child.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What the figures say of copies in instances of graphs that are given memory of another place. In static some of the
  * blocks are on the device, the last one is on the host, and nothing moves.

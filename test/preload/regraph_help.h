@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * regraph_help.h: what the tests of instances whose copies are given other memory share: blocks of which in `static` it
  * is known where they are, graphs of copies between them, and the ways to change one. Called in child processes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Graphs that are made, and instances whose copies are given other memory, while that memory moves: no program expects
  * a refusal, and every copy is right. Each part in a process of its own, in each mode; the order is random, its seed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Instances of graphs whose copies are given other memory, while some of that is on the device, some on the host and
  * some partly on both: natively that is all one, so no program expects to be refused. Where memory moves none is; in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What broke in neighbours (docs/facts.md, Failures of other projects), one test for each row that concerns this
  * library as it is now. Rows that have a whole program: both ABIs of cuGetProcAddress, RTLD_NEXT (doors_test,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Libraries that are loaded, closed and loaded again: the driver, the runtime above it.
  */

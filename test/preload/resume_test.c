@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The order in which a suspended job's memory comes back: what comes next by the job's own past comes first, and no
  * more of it than is needed to keep ahead. The blocks are used in another order than they lie in; where all of them are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rule_test.c: what rules say, seen from a program that knows nothing of them: which memory it gets from each entry
  * point. Every part runs in a process of its own with a policy of its own. What the core makes of rules:

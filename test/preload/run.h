@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * run.h: start a program under the preloaded library from a test that is not, and look at what came of it. Nothing of
  * the test's own SPILLWAY_* and SIM_* settings reaches the program; its working directory, HOME and XDG_RUNTIME_DIR are

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/scene.h"
 
 struct scene_size scene_size = {.blocks = SCENE_BLOCKS_MOST, .budget = 16 * MIB, .host = 96 * MIB};

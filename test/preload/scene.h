@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * scene.h: a small job that needs twice its budget and repeats itself, for tests of what goes on beside its moves. A
  * round touches every block, a word in each 4 KiB, by one kernel a block: it adds 1 in the lane that is given, so that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A job that allocates in stream order and repeats its steps, with 1.5 times its device budget: forward and backward of
  * layers, with memory of many sizes. Where memory moves, its large allocations share segments: they have the same

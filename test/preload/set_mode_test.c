@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spill.mode of a running process is changed by `spillway set`, as from another terminal: between exact and fast, while
  * steps go on, and every byte is as it was. Where it cannot be, the answer says why, and everything is as before.

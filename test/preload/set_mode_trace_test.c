@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a trace has of changes of spill.mode, and what the tools say of it.
  */

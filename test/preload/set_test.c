@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Budgets of a running process are changed by `spillway set`, as from another terminal: what is above leaves before the
  * tool returns, steps go on meanwhile, every byte is as it was, and memory comes back when the budget is larger again.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What users set from outside: bad policies, budgets, spilling off, drivers that can do less; and that the off switch
  * is one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Device memory that is not the heap's: what the program takes by other ways counts once, leaves the heap less, and
  * comes back; and what the heap only keeps warm is there for everybody. A part is a process: budgets are fixed at the

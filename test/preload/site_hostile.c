@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * site_hostile.c: exports what an interpreter of Python exports, but there is none. Its argument says what is wrong:
  *   unknown   a version that is not known

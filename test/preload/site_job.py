@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Allocates at lines that site_test.sh finds by their marks. Arguments: folder of site_user and its runtime."""
 import ctypes
 import os

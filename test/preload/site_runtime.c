@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * site_runtime.c: stands for the CUDA runtime, as its name says (libcudart_site.so): what calls the driver is no answer
  * to the question who asked.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # site_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES: what asks for memory in a Python program is named by its lines: in the
 # summary, in a report and for the policy. Each Python of this machine that is known is tried.
 tool=$1 folder=$2 sources=$5

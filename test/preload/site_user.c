@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * site_user.c: the library of site_test.sh's programs, which they call by ctypes, that is without the GIL. It allocates
  * through the runtime, on the thread of Python or on one of its own, which has no frames of Python.

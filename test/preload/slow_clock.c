@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * slow_clock.c: a monotonic clock that can run slower for this process alone (slow_clock.h). The program exports these
  * functions, so that they come before the C library's for everybody in the process.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * slow_clock.h: for promises that must hold on a machine that stands still for seconds. Between slow_clock_begin() and
  * slow_clock_end() the clock by which the library measures its patience runs SLOW_CLOCK times slower: a standstill of 2

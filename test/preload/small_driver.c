@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A libcuda.so.1 that has next to nothing of what the library looks for, as an old one would; it looks for nothing
  * itself.

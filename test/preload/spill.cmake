@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What holds the spill engine to its promise, in every mode there is. A new mode is one word here.
 set(SPILL_MODES static exact fast)
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Failures in the middle of moves: each driver call that a move may make fails once, the first, the second and, at
  * night, later ones. The job's bytes are right all the same, nothing is lost for good, and the process goes on. What

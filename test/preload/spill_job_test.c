@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The demo's training job at 1.25, 1.5 and 2 times its budget, in the mode that SPILL_MODE names: its losses are those
  * of the plain run bit for bit, and in the modes that move memory some has moved.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Failures in the middle of moves that are not over with one call: what would mend the first one fails as well, calls
  * fail again and again, the driver does not have a call at all, the host or the device has no memory left for a while.

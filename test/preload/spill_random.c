@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spill_random: a program made up from a seed that uses far more memory than the device budget, checks every byte and
  * prints what must be the same with and without Spillway (random.h).

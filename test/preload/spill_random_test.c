@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Made-up programs (spill_random.c) under the library, in the mode that SPILL_MODE names: every byte is right, and
  * the digest of the run is that of the same program without the library. SPILL_SUBMISSIONS says how long they are.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What is said when `fast` stops a job, and what comes of the modes that move on a driver that is too old for them
  * (stopper.c, in the mode that SPILL_MODE names).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * stack_test.c: how much of a program's stack the library takes. Threads may have little (PTHREAD_STACK_MIN is 16 KiB),
  * and whoever computed what theirs needs did not count on us. The first thing such a thread does with the driver is its

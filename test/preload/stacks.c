@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * stacks.c: stacks of all threads at an alarm. The library's threads block all signals that can be blocked, so each
  * thread is asked by a signal that the C library keeps for itself and never lets a thread block. A thread that was

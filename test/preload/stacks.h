@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * stacks.h: what the threads of a program did when its alarm ended it.
  */

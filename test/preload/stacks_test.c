@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A part of a test that hangs says where: the alarm that ends it writes the stacks of all its threads, also of those
  * that block all signals, as the library's do.

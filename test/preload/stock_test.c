@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Host memory is pinned while a program that has spilled goes on with what is on the device, so that it lies ready when
  * something has to leave.

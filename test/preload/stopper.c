@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that
  * they find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # stranger_test.sh LIBRARY musl|m32: a program that was built for another C library, or for the 32-bit processor, and
 # inherits LD_PRELOAD (from a shell that runs under the library, as compilers and scripts are started by frameworks), does
 # what it always did: output, exit status, and its own dlsym(). Skipped where no such program can be built or run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A library that is not the driver: names that begin like the driver's, one that is even called the same.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Frees while the GPU works and while streams capture. Budgets: 32 MiB of the device, 64 MiB of the host.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A submission that nobody foresaw, in the middle of a job that repeats itself and whose future is known: room for it
  * is made, and what the future wants does not take that room away again and again. Small blocks are used in turn, twice

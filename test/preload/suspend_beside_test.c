@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program is suspended: what leaves without a copy does so while the rest is copied.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program whose allocator reports births and deaths of tensors (fake_torch.h) is suspended before anything has
  * spilled: nobody has seen what its submissions name. What is alive is as it was afterwards, and what is dead is not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/suspend_help.h"
 
 #define AFTER_MS 20000 /* what has not come back by then hangs */

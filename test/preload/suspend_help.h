@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * suspend_help.h: what the tests of suspending, and of `spillway set`, share: what the tool (tool.h) does to this process
  * and shows of it, and a job for it to suspend. All of it is called in child processes (child.h), whose files are in a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A suspended program: when what is on the host is mapped there. Everybody who waits for the device waits for what
  * comes before it is given back.

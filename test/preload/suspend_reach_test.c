@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Which processes `spillway suspend` can reach: from the first allocation on, if the policy lets it, not the child of a
  * fork, and nothing stays of one that has exited.

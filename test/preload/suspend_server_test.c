@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A server of several threads, suspended and resumed by the tool while requests wait in its queue: nothing is served
  * meanwhile, more requests and a thread that is new then wait, and afterwards each request is answered as it should be.

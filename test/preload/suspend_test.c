@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Suspended and resumed, by the `spillway` tool as from another terminal, and by the program itself through spillway.h.
  */

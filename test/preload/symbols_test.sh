@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym,
 # what spillway.h declares and the door of NVTX, nothing else; that it needs the C library alone, and has no way to end the
 # process; that no wait of it or of the tool ends by the time of day; and that each of its locks has a rank.

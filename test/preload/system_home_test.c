@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Programs whose device memory is pages of the process by policy: where the device reaches them by itself (HMM, ATS),
  * where they are registered, and where there are none. On a device of 64 MiB.

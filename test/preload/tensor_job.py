@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tensors of several lines that share segments of an allocator like PyTorch's (fake_torch.h); tensor_lines_test.sh finds
 the lines by their marks. Arguments: folder of site_user and its runtime, libc10.so, libc10_cuda.so.
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # tensor_lines_test.sh TOOL FOLDER SIM_DIR PRELOAD SOURCES C10 C10_CUDA: what moves is counted for the lines at which tensors
 # were born, although they share segments that another line has asked for: in top's JSON, in the summary and in a report.
 tool=$1 folder=$2 sources=$5 c10=$6 c10_cuda=$7

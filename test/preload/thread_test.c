@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Many threads that allocate, fill, copy and free at once, over the budget, while others fork and ask questions.
  */

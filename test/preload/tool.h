@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tool.h: the `spillway` tool as from another terminal: it is not preloaded, and finds the test's own folder (folder.h).
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that spills, as `spillway top` and `spillway prom` see it from outside: the numbers they print are those of
  * the program's own page, and of what it did.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * torch_help.h: what the tests of births and deaths share: tensors of the simulated allocator (fake_torch.h), with
  * known contents, beside a job whose memory moves (typed_alloc_help.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * torch_random.c: a program that is made up from a seed and keeps its memory in a caching allocator that reports births
  * and deaths (fake_torch.h). Tensors come and go, on several streams, are copied to each other, and die while kernels

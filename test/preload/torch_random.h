@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * torch_random.h: what the files of torch_random share: its tensors and what is done with them (torch_random_op.c), how
  * they come and go (torch_random_tensor.c, torch_random_graph.c, torch_random_pool.c), and the program itself

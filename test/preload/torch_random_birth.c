@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* torch_random_birth.c: births and deaths of torch_random at times and places where few programs have them. */
 #include "test/preload/torch_random.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* torch_random_graph.c: graphs of torch_random, each with a pool of its own. */
 #include "test/preload/torch_random.h"
 

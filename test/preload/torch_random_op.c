@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * torch_random_op.c: tensors, operations on them, and the shadows that say what every word must be.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * torch_random_pool.c: pools of torch_random: a state that is restored, a part of a slab, and an allocator that the
  * cache is given: it keeps what it gets back, and gives it to anybody.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * torch_random_tensor.c: how tensors of torch_random come and go: at random, behind a kernel that still reads them,
  * under a kernel that is told of them, and in steps that repeat themselves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The trace of a program whose allocator reports what is alive (torch_traced.c): every birth and death is in it, once,
  * in the order in which they happened among submissions, whether or not anything has spilled by then; and replay knows

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program for torch_trace_test.c: works with the simulated allocator (torch_help.h) as PyTorch does, and prints what
  * a trace of it must hold. Weights live as long as the program. Arguments: "train", where what a step computes is born

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * device.total: processes of one user share one GPU. Together they never have more of it than the total, each gets its
  * share whichever came first, every byte stays as it was, and a killed process leaves its share to the others. A rank

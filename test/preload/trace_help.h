@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace_help.h: what the tests of traces share: a program that is run here (run.h) and leaves a file, and what its
  * reader makes of that.

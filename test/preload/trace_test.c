@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A traced program (tracer.c), and its file as the reader sees it: what the program did is in it, all of it and nothing
  * else; and whatever befalls the program or the file, neither is harmed by the other.

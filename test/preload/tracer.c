@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program for trace_test.c: does what its first argument says, and prints what a trace of it must hold.
  */

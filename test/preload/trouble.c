@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trouble.c: see trouble.h. What happens when follows from the seed and from how many operations there were; how far
  * the other threads are by then does not.

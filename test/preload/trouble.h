@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trouble.h: what befalls a made-up program (spill_random, vmm_random, torch_random, peer_random) beside its work: the
  * kinds that --trouble names, in an order and at operations that follow from the seed.

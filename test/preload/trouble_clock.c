@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trouble_clock.c: a time of day that can be set for this process alone (trouble.h). The program exports these
  * functions, so that they come before the C library's for everybody in the process. A wait until a time of day ends

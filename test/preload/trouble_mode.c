@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trouble_mode.c: asks the library in this process for another spill.mode, through its socket, as `spillway set` does.
  * What it answers is no trouble, unless it is what it must not answer.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trouble_mode.h: spill.mode changes while the program runs (trouble.h).
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * How much memory there is, and where an address belongs. Started with device.budget=32MiB, host.budget=64MiB on a
  * device of 128 MiB, once for each report.capacity (CAPACITY), and through every door.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns, where a process is in another time namespace: what it publishes says nothing to the others. Those with
  * the clock of most take turns; the others take none, say so, and go on in what they may have. Skipped where time

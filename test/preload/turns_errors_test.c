@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns, where a process cannot do what its turn asks for. Nobody waits for ever, and every byte stays as it
  * was. A rank is a process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * turns_gpus_check.h: checks what the accounts of two GPUs say about ranks that take turns there, a rank on one of them
  * or on both.

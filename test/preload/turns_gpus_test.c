@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns, by processes that use two GPUs each: such a process has the turn of both or of none. Each rank has
  * simulated GPUs of its own; what they share is the accounts of GPUs with those numbers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * turns_help.h: what the account of a shared GPU says of ranks that take turns, read from its file as `spillway list`
  * reads it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns, by jobs of several processes. All of a job run, or none; they meet after each step, as distributed
  * programs do, and each adds what the others have found to its loss: whoever ran without the others would stand still.

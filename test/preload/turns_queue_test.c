@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share.queue: where host.total does not hold what one more process may give up for the turns of others, it waits at
  * its first allocation. A rank is a process of its own, with a simulated GPU of its own, that does what it is told.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns, whatever happens to those that take them. Each has its bytes as they were, and the device memory of all
  * together, which the simulated GPUs sum, is never more than the total. The host has room for what leaves, and for no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * turns_soak: processes that take turns on one GPU (share), for as long as one likes, while everything happens to them
  * that may happen: they are killed, stopped and go on, end in the midst of their work or when told to; the file of

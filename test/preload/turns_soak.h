@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * turns_soak.h: what the processes of a soak of turns (turns_soak.c) share with the one that watches them: a page of
  * memory, which outlives each of them.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * turns_soak_job: one of the processes of a soak of turns (turns_soak.c): random work on some blocks, of whose contents
  * it keeps a model; every byte that it reads is compared. Beside the work a thread makes trouble: the host has no

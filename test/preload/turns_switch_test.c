@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns, in the middle of a switch: the memory of one process leaves, and that of the next comes. A rank is a
  * process of its own, with a simulated GPU of its own, that does what it is told (turns_test.c). A call of the driver

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * share: turns: processes that need much more of a GPU than there is take turns. Each gets to its end with every byte
  * as it was, whatever becomes of the others, and together they never may have more than the total. A rank is a process

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/preload/typed_alloc_help.h"
 
 struct scene own_scene;

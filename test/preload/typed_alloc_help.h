@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * typed_alloc_help.h: what the tests of spillway.h share: one job whose memory moves (scene.h) in the process, where
  * its blocks are, and how to have them leave the device.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a program that knows Spillway asks of its memory (spillway.h): on a job that needs twice its budget and whose
  * memory moves (scene.h); each part in a process of its own, in each mode. Discarding: discard_test.c.

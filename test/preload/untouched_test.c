@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What belongs to the calling thread is left as it was by all that is served to it: its capture mode, and errno.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_help.h: what the tests of memory share that a program makes itself (cuMemCreate, cuMemMap). What they expect is
  * what the driver does: they run natively (SPILL_MODE=native), and under the library in each mode with every value of

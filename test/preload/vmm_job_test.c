@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Memory that a program makes itself and that moves (vmm.spill: move): a training job with one expandable segment of
  * twice the budget. In `exact` it moves as any block does, and leaves when the job is suspended; in `fast` and

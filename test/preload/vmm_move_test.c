@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What of a program's own memory moves under vmm.spill: move, in `exact` alone: all of what a pointer reaches,
  * whichever handles that lies in, and nothing once others may know it. What moving does to a job: vmm_job_test.c.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random.c: a program that is made up from a seed and makes its memory itself, as PyTorch's expandable segments
  * do: reservations with handles of one size each, which grow and shrink, sleep and wake with other handles at the same

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random.h: what the files of vmm_random share: its memory and how it comes and goes (vmm_random_memory.c),
  * what is done with it and what every word must be (vmm_random_op.c), what it does besides where --also says so

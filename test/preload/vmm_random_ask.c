@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random_ask.c: what is asked of memory that is mapped once or twice, and what is mapped where it cannot be: the
  * answers are those of a driver that knows no more than what the program has done.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random_grow.c: blocks that grow where they are and are freed: of cuMemAlloc under a rule's cap (vmm_random.yaml),
  * and of a pool. What the caps and the pools have left is what it was before. Without the library nothing grows.

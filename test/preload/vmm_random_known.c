@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random_known.c: memory of cuMemAlloc that others know: its first owner frees it while another mapping of it
  * stays, as in another process, and that one goes on writing. Whoever allocates next must not see it, also where the

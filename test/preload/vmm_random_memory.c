@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random_memory.c: how the memory of a worker comes, moves to other addresses, and goes.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * vmm_random_op.c: operations on spans of memory, and the shadow that says what every word must be.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Who reaches memory that a program makes itself: other devices, other contexts and none, other processes, and kernels
  * that may not. Natively, and under the library whatever vmm.spill is (vmm_help.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What the driver says of memory that a program makes itself, of its handles, reservations and mappings, and what it
  * refuses: natively, and under the library whatever vmm.spill is (vmm_help.h). Answers are those of driver 580 on an

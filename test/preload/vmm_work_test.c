@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Work on memory that a program makes itself: across the borders of handles, by way of aliases, in graphs, from many
  * threads, until there is no room. Natively, and under the library whatever vmm.spill is (vmm_help.h). Who else may

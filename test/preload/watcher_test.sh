@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # watcher_test.sh TOOL ACTOR SIM_DIR PRELOAD: a program under `spillway run` that is ended by a signal, or by _exit(), ends as it
 # would without it, and its summary is printed all the same, once. Whatever was printed is read up to the end of the pipe, which
 # the process that prints holds: nothing is waited for by time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A program that uses libyaml itself, dynamically: ours is inside us and does not meet it. Names of this program that
  * libyaml also has must not be called by ours either.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* model.c: the kernels of the tests of the model, and what comes before and after each test (model.h). */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model.h: what the programs share that test what the simulated GPU promises, beyond what a real one can be asked
  * (rules.h). They are linked directly against it, no shim in between.

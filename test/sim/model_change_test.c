@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_change_test.c: what the simulated GPU promises (model.h) to those who change mappings while it works: two
  * addresses of one memory, copies that take their time, and what becomes of work whose mapping goes.

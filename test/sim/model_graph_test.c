@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_graph_test.c: what the simulated GPU promises (model.h) about graphs built by hand: every type of node does its
  * work, in instances, in child graphs, and after its parameters were set.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_handle_test.c: what the simulated GPU promises (model.h) about handles of what has ended: using one breaks a
  * rule, and by order it is given out anew. And calls that stand still.

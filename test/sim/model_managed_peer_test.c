@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_managed_peer_test.c: what the simulated GPU promises about managed memory that several devices use: 0 and 1
  * reach each other's memory, 2 nobody's.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_managed_test.c: what the simulated GPU promises (model.h) about managed memory: where its pages are, what
  * brings them and what takes them away, what advice and prefetch do. Where each rule comes from says the head of

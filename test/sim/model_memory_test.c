@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_memory_test.c: what the simulated GPU promises (model.h) about memory: its capacity and its places, who may
  * touch it and what a fault does; and about its controls, look-ups and fork.

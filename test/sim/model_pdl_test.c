@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Programmatic dependent launch in the model: a kernel that may overlap with its predecessor does, and what is said to
  * be done is done. What an H200 answers is measured by test/gpu/pdl_check.cu.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "model_peer.h"
 
 CUcontext peer_context[DEVICES];

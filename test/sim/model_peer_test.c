@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_peer_test.c: what the simulated GPU promises (model.h) about who may touch memory of several devices.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_peer_work_test.c: what the simulated GPU promises (model.h) about copies and graphs of several devices: who
  * makes a copy, and for which device what a graph holds runs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_turn_test.c: a copy of the simulated GPU goes in pieces and gives other threads their turns between them, but
  * not so often that a copy takes as long as all that a loaded machine has to do. The program has the clock, and the

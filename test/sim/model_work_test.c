@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * model_work_test.c: what the simulated GPU promises (model.h) about work: kernels and their parameters, streams,
  * captures and graphs.

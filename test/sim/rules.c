@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* rules.c: the table of the driver's functions, the context, and short ways to map memory (rules.h). */
 #include "rules.h"
 #include <dlfcn.h>

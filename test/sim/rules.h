@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules.h: what the programs share that ask a driver for the rules which the simulated one takes from real ones
  * (docs/facts.md). They ask whichever libcuda.so.1 is found: the simulated one in every build, a real one under the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_capture_test.c: the rules about captures (rules.h): what other threads may do beside one, and what an event
  * that was recorded in one answers.

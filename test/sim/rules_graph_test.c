@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_graph_test.c: what drivers answer about graphs (rules.h), as far as reading them rests on it (graph.c).
  */

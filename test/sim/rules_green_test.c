@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_green_test.c: the rules about green contexts (rules.h): what their end means for their work, their streams and
  * captures, and what the end of the primary context means for them. Each line "rule: ..." is an answer of the driver

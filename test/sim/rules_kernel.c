@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* rules_kernel.c: the kernels of rules_kernel.h, as PTX and for the simulated GPU, and how a call goes beside one. */
 #include "rules_kernel.h"
 #include "sim.h"

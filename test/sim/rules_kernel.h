@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_kernel.h: kernels for the programs of rules.h, on the simulated GPU and on a real one: one that runs until the
  * host lets it go, or for some seconds at most (4 s on a real one), and what a call of the driver does meanwhile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_memory_test.c: the rules about memory (rules.h): handles and mappings, what the driver answers about an
  * address, allocation.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_order_test.c: the rules about the order of work (rules.h): events of contexts, the end of a context; and which
  * addresses a look-up hands out.

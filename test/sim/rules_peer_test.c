@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_peer_test.c: the rules about several devices (rules.h) that the library relies on. Of a driver with one device
  * there is nothing to ask. What depends on peer access between devices 0 and 1 is asked where they have it, or have

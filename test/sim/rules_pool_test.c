@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_pool_test.c: the rules about stream-ordered memory (rules.h): what it ends with, and when the memory of a free
  * that has not happened yet is given out again. Each line "rule: ..." is an answer of the driver (rules_found()).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * rules_running_test.c: the rules about kernels that run (rules.h): what waits for them, what covers them, what may
  * change beside them. Each line "rule: ..." is an answer of the driver (rules_found()).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * runtime_test.c: the small libcudart and portable.h together: a program as others will write them, with kernels that
  * nvcc could compile as well.

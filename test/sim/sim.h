@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim.h: what a test may ask of the simulated GPU beyond the driver API. Exported by the simulated libcuda.so.1 beside
  * the cu* functions; a test links it or finds these by dlsym. See sim/README in the head of sim_device.c for the model.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_access.c: who may touch what is mapped (sim_memory.c), and what setting that waits for.
  *

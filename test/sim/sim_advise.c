@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_advise.c: advice, prefetch, and questions about the pages of a range, with the errors that cuda.h 13.0 promises:
  * INVALID_VALUE for what is not managed memory (with SIM_PAGEABLE, or memory of the process), INVALID_DEVICE for a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_alloc.c: cuMemAlloc and kin, managed memory, and host memory.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_array.c: arrays. What they take of the device is texels times the bytes of one, level by level, in units of 64
  * KiB as tiles come in. Formats with one plain number of bytes a channel only. What copies put into them is kept;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_capture.c: stream capture. A capturing stream has a set of tips, the nodes its next node depends on. A record in
  * a capturing stream gives the tips to the event; waiting for such an event brings the waiting stream into the capture

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_context.c: contexts, those that programs make and the primary one of each device: which is current, and what is
  * answered for ended ones (as driver 580 does, rules_order_test).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_context.h: contexts, and whose memory they may touch. Under sim.lock, as everything of sim_internal.h.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_control.c: what every call passes through on its way in and out, and the controls of sim.h.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_copy.c: what a copy is. Every one is a CUDA_MEMCPY3D of linear memory, the form that graph nodes have; here it
  * becomes a piece of work. Arrays are linear memory of the model's own. The calls that copy are in sim_memcpy.c.

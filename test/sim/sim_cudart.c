@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_cudart.c: a small libcudart for the simulated driver. The real one refuses a driver that is not NVIDIA's.
  *

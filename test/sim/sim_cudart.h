@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_cudart.h: what the files of the small runtime share: the driver's functions as sim_cudart.c has found them, and
  * how a call of the runtime's is made of one of them.

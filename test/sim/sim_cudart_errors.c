@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_cudart_errors.c: names of cudaError_t, from driver_types.h, of what the simulated driver or a test gives; texts come
  * from the driver.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_cudart_memory.c: memory in the small runtime: allocating, pools, copying, setting, and what an address is.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_errors.c: names and texts of CUresult, as far as the simulation, the library or a test gives it. The names are
  * cuda.h's own; the text of an error here is its name in words, except for the few that programs print often.

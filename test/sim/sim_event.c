@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_event.c: events, host functions, and the memory operations of streams.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_exempt.c: every exempt function of hooks.def as a weak "not supported". The rows have no parameters and this file
  * does not know cuda.h, so a stub takes whatever it is called with: callers' registers are theirs to clean up on both

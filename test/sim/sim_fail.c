@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_fail.c: calls that fail though nothing is wrong with them: those that were ordered (sim.h), and those of one
  * thread now and then. And calls that by order hold all work, or stand still.

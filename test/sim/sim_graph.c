@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_graph.c: graphs, built by hand or by capture. Instances are in sim_graph_exec.c, questions in sim_graph_ask.c.
  *

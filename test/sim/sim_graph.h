@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_graph.h: captures, graphs and their nodes, and the memory that nodes allocate. Under sim.lock, as everything of
  * sim_internal.h.

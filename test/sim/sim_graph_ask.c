@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_graph_ask.c: questions about graphs and their nodes.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_graph_exec.c: instances of graphs. One is a copy of the graph's work in an order that respects dependencies; a
  * launch is one piece of work of type GRAPH that does the copies one after the other on its stream.

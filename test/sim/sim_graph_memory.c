@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_graph_memory.c: memory of graphs. An allocation node has its address, and in this model its memory too, from the
  * moment it is made until the last graph and the last instance that has it ends; between launches it is nobody's. What

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_green.c: green contexts: a part of a device with a context of its own for what is submitted. Its memory belongs
  * to the primary context of the device, which lives as long. How much of a device it is makes no difference here.

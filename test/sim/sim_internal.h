@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_internal.h: what all files of the simulated driver share: entering and leaving a call, the model's state and
  * lock, tables of address ranges. What some share is in a header by subject:

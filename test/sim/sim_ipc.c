@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_ipc.c: events of one process in another. Such an event is two numbers in a page that both have mapped: how many
  * records there were, and which of them has been reached last. Both sides may record, wait and ask, as cuda.h 13.0

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_launch.c: modules, libraries, functions, and kernel launches.
  *

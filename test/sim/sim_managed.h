@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_managed.h: managed memory: where its pages are, and what the driver tells about their way. Under sim.lock but for
  * sim_managed_fault.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_memcpy.c: the calls that copy, in all spellings. Each becomes one CUDA_MEMCPY3D a copy (sim_copy.c). Lists with
  * arrays the model has not.

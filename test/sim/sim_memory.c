@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_memory.c: the calls of virtual memory management: handles of physical memory, reservations of addresses, and
  * mappings of the one at the other.

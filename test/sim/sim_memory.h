@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_memory.h: memory that is not managed: physical memory and where devices see it, the VMM calls' mappings, blocks
  * of cuMemAlloc and kin, pools, arrays. Under sim.lock, as everything of sim_internal.h. Bytes and addresses are the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_names.c: every exported name with its address, for cuGetProcAddress. Not by dlsym: a shim in front interposes
  * that. This file does not know cuda.h, so one made-up prototype serves all names; nothing is called through it.

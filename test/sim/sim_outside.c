@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_outside.c: memory that others come to know: handles and ranges that leave the process, tensor maps and textures.
  * Only what tells a right caller from a wrong one is modelled: the file descriptor of a range leads to nothing. That of

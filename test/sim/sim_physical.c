@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_physical.c: the window of device addresses, and the physical memory behind it.
  *

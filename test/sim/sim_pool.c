@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_pool.c: stream-ordered allocation. An address is good from the call on in the order of its stream; the memory of
  * a cuMemFreeAsync goes when that free's turn comes on its stream. What a pool keeps for reuse is modelled as a number:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_query.c: questions about memory and addresses. The answers for a cuMemAlloc block and their differences for
  * memory of cuMemMap are those of docs/facts.md, Pointer queries; test/sim/rules_memory_test.c asks a real driver the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_range.c: sorted tables of address ranges. A plain sorted array: the model holds thousands of ranges at most, and
  * looks up far more often than it adds.

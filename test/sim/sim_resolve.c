@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_resolve.c: cuGetProcAddress. It hands out nothing but exported addresses, as the real one does (docs/facts.md,
  * Reaching the driver): the newest spelling of a base name that the asked-for version knew, as _ptsz or _ptds when flag

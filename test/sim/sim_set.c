@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_set.c: sets, in all spellings. Every one becomes a CUDA_MEMSET_NODE_PARAMS, the form that graph nodes have. They
  * return before they are done.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_stream.c: streams, from a handle to what is asked of it. Their work, and its order: sim_work.c.
  *

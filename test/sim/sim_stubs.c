@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_stubs.c: every row of hooks.def as a weak "not supported", counted and logged like any other call. A strong body
  * elsewhere takes its place at link time. The types come from the rows, so a row that drifts from cuda.h breaks here.

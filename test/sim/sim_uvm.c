@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults/faults_uvm.h describes. Written
  * from the open driver's uvm_tools.c (515 to 575), not from the library: where the parameters lie, what is refused, who

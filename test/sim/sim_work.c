@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_work.c: pieces of work, their order, and the threads that do them.
  *

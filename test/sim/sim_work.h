@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * sim_work.h: streams and events, and the work that goes to them: what it is, its order, its kinds. Under sim.lock but
  * for the work itself, which runs on its stream's thread without it.

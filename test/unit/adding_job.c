@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * adding_job.c: does what the patches of docs/adding/ are about, under a library that was built with them
  * (adding_test.sh): says who serves cuCtxGetFlags, and what the page counts of cuMemAllocPitch.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # adding_test.sh SOURCE CUDA_INCLUDE SIM_DIR YAML_INCLUDE YAML_LIBRARY: the examples of docs/adding.md are true. Each patch
 # in docs/adding/ applies by itself; with all of them the library is built, without optimisation, and the lists are
 # checked; a program under that library sees the function served, the key obeyed and the figure counted.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # api_page_test.sh SOURCE: spillway-api(7) says of every driver function what the list says. The last two parts make sure
 # that this test can fail.
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What PyTorch's autograd says about a thread: both layouts of nodes, that each reference is given back and the last
  * one is not, and that nothing is asked of a PyTorch that is not known. Its functions are stood for here (-Wl,--wrap).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * best_fit_test.c: which free range an allocator like PyTorch's gives out next, also against a table of all memory.
  */

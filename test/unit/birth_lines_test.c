@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * At which lines tensors are born: that a step that repeats is named once, that a range has another line when another
  * line has made it, and that naming takes no more than its share of the time. Python and the clock are stood for here

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* budget_test.c: a budget is never overdrawn by takers, may be by force, and remembers its peak. */
 #include <sys/mman.h>
 

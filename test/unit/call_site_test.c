@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Sites of the program: one for each address and name, how much time naming may take, and that nobody waits for a
  * thread that asks the loader. The loader, Python and the clock are stood for here (-Wl,--wrap).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cdi_check.py FILE: is this a spec of the Container Device Interface that engines take? The rules are those of the
 interface's JSON schema (github.com/cncf-tags/container-device-interface, schema/) and of its validation of names and of
 edits that are empty (pkg/cdi). Prints the first rule that is broken, and ends with 1."""

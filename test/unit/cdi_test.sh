@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # cdi_test.sh TOOL SOURCE_DIR LIBRARY: `spillway cdi` writes what engines read, over nothing, and refuses what a container could
 # not use. Where python3 is, its spec is held against the rules of the interface. scripts/cluster.sh starts a container by it.
 tool=$1 source=$2 library=$3

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # completion_test.sh TOOL SOURCE_DIR: every shell offers the commands and options that the tool itself prints, and no
 # others. bash is always tested, zsh and fish where they are installed. Also: every command has an example in its help.
 # shellcheck disable=SC2086,SC2016 # names of shells have no blanks; fish has a $ of its own

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A process with a control socket, a fake engine behind it, for control_tool_test.sh: says that it is ready, ends when
  * its standard input does. Arguments: "no" an engine that refuses, "slow" one that takes until a byte comes on standard

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
 #include "shim/lifecycle/lifecycle.h"

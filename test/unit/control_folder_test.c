@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Where the control socket lies: which folder is taken, which is refused, and what dead processes left in it. Each
  * promise is kept in a process of its own, with new empty folders for XDG_RUNTIME_DIR and for /tmp.

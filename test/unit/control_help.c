@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/unit/control_help.h"
 
 #include "shim/serve/control.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * control_help.h: what control_test.c needs to look at a process: a child with folders of its own, a caller at its
  * socket, and what /proc/self says of its threads and descriptors. The fakes of the engine are here too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The control socket without CUDA: the engine is a pair of fakes, and each promise is kept in a process of its own, as
  * a process has one socket for its life. Every process has new empty folders for XDG_RUNTIME_DIR and for /tmp.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # control_tool_test.sh TOOL ACTOR: `spillway list`, `suspend` and `resume` against real control sockets with a fake engine
 # behind them (control_actor.c). Nothing of CUDA is needed.
 tool=$1

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # count_test.sh SOURCE: the project does not grow unnoticed. The figures below are those of scripts/count.sh, and the files of
 # shim/; they may rise only in a commit that changes them here and names the feature. No line of C has more than 120 columns
 # but those of tables (*.def) and of macros that list a table.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * coverage_test.c: NVIDIA's header against hooks.def. Every function of the driver API has exactly one row, hooked,
  * used or exempt; and a function whose parameters can name memory is hooked, unless its exemption has a reason that is

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # cross_test.sh SOURCE CUDA_INCLUDE YAML_INCLUDE: library and tool compile and link for aarch64, without a warning, and
 # show the loader what they show on x86-64. libyaml and zlib are not there for that machine: stand-ins have their names.
 # Nothing is run. Skipped without a cross compiler (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Whose what moves and is waited for is, in the digest of a trace that has births: the lines' at which the tensors were
  * born. And that a trace without them counts for allocations, as ever.

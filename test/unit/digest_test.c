@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a digest says of traces that are made by hand, in memory that may run out; and what must move, compared with a
  * plainer way of finding it.

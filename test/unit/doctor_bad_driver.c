@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A libcuda that hangs, crashes or refuses in cuInit, by the variable BAD_DRIVER: "hang", "crash", or an error's
  * number.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Files that `spillway doctor` reads and others write: ELF files, and what programs may have written into the file of
  * doors. Damaged ones, cut off at every length, must be read without harm (this runs under sanitizers, too).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A libcuda of more GPUs than the simulation has (MANY_DEVICES), which does nothing at all: for what `spillway doctor`
  * measures. With MANY_LATE the first copy between two of them takes so many seconds; with MANY_HANG they never

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # doctor_test.sh TOOL SOURCE_DIR SIM_DIR JSON_VALID BAD_DRIVER MANY_DRIVER: what `spillway doctor` says of made-up machines: folders
 # with a /proc, /sys, /dev in them, and the simulated GPU as driver. Whole texts are compared for some machines
 # (test/data/doctor; DOCTOR_GOLDEN=write makes them anew), single findings for others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* even_pieces.h: for tests of the plan: pieces of two units, one behind the other, in all memory. */
 #ifndef SPILLWAY_TEST_EVEN_PIECES_H
 #define SPILLWAY_TEST_EVEN_PIECES_H

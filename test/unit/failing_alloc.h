@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * failing_alloc.h: memory that runs out on order, for tests linked with --wrap=calloc,--wrap=realloc. One source file
  * of a program includes it.

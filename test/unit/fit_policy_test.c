@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fit_policy_test.c: the policy that a run speaks for, for runs of every kind; each is read back. And what is said once
  * a minute.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * forecast_test.c: how much device memory the rest of a period needs: against a walk over every piece, and what the
  * plan makes of it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * governor_test.c: the governor on made-up programs. A program does `work` at one rate while nothing moves and at
  * another while memory does, the latter after its working set has been brought in; rates jitter by a third from one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* The accounts of all GPUs of a machine (gpu_account.h), as a job that uses several of them looks at them. */
 #include "shim/accounting/gpu_account.h"
 #include "test/test.h"

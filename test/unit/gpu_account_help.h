@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_account_help.h: what the tests of gpu_account.h share: processes that use the account of a GPU as they are told.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_account.h by several processes, where the file is lost, damaged or foreign, or lies in one of several places.
  * What they may have together is never more than the total.

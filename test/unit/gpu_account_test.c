@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_account.h by several processes: the sum of what they may have, their deaths, and whose turn it is.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_job.h with jobs on GPUs that are a few numbers, in virtual time. Each process looks when chance lets it, at what
  * the others have published by then, and takes some time for each step.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* gpu_share_of(): shares of what the processes on one GPU may have together. */
 #include "shim/plan/gpu_turn.h"
 #include "test/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * gpu_turn.h on a GPU that is a few numbers, in virtual time: jobs that work without a pause, in bursts, and at random.
  */

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # headers_test.sh SOURCE CUDA_INCLUDE: where there is no CUDA Toolkit, the headers are found in the site-packages of a
 # Python, else fetched into the build folder, else what to install is said. The machine's own Toolkit and site-packages are
 # hidden; a made-up pip makes up what PyPI would send. Nothing is built.

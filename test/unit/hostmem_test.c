@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* hostmem_test.c: what the kernel's files say about host memory, read from a folder that only looks like / . */
 #include <sys/stat.h>
 #include <sys/sysinfo.h>

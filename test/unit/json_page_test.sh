@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # json_page_test.sh TOOL CASES SOURCE_DIR SIM_DIR: the keys of every command's JSON are those of the section JSON of its manual page,
 # where keys are Cm and values are not; each begins with "schema". What `spillway top` says of a process: top_json_test.
 tool=$1

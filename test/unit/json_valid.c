@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * json_valid.c: is standard input one JSON value (RFC 8259), and nothing behind it? Says where it is not.
  */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kernel_start.py NAME: starts the kernel of that name as Jupyter does, lets it allocate more than the simulated GPU has, and
 prints what came of it. Needs jupyter_client and ipykernel."""
 import sys

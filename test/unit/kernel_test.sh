@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # kernel_test.sh TOOL SOURCE_DIR SIM_DIR JSON_VALID: `spillway kernel install` writes what Jupyter reads, where it looks for it,
 # and over nothing. Where KERNEL_TEST_PYTHON, or python3, has jupyter_client and ipykernel, such a kernel is started.
 tool=$1 source=$2 sim=$3 valid=$4

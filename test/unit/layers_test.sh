@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # layers_test.sh BUILD SOURCE: calls and includes go one way. SOURCE/shim/rooms.txt and SOURCE/tools/rooms.txt list the
 # folders from the ground up. Read from the symbols of the real objects and from the include lines:
 #   - no file uses a folder that stands below its own in the list;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* leave_moment_is_now(): steps of a job, as numbers. */
 #include "shim/plan/governor.h"
 #include "test/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* ledger_test.c: what is live and whose. */
 #include "shim/accounting/ledger.h"
 #include "test/test.h"

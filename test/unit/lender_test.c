@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* lender_test.c: a device lends what it has beyond its own budget first, and never overdraws that. */
 #include "shim/base/clock.h"
 #include "shim/accounting/budget.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * length_job.h: a program for tests that trains with sequences of any length, and keeps what the step before has put
  * out, so that its tensors rarely lie where they lay before. Its allocator is that of naive_fit.h, or one without

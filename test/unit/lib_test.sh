@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # lib_test.sh SOURCE CUDA_INCLUDE: `make lib` and `make install` need nothing that only tests need, and build no test;
 # `make` builds the tests in the same folder afterwards, and neither takes them away again. Configured as ever, with the
 # real cmake; nothing is built or installed: what cmake is asked to do is written down instead. A gcc that knows no

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # libyaml_test.sh SOURCE CUDA_INCLUDE YAML_INCLUDE YAML_STATIC: the build takes a static libyaml, and where there is none, a
 # shared one alone or nothing, CMake and setup.sh say what to install on Debian and on Fedora. In folders made up for it;
 # the machine's own are hidden. Nothing is built.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * lifetimes_blocks_test.c: which blocks are reported, by an allocator or by the program itself, and which are
  * distrusted.

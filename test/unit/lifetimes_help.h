@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * lifetimes_help.h: the lifetimes of one heap, and what an allocator does in it. Ranges of tell() are in bytes from
  * BASE.

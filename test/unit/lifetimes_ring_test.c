@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * lifetimes_ring_test.c: in which order events are read, and what is known if some were lost.
  */

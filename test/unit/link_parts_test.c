@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * link_parts_test.c: which copies contend with changes of mappings, as the library measures it, and which pieces are
  * copied in parts for it. The driver is made up and time is virtual: it passes only while something takes time.

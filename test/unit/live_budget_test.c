@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * live_budget_look() on a GPU that is a few numbers, in virtual time: processes that follow what is free, and neighbours
  * that take what they want.

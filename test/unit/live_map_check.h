@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* live_map_check.h: the map of what is alive, with all that is in it, and whether that is consistent. */
 #ifndef SPILLWAY_TEST_LIVE_MAP_CHECK_H
 #define SPILLWAY_TEST_LIVE_MAP_CHECK_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * live_map_random_test.c: the map of what is alive, against a naive map of one entry for each 16 KiB.
  */

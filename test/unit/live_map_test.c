@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * live_map_test.c: the map of what is alive: one test for each promise.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * live_share_test.c: how much of a range is dead, which decides about victims (shim/plan/live_map.h).
  */

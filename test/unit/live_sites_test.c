@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * live_sites_test.c: which site what is alive has, in the map of what is alive.
  */

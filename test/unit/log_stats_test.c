@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* log_stats_test.c: what the library says and counts; and the order of its locks in debug builds. */
 #include <sys/ioctl.h>
 #include <sys/socket.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # manual_test.sh TOOL SOURCE_DIR: every command has a manual page with examples and exit statuses; the options of a page
 # are those that the command's --help prints, no more and no less; pages that are named are there.
 tool=$1

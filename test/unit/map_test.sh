@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # map_test.sh SOURCE_DIR: the pages about the code name what is there. The rooms in shim/README.md are those of rooms.txt,
 # its glossary's symbols exist, the map in README.md names files and folders, and comments that cite a page of docs/ name
 # one of its headings; what they say of who reads the page of figures, and of processors, is so.

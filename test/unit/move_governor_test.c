@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Which controller decides whether memory may move: none in the first second, the trial where the future is known, else
  * the rate. Programs are made up; nothing here takes time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * move_limits_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at
  * work.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * naive_fit.h: an allocator that divides blocks as PyTorch's does: the smallest free range that suffices, the lowest
  * address among equals, all of it if no more than 1 MiB would be left. Memory is a table of grains, and every question

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # neighbours_test.sh SOURCE: every row of test/neighbours.md names tests that exist and are run, or says why none can.
 # It has as many rows as the list in docs/facts.md.
 set -u

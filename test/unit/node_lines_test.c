@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * For which lines a thread of autograd makes tensors: those that were noted for the node that it runs, and none where
  * that is not certain. Python, the clock and PyTorch's autograd are stood for here (-Wl,--wrap).

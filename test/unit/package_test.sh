@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # package_test.sh SOURCE BUILD: what scripts/package/finish.sh makes of an installed tree for a .deb and for a .rpm. The
 # packages themselves take a build of their own: scripts/packages_check.sh. What is installed is uninstalled, too.
 source=$1

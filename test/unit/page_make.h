@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * page_make.h: files of figures as the library writes them, for tests of what reads them. Everything is in a folder of
  * the test's own, which is XDG_RUNTIME_DIR meanwhile and the place of /tmp.

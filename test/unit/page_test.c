@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* page_test.c: files of figures, good, bad and hostile; and what is computed of two readings. */
 #include "shim/base/user_dir.h"
 #include "test/test.h"

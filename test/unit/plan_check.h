@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_check.h: whether what a plan keeps is consistent.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_horizon_test.c: a walk of the plan foresees where tensors will lie for some hundred submissions. What the plan
  * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which

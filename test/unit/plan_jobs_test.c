@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_jobs_test.c: the scheduler and the plan in charge of whole jobs, recorded on a real GPU (test/data) and made up,
  * against Belady's rule. The records are of test/gpu: gpt.py, and of spill_jobs.py conv (ResNet-50) and lengths. Copies

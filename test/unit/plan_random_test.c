@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_random_test.c: what the plan answers in a random program, against a plain record of all of it.
  */

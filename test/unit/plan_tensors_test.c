@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_tensors_test.c: what the plan foretells of a program with another length of sequences in each step, with what
  * its allocator reports and without.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * plan_test.c: what the plan answers, by example (on whole jobs: plan_jobs_test.c). The linker sends calloc and
  * realloc through here (-Wl,--wrap), to let memory run out.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pod_check.py POD DOCKERFILE: are docs/cluster/pod.json and the Dockerfile what they say? The keys of the manifest are those of
 the Pod of Kubernetes' API v1 that it uses; each volume that is mounted is there, and the library that is preloaded lies where
 the init container copies it. Neither has been run. Prints the first rule that is broken, and ends with 1."""

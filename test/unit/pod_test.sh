@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # pod_test.sh SOURCE_DIR: the pod's manifest and the Dockerfile of docs/cluster are held against rules, and each rule that is
 # broken is found. Skipped (status 77) without python3.
 source=$1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pointer_arrays_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct submission of the
  * test's own. A heap lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * pointer_reach_test.c: how far a pointer reaches into memory that the program has mapped itself, by births.
  */

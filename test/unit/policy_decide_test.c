@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_decide_test.c: the rule that wins is the first that matches, for any rules.
  */

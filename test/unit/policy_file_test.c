@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_file_test.c: policies in files that will not be read, and what messages look like when names in them are long,
  * foreign or many. The linker sends fstat and read through here (-Wl,--wrap).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test/unit/policy_help.h"
 
 static struct policy *kept[4096];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_help.h: what the tests of the policy language share: policies that must be good, and problems that must be
  * these, word by word and with their places. A text is read as if it were the file p.yaml.

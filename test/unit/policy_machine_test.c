@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_machine_test.c: the machine's policy: it is the policy of who names none, its limits hold for every policy,
  * and it is ignored if others can write it. The file is one of the test's, and the test's user stands in for root.

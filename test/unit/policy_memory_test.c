@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_memory_test.c: reading a policy when memory runs out. The linker sends the allocations of the policy module
  * and of libyaml through here (-Wl,--wrap).

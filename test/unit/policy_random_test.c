@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_random_test.c: random rules and requests: deciding and explaining never differ.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_rules_test.c: what rules may ask and say: conditions and decisions.
  */

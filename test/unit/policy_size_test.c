@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_size_test.c: what sizes and conditions on sizes mean, and what is said of wrong ones.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_test.c: what the policy language promises. Each test reads texts and compares problems word by word with their
  * places, or asks for decisions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_wrong_test.c: the mistakes in rules, word by word and with their places, and rules that are never reached.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * predict_test.c: programs made up of steps, and whether their place in the past is found. The linker sends calloc and
  * realloc through here (-Wl,--wrap), to let memory run out.

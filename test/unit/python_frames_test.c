@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Frames of Python in made-up memory, laid out as each version lays them out; the layouts that 3.13 and 3.14 tell; and
  * memory that is damaged at random, which must lead to some name or none, and never outside.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The tables of lines of each version of CPython, as its compiler made them of one function, and tables that are cut
  * off or no tables at all.

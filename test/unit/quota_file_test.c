@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quota_file_test.c: processes that share pinned host memory, where the file by which they do is not what it should be,
  * or somebody has changed what is in it.

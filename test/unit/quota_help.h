@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quota_help.h: what the tests of quota.h share: a folder of the test's own with the file in it, and processes that
  * take and give as they are told. They are real ones, with nothing faked.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quota_lost_test.c: processes that share pinned host memory, where the file by which they do is removed under them, as
  * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is not handed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * quota_test.c: processes that share pinned host memory: what is promised in quota.h of the sum, of each one's part,
  * and of the dead.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * range_test.c: the set of free ranges against a naive map of one byte a unit. The linker sends malloc and free of
  * range.c through here (-Wl,--wrap), to count nodes and to let memory run out.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # recipes_test.sh TOOL SOURCE_DIR: what docs/recipes.md has to be copied is well-formed: systemd takes the unit as it is, the
 # policies are there, the file for compose is YAML whose library lies where it is preloaded from. Nothing of it is run.
 tool=$1 page=$2/docs/recipes.md

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * recorded.c: what the end of a run says, for the figures of a run that was recorded.
  *

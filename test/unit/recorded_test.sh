@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # recorded_test.sh RECORDED SOURCE_DIR [--update]: what the end of a run says to change, the line that costs most, and the policy
 # that --fit would write, for the recorded jobs of test/data/recorded, compared to the letter. --update writes the texts anew,
 # to be looked at with git diff.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # release_test.sh SOURCE BUILD: the version that CMakeLists.txt has is that of the command, the library, the pkg-config
 # file, the manual pages as they are installed, the wheel, and of the first entry of docs/changelog.md. Nothing else in
 # the sources states it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Replay of a job whose allocator reports what is alive: a pointer means the tensor that it lies in, what is dead moves
  * without a copy, and the least that must move is that of tensors. What nobody reports is alive.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What replay makes of a record before it runs: its steps, the least that must move where that can be counted by hand,
  * and the pieces that memory is cut into.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_help.h: a job for replay, made by hand: blocks and launches into a model, and a run of it. One of each, for
  * tests that begin with setup() and end with teardown(). Include before cmocka.h.

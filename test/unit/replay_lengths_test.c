@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_lengths_test.c: replay of a job with another length of sequences in each step, whose plan foresees where the
  * allocator will put tensors.

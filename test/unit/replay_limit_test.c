@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The limit of a step (replay_limit): whatever the job, the policy, the mode, the budget and the link, no step that
  * replay predicts takes less.

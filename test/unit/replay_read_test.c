@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A trace becomes a model, and no file, however it was cut or changed, does more than end the reading.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What replay predicts: the library's planner in charge of a job stays within the budgets and ends, an allocation that
  * cannot be is named, and the GPT job comes out as measured.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # replay_tool_test.sh TOOL CASES SOURCE_DIR: what `spillway replay` promises, on the recorded GPT job and on small ones.
 tool=$1
 cases=$2

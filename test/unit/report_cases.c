@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * report_cases FOLDER: the traces that report_test.sh shows, and some for replay_tool_test.sh, made by hand. Times are
  * round, so that every figure can be worked out on paper.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # report_page_test.sh TOOL CASES SOURCE_DIR: what `spillway report --html` draws, looked at by Chromium
 # (scripts/report_browser.py); skipped where there is none. PICTURES=FOLDER keeps the pictures. PAGES_ALL=1 is for
 # the night: more pages, each light and dark at each width, and pages that are wrong on purpose.

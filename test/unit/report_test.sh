@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # report_test.sh TOOL CASES SOURCE_DIR: what `spillway report` promises, on traces made by hand. Texts are compared with those
 # in test/data/report; UPDATE=1 writes them anew, to be looked at with git diff.
 tool=$1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Exchanges in gaps: what a submission that names more than fits has on the device. Nothing here takes time.
  */

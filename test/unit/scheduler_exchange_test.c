@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a submission that names more than fits has on the device, beside kernels. Nothing here takes time.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 
 #include "test/test.h"
 #include "test/unit/plan_check.h"

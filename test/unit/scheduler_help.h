@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * scheduler_help.h: what the tests of the scheduler share: one with copies that end when the test says so, and graphs
  * that use each piece so and so often.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The scheduler with copies that end when the test says so: what it begins, in which order, and when it waits no more.
  * Nothing here takes time.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * seed.h: random numbers of tests. The seed is printed when a test starts, and TEST_SEED=number repeats a run.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The pure part of the plugin for Slurm: from options and what a task was given to the environment of the task.
  */

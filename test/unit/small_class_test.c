@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* small_class_test.c: the size classes of small allocations, for every size there is. */
 #include "shim/heap/block.h"
 #include "test/test.h"

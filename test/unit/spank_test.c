@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * spank_test.c: the process that the plugin for Slurm makes. Slurm's functions are this file's, its header is
  * slurm_stub/slurm/spank.h; the tool is this program itself. What needs another user is left out for who is not root.

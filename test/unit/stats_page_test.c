@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * stats_page_test.c: the figures themselves: histograms, what grows with time, and the tables by device, rule and site.
  */

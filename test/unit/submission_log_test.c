@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What threads write on the tape arrives, each record whole, those of one thread in their order; and what finds no room
  * is lost alone.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * summary_test.c: what is said at the end of a run, for runs of every kind. The first three lines of some are compared
  * to the letter.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * temporary.h: one file for whatever the tests of a program write, there from the first test to the last.
  */

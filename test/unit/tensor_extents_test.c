@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensor_extents_test.c: guessed ends of tensors, by example and against a plain list of starts.
  */

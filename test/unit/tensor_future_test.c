@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensor_future_test.c: where tensors will be born, and which pieces will be used, against what a program with
  * sequences of any length then does.

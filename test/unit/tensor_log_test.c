@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensor_log_test.c: what is remembered of tensors: what is alive, against a table; events and names, and when they are
  * forgotten.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tensor_table_test.c: the hash table of tensors, against a table of all addresses.
  */

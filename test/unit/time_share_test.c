@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A share of the time: what may be spent, what is saved, and that the share holds whatever is asked for.
  */

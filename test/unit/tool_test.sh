@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # tool_test.sh TOOL SOURCE_DIR SIM_DIR: what the `spillway` command promises. The library is any shared object that has its names; nothing of
 # CUDA is needed, but for what `check` says where there is a driver: SIM_DIR has a simulated one. Each promise is one line of "expect"; the last line says how many failed.
 tool=$1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tools_common_test.c: what the commands of the tool share: the table of options, the writer of JSON, arrays that grow
  * and the map from numbers to numbers; and memory that runs out in the last two.

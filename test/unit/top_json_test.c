@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top_json_test.c: what other programs read of given figures: JSON of `spillway top`, and the text format of
  * Prometheus. Both are read again by small readers that are strict.

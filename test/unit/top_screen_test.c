@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top_screen_test.c: the screen of `spillway top` in a terminal of its own: it shows the process, obeys keys, lives
  * with any size, and gives the terminal back as it was, by whichever way it ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top_show_help.h: figures of one process, this one, read once or twice, and what is printed of them.
  */

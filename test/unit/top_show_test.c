@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top_show_test.c: the tables of `spillway top`: which rows there are, in which order, and what they say of given
  * figures.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # top_tool_test.sh TOOL SOURCE: the command lines of `spillway top` and `spillway prom`, where prom writes and where not,
 # and the manual, which must have every figure. No process is needed; others of this user may run meanwhile.
 tool=$1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The format of a trace: what is written is read again, to the number; and nothing that a file may hold makes the
  * reader read outside of it.

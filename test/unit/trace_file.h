@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace_file.h: trace files for tests, written through the encoder into memory and from there to disk.
  */

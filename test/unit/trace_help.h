@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace_help.h: what the tests of the trace's reader share: a file in the making and what was read of it, new for each
  * test.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Names of trace files: what is put into a pattern, and what happens where a name is taken. */
 #include "shim/base/rank.h"
 #include "shim/trace/trace_internal.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Numbers of places and ranges: one for each, and told before anything can be read that uses it, also when two threads
  * come with the same name at one moment.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A trace is read as it was written and put in order, and what happened to each block is added up. Files that are not
  * as they should be have a program of their own (trace_wrong_test.c).

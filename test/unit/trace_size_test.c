@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A recorded training job through the encoder: how many bytes a launch takes in the file, and that the file
  * says what the record did. Launches that pass few pointers are promised to take few bytes; what those take that pass

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A gzipped trace is read as the plain one; cut or changed anywhere it does no more than end the reading; and what
  * unpacks to something else is not unpacked further than that is seen.

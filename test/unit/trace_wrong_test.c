@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * No file, however it was cut or changed, does more than end the reading of a trace: what comes before is kept, and
  * what is no trace at all is refused with a reason.

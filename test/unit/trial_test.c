@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Does moving by a known future pay? Made-up programs whose period takes so long with moving and so long without.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * version_test.c: what processes under Spillway show of themselves and what they write is read by the `spillway` of
  * another version, too: an older one and a newer one. Each reader says in one line what it found and which side is

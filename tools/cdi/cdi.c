@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * cdi.c: `spillway cdi`. Writes a spec of the Container Device Interface: who starts a container with its device gets
  * the library in front of every program there. Engines read such specs from /etc/cdi and /var/run/cdi.

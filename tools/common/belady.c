@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Belady's rule in two passes. A backward pass finds for each use the next one of the same item. A forward pass keeps
  * resident items in a heap ordered by next use; stale entries of the heap are dropped when they reach the top. The

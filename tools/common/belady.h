@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * belady.h: simulates Belady's rule (evict first what is used farthest in the future) on a recorded list of
  * submissions. The result is a reference and no bound, because items differ in size; that of belady_carry() is a bound.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads symbols, versions and texts from an ELF file that is mapped for reading.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * elf_file.h: reads 64-bit ELF files in the machine's byte order. Every offset is checked, because a file may be
  * damaged or forged. Nothing is loaded or run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Names, units and arithmetic of the figures of one page, and readings over time. Each reading searches for all files
  * again; a process is recognised by its identity (shim/base/user_dir.h) and its owner.

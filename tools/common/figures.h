@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * figures.h: the meaning of the numbers in a stats page, and the rates between two readings. Only for tools with one
  * thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * grow.h: growing arrays, and a table from numbers to numbers.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * json.h: writes JSON to stdout. The writer places the commas; the caller must close every bracket that it opens.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Searches for libspillway.so beside the tool, checks that it is the library, and determines why the loader would
  * ignore LD_PRELOAD. It does in a process that gains rights at its start (AT_SECURE), and a static executable has no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * library.h: finds libspillway.so, and determines whether LD_PRELOAD will take effect in a program to start.
  */

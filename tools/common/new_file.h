@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * new_file.h: writes files that must not exist yet: nothing of the user's is overwritten, and no link is followed.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Parses the options of a command with getopt_long() and prints its help, both from one table.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * options.h: describes the options of a command in one table, which is used for parsing and for --help.
  */

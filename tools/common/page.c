@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads one stats file into memory. The copy is one read from page-aligned to aligned memory. A number is 8 bytes at a
  * multiple of 8, and every supported processor copies those atomically.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * page.h: reads the figures of running processes from their stats files (stats_page.h). The files are neither mapped
  * nor written: a file that its owner truncates gives a short read and no signal, and a process cannot notice that it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Parts of a policy file that a command writes, of the settings that --set has, and the settings with their origins.
  */

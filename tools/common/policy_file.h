@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * policy_file.h: parts of a policy file that a command writes, of the settings that --set has; and what a policy sets,
  * where that was written, and what a limit of the machine has cut.

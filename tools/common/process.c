@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Finds the control socket of a process. Process ids in names are no proof: they differ between PID namespaces and are
  * reused. The kernel knows which process listens (SO_PEERCRED), in the ids of the PID namespace of the caller, so the

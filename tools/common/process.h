@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * process.h: finds running processes that use Spillway, by their control sockets (user_dir.h, control.h) and by /proc,
  * and sends them requests.

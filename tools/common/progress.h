@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * progress.h: a progress line on stderr for long work. It is shown only if stderr is a terminal and the work takes
  * longer than a moment, and is erased at the end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Reads and shows the accounts of shared GPUs. See shared.h. */
 #include "tools/common/shared.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * shared.h: the accounts of the GPUs that processes of this user share (shim/accounting/gpu_account.h), in the folders
  * that the tool's own environment names. Those in other containers are not looked for. Nothing is changed there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * tool.h: what all commands share: exit statuses and messages. Results go to stdout, everything else to stderr. Every
  * line on stderr begins with "spillway: " unless it names a place in a file.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * units.h: formats bytes, times and shares for people. Each function fills the caller's buffer (UNITS_TEXT bytes) and
  * returns it.

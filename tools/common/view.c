@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads namespaces and process ids from /proc, and finds the folders of users.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * view.h: finds processes of other namespaces that this process's /proc shows: containers, and jobs with a /tmp of
  * their own. Reads only /proc.

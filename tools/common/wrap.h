@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * wrap.h: prints text in lines that are as wide as the terminal, but at least 80 columns, and 80 if standard output is
  * no terminal.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # spillway.bash: completion of `spillway` for bash. Commands, options, what their values are, keys and policies are read
 # from what the tool prints with --help, so that this file knows none of them and cannot go stale.
 # shellcheck shell=bash

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # spillway.fish: completion of `spillway` for fish. Everything is read from what the tool prints with --help (see
 # spillway.bash), so that this file cannot go stale.
 

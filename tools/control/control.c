@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * control.c: `spillway suspend`, `spillway resume`, `spillway set` and `spillway list`. control_request.c of the
  * library defines the requests and replies.

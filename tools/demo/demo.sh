@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # demo.sh TOOL [option...]: `spillway demo`. Trains a small network three times with one program: with enough device memory,
 # with too little, and with too little under Spillway; then compares what the first and the third run printed. The program
 # and a simulated GPU lie in a folder that no loader searches, so that nobody else finds that libcuda.so.1.

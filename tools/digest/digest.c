@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Computes a digest. What must be known in advance (moves and their completions, suspensions) is found first. Then one
  * pass over the events passes each to every part, with completions of moves inserted at their times. Then the parts

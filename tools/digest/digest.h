@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * digest.h: computes what a trace (trace_read.h) shows: totals, tables, figures over time, costs and advice. It reads
  * and writes no files. Every output of `spillway report` shows only a digest.

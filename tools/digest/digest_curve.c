@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The steps of the program, and what it would move with less device memory.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Sums allocations by rule, by site and by chain of calls. Every block is in one group of each table. What of a move
  * belongs to tensors of other lines is then taken from the block's site and given to theirs.

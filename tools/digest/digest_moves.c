@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Moves: a `move` event begins one, and the `moved` event of the same number ends it; a repeated number refers to the
  * later move.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Helpers shared by the parts of the digest: spans of time, and names.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * digest_part.h: interfaces between the files of the digest (digest.h); only they include it.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Figures over time, in bins. Bytes by place come from the samples in the trace, or for a device without samples from
  * its allocations and moves. A bin shows the moment with the highest total, so that peaks do not vanish between two

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor.c: `spillway doctor`: its options, the order of its steps, and what it prints. Nothing on the machine is
  * changed. Everything is printed at the end, because problems are listed first.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Queries the driver in a child, which fills in a struct doctor_cuda that it shares with the parent. A child that does
  * not answer in time is killed; a child that is stuck in the kernel is abandoned without waiting.

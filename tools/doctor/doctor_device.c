@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_device.c: checks what each device can do for Spillway, and how fast its link is.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads the library's log of lookups of driver functions (shim/driver/real.h).
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_doors.h: reads the library's log of which libraries obtained the driver's functions, and how (format:
  * shim/driver/real.h). The file is not trusted: other lines are skipped, and the number of kept entries is

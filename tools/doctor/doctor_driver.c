@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_driver.c: checks the kernel module of the driver, its device nodes, and the library libcuda.so.1.
  */

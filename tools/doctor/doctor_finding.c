@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_finding.c: helpers of checks: the text of a finding, and files below the root.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_host.c: checks how much host memory is available for spilled memory and which limits apply; then the system,
  * its C library, and containers.

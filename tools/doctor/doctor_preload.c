@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_preload.c: checks the library, its settings, and what else stands in front of the driver or shares the GPU:
  * preloaded libraries, MPS, MIG, profilers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * doctor_program.c: `spillway doctor -- PROGRAM`: runs the program as `spillway run` would, while the library logs
  * which libraries obtained the driver's functions (shim/driver/real.h), and interprets the log.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * `spillway check`: parses policies and reports every problem in them.
  */

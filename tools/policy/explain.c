@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * explain.c: `spillway explain`. Evaluates a policy for one request described on the command line, as the library
  * would, and explains the decision. Properties that are not given are unknown, and rules that test them do not match.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * prom.c: `spillway prom`. Writes the figures of all running processes in the text format of Prometheus, as a file for
  * the textfile collector of its node exporter.

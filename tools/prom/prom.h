@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * prom.h: writes figures in the text format of Prometheus; prom.c is the command.
  */

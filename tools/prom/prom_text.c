@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Writes the text format of Prometheus. Each family of samples begins with a HELP and a TYPE line, followed by all its
  * samples, so the outer loop is over figures and the inner one over processes. The figures of one allocation occur in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Python program may ask of the Spillway library that it runs under (`spillway run -- python train.py`).
 
 With `make install` or a package, `export PYTHONPATH=$(pkg-config --variable=python spillway)` lets every Python find it;

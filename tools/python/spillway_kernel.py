@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """spillway_kernel.py TOOL install [option...]: `spillway kernel`. Writes a kernel spec for Jupyter that starts IPython's
 kernel under `spillway run`, with the options given here. Jupyter finds it by its folder; nothing of Jupyter is needed to
 write it."""

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Pieces and address space of blocks. Freed address space is reused by the next block of the same length, as the heap
  * reuses warm blocks. Allocations of at most 1 MiB share pieces of one unit, by size class.

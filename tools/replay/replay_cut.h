@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_cut.h: a job under construction. Internal to replay_job.c, which decides where allocations go and names
  * pieces, and replay_cut.c, which gives blocks their pieces and address space, and follows what is alive.

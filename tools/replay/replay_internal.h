@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_internal.h: the state of a simulated run, shared by the files that simulate it:
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Turns a model into a job in one pass. The place of a block is decided when it is made, with what is known then.
  * Names become pieces with the library's own estimate of where tensors end (tensors.h).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_job.h: a model as the library would handle it under one policy and one budget: which allocations are heap
  * memory, into which pieces they are cut (shim/heap/block.c), and which pieces each submission names

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * What a job moves by Belady's rule; and the limit of a run: what launches need for certain, and the least of it that
  * cannot have stayed on the device.

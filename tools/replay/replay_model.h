@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_model.h: a recorded job in the form that replay needs: allocations, frees, what an allocator of the program
  * reports as alive, and submissions with the memory that they name, in one order. It is made from a trace of the

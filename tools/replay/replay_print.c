@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Prints the results: what was read, a line for each budget, the curve, and the verdict. Unknown values are n/a.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Simulates the program and the GPU. A submission whose pieces are all in device memory goes to the GPU; any other
  * waits until the mover has answered. The GPU takes the same time for each submission, and longer if it must read over

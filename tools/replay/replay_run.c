@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A run: what the mover does, and the loop in which it and the program take turns.
  */

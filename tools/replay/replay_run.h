@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_run.h: runs a job through the library's own scheduler and plan (shim/plan/scheduler.h) with a simulated clock,
  * GPU and link. The same job and setting give the same result.

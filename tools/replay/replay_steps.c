@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Finds the period at which a job repeats, and how many steps the period has.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Runs a model under several budgets. Each budget is one run; in `exact` and `fast` mode a second run without moves
  * shows whether the library would stop moving (governor.h). The smallest good budget is searched by bisection between

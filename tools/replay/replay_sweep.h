@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * replay_sweep.h: runs a model under several budgets and finds the best of them. It stands between the command, which
  * reads options (replay.c) and prints (replay_print.c), and a single run (replay_run.h).

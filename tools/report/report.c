@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * `spillway report`: reads a trace, computes its digest (digest.h) and shows it in one of several formats, or compares
  * several traces.

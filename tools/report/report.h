@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * report.h: the outputs of `spillway report`. Each function writes one digest (digest.h), or several, to stdout. Write
  * errors are detected at the end by main().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 "use strict";
 /*
  * makeCharts() makes a set of charts on canvases that share one axis of time. Knows nothing of what a report is: a chart is

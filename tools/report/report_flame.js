@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * A flame graph: each box is as wide as its part of the whole, and stands on the box that it is part of. Boxes are elements,
  * so that their texts can be found and read aloud.

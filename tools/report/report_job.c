@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Shows the traces of the ranks of one job as one: what the job spilled, which rank is slowest, which loses most by
  * memory, and a line for each rank. A rank without a trace, and a trace that ends in the middle, are named.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Writes the digest as JSON. spillway-report(1) describes its keys, and a test compares the two. The page
  * embeds the same text, so texts are escaped for HTML, too.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The page: reads the report's JSON (spillway-report(1)) of one run or of two, and fills a copy of the template of
  * report_page.html with each.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Writes a trace for Perfetto's UI, in Chrome's JSON format and not in Perfetto's protobuf format: PyTorch's profiler
  * writes JSON, so that both can be merged into one file, and existing tools read it.

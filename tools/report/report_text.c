@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Writes the report for a terminal: the answer first, then the evidence, the longest table last.
  */

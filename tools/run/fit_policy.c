@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * From the figures of a run to a policy, and to a line once a minute.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * fit_policy.h: the policy that `spillway run --fit` would write after a run, and what it says once a minute. Both are
  * made of the figures alone (stats_page.h): no clock, no files, no CUDA.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Programs that need other settings than the standard ones, and how they are known by their arguments.
  */

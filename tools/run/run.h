@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * run.h: what `spillway run` does beside starting a program: --fit, programs that are known, and the watcher of what
  * it leaves.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * slurm_env.h: from options of `srun` to the environment of a task. Pure: no Slurm, no files.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The SPANK plugin: `srun --spillway[=POLICY] --spillway-set=KEY=VALUE` (also sbatch and salloc).
  *

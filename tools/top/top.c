@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top.c: `spillway top`. Reads the command line, takes one reading after another, and passes each to the screen, the
  * plain text or JSON.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * top.h: the parts of `spillway top`. figures.h reads the figures; these parts show them. None of them writes anything
  * that an observed process could notice.

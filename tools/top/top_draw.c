@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Draws the main page, from top to bottom: the title; a bar for each GPU; a table for each that is shared; flows; the
  * table of processes; the costliest rules and sites; the keys. If there is not enough room, parts are left out in this

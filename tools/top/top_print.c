@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Prints a reading to be read by people: a table that scripts can split by columns, and the details of one process; and
  * as JSON: one object per reading, on one line. spillway-top(1) describes its members and spillway-stats(5) the

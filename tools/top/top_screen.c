@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The screen of `spillway top`: selects the page and handles keys. Between two readings the program sleeps in getch();
  * a key redraws the page from the last reading.

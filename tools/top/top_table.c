@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * The table of processes: its columns and the order of its rows; and what costs most. A new column needs a row in the
  * list and a case in value_of().

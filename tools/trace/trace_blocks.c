@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Blocks: which was at an address at a time, and what became of each.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * Reads a trace file and its head, unpacks it if it is compressed, turns its frames into rows, and sorts these by time.
  */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /*
  * trace_read.h: reads a trace file (shim/trace/trace_code.h) into memory and sorts it. Only for tools with one thread.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* spank.h: of Slurm's header of this name, what the plugin uses; for spank_test.c, where Slurm need not be. */
 #ifndef SLURM_STUB_SPANK_H
 #define SLURM_STUB_SPANK_H
