@@ -36,10 +36,6 @@ enum slot_state {
 	SLOT_ENDED, /* its process has ended, but a child keeps its memory on the device */
 };
 
-/* Slots are read so many at a time: a page of all of them would take too much of a stack. */
-#define SLOTS_READ 4
-_Static_assert(GPU_ACCOUNT_MOST % SLOTS_READ == 0, "the last read has as many slots as the others");
-
 /* All slots of an open file, one after the other. */
 struct walk {
 	int fd;
@@ -48,7 +44,7 @@ struct walk {
 	uint64_t now;
 	enum slot_state state;
 	bool failed;
-	struct gpu_account_member read[SLOTS_READ];
+	struct gpu_account_member read[SHARED_READ];
 };
 
 /* Cost: a system call for each member; some ten for one that has not published anything for some 0.1 s. */
@@ -71,11 +67,11 @@ static const struct gpu_account_member *walk_on(struct walk *walk)
 
 	if (slot == GPU_ACCOUNT_MOST)
 		return NULL;
-	if (slot % SLOTS_READ == 0 && !shared_read_slots(walk->fd, &kind, slot, SLOTS_READ, walk->read)) {
+	if (slot % SHARED_READ == 0 && !shared_read_slots(walk->fd, &kind, slot, SHARED_READ, walk->read)) {
 		walk->failed = true;
 		return NULL;
 	}
-	const struct gpu_account_member *member = &walk->read[slot % SLOTS_READ];
+	const struct gpu_account_member *member = &walk->read[slot % SHARED_READ];
 	walk->state = state_of(walk, slot, member);
 	return member;
 }
@@ -240,9 +236,7 @@ static bool read_view(int fd, unsigned own, struct gpu_account_view *ret_view)
 		if (gpu_job_share(&dead, &ret_view->members[i].job))
 			ret_view->turn.holder = i;
 	leave_out_clocks(ret_view);
-	/*
-	 * Who is in the account is in the view. If something else has been written over its slot, the file is damaged.
-	 */
+	/* Who is in the account is in the view. If its slot has been written over, the file is damaged. */
 	return !walk.failed && (own == GPU_ACCOUNT_MOST || (ret_view->n && ret_view->slots[ret_view->self] == own));
 }
 

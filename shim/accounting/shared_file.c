@@ -253,14 +253,15 @@ static bool is_same_process(const struct shared_owner *a, const struct shared_ow
 /* Returns true if a process other than the caller uses the open file, by this version or another. */
 static bool is_used(int fd, const struct shared_kind *kind)
 {
-	struct shared_head head;
-	struct shared_owner owner;
+	uint64_t room[SHARED_READ * SHARED_SLOT / sizeof(uint64_t)];
 
 	if (is_locked(fd, 1, SHARED_SLOTS))
 		return true;
-	bool ours = shared_read(fd, &head, sizeof(head), 0) && is_ours(kind, &head), used = false;
-	for (unsigned i = 0; ours && !used && i < kind->slots; i++)
-		used = read_owner(fd, kind, i, &owner) && shared_counts(fd, i, &owner);
+	bool ours = shared_read_head(fd, kind, room), used = false;
+	for (unsigned i = 0; ours && !used && i < kind->slots; i++) {
+		ours = i % SHARED_READ || shared_read_slots(fd, kind, i, SHARED_READ, room);
+		used = ours && shared_counts(fd, i, (void *)((char *)room + i % SHARED_READ * kind->slot_bytes));
+	}
 	return used;
 }
 

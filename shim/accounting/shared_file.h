@@ -67,8 +67,10 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#define SHARED_SLOTS 256  /* at most */
-#define SHARED_SLOT  1024 /* bytes of a slot, at most */
+#define SHARED_SLOTS 256 /* at most */
+#define SHARED_SLOT  512 /* bytes of a slot, at most */
+/* Slots are read so many at a time, as all would take too much of a stack: each kind has a multiple of that. */
+#define SHARED_READ 8
 /* More bytes than any machine has: a number above it is nonsense, and a sum of such numbers does not overflow. */
 #define SHARED_MOST ((uint64_t)1 << 52)
 
