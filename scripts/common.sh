@@ -161,6 +161,8 @@ run_bars() {
 		echo "$name.sh: no NVIDIA GPU with a driver was found here" >&2
 		return 2
 	fi
+	# NVLink multicast can put GPUs that other machines use out of service; no bar needs it.
+	export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 	mkdir -p "$out"
 	echo "GPU: $(gpu_name); spillway: $build/libspillway.so, $(stat -c %y "$build/libspillway.so" | cut -d. -f1)"
 	rm -f "$out/$name.log" "$out/$name.log.json"

@@ -4,6 +4,7 @@
 A job prints "each STEP MILLISECONDS LOSS" after every step, and its need: "need BYTES" or "reserved N MiB".
 """
 import json
+import random
 import re
 import statistics
 from dataclasses import dataclass, field
@@ -42,6 +43,39 @@ def steps_of(output):
     if reserved:
         steps.need = int(reserved[1]) << 20
     return steps
+
+
+def jobs_of(output):
+    """{name: Steps} of a program that does several jobs, each of which begins with a line "job NAME"."""
+    parts = re.split(r"^job (\S+)$", output, flags=re.MULTILINE)
+    return {name: steps_of(text) for name, text in zip(parts[1::2], parts[2::2])}
+
+
+def calls_of(output):
+    """The same of its lines "calls FUNCTION COUNT MICROSECONDS": {name: microseconds by function}. A function that waits for
+    the GPU takes what the GPU takes, and is left out."""
+    parts = re.split(r"^job (\S+)$", output, flags=re.MULTILINE)
+    return {name: {function: float(us) for function, us in re.findall(r"^calls (\S+) \S+ (\S+)$", text, re.MULTILINE)
+                   if "Synchronize" not in function} for name, text in zip(parts[1::2], parts[2::2])}
+
+
+def nccl_rows(output):
+    """Of a program of nccl-tests: [(bytes, GB/s out of place, wrong, GB/s in place, wrong)] of bus bandwidths; a number of
+    wrong elements is None where none were looked at."""
+    number = r"([\d.e+]+|N/A)"
+    found = re.findall(rf"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +{number} +{number} +{number} +{number} +{number} +{number} +{number} "
+                       rf"+{number}", output, re.MULTILINE)
+    return [(int(size), float(out), None if out_wrong == "N/A" else int(float(out_wrong)),
+             None if place == "N/A" else float(place), None if place_wrong == "N/A" else int(float(place_wrong)))
+            for size, _, _, out, out_wrong, _, _, place, place_wrong in found]
+
+
+def ratio(own, native, tries=2000):
+    """(ratio of the medians, least, most) with what 95 of 100 ratios lie between of runs drawn again from these."""
+    draw = random.Random(1)
+    found = sorted(statistics.median(draw.choices(own, k=len(own))) / statistics.median(draw.choices(native, k=len(native)))
+                   for _ in range(tries))
+    return statistics.median(own) / statistics.median(native), found[tries // 40], found[-1 - tries // 40]
 
 
 def last_half(values):

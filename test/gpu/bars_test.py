@@ -476,6 +476,44 @@ class Peers(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
 
 
+# For peers_bars.py: ranks whose steps take 100 ms and 5 more under the library, of which 2 in cudaMalloc; pipeline's losses are
+# wrong at half. Without an end, rank 1 is a process of its own, and rank 0 ends when that does, or has no memory.
+RANK_JOB = """
+import os, subprocess, sys, time
+kinds, steps = sys.argv[1].split(","), int(sys.argv[2])
+spilled = "LD_PRELOAD" in os.environ
+half = "device.budget" in os.environ.get("SPILLWAY_SET", "")
+if steps >= 1000:
+    if "RANK1_SPILLWAY_SET" in os.environ:
+        sys.exit("torch.OutOfMemoryError: CUDA out of memory")
+    other = subprocess.Popen([sys.executable, "-c", "import os, time; os.write(1, b'rank 1 %d\\\\n' % os.getpid()); time.sleep(60)"])
+    for step in range(steps):
+        os.write(1, b"each %d 1.0 5.0\\n" % (step + 1))
+        time.sleep(0.01)
+        if other.poll() is not None:
+            sys.exit("Watchdog caught collective operation timeout")
+for kind in kinds:
+    print("job", kind)
+    for step in range(steps):
+        ms = 105 if spilled else 100
+        print(f"each {step + 1} {ms}.0 {9 if half and kind == 'pipeline' else 7}.5")
+    if "--calls" in sys.argv:
+        print("calls cudaMalloc 2", 2200 if spilled else 200)
+        print("calls cudaDeviceSynchronize 1", 90000)
+    print("need", 100 << 20)
+"""
+# A program of nccl-tests: half of the bandwidth under the library, and one wrong element in exact.
+NCCL_TEST = """#!/bin/sh
+case $SPILLWAY_SET in *mode=exact*) wrong=1 ;; *) wrong=0 ;; esac
+rate=${LD_PRELOAD:+100.00}
+for size in 8388608 67108864 536870912; do
+	echo "$size 1048576 int32 sum -1 90.10 99.10 ${rate:-200.00} 0 88.2 1e+02 ${rate:-200.00} $wrong" |
+		sed 's/^/    /; s/ / /g'
+done
+printf '%s\\n' "spillway: summary of process 1: spilled" "spillway:   device  1 B live at exit, 600.0 MiB at most, budget 1 GiB" \\
+	"spillway:   host  1 B live at exit, 100.0 MiB at most, budget 1 GiB"
+"""
+
 # A job and a tool for figures_bars.py: 100 ms a step natively, what SPILLWAY_TRACE adds, twice as long under a budget.
 FIGURES_JOB = """
 import os, sys
@@ -495,6 +533,60 @@ if sys.argv[1] == "replay":
 if sys.argv[1] == "top":
     print(json.dumps({{"processes": []}}))
 """
+
+
+class Ranks(unittest.TestCase):
+    """peers_bars.py, its parts with ranks and those with nccl-tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in ("rank_job.py", RANK_JOB), ("all_reduce_perf", NCCL_TEST):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                os.chmod(os.path.join(folder, name), 0o755)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "peers_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--kinds", "fsdp2,pipeline", "--runs", "3",
+                                  "--pairs", "2", "--nccl-tests", folder, "--patience", "1", "steps", "calls", "half", "bandwidth",
+                                  "tests", "hang"], capture_output=True, text=True)
+        table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
+        cls.rows = {cells[1]: cells[2:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        cls.code = run.returncode
+
+    def test_steps_of_all_kinds_are_measured_in_one_process(self):
+        for kind in "fsdp2", "pipeline":
+            value, bar, verdict, text = self.rows[f"{kind}: step in memory / native, least of 95 %"]
+            self.assertEqual((value, bar, verdict), ("1.05", "<= 1.02", "MISS"))
+            self.assertIn("3 and 3 runs of 50 steps", text)
+            self.assertEqual(self.rows[f"{kind}: losses in memory equal"][2], "pass")
+
+    def test_what_calls_take_leaves_waiting_out(self):
+        value, _, verdict, text = self.rows["fsdp2: what CUDA's functions take more / step"]
+        self.assertEqual((value, verdict), ("0.02", "MISS"))
+        self.assertIn("2200 - 200 us; most cudaMalloc +2000", text)
+
+    def test_losses_at_half(self):
+        self.assertEqual([self.rows[f"{kind}, fast 2.0: losses equal"][2] for kind in ("fsdp2", "pipeline")], ["pass", "MISS"])
+        self.assertEqual(self.rows["fsdp2, fast 2.0: step"][0], "105 ms")
+
+    def test_programs_of_nccl_tests(self):
+        self.assertEqual(self.rows["all-reduce of 1 GiB: bus bandwidth / native"][:3], ["0.5", ">= 0.99", "MISS"])
+        right = {side: self.rows[f"all_reduce_perf, {side}: elements right"] for side in ("native", "in memory", "exact", "fast")}
+        self.assertEqual([row[2] for row in right.values()], ["pass", "pass", "MISS", "pass"])
+        self.assertEqual(right["exact"][3], "ok, 3 sizes, 3 wrong; 100.0 MiB on the host at most")
+
+    def test_a_rank_that_fails(self):
+        for mode in "native", "exact", "fast":
+            self.assertIn("Watchdog", self.rows[f"killed, {mode}: all have ended, and said why"][3])
+            self.assertEqual(self.rows[f"stopped, {mode}: goes on"][2], "pass")
+        self.assertIn("OutOfMemory", self.rows["without host memory, fast: all have ended, and said why"][3])
+        self.assertEqual(self.code, 1)
+
+    def test_a_ratio_of_medians_and_what_it_lies_between(self):
+        found = bars.ratio([102, 100, 98, 110], [100, 99, 101])
+        self.assertAlmostEqual(found[0], 1.01)
+        self.assertTrue(0.97 <= found[1] < 1.01 < found[2] <= 1.12)
+        self.assertEqual(bars.ratio([2], [1]), (2, 2, 2))
 
 
 class Figures(unittest.TestCase):

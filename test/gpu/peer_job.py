@@ -3,6 +3,9 @@
 
 Copies between the GPUs in every way that PyTorch and CuPy have, kernels of one GPU on memory of the other, and rounds of
 work on more than fits, so that what is copied has been elsewhere.
+
+peer_job.py [ROUNDS]; peer_job.py lend GIB, where each GPU has GIB: more than that is used on the first alone, then on the
+first while the second needs all that it has, then on the second alone; "check lend N", N words wrong.
 """
 import hashlib
 import sys
@@ -10,9 +13,33 @@ import sys
 import torch
 
 COUNT, BLOCKS = 8 << 20, 12
-rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
 if torch.cuda.device_count() < 2:
     sys.exit("two GPUs are needed")
+
+
+def lend(gib, size=128 << 20):
+    """Blocks of `size` bytes, each with the number of its creation and of its uses."""
+    blocks, made, wrong = {0: [], 1: []}, 0, 0
+    for wanted in ((1.5, 0.1), (1.5, 0.9), (0.3, 0.9), (0.3, 1.5)):
+        for gpu, most in enumerate(wanted):
+            own, n = blocks[gpu], int(most * gib * (1 << 30) / size)
+            del own[n:]
+            torch.cuda.empty_cache()
+            while len(own) < n:
+                made += 1
+                own.append([torch.full((size // 4,), made << 10, dtype=torch.int32, device=f"cuda:{gpu}"), made << 10])
+        for _ in range(3):
+            for block in [block for pair in zip(*blocks.values()) for block in pair] + blocks[0] + blocks[1]:
+                block[0].add_(1)
+                block[1] += 1
+        wrong += sum(int((tensor != value).sum()) for own in blocks.values() for tensor, value in own)
+        print(f"used {len(blocks[0])} and {len(blocks[1])} blocks, {wrong} words wrong so far", flush=True)
+    print(f"check lend {wrong}")
+
+
+if sys.argv[1:2] == ["lend"]:
+    sys.exit(lend(float(sys.argv[2])))
+rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
 
 
 def digest(tensor):
