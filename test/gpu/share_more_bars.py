@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """More bars of sharing a GPU, on a real one: python share_more_bars.py --build BUILD --log FILE [--seconds N] [PART...]
 
-All parts together take less than 9 minutes on an H200. Each takes 75 s at most, beside its native runs: of the GPT, for
+The first six parts are the default, and take less than 9 minutes together on an H200. Each takes 75 s at most, beside its native runs: of the GPT, for
 --steps steps, before the first part that compares with it, and of a job of ranks.
 
   neighbour  a GPT of 14.4 GiB with device.budget: auto on what another process leaves of the GPU (--leave), and a third one
@@ -13,6 +13,8 @@ All parts together take less than 9 minutes on an H200. Each takes 75 s at most,
   jobs       two jobs of two ranks each, of about 6 GiB a rank, in turns
   queue      share.queue, where host.total does not hold what one of two jobs would give up: one waits until the other ends
   launch     what turns cost a launch of a process that is alone
+  gpus       two jobs of two ranks each on two GPUs, in turns: the ranks of a job add up their gradients by NCCL
+  away       `spillway suspend --job` of such a job of 14.4 GiB a rank in the middle of its steps, and resume; and once more
 
 Losses are compared bit for bit with those of native runs, as far as a job came. Rows and exit status: parts.py; the account
 of the GPU: share_bars.py.
@@ -21,7 +23,6 @@ import json
 import os
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +32,7 @@ import time
 import bars
 import harness
 import parts
+import ranks
 from share_bars import FIRST, Account, Job, Share, shared_time
 
 GIB = 1 << 30
@@ -169,19 +171,9 @@ class Budgets:
         return [(budget, used) for when, budget, used in self.samples if begin <= when <= end]
 
 
-def free_ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class More(Share):
-    PARTS = {"neighbour": 75, "set": 75, "kill": 75, "jobs": 75, "queue": 75, "launch": 75}
-    DEFAULT = list(PARTS)
+    PARTS = {"neighbour": 75, "set": 75, "kill": 75, "jobs": 75, "queue": 75, "launch": 75, "gpus": 170, "away": 90}
+    DEFAULT = [part for part in PARTS if part not in ("gpus", "away")]
 
     def __init__(self, options):
         super().__init__(options)
@@ -343,14 +335,19 @@ class More(Share):
         return took, answer, left_of(answer), steps[0][0] - answered if steps else None, back
 
     def tell(self, job, budget, environment):
-        command = [self.tool("spillway"), "set", str(job.child.pid), f"device.budget={budget >> 20}MiB"]
+        _, took, text = self.ask(environment, "set", job.child.pid, f"device.budget={budget >> 20}MiB")
+        return took, text
+
+    def ask(self, environment, *words):
+        """(exit status, s, what was said) of the tool's command."""
+        command = [self.tool("spillway"), *map(str, words)]
         begin = time.monotonic()
         said = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL,
                               env={**os.environ, "XDG_RUNTIME_DIR": environment["XDG_RUNTIME_DIR"]})
         took = time.monotonic() - begin
         text = (said.stdout + said.stderr).strip()
         self.log(f"{' '.join(command)}: {said.returncode}, {took:.3f} s", text)
-        return took, text.replace("\n", " ")[:150]
+        return said.returncode, took, text.replace("\n", " ")[:150]
 
     # ---- kill ----
 
@@ -411,35 +408,37 @@ class More(Share):
 
     # ---- jobs of ranks ----
 
-    def ranks(self, port, environment):
-        """Starts the ranks of one job."""
-        shape = self.options.small
-        return [self.start([*self.python("share_rank.py", *shape, self.options.rank_steps), "each", "deterministic"],
-                           {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
-                            "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                            "GLOO_SOCKET_IFNAME": "lo"}) for rank in range(2)]
+    def ranks(self, port, environment, shape, steps, over):
+        """Starts the ranks of one job. over: ["nccl"], each on a GPU of its own; []: all on one."""
+        return [self.start([*self.python("share_rank.py", *shape, steps), "each", "deterministic", *over],
+                           {**environment, **ranks.environment(rank, 2, port)}) for rank in range(2)]
 
-    def ranks_alone(self, port):
+    def ranks_alone(self, *job):
         """The ranks of a job, natively: jobs that have ended."""
-        jobs = self.ranks(port, {})
-        codes = [job.wait(self.left()) for job in jobs]
-        if any(codes) or not all(job.span() for job in jobs):
-            raise RuntimeError(f"the job alone: {codes}, {[len(job.steps()) for job in jobs]} steps "
+        jobs = self.ranks(ranks.free_ports(1)[0], {}, *job)
+        codes = [rank.wait(self.left()) for rank in jobs]
+        if any(codes) or not all(rank.span() for rank in jobs):
+            raise RuntimeError(f"the job alone: {codes}, {[len(rank.steps()) for rank in jobs]} steps "
                                f"{jobs[0].output[-200:].strip()}")
         return jobs
 
     def jobs(self):
-        ports = free_ports(3)
-        alone = self.not_counted(self.ranks_alone, ports[0])
+        self.jobs_of_ranks(self.shared(), None, self.options.small, self.options.rank_steps, [])
+
+    def gpus(self):
+        environment = self.shared(device_total=self.options.gpus_total)
+        self.jobs_of_ranks(environment, 1.1, self.options.small, self.options.gpus_steps, ["nccl"])
+
+    def jobs_of_ranks(self, environment, bar, *job):
+        alone = self.not_counted(self.ranks_alone, *job)
         span = alone[0].span()
-        need = sum(bars.steps_of(job.output).need for job in alone)
+        need = sum(bars.steps_of(rank.output).need for rank in alone)
         self.add("a job alone", span[1] - span[0], None, f"{len(alone[0].losses())} steps, {need / GIB:.1f} GiB", unit=" s")
-        environment = self.shared()
         with Account(environment["XDG_RUNTIME_DIR"]) as account:
-            found = [self.ranks(port, environment) for port in ports[1:]]
+            found = [self.ranks(port, environment, *job) for port in ranks.free_ports(2)]
             both = [rank for job in found for rank in job]
             good = self.add_end(both)
-        self.log("jobs: turns", "\n".join(account.turn_lines()))
+        self.log(f"{self.part}: turns", "\n".join(account.turn_lines()))
         self.add_losses(both, [rank.losses() for rank in alone] * 2)
         wrong, looked = double_turns(account.samples, {rank.child.pid: i for i, job in enumerate(found) for rank in job},
                                      {rank.child.pid: rank.lines[-1][0] for rank in both if rank.lines})
@@ -447,7 +446,42 @@ class More(Share):
         self.add("changes of the turn", account.switches(), None)
         if good:
             took, left = shared_time([job[0] for job in found], 2 * [span[1] - span[0]])
-            self.add("time / sum of those alone", took / left if left else None, None, f"{took:.1f} s / {left:.1f}")
+            self.add("time / sum of those alone", took / left if left else None, bar, f"{took:.1f} s / {left:.1f}")
+
+    def away(self):
+        job = self.options.gpt, self.options.away_steps, ["nccl"]
+        alone = self.not_counted(self.ranks_alone, *job)
+        environment = {**self.shared(share="off", device_total="auto"), "SPILLWAY_JOB": "pair"}
+        pair = self.ranks(ranks.free_ports(1)[0], environment, *job)
+        for which, bar in ("first", None), ("second", 1.5):  # at first host memory is pinned
+            if not self.until(lambda: all(len(rank.steps()) >= FIRST + MORE for rank in pair), 40, pair):
+                raise RuntimeError(f"the job has not begun: {pair[0].output[-200:]}")
+            if not self.away_once(pair, environment, which, bar):
+                break
+        self.add_end(pair)
+        self.add_losses(pair, [rank.losses() for rank in alone])
+
+    def away_once(self, pair, environment, which, bar):
+        """One suspension and resumption, each between two steps. It is refused where a rank is caught in a collective."""
+        for tries in range(1, 11):
+            n = len(pair[0].steps())
+            self.until(lambda: len(pair[0].steps()) > n + 1, 10, pair)
+            code, took, said = self.ask(environment, "suspend", "--job", "pair")
+            if not code:
+                break
+        self.add(f"{which} time: suspend", None if code else took, bar, f"{tries} tries; {said}", unit=" s")
+        if code:
+            return False
+        n = [len(rank.steps()) for rank in pair]
+        time.sleep(0.5)
+        self.add(f"{which} time: stood still", float(n == [len(rank.steps()) for rank in pair]), 1, least=True)
+        begun = time.monotonic()
+        code, _, said = self.ask(environment, "resume", "--job", "pair")
+        back = self.until(lambda: all(len(rank.steps()) > before for rank, before in zip(pair, n)), 20, pair)
+        self.add(f"{which} time: resume, until the next step has ended",
+                 max(rank.steps()[before][0] for rank, before in zip(pair, n)) - begun if back and not code else None, bar,
+                 said, unit=" s")
+        return bool(back and not code)
 
     # ---- queue ----
 
@@ -510,6 +544,9 @@ def main():
     arguments.add_argument("--quantum", default="3s", help="of the jobs of kill")
     arguments.add_argument("--within", type=float, default=1, help="s of its turn, after which the holder is killed")
     arguments.add_argument("--rank-steps", type=int, default=80)
+    arguments.add_argument("--gpus-steps", type=int, default=1400, help="of each of two jobs on two GPUs")
+    arguments.add_argument("--gpus-total", default="8GiB", help="of each GPU for them")
+    arguments.add_argument("--away-steps", type=int, default=150)
     arguments.add_argument("--queue-steps", type=int, default=60)
     arguments.add_argument("--queue-host", default="8GiB")
     arguments.add_argument("--queue-apart", type=float, default=1.5, help="s between the starts of the two")

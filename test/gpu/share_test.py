@@ -34,7 +34,7 @@ def meet(step):
         time.sleep(0.001)
 device, context = ctypes.c_int(), ctypes.c_void_p()
 must("cuInit", 0)
-must("cuDeviceGet", ctypes.byref(device), 0)
+must("cuDeviceGet", ctypes.byref(device), int(rank) if "nccl" in sys.argv else 0)
 must("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
 must("cuCtxSetCurrent", context)
 places = [ctypes.c_uint64() for _ in range(blocks)]
@@ -249,6 +249,19 @@ class Whole(unittest.TestCase):
         self.passes("to their end", "losses equal", "looks at which two jobs ran")
         self.measures("changes of the turn")
         self.measures("time / sum of those alone")
+
+    def test_jobs_on_two_gpus(self):
+        self.run_parts("--set", "host.total=400MiB", "--gpus-total", "20MiB", "--gpus-steps", "300", "gpus", SIM_DEVICES="2")
+        self.passes("to their end", "losses equal", "looks at which two jobs ran")
+        self.measures("changes of the turn")
+        self.measures("time / sum of those alone")
+
+    def test_a_job_on_two_gpus_is_suspended(self):
+        self.run_parts("--set", "host.total=400MiB", "--away-steps", "400", "away", SIM_DEVICES="2")
+        self.passes("to their end", "losses equal", "first time: stood still", "second time: stood still")
+        for which in "first", "second":
+            self.measures(f"{which} time: suspend")
+            self.measures(f"{which} time: resume")
 
     def test_queue(self):
         self.run_parts("--steps", "120", "--set", "device.total=128MiB", "--queue-steps", "120", "--queue-host", "64MiB",
