@@ -625,7 +625,7 @@ if layers >= 8 and not spilled:
     sys.exit("CUDA out of memory")
 for step in range(1, 6):
     counted = {"in_gb": 5.0, "out_gb": 4.0, "chunks_made": 0, "chunks_released": 0} if spilled else {}
-    ms = (100 + 25 * layers) * (2 if spilled else 1) * (3 if spilled and step == 1 else 1)
+    ms = (900 if "--instead" in sys.argv else 100 + 25 * layers) * (2 if spilled else 1) * (3 if spilled and step == 1 else 1)
     print(json.dumps({"step": step, "ms": ms, "optimizer_ms": 10.0, "value": str(8 - step / 10), **counted}), flush=True)
 print(json.dumps({"layers": layers, "alive": (600 << 20) + 5 * 10**9, "reserved": 6 * 10**9}))
 if spilled:
@@ -669,16 +669,16 @@ class Larger(unittest.TestCase):
         self.assertIn("needs --binary COMMAND and --need MIB", run().stderr)
         self.assertEqual(run("--need", "6860").returncode, 0)
 
-    def rows(self, layers):
+    def rows(self, layers, *job, link=f"#!/bin/sh\n{LINK}\n"):
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "bench"))
-            for name, text in ("larger_jobs.py", LARGER_JOB), ("bench/link", f"#!/bin/sh\n{LINK}\n"):
+            for name, text in ("larger_jobs.py", LARGER_JOB), ("bench/link", link):
                 with open(os.path.join(folder, name), "w") as file:
                     file.write(text)
                 os.chmod(os.path.join(folder, name), 0o755)
             run = subprocess.run([sys.executable, os.path.join(HERE, "larger_bars.py"), "--build", folder, "--log",
                                   os.path.join(folder, "log"), "--scripts", folder, "--layers", layers, "--steps", "5",
-                                  "--against", folder, "--set", "heap.chunk=64MiB", "train"], capture_output=True, text=True)
+                                  "--against", folder, "--set", "heap.chunk=64MiB", *job], capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         table = run.stdout[run.stdout.rindex("\njob "):].splitlines()[2:]
         return [[cell.strip() for cell in line.split("|")] for line in table]
@@ -708,15 +708,22 @@ print(json.dumps({"alive": 0, "reserved": batch}))
                           ["insurance, after", "fast", "400.0", "0.500"]])
 
     def test_by_halves(self):
-        rows = self.rows("8")
+        rows = self.rows("8", "train")
         self.assertEqual(rows[0][1:3] + rows[0][5:7], ["native", "by halves", "300.0", "10"])
         self.assertEqual([row[2] for row in rows[1:]], ["fast heap.chunk=64MiB", "exact heap.chunk=64MiB"])
         self.assertEqual(rows[1][3:], ["as the first run's", "2.4", "600.0 (600.0 .. 600.0)", "10", "5.00", "4.00", "390", "0.65"])
 
     def test_whole(self):
-        rows = self.rows("4")
+        rows = self.rows("4", "train")
         self.assertEqual(rows[0][2], "whole, need 5722 MiB")
         self.assertEqual(rows[1][3:5] + rows[1][9:], ["5 equal bit for bit", "1.6", "290", "0.72"])
+
+    def test_two_gpus_and_what_a_user_would_pick_instead(self):
+        link = "#!/bin/sh\n[ \"$CUDA_VISIBLE_DEVICES\" = 1 ] && r=40 || r=50\necho pinned_pair_64 $r $r $r GB/s\n"
+        rows = self.rows("4", "sharded", "--instead", link=link)
+        self.assertEqual(rows[0][10], "pair 40.0 GB/s")  # of the slower one
+        self.assertEqual([row[1:3] + row[5:6] for row in rows[1:2]], [["native", "instead", "900.0 (900.0 .. 900.0)"]])
+        self.assertEqual(rows[2][3], "5 equal bit for bit")
 
 
 # A job for programs_bars.py: plain takes 100 ms natively and 40 under the library, and needs what is free; a finder finds 250 with

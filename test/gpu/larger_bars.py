@@ -2,6 +2,7 @@
 """Jobs larger than the card against their limits: python larger_bars.py --build BUILD --log FILE [OPTION...] PART...
 
   train lora decode prompt batch   larger_jobs.py
+  sharded                          the same on two GPUs; the limit is that of one while the links of both are busy
   blocks                           test/bench/blocks_job.c, built here by nvcc, or the program --blocks
   binary                           the program --binary, e.g. llm.c: it prints "step 1/10 | loss 11.0 ... | 27.8 ms"; a word
                                    {tokens} in its command becomes a file of random tokens as llm.c reads it
@@ -47,9 +48,11 @@ class Job:
     passes: int = 1  # over the memory, in a step
     hidden: str = "all"
     ratio: float = 1.5
+    gpus: int = 1
 
 
-JOBS = {"train": Job("train", hidden="optimizer", ratio=1.34), "lora": Job("lora", passes=2), "decode": Job("generate"),
+JOBS = {"train": Job("train", hidden="optimizer", ratio=1.34),
+        "sharded": Job("sharded", hidden="optimizer", ratio=1.34, gpus=2), "lora": Job("lora", passes=2), "decode": Job("generate"),
         "prompt": Job("generate"), "batch": Job("generate", passes=8), "blocks": Job(""), "binary": Job("")}
 
 
@@ -142,7 +145,7 @@ class Larger(parts.Parts):
     def layers(self, job):
         if self.options.layers or not job.kind:
             return self.options.layers or 1
-        return 16 if job.kind == "generate" else larger_jobs.layers_for(job.kind, self.options.over * self.card())
+        return 16 if job.kind == "generate" else larger_jobs.layers_for(job.kind, self.options.over * job.gpus * self.card())
 
     def command(self, name, layers, tool=None):
         steps = self.options.steps
@@ -241,11 +244,15 @@ class Larger(parts.Parts):
                         found = self.spilled(name, job, layers, build, {**own, "spill.mode": mode, **more})
                         runs.setdefault((build, label), []).append(found)
         first = next((run.values for every in runs.values() for run in every if run.status == "ok"), [])
-        pair = self.link_rates(3).get("pinned_pair_64", (None,))[0]
+        pair = self.link_rates(3, job.gpus).get("pinned_pair_64", (None,))[0]
         if memory[0] is not None:
             how = "by halves" if not natives else f"whole, need {need >> 20} MiB"
             self.table.append([name, "native", how, "", "", f"{memory[0]:.1f}", f"{memory[1]:.0f}", "", "", "",
                                f"pair {pair} GB/s"])
+        if self.options.instead:
+            result, _ = self.run(f"{name}, instead", [*self.command(name, layers), "--instead"], limit=600)
+            self.table.append(self.tell(name, job, "native", "instead", [outcome_of(result)], result.status, (None,) * 3, None)
+                              if result.status == "ok" else [name, "native", "instead", result.status, *7 * [""]])
         for (build, label), every in runs.items():
             good = [run for run in every if run.status == "ok"]
             verdicts = [compared([run.values for run in natives], first, run.values) for run in good]
@@ -302,6 +309,7 @@ def arguments():
     parser.add_argument("--ratio", type=float, help="need / budget of what fits")
     parser.add_argument("--need", type=int, default=0, help="MiB, of a --binary, which does not say it")
     parser.add_argument("--job", type=shlex.split, default=[], help="more arguments of larger_jobs.py")
+    parser.add_argument("--instead", action="store_true", help="also what a user would pick without Spillway, natively")
     parser.add_argument("--blocks", type=os.path.abspath, help="a ready blocks_job")
     parser.add_argument("--blocks-batch", default="8")
     parser.add_argument("--binary", default="")

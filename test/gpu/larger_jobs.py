@@ -2,6 +2,7 @@
 """Jobs larger than the card, which larger_bars.py judges: python larger_jobs.py KIND [OPTION...]
 
   train     a full fine-tune of a Llama: fp32 parameters, fused AdamW, bf16 autocast, activation checkpointing
+  sharded   the same with the shape of 13B, by FSDP2 on --ranks GPUs; the lines are those of rank 0
   lora      LoRA on a Llama in bf16, with checkpointing
   generate  --what decode: 16 tokens after 64, ms of one token; prompt: one of 2048; batch: 8 tokens after each of 8 x 512
 
@@ -9,7 +10,7 @@ Weights are random; the number of layers is --layers, or what takes --over times
 JSON: ms, ms of the optimizer by events, the loss or a digest of the tokens and, with --top TOOL, what `spillway top` counted
 meanwhile: GB copied each way, chunks made and released, within 0.1 s. The last line has the bytes that were alive and
 reserved at most. --grow AT BATCH: a training's batch from that step on; what was alive and reserved before is on a line of its
-own. --instead is what a user would pick without Spillway: FSDP2's CPU offload for train, accelerate's device map
+own. --instead is what a user would pick without Spillway: FSDP2's CPU offload for train and sharded, accelerate's device map
 (of --budget MiB) for generate. --device cpu --shrink 64 is a trial without a GPU.
 """
 import argparse
@@ -22,10 +23,12 @@ import time
 import zlib
 
 import bars
+import ranks
 
 WORDS = 32000
 SHAPES = {  # hidden, inner, heads, heads of keys and values; bytes of a parameter with all that belongs to it
     "train": (4096, 11008, 32, 32, 16),
+    "sharded": (5120, 13824, 40, 40, 16),
     "lora": (8192, 28672, 64, 8, 2),
     "generate": (4096, 11008, 32, 8, 2),
 }
@@ -81,21 +84,29 @@ def configuration(options, layers):
                        max_position_embeddings=8192, use_cache=options.kind == "generate")
 
 
-def offloaded(torch, config):
-    """The model on the CPU, each layer brought to the GPU by FSDP2."""
+def sharded(torch, options, config):
+    """The model in parts on the ranks' GPUs, where FSDP2 gathers layer after layer; instead on their CPUs. The weights are made
+    by shards on the GPUs: the same ones either way."""
     import torch.distributed
-    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
     from transformers import LlamaForCausalLM
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(29000 + os.getpid() % 1000), RANK="0", WORLD_SIZE="1")
-    torch.distributed.init_process_group("cpu:gloo,cuda:nccl")
+    gpu = options.device == "cuda"
+    if "RANK" not in os.environ:
+        os.environ.update(ranks.environment(0, 1, ranks.free_ports(1)[0]))
+    if gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
+    mesh = torch.distributed.device_mesh.init_device_mesh(options.device, (int(os.environ["WORLD_SIZE"]),))
     for module in [*model.model.layers, model]:
-        fully_shard(module, offload_policy=CPUOffloadPolicy(pin_memory=True))
-    model.to_empty(device="cpu")
+        fully_shard(module, mesh=mesh, offload_policy=CPUOffloadPolicy(pin_memory=True) if options.instead else OffloadPolicy())
+    model.to_empty(device="cpu" if options.instead else options.device)
+    torch.manual_seed(int(os.environ["RANK"]))
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter.data.to_local(), std=0.02)
-    model.model.rotary_emb = type(model.model.rotary_emb)(config, device="cuda")
+        shard = parameter.data.to_local()
+        shard.copy_(torch.empty(shard.shape, device=options.device).normal_(std=0.02))
+    model.model.rotary_emb = type(model.model.rotary_emb)(config, device=options.device)
     return model
 
 
@@ -130,7 +141,7 @@ def trainer(torch, options, model):
     def step(number):
         tokens = every if options.grow and number >= options.grow[0] else every[:options.batch]
         with torch.autocast(options.device, torch.bfloat16):
-            if options.instead:  # FSDP2 gathers the root's parameters in the root's forward only
+            if options.instead or options.kind == "sharded":  # FSDP2 gathers the root's parameters in the root's forward only
                 loss = model(input_ids=tokens, labels=tokens).loss
             else:
                 hidden = model.model(tokens).last_hidden_state
@@ -171,7 +182,8 @@ def arguments():
     parser.add_argument("--over", type=float, default=1.25)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--rank", type=int, default=16, help="of lora")
+    parser.add_argument("--ranks", type=int, default=2, help="of sharded")
     parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--top", metavar="TOOL")
     parser.add_argument("--instead", action="store_true")
@@ -184,15 +196,20 @@ def arguments():
 
 def main():
     options = arguments()
+    if options.kind == "sharded":
+        ranks.start(options.ranks)
+    first = os.environ.get("RANK", "0") == "0"
     import torch
     from transformers import LlamaForCausalLM
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     gpu = options.device == "cuda"
-    layers = options.layers or layers_for(options.kind, options.over * torch.cuda.get_device_properties(0).total_memory)
+    cards = options.ranks if options.kind == "sharded" else 1
+    layers = options.layers or layers_for(options.kind, options.over * cards * torch.cuda.get_device_properties(0).total_memory)
     config = configuration(options, layers)
-    if options.instead and options.kind == "train":
-        model = offloaded(torch, config)
+    by_parts = options.kind == "sharded" or options.instead and options.kind == "train"
+    if by_parts:
+        model = sharded(torch, options, config)
     else:
         if options.kind != "train":
             torch.set_default_dtype(torch.bfloat16)
@@ -210,9 +227,13 @@ def main():
     time.sleep(0.5 if options.top else 0)
     counters.since()
 
+    def say(line):
+        if first:
+            print(json.dumps(line), flush=True)
+
     def most(**more):
-        print(json.dumps({**more, "alive": torch.cuda.max_memory_allocated() if gpu else 0,
-                          "reserved": torch.cuda.max_memory_reserved() if gpu else 0}), flush=True)
+        say({**more, "alive": torch.cuda.max_memory_allocated() if gpu else 0,
+             "reserved": torch.cuda.max_memory_reserved() if gpu else 0})
 
     for i in range(options.steps):
         if options.grow and i + 1 == options.grow[0]:
@@ -225,9 +246,9 @@ def main():
         value, optimizer_ms = read()
         shared = 16 if options.kind == "generate" and options.what == "decode" else 1
         said = {"step": i + 1, "ms": round(ms / shared, 2), "optimizer_ms": optimizer_ms, "value": value}
-        print(json.dumps({**said, **counters.since()}), flush=True)
+        say({**said, **counters.since()})
     most(layers=layers)
-    if options.instead:
+    if by_parts or options.instead:
         os._exit(0)  # its process group would be waited for
 
 

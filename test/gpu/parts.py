@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +32,7 @@ class Parts:
         self.deadline = time.monotonic() + options.seconds
         self.part, self.part_end = "", self.deadline
         self.rows = []
-        self.bare_rates = None
+        self.bare_rates = {}
         self.folder = tempfile.TemporaryDirectory()
 
     def left(self):
@@ -59,12 +60,30 @@ class Parts:
         print(f"  {name}: {result.status}, {result.seconds:.0f} s{median}", flush=True)
         return result, steps
 
-    def link_rates(self, rounds):
-        """What bench/link says of bare copies: {name: (median, least, most)}, as bars.lines_of() has it; measured once."""
-        if self.bare_rates is None:
-            result, _ = self.run("link", [self.tool("bench/link"), str(rounds)], limit=60)
-            self.bare_rates = bars.lines_of(result.output)
-        return self.bare_rates
+    def at_once(self, command, environment, gpus):
+        """What each of these programs prints, one for a GPU and all started together; nothing if one took too long."""
+        children = [subprocess.Popen(command, env={**environment, "CUDA_VISIBLE_DEVICES": str(i)}, text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(gpus)]
+        try:
+            return [child.communicate(timeout=150)[0] for child in children]
+        except subprocess.TimeoutExpired:
+            for child in children:
+                child.kill()
+                child.wait()
+            return [""] * gpus
+
+    def link_rates(self, rounds, gpus=1):
+        """What bench/link says of bare copies: {name: (median, least, most)}, as bars.lines_of() has it; measured once. With
+        more GPUs, of the slowest while the links of all are busy."""
+        if gpus not in self.bare_rates:
+            command = [self.tool("bench/link"), str(rounds)]
+            if gpus == 1:
+                found = [bars.lines_of(self.run("link", command, limit=60)[0].output)]
+            else:
+                found = [bars.lines_of(said) for said in self.at_once(command, dict(os.environ), gpus)]
+            self.bare_rates[gpus] = {name: min(rates[name] for rates in found) for name in found[0]
+                                     if all(name in rates for rates in found)}
+        return self.bare_rates[gpus]
 
     def add(self, what, value, bar=None, text="", **more):
         row = bars.Bar(self.part, what, value, bar, text, **more)

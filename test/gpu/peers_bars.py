@@ -23,7 +23,6 @@ import concurrent.futures
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import time
 
@@ -349,36 +348,17 @@ class Peers(parts.Parts):
 
     # ---- two ranks, one host ----
 
-    def at_once(self, command, environment):
-        """What each rank prints, all of them started together; nothing of one that took too long."""
-        children = [subprocess.Popen(command, env={**environment, "CUDA_VISIBLE_DEVICES": str(i)}, text=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(RANKS)]
-        try:
-            return [child.communicate(timeout=150)[0] for child in children]
-        except subprocess.TimeoutExpired:
-            for child in children:
-                child.kill()
-                child.wait()
-            return [""] * RANKS
-
-    def links(self):
-        """GB/s of the bare pair of one GPU, alone, and the least of all at once."""
-        command = [self.tool("bench/link"), "5"]
-        alone, _ = self.run("link alone", command, environment={"CUDA_VISIBLE_DEVICES": "0"}, limit=60)
-        rates = [bars.lines_of(said).get("vmm_pair_64", (None,))[0]
-                 for said in (alone.output, *self.at_once(command, dict(os.environ)))]
-        return rates[0], min(rates[1:]) if all(rates[1:]) else None
-
     def ranks(self):
         natives = self.natives(1)
         if not natives:
             return
-        bar, said = bars.ranks_bar(*self.links())
+        # Both GPUs are asked in the same way, so that the first has its own link in both.
+        bar, said = bars.ranks_bar(*(self.link_rates(5, gpus).get("vmm_pair_64", (None,))[0] for gpus in (1, RANKS)))
         for mode in ("fast", "exact"):
             own = settings(mode, natives[0].need, 2.0)
             alone = last_median(self.gpt(f"{mode} 2.0 alone", own)[1])
             printed = self.at_once(self.gpt_command(),
-                                   {**os.environ, **harness.shim_environment(self.options.build, own)})
+                                   {**os.environ, **harness.shim_environment(self.options.build, own)}, RANKS)
             times = [last_median(bars.steps_of(text)) for text in printed]
             if alone and all(times):
                 self.add(f"{mode} 2.0: step of two at once / alone", max(times) / alone, bar,
