@@ -55,6 +55,7 @@ static void fill(unsigned i)
 	be(own->device[i]);
 	for (unsigned j = 0; j < blocks_on(i); j++)
 		MUST(driver_fill(NULL, blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
+	turns_rest();
 }
 
 /* All its GPUs work at the same time; it waits for them in its own order. */

@@ -111,6 +111,22 @@ void turns_begin(const void *settings)
 	child_set(settings);
 }
 
+static void rest_body(const struct sim_launch *launch, void **args)
+{
+	usleep(4000);
+}
+
+SIM_MODULE(image, SIM_KERNEL("rest", rest_body, sizeof(unsigned)));
+
+void turns_rest(void)
+{
+	unsigned nothing = 0;
+	void *params[] = {&nothing};
+
+	if (driver_native("sim_calls"))
+		MUST(cu.cuLaunchKernel(driver_function(&image, "rest"), 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+}
+
 static uint64_t fill(unsigned from)
 {
 	for (unsigned i = from; i < turns_n_blocks; i++)

@@ -51,6 +51,12 @@ enum { TURNS_TRIES = 3000 }; /* what has not happened by then never does */
 extern CUdeviceptr turns_blocks[TURNS_MOST];
 extern unsigned turns_n_blocks, turns_fills;
 
+/*
+ * In a rank, at the end of a step: the simulated GPU works for some milliseconds without a processor, as real ones do.
+ * Without it, a turn is as many more steps, each of which fills all blocks.
+ */
+void turns_rest(void);
+
 /* For struct rank_part: the settings that all of them have, and those of one. */
 void turns_begin(const void *settings);
 /*

@@ -56,6 +56,7 @@ static bool step(void)
 	fills++;
 	for (unsigned i = 0; i < own->n; i++)
 		MUST(driver_fill(NULL, blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
+	turns_rest();
 	for (unsigned i = 0; i < own->n; i++) {
 		unsigned word;
 
@@ -87,6 +88,7 @@ static bool step_by_gpu(void)
 	fills++;
 	for (unsigned i = 0; i < own->n; i++)
 		MUST(driver_fill(NULL, blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
+	turns_rest();
 	MUST(cuStreamWriteValue32_v2(NULL, words + 4 * own->number, fills, 0));
 	/* Ranks of a job have consecutive numbers. */
 	unsigned first = own->number / own->size * own->size;

@@ -81,6 +81,7 @@ static void work_for(uint64_t ms, unsigned n)
 		turns_fills++;
 		for (unsigned i = 0; i < n; i++)
 			MUST(driver_fill(NULL, turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+		turns_rest();
 		MUST(cu.cuCtxSynchronize());
 	}
 }
