@@ -348,6 +348,50 @@ TEST(jobs_whose_gpus_wait_for_each_other_take_turns)
 	turns_check_and_end(ranks, 4);
 }
 
+/*
+ * A rank is killed, or stopped for a while, when the GPU of the other one waits for it. That one cannot be stopped, and
+ * the other job goes on. It ends as when NCCL gives a collective up, or as the stopped one comes.
+ */
+static void one_does_not_come(bool killed)
+{
+	static const struct part parts[] = {
+	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL}, {3, 1, 1, 2, 5, NULL}};
+	struct rank ranks[4];
+
+	start_all(parts, ranks, 4);
+	rank_tell(&ranks[1], 'x', 40);
+	assert_true(rank_ask(&ranks[0], 'x', 8));
+	if (killed) {
+		rank_kill(&ranks[0]);
+	} else {
+		assert_int_equal(kill(ranks[0].pid, SIGSTOP), 0);
+		rank_tell(&ranks[0], 'x', 32);
+	}
+	for (unsigned round = 0; round < 10 || (killed && !log_has("keeps its memory")); round++) {
+		assert_true(round < ROUNDS);
+		rank_tell(&ranks[2], 'x', 40);
+		assert_true(rank_ask(&ranks[3], 'x', 40));
+		assert_true(rank_hear(&ranks[2]));
+	}
+	if (killed)
+		meeting->words[0] = 1 << 20; /* steps */
+	else
+		assert_int_equal(kill(ranks[0].pid, SIGCONT), 0);
+	for (unsigned i = killed; i < 2; i++)
+		assert_true(rank_hear(&ranks[i]));
+	turns_check_and_end(ranks + killed, 4 - killed);
+}
+
+TEST(a_job_goes_on_while_another_waits_for_a_killed_rank_on_the_gpu)
+{
+	one_does_not_come(true);
+}
+
+TEST(a_job_goes_on_while_another_waits_for_a_stopped_rank_on_the_gpu)
+{
+	one_does_not_come(false);
+}
+
 TEST(two_jobs_that_cross_on_two_devices_both_end)
 {
 	static const struct part parts[] = {
