@@ -444,6 +444,9 @@ class More(Share):
                                      {rank.child.pid: rank.lines[-1][0] for rank in both if rank.lines})
         self.add("looks at which two jobs ran", wrong if looked else None, 0, f"of {looked}")
         self.add("changes of the turn", account.switches(), None)
+        # After three tries a job is asked again in a minute: the other one waits that long.
+        self.add("ranks that have kept their memory at a turn's end", sum("keeps its memory" in rank.output for rank in both), None,
+                 f"{sum('cannot be stopped' in rank.output for rank in both)} were asked again")
         if good:
             took, left = shared_time([job[0] for job in found], 2 * [span[1] - span[0]])
             self.add("time / sum of those alone", took / left if left else None, bar, f"{took:.1f} s / {left:.1f}")
