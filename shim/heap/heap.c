@@ -38,9 +38,6 @@ static const unsigned span[CHUNK_PLACES] = {[CHUNK_DEVICE] = 2, [CHUNK_HOST] = 2
 static const uint64_t most[CHUNK_PLACES] = {
     [CHUNK_DEVICE] = UINT64_MAX, [CHUNK_HOST] = (uint64_t)512 << 20, [CHUNK_PEER] = UINT64_MAX};
 
-/* After so long without a tick, ticks have stopped: their thread has ended, or is not wanted (control: no). */
-#define TICKING_NS 3000000000u
-
 static void tell_budgets(const struct chunk_store *chunks)
 {
 	const struct budget *device = chunks->budget[CHUNK_DEVICE], *host = chunks->budget[CHUNK_HOST];
@@ -157,7 +154,7 @@ static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 void heap_trim_to_keep(struct heap *heap)
 {
 	uint64_t keep[CHUNK_PLACES];
-	bool ticking = heap->ticked && clock_now() - heap->ticked < TICKING_NS;
+	bool ticking = heap->ticked && clock_now() - heap->ticked < HEAP_TICKING_NS;
 
 	lock_assert_held(LOCK_HEAP);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
@@ -415,9 +412,8 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	if (status != SW_OK)
 		heap_failed(heap, from, soon, ret_grant);
 	heap_leave(heap);
-	if (status != SW_OK)
-		return status;
-	*ret_grant = grant;
+	if (status == SW_OK)
+		*ret_grant = grant;
 	return status;
 }
 

@@ -350,6 +350,8 @@ void heap_keep_host(struct heap *heap, uint64_t bytes);
  * memory that is owed to other processes of the user (quota.h) goes back in any case.
  */
 void heap_tick(struct heap *heap);
+/* After so long without a tick, ticks have stopped: their thread has ended, or is not wanted (control: no). */
+#define HEAP_TICKING_NS 3000000000u
 
 /* ---- allocations backed on use ---- */
 

@@ -606,8 +606,6 @@ void segments_release(const struct ledger_row *row)
  * has said how much idle memory is kept, or other processes are short of host memory, unused segments go at once.
  */
 #define UNUSED_TICKS 20
-/* After so long without a tick, ticks have stopped (heap_tick): then what is unused is freed at once. */
-#define TICKING_NS 3000000000u
 /* A pass gives up after this many events that have not completed: later ones have hardly completed either. */
 #define MOST_WAITING 2
 
@@ -647,8 +645,7 @@ void segments_reap(void)
 	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		return;
 	look_at_events(MOST_WAITING, false);
-	uint64_t ticked = atomic_load(&serve_state.segments.ticked);
-	if (!ticked || clock_now() - ticked >= TICKING_NS)
+	if (clock_now() - atomic_load(&serve_state.segments.ticked) >= HEAP_TICKING_NS)
 		free_unused(NULL, 0);
 }
 
