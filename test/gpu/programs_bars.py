@@ -7,9 +7,10 @@ programs_jobs.py's, whose head says what they do.
   finder   the batch that accelerate's and Lightning's finders settle on with a budget and spill.limit: 25%, and the sizes that
            they try, beside the same with a budget of 5/4 and spill.mode: off
   llama    llama.cpp with a random model of 7.7 GiB: natively, with room for all, in each mode at 1 / --ratio, with as many
-           layers on the GPU by its own -ngl as fit that, and with its unified memory while all fits. Tokens/s; perplexity and
-           greedy tokens beside native ones; its own offload computes on the CPU, and so differently. Its tools (llama-bench,
-           llama-perplexity, llama-completion) and their libraries are ready in the folder --llama
+           layers on the GPU by its own -ngl as fit that; with a smaller model also with its unified memory, of which no more
+           than 4 GiB are taken. Tokens/s; perplexity and greedy tokens beside native ones; its own offload computes on the
+           CPU, and so differently. Its tools (llama-bench, llama-perplexity, llama-completion) and their libraries are ready
+           in the folder --llama
 
 Rows and exit status: parts.py.
 """
@@ -26,7 +27,7 @@ from harness import UNITS
 MODES = ["static", "exact", "fast"]
 POOLS = ["pool", "async", "rmm"]
 PLAIN_BAR, POOL_BAR = 0.5, 1.1
-LAYERS, PROMPT, TOKENS = 22, 512, 32  # of llama.cpp's model
+LAYERS, SMALL, PROMPT, TOKENS = 22, 9, 512, 32  # of llama.cpp's models
 LAYER_BYTES = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 11008)
 ALL_LAYERS = 99  # any number beyond what there are
 
@@ -58,7 +59,7 @@ def layers_that_fit(need, budget):
 
 
 class Programs(parts.Parts):
-    PARTS = {"chain": 60, "tight": 60, "finder": 200, "llama": 260}
+    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260}
     DEFAULT = ["chain", "tight", "finder"]
 
     def __init__(self, options):
@@ -164,6 +165,10 @@ class Programs(parts.Parts):
         try:
             self.run("model", self.python("programs_jobs.py", "model", model, "--layers", LAYERS), limit=60)
             self.with_model(model, text)
+            self.run("model", self.python("programs_jobs.py", "model", model, "--layers", SMALL), limit=60)
+            native = self.tools(model, text, "natively, small")
+            self.compared(native, {"natively, small": native,
+                                   "its own unified memory, small": self.tools(model, text, "unified, small", unified=True)})
         finally:
             for path in (model, text):
                 if os.path.exists(path):
@@ -184,11 +189,13 @@ class Programs(parts.Parts):
             sides[mode] = self.tools(model, text, mode, parts.settings(mode, need, self.options.ratio))
         layers = layers_that_fit(need, budget)
         sides[f"its own offload, -ngl {layers}"] = self.tools(model, text, "offload", layers=layers)
-        sides["its unified memory, all fits"] = self.tools(model, text, "unified", unified=True)
         sides["natively again"] = self.tools(model, text, "again", rates=False)
+        self.compared(native, sides)
+
+    def compared(self, native, sides):
         for side, found in sides.items():
-            own = side.startswith("its own")
-            if side != "natively":
+            own = side.startswith("its own offload")
+            if found is not native:
                 for what in ("perplexity", "tokens"):
                     self.add(f"llama.cpp, {side}: {what} as natively", float(found[what] == native[what]), None if own else 1,
                              f"{found[what]} for {native[what]}, {found['status']}", least=True)
