@@ -348,6 +348,7 @@ int main(int argc, char **argv)
 	CHECK(words ? cudaMemcpy(words, params, weights, cudaMemcpyDeviceToHost) : cudaErrorMemoryAllocation);
 	for (size_t i = 0; i < weights / 4; i++)
 		sum = ((sum << 5 | sum >> 27) ^ words[i]) * 16777619;
+	free(words);
 	printf("check sum %08x\n", sum);
 	return 0;
 }

@@ -147,6 +147,7 @@ TEST(a_setting_says_where_it_comes_from_and_what_cut_it)
 	assert_string_equal(setting_of(policy, "managed.advise").value, "...");
 	assert_string_equal(setting_of(policy, "system.numa_node").value, "auto");
 	assert_string_equal(setting_of(policy, "report.summary").value, "yes");
+	policy_free(policy);
 }
 
 TEST(it_is_ignored_if_others_can_write_it)
