@@ -9,6 +9,7 @@
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 #include "shim/accounting/budget.h"
+#include "shim/base/array.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -137,17 +138,10 @@ static void spans_add(struct ledger_row *row)
 
 bool ledger_span(struct ledger_row *row)
 {
-	bool ok = true;
+	bool ok;
 
 	lock_take(&ledger.lock);
-	if (ledger.n_spanning == ledger.spans_room) {
-		size_t room = ledger.spans_room ? 2 * ledger.spans_room : 64;
-		struct ledger_row **wider = realloc(ledger.spans, room * sizeof(*wider));
-
-		ok = wider != NULL;
-		ledger.spans = ok ? wider : ledger.spans;
-		ledger.spans_room = ok ? room : ledger.spans_room;
-	}
+	ok = ARRAY_ROOM(ledger.spans, ledger.n_spanning, ledger.spans_room, ARRAY_MOST);
 	ledger.n_spanning += ok;
 	row->spans = ok;
 	lock_drop(&ledger.lock);

@@ -193,8 +193,8 @@ struct ledger_state {
 	size_t n_rows;
 	struct ledger_row *idle_rows; /* rows that wait for reuse */
 	size_t n_idle;
-	size_t n_spans, n_spanning, spans_room; /* in the array; with those out of the ledger; allocated */
-	_Atomic uint64_t next_id;               /* begins far from the driver's own buffer ids, which count from 1 */
+	uint32_t n_spans, n_spanning, spans_room; /* in the array; with those out of the ledger; allocated */
+	_Atomic uint64_t next_id;                 /* begins far from the driver's own buffer ids, which count from 1 */
 	struct ledger_row *first_table[LEDGER_FIRST_BUCKETS];
 	/* Read often and written seldom, so it lies apart from the lock. */
 	struct ledger_row **table;

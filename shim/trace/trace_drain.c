@@ -11,6 +11,7 @@
  * rings a last time. Under it names and figures are looked up, which takes no other lock.
  */
 #include "policy/policy.h"
+#include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
@@ -408,7 +409,6 @@ void file_head(const struct policy *policy, const struct trace_sources *sources,
 #define STACK_BYTES (1 << 20)
 
 #define NUMBERS_MOST (1u << 20) /* the limit of readers; functions beyond it have number 0, which never gets a name */
-#define NAMED_FIRST  1024
 
 /* The drainer and its file. Locking: from `writer` on, under `lock`, unless the field says otherwise. */
 static struct {
@@ -419,7 +419,7 @@ static struct {
 	_Atomic bool has_path; /* file.name is complete and does not change any more; read without the lock */
 	bool failed, closed;
 	struct trace_named *named; /* the addresses of one submission, reused */
-	size_t named_room;         /* entries that `named` has room for */
+	uint32_t named_room;       /* entries that `named` has room for */
 } drainer = {.lock = LOCK_INIT(LOCK_TRACE_FILE), .file = {.fd = -1}};
 
 #define TRACE_FUNCTIONS_MOST (1u << 15) /* remembered at a time; beyond that all are forgotten */
@@ -574,18 +574,11 @@ static bool read_named(const struct ring *ring, uint64_t at, uint64_t end, size_
 {
 	size_t n = 0;
 
-	if (end - at > drainer.named_room) {
-		size_t room = end - at > NAMED_FIRST ? end - at : NAMED_FIRST;
-		struct trace_named *more = realloc(drainer.named, room * sizeof(*drainer.named));
-
-		if (!more)
-			return false;
-		drainer.named = more;
-		drainer.named_room = room;
-	}
 	while (at < end) {
 		uint64_t word = word_at(ring, at++);
 
+		if (!ARRAY_ROOM(drainer.named, (uint32_t)n, drainer.named_room, ARRAY_MOST))
+			return false;
 		drainer.named[n++] =
 		    (struct trace_named){word & ~(uint64_t)1, word & 1 && at < end ? word_at(ring, at++) : 0};
 	}
