@@ -88,11 +88,9 @@ void alloc_decide_start(struct policy *policy)
 static const struct policy_library *library_known(const struct policy *policy, const char *path)
 {
 	struct policy_library *made = NULL, *there = NULL;
-	uint32_t hash = 2166136261u; /* FNV-1a */
+	unsigned first = path ? (unsigned)rank_hash(0, path) % LIBRARIES : 0;
 
-	for (const char *c = path; c && *c; c++)
-		hash = (hash ^ (unsigned char)*c) * 16777619u;
-	for (unsigned i = 0, at = hash % LIBRARIES; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
+	for (unsigned i = 0, at = first; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
 		there = atomic_load_explicit(&decide.libraries[at], memory_order_acquire);
 		if (!there && !made && !(made = policy_library_new(policy, path)))
 			return NULL;

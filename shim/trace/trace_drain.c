@@ -140,11 +140,8 @@ static struct trace_name *name_of(const struct call_site *site, const char *rang
 static uint64_t number_of_name(struct trace_names *table, const struct call_site *site, const char *range)
 {
 	struct trace_name *made = NULL;
-	uint64_t hash = (uintptr_t)site, number = 0;
+	uint64_t hash = site ? (uintptr_t)site : rank_hash(0, range), number = 0;
 	int saved = errno;
-
-	for (const char *at = site ? "" : range; *at; at++)
-		hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211); /* FNV-1a */
 	uint64_t first = (hash ^ hash >> 29) * UINT64_C(0x9fb21c651e98df25) >> 40;
 	for (unsigned i = 0; i < TRIED && !number; i++) {
 		uint64_t at = (first + i) % (TRACE_NAMES_SLOTS - 1) + 1;
