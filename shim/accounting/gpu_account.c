@@ -230,6 +230,7 @@ static bool read_view(int fd, unsigned own, struct gpu_account_view *ret_view)
 		if (holds && lives)
 			ret_view->turn.holder = ret_view->n;
 		ret_view->slots[ret_view->n] = (unsigned char)i;
+		ret_view->ended[ret_view->n] = !lives;
 		ret_view->members[ret_view->n++] = lives ? *member : left_by(member);
 	}
 	for (unsigned i = 0; i < ret_view->n && ret_view->turn.holder == GPU_TURN_NOBODY; i++)
@@ -446,79 +447,53 @@ static void add_file(const struct user_dir *folder, const char *name, void *argu
 	accounts->n++;
 }
 
-static bool takes_part(const struct gpu_account_member *member, uint64_t now)
+void gpu_account_seats(const struct gpu_account_view *view, uint32_t device, struct gpu_job_view *jobs)
 {
-	struct gpu_turn_member one = turn_member(member);
-	struct gpu_turn_view view = {.now = now, .members = &one, .n = 1, .holder = GPU_TURN_NOBODY};
+	for (unsigned i = 0; i < view->n && jobs->n < GPU_JOB_SEATS; i++) {
+		const struct gpu_account_member *member = &view->members[i];
+		struct gpu_turn_member one = turn_member(member);
+		struct gpu_turn_view alone = {.now = jobs->now, .members = &one, .n = 1, .holder = GPU_TURN_NOBODY};
 
-	return gpu_turn_takes_part(&view, 0);
-}
-
-/* Returns the slot that has the turn: that of a living process, or of one of the job of a dead one. */
-static uint32_t holder_of(const struct gpu_job_view *view, uint32_t first, const struct gpu_job_claim *dead,
-			  uint32_t holder)
-{
-	for (uint32_t i = first; i < view->n; i++)
-		if (view->seats[i].slot == holder)
-			return holder;
-	for (uint32_t i = first; i < view->n; i++)
-		if (gpu_job_share(dead, &view->seats[i].claim))
-			return view->seats[i].slot;
-	return GPU_TURN_NOBODY;
-}
-
-static void add_account(int fd, uint32_t device, struct gpu_job_view *view)
-{
-	const struct gpu_account_member *member;
-	struct gpu_job_claim dead = {0}; /* the process that has the turn, and has died */
-	struct walk walk = {.fd = fd, .own = GPU_ACCOUNT_MOST, .now = clock_now()};
-	struct account_head head;
-	uint32_t first = view->n;
-
-	if (!shared_read_head(fd, &kind, &head))
-		return;
-	for (unsigned i = 0; (member = walk_on(&walk)); i++) {
-		if (walk.state != SLOT_LIVES && head.turn.holder == i + 1)
-			dead = member->job;
-		if (walk.state == SLOT_LIVES && view->n < GPU_JOB_SEATS)
-			view->seats[view->n++] = (struct gpu_job_seat){
-			    .device = device,
-			    .slot = i,
-			    .takes_part = takes_part(member, view->now),
-			    .idle = member->claim.idle,
-			    .claim = member->job,
-			};
+		if (view->ended[i])
+			continue;
+		if (i == view->self)
+			jobs->self = jobs->n;
+		jobs->seats[jobs->n++] = (struct gpu_job_seat){
+		    .device = device,
+		    .slot = view->slots[i],
+		    .takes_part = gpu_turn_takes_part(&alone, 0),
+		    .idle = member->claim.idle,
+		    .claim = member->job,
+		};
 	}
-	view->turns[device] = (struct gpu_job_turn){
-	    .on = head.turn.on,
-	    .number = head.turn.number,
-	    .holder =
-		holder_of(view, first, &dead, head.turn.holder ? (uint32_t)head.turn.holder - 1 : GPU_TURN_NOBODY),
+	jobs->turns[device] = (struct gpu_job_turn){
+	    .on = view->turn.on,
+	    .number = view->turn.number,
+	    .holder = view->turn.holder < view->n ? view->slots[view->turn.holder] : GPU_TURN_NOBODY,
 	};
 }
 
-bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view)
+bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_account_view *scratch,
+		     struct gpu_job_view *ret_view)
 {
 	struct accounts accounts = {.n = 0};
-	bool is_found = false;
 
 	ret_view->now = now;
 	ret_view->n = 0;
+	ret_view->self = GPU_JOB_SEATS;
 	memset(ret_view->turns, 0, sizeof(ret_view->turns));
 	each_file(add_file, &accounts);
 	for (unsigned i = 0; i < accounts.n; i++) {
 		const struct found *found = &accounts.at[i];
-
-		add_account(found->fd, i, ret_view);
-		close(found->fd);
 		bool own = found->device == account->file.device && found->inode == account->file.inode;
-		for (uint32_t j = 0; own && j < ret_view->n; j++)
-			if (ret_view->seats[j].device == i && ret_view->seats[j].slot == account->file.slot) {
-				ret_view->self = j;
-				is_found = true;
-			}
+
+		scratch->n = 0;
+		scratch->self = own ? 0 : GPU_ACCOUNT_MOST;
+		if (read_view(found->fd, own ? account->file.slot : GPU_ACCOUNT_MOST, scratch))
+			gpu_account_seats(scratch, i, ret_view);
+		close(found->fd);
 	}
-	return is_found;
+	return ret_view->self < ret_view->n;
 }
 
 /* ---- looking for a process ---- */

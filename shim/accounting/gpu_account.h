@@ -104,6 +104,7 @@ struct gpu_account_view {
 	struct gpu_account_turn turn;
 	struct gpu_account_member members[GPU_ACCOUNT_MOST];
 	unsigned char slots[GPU_ACCOUNT_MOST]; /* of the members, in the file */
+	bool ended[GPU_ACCOUNT_MOST];          /* a child of the member keeps memory */
 };
 
 /* Stores the members as turns and shares know them. */
@@ -157,12 +158,18 @@ uint64_t gpu_account_raise(struct gpu_account *account, uint64_t now, uint64_t w
 bool gpu_account_pass(struct gpu_account *account, const struct gpu_account_view *view, bool on, unsigned holder,
 		      uint64_t now);
 /*
- * Reads the accounts of all GPUs that processes of this user share, in the order of their names: the seats of their
- * living processes, and their turns. The file of a GPU that no living process uses is left out, and so is what there
- * is no room for in the view: accounts from the end, and seats. Stores the seat of
- * `account`, which must be joined, in ret_view->self. Returns false if that is not among them.
+ * Adds the seats of an account's living processes to those of others, as far as there is room, and stores its turn.
+ * The caller must set `now` and `n` of jobs. Stores the seat of this process in `self` if it is in the view.
  */
-bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_job_view *ret_view);
+void gpu_account_seats(const struct gpu_account_view *view, uint32_t device, struct gpu_job_view *jobs);
+/*
+ * Reads the accounts of all GPUs that processes of this user share, in the order of their names: their seats and
+ * turns. The file of a GPU that no living process uses is left out, and so is what there is no room for in the view:
+ * accounts from the end, and seats. Stores the seat of `account`, which must be joined, in ret_view->self. Returns
+ * false if that is not among them. scratch: too large for the stack; overwritten.
+ */
+bool gpu_account_all(const struct gpu_account *account, uint64_t now, struct gpu_account_view *scratch,
+		     struct gpu_job_view *ret_view);
 /* Returns whether a living process of the job of that name (struct gpu_job_claim) is in any of the accounts. */
 bool gpu_account_has_job(uint64_t name);
 /* Gives up the slot; the last to leave removes the file, unless the process has forked. */

@@ -81,26 +81,6 @@ static bool any_names_a_job(const struct gpu_account_view *view)
 	return false;
 }
 
-/* The seats of this account alone. */
-static void take_own(const struct gpu_account_view *view, const struct gpu_turn_view *turns, struct gpu_job_view *jobs)
-{
-	for (unsigned i = 0; i < view->n; i++)
-		jobs->seats[i] = (struct gpu_job_seat){
-		    .slot = view->slots[i],
-		    .takes_part = gpu_turn_takes_part(turns, i),
-		    .idle = view->members[i].claim.idle,
-		    .claim = view->members[i].job,
-		};
-	jobs->now = turns->now;
-	jobs->n = view->n;
-	jobs->self = view->self;
-	jobs->turns[0] = (struct gpu_job_turn){
-	    .on = view->turn.on,
-	    .number = view->turn.number,
-	    .holder = view->turn.holder < view->n ? view->slots[view->turn.holder] : GPU_TURN_NOBODY,
-	};
-}
-
 static void read_jobs(const struct device *device, const struct gpu_account_view *view,
 		      const struct gpu_turn_view *turns)
 {
@@ -110,8 +90,11 @@ static void read_jobs(const struct device *device, const struct gpu_account_view
 
 	if (all)
 		turn->looked = turns->now;
-	if (!all || !gpu_account_all(&device->account, turns->now, jobs))
-		take_own(view, turns, jobs);
+	if (!all || !gpu_account_all(&device->account, turns->now, &lifecycle_state.jobs.other, jobs)) {
+		jobs->now = turns->now;
+		jobs->n = 0;
+		gpu_account_seats(view, 0, jobs);
+	}
 	gpu_job_find(jobs);
 	turn->many = gpu_job_is_many(jobs);
 }

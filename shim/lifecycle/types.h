@@ -107,8 +107,9 @@ struct turn_common_state {
 
 /* What was read of the accounts last, for one device. Only the control thread uses it. */
 struct jobs_state {
-	struct gpu_job_view view; /* large */
-	uint64_t started, space;  /* of this process, as published (struct gpu_account_member) */
+	struct gpu_job_view view;      /* large */
+	struct gpu_account_view other; /* the account that is read for it; large */
+	uint64_t started, space;       /* of this process, as published (struct gpu_account_member) */
 	struct gpu_turn_member members[GPU_ACCOUNT_MOST];
 	uint32_t units[GPU_ACCOUNT_MOST], n; /* of each member of the account, and how many there are */
 	bool is_spread;                      /* over several machines */

@@ -13,6 +13,7 @@ TEST(all_gpus_of_a_machine_are_looked_at)
 	enum { GPUS = 64, STALE = 100 };
 	static const struct gpu_account_member mine = {.pid = 1, .job = {.process = 1}};
 	static struct gpu_account accounts[GPUS], stale;
+	static struct gpu_account_view scratch;
 	static struct gpu_job_view view;
 	unsigned char number[16] = {0};
 
@@ -26,7 +27,7 @@ TEST(all_gpus_of_a_machine_are_looked_at)
 			close(stale.file.fd);
 	}
 	for (unsigned i = 0; i < GPUS; i++) {
-		assert_true(gpu_account_all(&accounts[i], 1, &view));
+		assert_true(gpu_account_all(&accounts[i], 1, &scratch, &view));
 		assert_int_equal(view.n, GPUS);
 		assert_int_equal(view.self, i);
 		assert_int_equal(view.seats[i].device, i);

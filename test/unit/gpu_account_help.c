@@ -11,6 +11,7 @@ static struct gpu_account account;
 struct gpu_account_view view;
 static struct gpu_account_member mine;
 static struct gpu_job_view all;
+static struct gpu_account_view scratch;
 char account_path[160];
 int child_waits[2];
 
@@ -74,7 +75,7 @@ static uint64_t obey(char order, unsigned n)
 		account_uuid[0] = (unsigned char)n;
 		return 1;
 	case 'A':
-		return gpu_account_all(&account, 1, &all)
+		return gpu_account_all(&account, 1, &scratch, &all)
 			   ? 100 * all.n + 10 * all.seats[all.self].device +
 				 (all.turns[all.seats[all.self].device].holder == all.seats[all.self].slot)
 			   : 0;
