@@ -494,16 +494,10 @@ uint64_t quota_enough(uint64_t bytes)
 
 /* ---- the spare ---- */
 
-void quota_spare_add(uint64_t bytes)
+void quota_spare(uint64_t more, uint64_t less)
 {
 	if (is_seated())
-		publish(&quota_state.mine.spare, bytes, 0);
-}
-
-void quota_spare_sub(uint64_t bytes)
-{
-	if (is_seated())
-		publish(&quota_state.mine.spare, 0, bytes);
+		publish(&quota_state.mine.spare, more, less);
 }
 
 bool quota_is_asked(void)

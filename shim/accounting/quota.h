@@ -107,11 +107,10 @@ uint64_t quota_left(void);
 uint64_t quota_enough(uint64_t bytes);
 
 /*
- * Bytes of what was taken became free and are kept for the next use (add); or they are used again, or given back
- * (sub).
+ * Of what was taken, `more` bytes became free and are kept for the next use, and `less` bytes are used again, or given
+ * back.
  */
-void quota_spare_add(uint64_t bytes);
-void quota_spare_sub(uint64_t bytes);
+void quota_spare(uint64_t more, uint64_t less);
 /* Returns true if any rank has been refused lately (2 s). */
 bool quota_is_asked(void);
 /* Returns how much of the spare ought to go back because others are short. Cheap where that is 0. */

@@ -91,10 +91,10 @@ static uint64_t obey(char order, unsigned n)
 		quota_give(n * MIB);
 		return 1;
 	case 's':
-		quota_spare_add(n * MIB);
+		quota_spare(n * MIB, 0);
 		return 1;
 	case 'u':
-		quota_spare_sub(n * MIB);
+		quota_spare(0, n * MIB);
 		return 1;
 	case 'w':
 		return quota_wait(n * MIB, &tries);
