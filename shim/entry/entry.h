@@ -61,13 +61,6 @@ void *unknown_body(void *function);
  * like any other.
  */
 
-/*
- * Returns false if a hint about these bytes is for the driver. Otherwise sets *ret_result: an error if the bytes are
- * not within one live block, or if memory cannot be at the location (NULL: none is given). The caller must be inside
- * enter_serve().
- */
-bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *location, CUresult *ret_result);
-
 /* clang-format off */
 #define HOOK_HINT(name, params, args) bool hint_##name(CUresult *ret_result, ENTRY_UNPACK params);
 #include "shim/driver/hooks.def"

@@ -210,7 +210,12 @@ static CUresult check_location(const CUmemLocation *location)
 	}
 }
 
-bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *location, CUresult *ret_result)
+/*
+ * Returns false if a hint about these bytes is for the driver. Otherwise sets *ret_result: an error if the bytes are
+ * not within one live block, or if memory cannot be at the location (NULL: none is given). The caller must be inside
+ * enter_serve().
+ */
+static bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *location, CUresult *ret_result)
 {
 	struct ledger_row row;
 

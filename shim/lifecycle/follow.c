@@ -67,7 +67,8 @@ static void begin_with(struct device *device, const struct live_budget_figures *
 	state->begun = true;
 }
 
-void follow_begin(struct device *device)
+/* The device's budget has been changed from outside: if it follows what is free, it begins anew. */
+static void follow_begin(struct device *device)
 {
 	struct follow_state *const state = &lifecycle_state.follow[device->ordinal];
 	struct live_budget_figures figures;

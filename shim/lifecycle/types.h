@@ -258,8 +258,6 @@ void turn_act(struct device *device);
  * wait for a device, for a bounded time. Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
  */
 unsigned follow_look(void);
-/* The device's budget has been changed from outside: if it follows what is free, it begins anew. */
-void follow_begin(struct device *device);
 /*
  * Tries once to move what is above the device's budget off the device, and gives it back to the driver. Returns whether
  * any has left. Waits for the device, for a bounded time. Locking: as follow_look().

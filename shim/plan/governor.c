@@ -409,7 +409,8 @@ static void trial_measure(struct trial *trial, uint64_t now_ns, uint64_t finishe
 	trial_begin(trial, due ? ask : trial->state, now_ns, finished);
 }
 
-bool trial_prefers_moving(const struct trial *trial)
+/* Returns whether moving was better the last time that it was asked, or if it never was. */
+static bool trial_prefers_moving(const struct trial *trial)
 {
 	return trial->state == TRIAL_MOVE || trial->state == TRIAL_ASK_STAY;
 }

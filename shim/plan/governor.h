@@ -159,8 +159,6 @@ void trial_init(struct trial *trial);
  * touches all that it names; 0: not known. Returns whether memory may move.
  */
 bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns);
-/* Returns whether moving was better the last time that it was asked, or if it never was. */
-bool trial_prefers_moving(const struct trial *trial);
 
 /* ---- which of the two ---- */
 

@@ -367,7 +367,8 @@ static void head_name(const struct trace_source_device *device, void *argument)
 		add(argument, "gpu%d=%s\n", device->ordinal, stats.device[device->ordinal].name);
 }
 
-void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes)
+/* Makes the text of the head, cut if it does not fit. */
+static void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes)
 {
 	struct text text = {ret_text, bytes};
 	char host[256] = "", command[2048], job[RANK_JOB_BYTES];

@@ -108,8 +108,6 @@ int file_make(struct trace_file *file, const char *pattern);
  */
 int file_write(const struct trace_file *file, const void *bytes, size_t n);
 void file_close(struct trace_file *file);
-/* Makes the text of the head, cut if it does not fit. */
-void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes);
 
 /* ---- the state, one part a subject ---- */
 
