@@ -63,7 +63,7 @@ def nccl_rows(output):
     """Of a program of nccl-tests: [(bytes, GB/s out of place, wrong, GB/s in place, wrong)] of bus bandwidths; a number of
     wrong elements is None where none were looked at."""
     number = r"([\d.e+]+|N/A)"
-    found = re.findall(rf"^ +(\d+) +\d+ +\w+ +\w+ +-?\d+ +{number} +{number} +{number} +{number} +{number} +{number} +{number} "
+    found = re.findall(rf"^ +(\d+) +\d+ +\w+ +(?:\w+ +)?-?\d+ +{number} +{number} +{number} +{number} +{number} +{number} +{number} "
                        rf"+{number}", output, re.MULTILINE)
     return [(int(size), float(out), None if out_wrong == "N/A" else int(float(out_wrong)),
              None if place == "N/A" else float(place), None if place_wrong == "N/A" else int(float(place_wrong)))
