@@ -378,7 +378,6 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->keep[CHUNK_HOST] = config->keep_host;
 	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
 	heap->at_once[CHUNK_PEER] = true; /* its owner may need it */
-	heap->ticked = config->ticks ? clock_now() : 0;
 	*ret_heap = heap;
 	return SW_OK;
 }

@@ -61,7 +61,6 @@ struct heap_config {
 	/* free memory that is kept warm; more goes back to the driver, see heap_tick() */
 	uint64_t keep_device, keep_host;
 	bool device_at_once; /* device memory beyond keep_device goes back at once, even if it was in use lately */
-	bool ticks;          /* heap_tick() will be called: the heap begins as if it had just been */
 	/* size of the largest piece, 2 to 128 MiB; 0: derived from the device budget and piece_most */
 	uint64_t piece_bytes;
 	uint64_t piece_most; /* upper limit of the size derived from the device budget; 0: none */

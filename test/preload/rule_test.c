@@ -135,31 +135,6 @@ PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
 	CHECK(after == before);
 }
 
-/* A quarter of the budget is kept for good. */
-static uint64_t kept_of_half(void)
-{
-	driver_start(0);
-	MUST(cu.cuMemFree_v2(child_alloc(32 * MIB)));
-	return sim_live().device_bytes;
-}
-
-static void keeps_all(void)
-{
-	CHECK(kept_of_half() == 32 * MIB);
-}
-
-static void keeps_a_quarter(void)
-{
-	CHECK(kept_of_half() <= 16 * MIB);
-}
-
-/* The thread that gives it back when it is not used has not looked yet; with control: no there is none. */
-TEST(what_is_freed_at_the_beginning_stays_as_what_is_freed_later)
-{
-	assert_int_equal(under("device.budget: 64MiB\n", keeps_all), 0);
-	assert_int_equal(under("device.budget: 64MiB\ncontrol: no\n", keeps_a_quarter), 0);
-}
-
 /* ---- where heap memory begins ---- */
 
 #define BLOCK (4 * MIB)
