@@ -183,8 +183,3 @@ void admission_look(struct device *device)
 	if (now >= device->admission.until || now >= device->admission.most)
 		gpu_account_queue_end(&device->admission.line);
 }
-
-void admission_child(struct device *device)
-{
-	gpu_account_queue_end(&device->admission.line);
-}

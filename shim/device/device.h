@@ -175,8 +175,6 @@ const _Atomic uint64_t *peer_heap(int owner);
 void admission_wait(struct device *device);
 /* On the control thread, now and then: lets the next process be admitted, once the needs of this one are known. */
 void admission_look(struct device *device);
-/* In the child of a fork: the place in the line is the parent's. Async-signal-safe. */
-void admission_child(struct device *device);
 
 /* ---- sizes of the policy in bytes ---- */
 

@@ -276,7 +276,7 @@ void follow_end(void)
 void follow_child(void)
 {
 	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
-		admission_child(device);
+		gpu_account_queue_end(&device->admission.line); /* the place there is the parent's */
 		gpu_account_child(&device->account);
 	}
 }
