@@ -27,6 +27,7 @@ static const struct shared_kind kind = {
 };
 _Static_assert(sizeof(struct gpu_account_member) <= SHARED_SLOT && sizeof(struct gpu_account_member) % 64 == 0,
 	       "a slot has room, and ends with a cache line");
+_Static_assert(GPU_ACCOUNT_MOST % SHARED_READ == 0, "the last read has as many slots as the others");
 
 /* ---- reading slots ---- */
 

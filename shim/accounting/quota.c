@@ -32,6 +32,7 @@ static const struct shared_kind kind = {
     .head_bytes = sizeof(struct quota_head),
     .slot_bytes = sizeof(struct quota_slot),
 };
+_Static_assert(sizeof(struct quota_slot) <= SHARED_SLOT, "a slot fits where slots are read");
 
 enum state {
 	NONE,     /* nothing is shared */

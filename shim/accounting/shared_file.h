@@ -71,6 +71,7 @@
 #define SHARED_SLOT  512 /* bytes of a slot, at most */
 /* Slots are read so many at a time, as all would take too much of a stack: each kind has a multiple of that. */
 #define SHARED_READ 8
+_Static_assert(SHARED_SLOTS % SHARED_READ == 0, "the last read has as many slots as the others");
 /* More bytes than any machine has: a number above it is nonsense, and a sum of such numbers does not overflow. */
 #define SHARED_MOST ((uint64_t)1 << 52)
 
