@@ -106,10 +106,7 @@ uint64_t quota_left(void);
  */
 uint64_t quota_enough(uint64_t bytes);
 
-/*
- * Of what was taken, `more` bytes became free and are kept for the next use, and `less` bytes are used again, or given
- * back.
- */
+/* Of what was taken, changes the bytes that are free, kept for the next use, by `more` less `less`, to 0 at least. */
 void quota_spare(uint64_t more, uint64_t less);
 /* Returns true if any rank has been refused lately (2 s). */
 bool quota_is_asked(void);

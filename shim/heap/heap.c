@@ -79,7 +79,7 @@ static bool tell_place(struct heap *heap, enum chunk_place place)
 	else if (in_use < was_in_use)
 		stats_live_sub(store->chunks.device, gauge[place], was_in_use - in_use);
 	if (place == CHUNK_HOST && free != was_free)
-		quota_spare(free > was_free ? free - was_free : 0, free < was_free ? was_free - free : 0);
+		quota_spare(free, was_free);
 	if (free < heap->least[place])
 		heap->least[place] = free;
 	return free != was_free || idle != was_idle || in_use != was_in_use;
