@@ -149,10 +149,17 @@ static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 		stats_add(STAT_share_returned_bytes, before - store->chunks.made_bytes[CHUNK_HOST]);
 }
 
+#define TICKING_NS 3000000000u
+
+bool heap_is_ticking(uint64_t ticked)
+{
+	return ticked && clock_now() - ticked < TICKING_NS;
+}
+
 void heap_trim_to_keep(struct heap *heap)
 {
 	uint64_t keep[CHUNK_PLACES];
-	bool ticking = heap->ticked && clock_now() - heap->ticked < HEAP_TICKING_NS;
+	bool ticking = heap_is_ticking(heap->ticked);
 
 	lock_assert_held(LOCK_HEAP);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)

@@ -350,8 +350,11 @@ void heap_keep_host(struct heap *heap, uint64_t bytes);
  * memory that is owed to other processes of the user (quota.h) goes back in any case.
  */
 void heap_tick(struct heap *heap);
-/* After so long without a tick, ticks have stopped: their thread has ended, or is not wanted (control: no). */
-#define HEAP_TICKING_NS 3000000000u
+/*
+ * Returns whether ticks go on, by the time of the last one; 0: there was none. After 3 s without, they have stopped:
+ * their thread has ended, or is not wanted (control: no).
+ */
+bool heap_is_ticking(uint64_t ticked);
 
 /* ---- allocations backed on use ---- */
 

@@ -645,7 +645,7 @@ void segments_reap(void)
 	if (!atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		return;
 	look_at_events(MOST_WAITING, false);
-	if (clock_now() - atomic_load(&serve_state.segments.ticked) >= HEAP_TICKING_NS)
+	if (!heap_is_ticking(atomic_load(&serve_state.segments.ticked)))
 		free_unused(NULL, 0);
 }
 
