@@ -45,18 +45,22 @@ def steps_of(output):
     return steps
 
 
-def jobs_of(output):
-    """{name: Steps} of a program that does several jobs, each of which begins with a line "job NAME"."""
+def texts_of_jobs(output):
+    """[(name, what it printed)] of a program that does several jobs, each of which begins with a line "job NAME"."""
     parts = re.split(r"^job (\S+)$", output, flags=re.MULTILINE)
-    return {name: steps_of(text) for name, text in zip(parts[1::2], parts[2::2])}
+    return list(zip(parts[1::2], parts[2::2]))
+
+
+def jobs_of(output):
+    """{name: Steps} of such a program."""
+    return {name: steps_of(text) for name, text in texts_of_jobs(output)}
 
 
 def calls_of(output):
     """The same of its lines "calls FUNCTION COUNT MICROSECONDS": {name: microseconds by function}. A function that waits for
     the GPU takes what the GPU takes, and is left out."""
-    parts = re.split(r"^job (\S+)$", output, flags=re.MULTILINE)
     return {name: {function: float(us) for function, us in re.findall(r"^calls (\S+) \S+ (\S+)$", text, re.MULTILINE)
-                   if "Synchronize" not in function} for name, text in zip(parts[1::2], parts[2::2])}
+                   if "Synchronize" not in function} for name, text in texts_of_jobs(output)}
 
 
 def nccl_rows(output):
