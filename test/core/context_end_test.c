@@ -154,8 +154,10 @@ TEST(nothing_of_a_destroyed_context_is_counted_any_more)
 		assert_ok(cuMemAllocManaged(&address, 3 * MIB, CU_MEM_ATTACH_GLOBAL));
 		assert_ok(cuMemAllocAsync(&address, 5 * MIB, NULL));
 		core_block(2 * MIB);
+		uint64_t frees = stats_get(STAT_frees);
 		assert_true(stats_live(PLACE_PINNED) > pinned_before + 9 * MIB);
 		assert_ok(cuCtxDestroy_v2(second));
+		assert_int_equal(stats_get(STAT_frees), frees + 5); /* all but the pool's */
 		assert_int_equal(stats_live(PLACE_PINNED), pinned_before);
 		assert_int_equal(stats_live(PLACE_MANAGED) + stats_live(PLACE_DRIVER), 5 * MIB);
 		/* What is of a pool outlives the context (cuda.h), in the rows of another one. */

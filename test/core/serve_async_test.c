@@ -112,19 +112,6 @@ TEST(an_async_free_during_anothers_capture_harms_nothing)
 	assert_ok(cuMemFree_v2(target));
 }
 
-TEST(heap_memory_cannot_be_freed_into_a_graph)
-{
-	CUdeviceptr address = core_block(3 * MIB);
-	CUstream stream = core_stream();
-	CUgraph graph;
-
-	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE);
-	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphDestroy(graph));
-	assert_ok(cuMemFree_v2(address));
-}
-
 TEST(a_stream_destroyed_in_its_capture_ends_it_for_us_too)
 {
 	CUdeviceptr address = core_block(3 * MIB);
@@ -202,35 +189,6 @@ TEST(an_async_free_returns_at_once_and_happens_behind_its_stream)
 	assert_int_equal(third, address);
 	assert_ok(cuMemFree_v2(other));
 	assert_ok(cuMemFree_v2(third));
-}
-
-/* Until the next one has to be made. */
-static void use_up_events(void)
-{
-	CUevent event;
-	CUcontext context = core_current();
-
-	for (unsigned i = 0; i < 300; i++) {
-		assert_ok(context_event_take(context, &event));
-		assert_ok(cuEventDestroy_v2(event));
-	}
-}
-
-TEST(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing)
-{
-	static const char *const names[] = {"cuStreamGetCtx", "cuEventCreate", "cuEventRecord"};
-	CUdeviceptr address = core_block(3 * MIB);
-	CUstream stream = core_stream();
-	struct ledger_row row;
-
-	use_up_events();
-	for (unsigned i = 0; i < 3; i++) {
-		sim_fail(names[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
-		assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_OUT_OF_MEMORY);
-		assert_false(sim_fail_pending() || deferred_free_any());
-		assert_true(serve_find(address, &row));
-	}
-	assert_ok(cuMemFreeAsync(address, stream));
 }
 
 /* Making and ending an event costs more than all the rest of a free. */

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_limits_test.c: machines and settings that leave us less to work with: a driver without VMM, without host
- * chunks, policies that forbid, budgets of every form. Each in a process of its own.
+ * serve_limits_test.c: what is counted where everything passes through, budgets of every form, a heap for each device.
+ * Each in a process of its own. What a program sees of such settings: settings_test.c.
  */
 #include "test/core/child_alloc.h"
 #include "test/ledger_check.h"
 
-#include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 
@@ -43,33 +42,6 @@ TEST(without_vmm_everything_passes_through)
 TEST(by_policy_everything_passes_through)
 {
 	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=default=driver"), passes_through, NULL));
-}
-
-/* Up to the budget and not beyond. */
-static int stays_within_the_budget(void *argument)
-{
-	start();
-	CUdeviceptr first = alloc(20 * MIB), second = alloc(12 * MIB);
-
-	CHECK(is_refused(1) && is_refused(20 * MIB));
-	CHECK(stats_get(STAT_refused) == 2 && stats_get(STAT_spilled_bytes) == 0);
-	CHECK(stats_live(PLACE_HOST) == 0 && sim_live().host_bytes == 0);
-	CHECK(cuMemFree_v2(first) == CUDA_SUCCESS);
-	first = alloc(20 * MIB);
-	CHECK(cuMemFree_v2(first) == CUDA_SUCCESS && cuMemFree_v2(second) == CUDA_SUCCESS);
-	return 0;
-}
-
-TEST(without_host_chunks_over_the_budget_is_out_of_memory)
-{
-	assert_ok(core_in_child(SETTINGS("SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"),
-				stays_within_the_budget, NULL));
-}
-
-TEST(with_spilling_off_over_the_budget_is_out_of_memory)
-{
-	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=off"),
-				stays_within_the_budget, NULL));
 }
 
 static int has_budgets(void *argument)
@@ -110,63 +82,5 @@ PART_TEST(each_device_has_a_heap_and_a_budget_of_its_own,
 	CHECK(cuMemFree_v2(here) == CUDA_SUCCESS && cuMemFree_v2(here) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(device_get(0)->ordinal == 0 && !device_get(2) && !device_get(-1));
 	CHECK(cuMemFree_v2(there) == CUDA_SUCCESS && ledger_n_rows() == 0);
-	return 0;
-}
-
-/* ---- switched off, refused, forked ---- */
-
-static int is_in_stage(void *argument)
-{
-	enum stage expected = *(enum stage *)argument;
-	CUdeviceptr address = 42;
-
-	core_driver();
-	CUresult result = cuMemAlloc_v2(&address, MIB);
-	CHECK(process_stage() == expected);
-	if (expected == STAGE_REFUSE) {
-		CHECK(result == CUDA_ERROR_NOT_PERMITTED && address == 42);
-		return 0;
-	}
-	CHECK(result == CUDA_SUCCESS && !device_of(address));
-	CHECK(sim_calls("cuMemAlloc_v2") == 1 && ledger_n_rows() == 0 && stats_get(STAT_allocations) == 0);
-	CHECK(cuMemFree_v2(address) == CUDA_SUCCESS && sim_calls("cuMemFree_v2") == 1);
-	return 0;
-}
-
-TEST(switched_off_we_are_not_there)
-{
-	enum stage off = STAGE_OFF;
-
-	assert_ok(core_in_child(SETTINGS("SPILLWAY=0"), is_in_stage, &off));
-}
-
-TEST(a_bad_policy_passes_through_or_refuses_when_strict)
-{
-	enum stage off = STAGE_OFF, refuse = STAGE_REFUSE;
-
-	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1"), is_in_stage, &off));
-	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1", "SPILLWAY_STRICT=1"), is_in_stage, &refuse));
-}
-
-PART_TEST(the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on,
-	  assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB"), part, NULL)))
-{
-	int status;
-
-	start();
-	CUdeviceptr address = alloc(4 * MIB);
-	pid_t child = fork();
-	if (!child) {
-		CUdeviceptr unused = 42;
-
-		/* CUDA does not survive a fork; the driver itself says so, and we do not stand in its way. */
-		CHECK(process_stage() == STAGE_FORKED);
-		CHECK(cuMemAlloc_v2(&unused, MIB) != CUDA_SUCCESS && unused == 42);
-		CHECK(cuMemFree_v2(address) != CUDA_SUCCESS);
-		_exit(0);
-	}
-	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	CHECK(core_is_filled(address, 4 * MIB, 4 * MIB));
-	CHECK(cuMemFree_v2(address) == CUDA_SUCCESS);
 	return 0;
 }

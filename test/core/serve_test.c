@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_test.c: allocating and freeing through our entry points, in this process: what cudaMalloc and cudaFree promise,
- * with streams, captures, contexts and other threads about.
+ * serve_test.c: allocating and freeing through our entry points, in this process: what is the driver's, what is counted,
+ * and what a free waits for. Which frees and sizes are refused: preload/alloc_test.c.
  */
 #include "test/core/core.h"
 #include "test/ledger_check.h"
@@ -39,31 +39,6 @@ EACH_TEST(note_before, check_after)
 
 /* ---- addresses that may and may not be freed ---- */
 
-TEST(a_double_free_is_refused)
-{
-	CUdeviceptr large = core_block(3 * MIB), small = core_block(100);
-
-	assert_ok(cuMemFree_v2(large));
-	assert_int_equal(cuMemFree_v2(large), CUDA_ERROR_INVALID_VALUE);
-	assert_ok(cuMemFree_v2(small));
-	assert_int_equal(cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemFreeAsync(small, NULL), CUDA_ERROR_INVALID_VALUE);
-}
-
-TEST(the_middle_of_a_block_cannot_be_freed)
-{
-	CUdeviceptr large = core_block(6 * MIB), small = core_block(2000);
-
-	assert_int_equal(cuMemFree_v2(large + 1), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemFree_v2(large + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemFree_v2(small + 512), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemFreeAsync(large + 4, NULL), CUDA_ERROR_INVALID_VALUE);
-	core_fill(large, 6 * MIB, 5);
-	assert_true(core_is_filled(large, 6 * MIB, 5));
-	assert_ok(cuMemFree_v2(large));
-	assert_ok(cuMemFree_v2(small));
-}
-
 TEST(a_strangers_pointer_goes_to_the_driver)
 {
 	CUdeviceptr stranger = 0;
@@ -77,6 +52,7 @@ TEST(a_strangers_pointer_goes_to_the_driver)
 	/* Nonsense, too: the answer is the driver's. */
 	assert_int_equal(cuMemFree_v2(0x1234), REAL(cuMemFree_v2)(0x1234));
 	assert_int_equal(cuMemFree_v2(0), REAL(cuMemFree_v2)(0));
+	assert_int_equal(cuMemFree_v2((CUdeviceptr)&stranger), REAL(cuMemFree_v2)((CUdeviceptr)&stranger));
 }
 
 TEST(managed_memory_is_counted_and_freed_by_the_driver)
@@ -113,58 +89,6 @@ TEST(pools_take_room_from_the_heap)
 	assert_ok(cuStreamDestroy_v2(stream));
 	assert_ok(REAL(cuMemPoolTrimTo)(pool, 0));
 	pool_refresh(device_get(0), false);
-}
-
-TEST(arguments_the_driver_would_refuse_are_refused)
-{
-	CUdeviceptr address = 42;
-	size_t pitch = 43;
-
-	assert_int_equal(cuMemAlloc_v2(NULL, 5), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemAlloc_v2(&address, 0), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, 0, 5, 4), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, SIZE_MAX, 5, 4), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, 5, 5, 3), CUDA_ERROR_INVALID_VALUE);
-	assert_int_equal(cuMemAlloc_v2(&address, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(cuMemAlloc_v2(&address, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
-	assert_true(address == 42 && pitch == 43);
-}
-
-TEST(errno_and_the_current_context_are_left_alone)
-{
-	CUcontext context = core_current();
-	CUdeviceptr unused;
-
-	errno = EXDEV;
-	CUdeviceptr address = core_alloc(9 * MIB);
-	assert_int_equal(cuMemAlloc_v2(&unused, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
-	assert_ok(cuMemFree_v2(address));
-	assert_int_equal(errno, EXDEV);
-	assert_ptr_equal(core_current(), context);
-}
-
-TEST(without_a_context_the_driver_says_so)
-{
-	CUcontext context = core_current();
-	CUdeviceptr address = 42;
-
-	assert_ok(cuCtxSetCurrent(NULL));
-	assert_int_equal(cuMemAlloc_v2(&address, MIB), CUDA_ERROR_INVALID_CONTEXT);
-	assert_int_equal(address, 42);
-	assert_ok(cuCtxSetCurrent(context));
-}
-
-TEST(a_pitched_block_has_rows_of_512_bytes)
-{
-	CUdeviceptr address;
-	size_t pitch;
-
-	assert_ok(cuMemAllocPitch_v2(&address, &pitch, 1025, 3000, 4));
-	assert_int_equal(pitch, 1536);
-	assert_non_null(device_of(address + 1536 * 3000 - 1));
-	core_fill(address, 1536 * 3000, 3);
-	assert_true(core_is_filled(address, 1536 * 3000, 3));
-	assert_ok(cuMemFree_v2(address));
 }
 
 TEST(serve_find_knows_blocks_by_any_address_in_them)
@@ -220,43 +144,7 @@ TEST(memory_whose_stream_has_passed_is_used_before_anything_spills)
 	assert_ok(cuMemFree_v2(second));
 }
 
-/* What the free waits for may need the thread that allocates: no waiting for ever. */
-TEST(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever)
-{
-	CUstream stream = core_stream();
-	CUdeviceptr first = core_block(96 * MIB), second;
-
-	sim_hold();
-	assert_ok(cuMemsetD8Async(first, 1, 96 * MIB, stream));
-	assert_ok(cuMemFreeAsync(first, stream));
-	assert_int_equal(cuMemAlloc_v2(&second, 96 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-	assert_ok(cuMemAlloc_v2(&second, 20 * MIB));
-	sim_release();
-	assert_ok(cuMemFree_v2(second));
-}
-
 /* ---- contexts ---- */
-
-TEST(a_contexts_blocks_are_free_when_it_is_destroyed)
-{
-	CUcontext first = core_current();
-	CUdeviceptr mine = core_block(3 * MIB), address[3];
-	uint64_t frees = stats_get(STAT_frees);
-	CUcontext other = core_new_context();
-
-	address[0] = core_block(10 * MIB);
-	address[1] = core_block(100);
-	address[2] = core_block(4 * MIB);
-	assert_ok(cuMemFreeAsync(address[2], NULL)); /* pending or not, it goes with the context */
-	assert_ok(cuCtxDestroy_v2(other));
-	assert_ok(cuCtxSetCurrent(first));
-	assert_int_equal(stats_get(STAT_frees), frees + 3);
-	assert_int_equal(cuMemFree_v2(address[0]), CUDA_ERROR_INVALID_VALUE);
-	assert_false(deferred_free_any());
-	struct ledger_row row;
-	assert_true(serve_find(mine, &row));
-	assert_ok(cuMemFree_v2(mine));
-}
 
 /* In another thread: free, then say so. */
 struct freeing {

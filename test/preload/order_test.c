@@ -124,12 +124,12 @@ PART_TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing,
 PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PASSES(part))
 {
 	static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OPERATING_SYSTEM, CUDA_ERROR_UNKNOWN};
-	static const char *const names[] = {"cuEventCreate", "cuEventRecord"};
+	static const char *const names[] = {"cuEventCreate", "cuEventRecord", "cuStreamGetCtx"};
 
 	driver_start(0);
 	CUstream stream = child_stream();
 	/* First those in which none can be made: one that was made is kept. */
-	for (int i = 0; i < 6; i++) {
+	for (int i = 0; i < 9; i++) {
 		CUdeviceptr block = child_alloc(8 * MIB);
 
 		MUST(cu.cuMemsetD32_v2(block, 6, 2 * MIB));

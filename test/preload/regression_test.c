@@ -3,7 +3,7 @@
  * What broke in neighbours (docs/facts.md, Failures of other projects), one test for each row that concerns this
  * library as it is now. Rows that have a whole program: both ABIs of cuGetProcAddress, RTLD_NEXT (doors_test,
  * next_test); the off switch, strict values, no exit (settings_test); child processes, IPC (actor_test); figures
- * (truth_test); peers (context_test). Budgets: 32 MiB of the device, 64 MiB of the host. Run in each mode that spills,
+ * (truth_test); peers (peer_copy_test). Budgets: 32 MiB of the device, 64 MiB of the host. Run in each mode that spills,
  * which MODE names as SPILLWAY_SET does.
  */
 #include "test/preload/driver.h"
