@@ -182,9 +182,7 @@ void heap_tick(struct heap *heap)
 		uint64_t least = heap->least[place], stays = place == CHUNK_PEER ? 0 : kept(heap, place);
 		uint64_t goes = ++heap->ticks[place] < span[place] || least <= stays ? 0 : least - stays;
 
-		keep[place] = UINT64_MAX;
-		if (goes)
-			keep[place] = block_idle(&heap->store, place) - (goes < most[place] ? goes : most[place]);
+		keep[place] = block_idle(&heap->store, place) - (goes < most[place] ? goes : most[place]);
 		/* The rest is released at the next tick. */
 		if (heap->ticks[place] == span[place] && goes <= most[place]) {
 			heap->ticks[place] = 0;
