@@ -341,12 +341,11 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 
 	if (!heap)
 		return SW_NO_HOST_MEMORY;
-	if (!granularity_is_ours(device)) {
+	enum sw_status status = SW_NOT_SUPPORTED;
+	if (granularity_is_ours(device))
+		status = arena_init(&heap->store.arena, config->arena_hint, config->arena_bytes);
+	else
 		log_once("the driver's allocation granularity is not 2 MiB; the heap cannot be used");
-		free(heap);
-		return SW_NOT_SUPPORTED;
-	}
-	enum sw_status status = arena_init(&heap->store.arena, config->arena_hint, config->arena_bytes);
 	if (status != SW_OK) {
 		free(heap);
 		return status;
