@@ -489,7 +489,8 @@ static struct heap *make_heap(struct device *device)
 	    .keep_device =
 		sizes_resolve(process_settings()->heap_release_threshold, device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
-	    .device_at_once = process_settings()->heap_release_threshold.kind != POLICY_SIZE_AUTO,
+	    .device_at_once =
+		!process_settings()->control || process_settings()->heap_release_threshold.kind != POLICY_SIZE_AUTO,
 	    .piece_bytes = sizes_resolve(process_settings()->heap_chunk, 0, 0),
 	    .piece_most = piece_most(),
 	    .piece_budget = process_settings()->turns.mode == POLICY_TURNS_OFF ? NULL : &device->shared_total,

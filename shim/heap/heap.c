@@ -173,6 +173,7 @@ void heap_tick(struct heap *heap)
 
 	lock_take(&heap->lock);
 	heap->ticked = clock_now();
+	heap->at_once[CHUNK_HOST] = false;
 	block_retry_refused(&heap->store);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
 		/*
@@ -381,7 +382,9 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->keep[CHUNK_DEVICE] = heap->keep[CHUNK_PEER] = config->keep_device;
 	heap->keep[CHUNK_HOST] = config->keep_host;
 	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
-	heap->at_once[CHUNK_PEER] = true; /* its owner may need it */
+	/* What others may need: a peer's memory, and host memory until the first tick. */
+	heap->at_once[CHUNK_HOST] = heap->at_once[CHUNK_PEER] = true;
+	heap->ticked = clock_now();
 	*ret_heap = heap;
 	return SW_OK;
 }

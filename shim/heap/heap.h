@@ -60,7 +60,7 @@ struct heap_config {
 	uint64_t arena_bytes;                 /* size of the address space; halved until the driver agrees */
 	/* free memory that is kept warm; more goes back to the driver, see heap_tick() */
 	uint64_t keep_device, keep_host;
-	bool device_at_once; /* device memory beyond keep_device goes back at once, even if it was in use lately */
+	bool device_at_once; /* device memory beyond keep_device goes back at once; must be set if no ticks will come */
 	/* size of the largest piece, 2 to 128 MiB; 0: derived from the device budget and piece_most */
 	uint64_t piece_bytes;
 	uint64_t piece_most; /* upper limit of the size derived from the device budget; 0: none */
@@ -345,9 +345,10 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 void heap_keep_host(struct heap *heap, uint64_t bytes);
 /*
  * Must be called about once a second. Idle memory beyond keep_device and keep_host goes back to the driver when it was
- * not needed for some seconds, so that a program that allocates in each of its steps finds it again. Without ticks it
- * goes back at once, as memory of peers always does; of memory of peers that was not needed, nothing is kept. Host
- * memory that is owed to other processes of the user (quota.h) goes back in any case.
+ * not needed for some seconds, so that a program that allocates in each of its steps finds it again. Without ticks for
+ * 3 s it goes back at once, as memory of peers always does, and host memory until the first tick; of memory of peers
+ * that was not needed, nothing is kept. Host memory that is owed to other processes of the user (quota.h) goes back in
+ * any case.
  */
 void heap_tick(struct heap *heap);
 /*

@@ -192,7 +192,7 @@ struct heap {
 	bool at_once[CHUNK_PLACES];   /* idle memory goes back at once, even if it was in use lately */
 	uint64_t least[CHUNK_PLACES]; /* minimum of idle bytes in the present span of ticks */
 	unsigned ticks[CHUNK_PLACES]; /* ticks in the present span */
-	uint64_t ticked;              /* time of the last tick, ns; 0: none yet */
+	uint64_t ticked;              /* time of the last tick, or of the start, ns; 0: no ticks */
 	struct heap_figures figures;
 };
 

@@ -175,6 +175,7 @@ static void open_as(struct core_heap *own, const struct heap_config *config, uin
 	own->device.limit = device_bytes;
 	own->host.limit = host_bytes;
 	assert_int_equal(heap_create(config, &own->heap), SW_OK);
+	own->heap->ticked = 0; /* no ticks come unless the test calls heap_tick() */
 	is_open = own;
 }
 

@@ -7,8 +7,9 @@
 #include "test/test.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
-#define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
-#define LARGE         SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=16MiB,async.use=driver,report.summary=no")
+#define BUDGETS                                                                                                        \
+	SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,heap.release_threshold=8MiB,report.summary=no")
+#define LARGE SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=16MiB,async.use=driver,report.summary=no")
 
 static size_t free_now(void)
 {
@@ -42,7 +43,7 @@ CHILD_TEST(all_of_the_device_can_be_had_after_a_free_in_a_capture, LARGE)
 	MUST(cu.cuMemFreeAsync(block, NULL));
 }
 
-#define MAY_BE_WARM (8 * MIB) /* a quarter of BUDGETS */
+#define MAY_BE_WARM (8 * MIB) /* the threshold of BUDGETS */
 
 CHILD_TEST(a_free_that_waits_makes_up_for_one_in_a_capture, BUDGETS)
 {

@@ -135,6 +135,32 @@ PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
 	CHECK(after == before);
 }
 
+/* Returns what is left on the device, or on the host, of a block that was freed in the first second. */
+static uint64_t left_at_the_start(void)
+{
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(32 * MIB)));
+	return sim_live().device_bytes + sim_live().host_bytes;
+}
+
+static void keeps_all(void)
+{
+	CHECK(left_at_the_start() == 32 * MIB);
+}
+
+static void keeps_a_quarter(void)
+{
+	CHECK(left_at_the_start() <= 16 * MIB);
+}
+
+/* Pinned memory is short, and where nobody looks once a second (control: no), what is idle would stay for good. */
+TEST(device_memory_that_is_freed_before_the_first_tick_stays)
+{
+	assert_int_equal(under("device.budget: 64MiB\n", keeps_all), 0);
+	assert_int_equal(under("device.budget: 64MiB\ncontrol: no\n", keeps_a_quarter), 0);
+	assert_int_equal(under("host.budget: 64MiB\ndefault: {use: heap, place: host}\n", keeps_a_quarter), 0);
+}
+
 /* ---- where heap memory begins ---- */
 
 #define BLOCK (4 * MIB)
