@@ -36,6 +36,26 @@ static inline CUDA_MEMCPY3D form_box(CUdeviceptr to, CUdeviceptr from, size_t pi
 			       .Depth = depth};
 }
 
+/* One side of a copy, src or dst, as it is in another description of it. */
+#define FORM_SIDE(side, of)                                                                                            \
+	.side##XInBytes = (of)->side##XInBytes, .side##Y = (of)->side##Y, .side##MemoryType = (of)->side##MemoryType,  \
+	.side##Host = (of)->side##Host, .side##Device = (of)->side##Device, .side##Array = (of)->side##Array,          \
+	.side##Pitch = (of)->side##Pitch
+
+static inline CUDA_MEMCPY3D form_of_rows(const CUDA_MEMCPY2D *of)
+{
+	return (CUDA_MEMCPY3D){FORM_SIDE(src, of), FORM_SIDE(dst, of), .WidthInBytes = of->WidthInBytes,
+			       .Height = of->Height, .Depth = 1};
+}
+
+static inline CUDA_MEMCPY3D form_of_peers(const CUDA_MEMCPY3D_PEER *of)
+{
+	return (CUDA_MEMCPY3D){
+	    FORM_SIDE(src, of), .srcZ = of->srcZ,           .srcHeight = of->srcHeight,       FORM_SIDE(dst, of),
+	    .dstZ = of->dstZ,   .dstHeight = of->dstHeight, .WidthInBytes = of->WidthInBytes, .Height = of->Height,
+	    .Depth = of->Depth};
+}
+
 /* So many bytes. */
 static inline CUDA_MEMCPY3D form_line(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {

@@ -442,8 +442,7 @@ TEST(trimming_a_pool_trims_the_heap)
 
 TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices)
 {
-	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc peer = form_access(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
 	CUdeviceptr block[N_MOST];
 	CUcontext other, own;

@@ -109,8 +109,7 @@ static CUresult set_by_other(CUcontext other, CUdeviceptr at)
 
 TEST(pools_open_what_they_have_in_the_heap_to_other_devices)
 {
-	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc peer = form_access(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
 	CUdeviceptr before, after;
 	CUcontext other;

@@ -13,6 +13,7 @@
 #include "shim/device/device.h"
 #include "shim/heap/heap.h"
 #include "shim/driver/real.h"
+#include "test/forms.h"
 #include "test/sim/sim.h"
 #include "test/test.h"
 

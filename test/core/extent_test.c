@@ -33,8 +33,7 @@ static void place(unsigned i)
 
 static void open_heap(void **state)
 {
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	struct heap_grant grant;
 
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);

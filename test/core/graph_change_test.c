@@ -14,7 +14,7 @@ TEST(parameters_set_on_an_instance_are_added)
 	struct mix_arguments a = mix_of(1), b = {.first = memory + 5 * MIB}, c = {.first = memory + 6 * MIB};
 	CUgraph graph = graph_new();
 	CUgraphNode kernel = add_mix(graph, &a);
-	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 100);
+	CUDA_MEMCPY3D copy = form_line(memory + 4096, memory, 100);
 	CUgraphNode copying = add_copy(graph, &copy);
 	CUDA_MEMSET_NODE_PARAMS p = {.dst = memory + 8192, .elementSize = 1, .width = 10, .height = 1};
 	CUgraphNode setting = add_set(graph, p);
@@ -25,7 +25,7 @@ TEST(parameters_set_on_an_instance_are_added)
 	CUDA_KERNEL_NODE_PARAMS_v1 v1 = {mix_function, 1, 1, 1, 1, 1, 1, 0, params, NULL};
 	mix_params(&c, params);
 	assert_ok(cuGraphExecKernelNodeSetParams(exec, kernel, &v1));
-	copy = copy_of(memory + MIB, memory, 300);
+	copy = form_line(memory + MIB, memory, 300);
 	assert_ok(cuGraphExecMemcpyNodeSetParams(exec, copying, &copy, context));
 	p.dst = memory + 2 * MIB;
 	assert_ok(cuGraphExecMemsetNodeSetParams(exec, setting, &p, context));
@@ -36,7 +36,7 @@ TEST(parameters_set_on_an_instance_are_added)
 	p.dst = 0;
 	assert_int_not_equal(cuGraphExecMemsetNodeSetParams(exec, setting, &p, context), CUDA_SUCCESS);
 	sim_fail("cuGraphExecMemcpyNodeSetParams", 1, CUDA_ERROR_UNKNOWN);
-	copy = copy_of(memory + 4 * MIB, memory, 300);
+	copy = form_line(memory + 4 * MIB, memory, 300);
 	assert_int_equal(cuGraphExecMemcpyNodeSetParams(exec, copying, &copy, context), CUDA_ERROR_UNKNOWN);
 	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {memory, 300},
 	       {memory + 4096, 100}, {memory + 8192, 10}, {b.first, 0}, {c.first, 0}, {memory + MIB, 300},

@@ -51,7 +51,7 @@ FIXTURE(make_graph)
 	graph = graph_new();
 	child = graph_new();
 	kernel = add_mix(graph, &first);
-	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 100);
+	CUDA_MEMCPY3D copy = form_line(memory + 4096, memory, 100);
 	add_copy(graph, &copy);
 	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){.dst = memory + 8192, .elementSize = 1, .width = 10, .height = 1});
 	p.ctx = context;

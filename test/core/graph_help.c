@@ -229,18 +229,6 @@ CUgraphNode add_set(CUgraph graph, CUDA_MEMSET_NODE_PARAMS set)
 	return node;
 }
 
-/* As the driver tells of a captured copy in one dimension: without pitches. */
-CUDA_MEMCPY3D copy_of(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
-{
-	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = src,
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = dst,
-			       .WidthInBytes = bytes,
-			       .Height = 1,
-			       .Depth = 1};
-}
-
 void set_mix(CUgraphExec exec, CUgraphNode node, struct mix_arguments *arguments)
 {
 	void *params[4];

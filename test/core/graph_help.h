@@ -6,8 +6,6 @@
 #ifndef SPILLWAY_TEST_GRAPH_HELP_H
 #define SPILLWAY_TEST_GRAPH_HELP_H
 
-#include "test/forms.h"
-
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,7 +73,6 @@ int graph_check(void **state);
 CUgraphNode add_mix(CUgraph graph, struct mix_arguments *arguments);
 CUgraphNode add_copy(CUgraph graph, const CUDA_MEMCPY3D *copy);
 CUgraphNode add_set(CUgraph graph, CUDA_MEMSET_NODE_PARAMS set);
-CUDA_MEMCPY3D copy_of(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 void set_mix(CUgraphExec exec, CUgraphNode node, struct mix_arguments *arguments);
 
 #endif

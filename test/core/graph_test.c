@@ -67,7 +67,7 @@ TEST(a_kernel_of_a_library_and_one_without_parameters_are_read)
 TEST(copies_name_both_sides_from_the_first_to_the_last_byte)
 {
 	CUgraph graph = graph_new();
-	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 1000);
+	CUDA_MEMCPY3D copy = form_line(memory + 4096, memory, 1000);
 
 	add_copy(graph, &copy);
 	copy = (CUDA_MEMCPY3D){
@@ -147,7 +147,7 @@ TEST(an_address_is_named_once_with_its_farthest_reach)
 	struct mix_arguments a = {.first = memory, .second = memory};
 
 	for (size_t i = 0; i < 3; i++) {
-		CUDA_MEMCPY3D copy = copy_of(memory + MIB, memory, 1000 + 100 * (i == 1));
+		CUDA_MEMCPY3D copy = form_line(memory + MIB, memory, 1000 + 100 * (i == 1));
 
 		add_copy(graph, &copy);
 		add_mix(graph, &a);
@@ -163,7 +163,7 @@ TEST(nodes_that_use_a_name_are_counted)
 {
 	CUgraph graph = graph_new(), child = graph_new();
 	struct mix_arguments a = mix_of(1), b = mix_of(2);
-	CUDA_MEMCPY3D copy = copy_of(a.first, b.first, 64);
+	CUDA_MEMCPY3D copy = form_line(a.first, b.first, 64);
 	CUgraphNode node;
 
 	/* However often a node names it, it is one. */
@@ -426,7 +426,7 @@ TEST(an_array_that_the_graph_copies_is_read_at_each_launch)
 	CUdeviceptr array = memory + 7 * MIB, words[2] = {memory + 5 * MIB, 0};
 	CUgraph graph = graph_new();
 	struct mix_arguments a = mix_of(1);
-	CUDA_MEMCPY3D copy = copy_of(array, 0, sizeof(words));
+	CUDA_MEMCPY3D copy = form_line(array, 0, sizeof(words));
 
 	copy.srcMemoryType = CU_MEMORYTYPE_HOST;
 	copy.srcHost = words;

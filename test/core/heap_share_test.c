@@ -58,8 +58,7 @@ struct stranger {
 
 static struct stranger make_known(CUdeviceptr address, size_t bytes)
 {
-	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	const CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	struct stranger stranger = {.bytes = bytes};
 	CUmemGenericAllocationHandle handle;
 

@@ -53,8 +53,7 @@ static CUresult unplace(const struct block *block)
 /* As the program's cuMemSetAccess, by whom it is opened. */
 static void open_it(struct block *block, CUdeviceptr at)
 {
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
 	assert_true(heap_pin(own.heap, at, heap_unmapped_bytes(block)));
 	assert_ok(cuMemSetAccess(at, heap_unmapped_bytes(block), &desc, 1));

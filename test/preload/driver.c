@@ -255,8 +255,7 @@ uint64_t driver_attribute(CUpointer_attribute which, CUdeviceptr at)
 
 CUresult driver_create(CUmemGenericAllocationHandle *ret_handle, int device, size_t bytes)
 {
-	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+	const CUmemAllocationProp prop = form_memory(device);
 
 	return cu.cuMemCreate(ret_handle, bytes, &prop, 0);
 }

@@ -347,8 +347,7 @@ PART_TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved, expandab
 /* Memory that the program makes beside the allocator, whose pointers nobody knows the reach of. */
 PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 {
-	const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	const CUmemAccessDesc access = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at;
 

@@ -38,15 +38,9 @@ void home_serves_both_sides(CUdeviceptr block, size_t bytes)
 
 static void copy_rows(CUdeviceptr block, CUdeviceptr device)
 {
-	CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .srcDevice = block,
-			      .srcPitch = 1024,
-			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .dstDevice = device,
-			      .dstPitch = 512,
-			      .WidthInBytes = 500,
-			      .Height = 100};
+	CUDA_MEMCPY2D rows = form_rows(device, block, 1024, 500, 100);
 
+	rows.dstPitch = 512;
 	for (unsigned i = 0; i < 100; i++)
 		home_words(block)[i * 256] = i;
 	MUST(cuMemcpy2D_v2(&rows));

@@ -139,8 +139,7 @@ TEST(a_strict_bad_policy_permits_no_device_memory_by_any_entry_point)
 
 CHILD_TEST(a_pool_made_before_the_first_allocation_leaves_the_heap_less, SETTINGS("SPILLWAY_SET=" BUDGETS))
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemPoolProps props = form_pool(0, 0);
 	cuuint64_t all = UINT64_MAX;
 	CUmemoryPool pool;
 	CUdeviceptr block;

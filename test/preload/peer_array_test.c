@@ -66,27 +66,15 @@ static CUDA_MEMCPY3D_PEER box(CUarray array, int array_on, int block_on, bool in
 	return one;
 }
 
-#define SIDE(w)                                                                                                        \
-	.w##MemoryType = one->w##MemoryType, .w##Device = one->w##Device, .w##Array = one->w##Array,                   \
-	.w##Pitch = one->w##Pitch
-
 static CUDA_MEMCPY2D flat(const CUDA_MEMCPY3D_PEER *one)
 {
-	return (CUDA_MEMCPY2D){SIDE(src), SIDE(dst), .WidthInBytes = ROW, .Height = ROWS};
-}
-
-static CUDA_MEMCPY3D solid(const CUDA_MEMCPY3D_PEER *one)
-{
-	return (CUDA_MEMCPY3D){
-	    SIDE(src),      SIDE(dst),  .srcHeight = one->srcHeight, .dstHeight = one->dstHeight, .WidthInBytes = ROW,
-	    .Height = ROWS, .Depth = 1,
-	};
+	return (CUDA_MEMCPY2D){FORM_SIDE(src, one), FORM_SIDE(dst, one), .WidthInBytes = ROW, .Height = ROWS};
 }
 
 static CUresult copy(enum form form, const CUDA_MEMCPY3D_PEER *one, CUstream stream)
 {
 	CUDA_MEMCPY2D two = flat(one);
-	CUDA_MEMCPY3D three = solid(one);
+	CUDA_MEMCPY3D three = form_of_peers(one);
 
 	switch (form) {
 	case PLANE:
@@ -168,15 +156,12 @@ TEST(copies_with_arrays_are_captured_and_replayed)
 		int from = (device + 1) % DEVICES, to = (device + 2) % DEVICES;
 		CUDA_MEMCPY3D_PEER in = box(planes[device], device, from, true),
 				   out = box(planes[device], device, to, false);
-		CUgraphExec exec;
-		CUgraph graph;
 
 		gpus_be(device);
 		ok(cu.cuStreamBeginCapture_v2(gpus.stream[device], CU_STREAM_CAPTURE_MODE_GLOBAL));
 		ok(copy(PLANE_ASYNC, &in, gpus.stream[device]));
 		ok(copy(SOLID_ASYNC, &out, gpus.stream[device]));
-		ok(cu.cuStreamEndCapture(gpus.stream[device], &graph));
-		ok(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+		CUgraphExec exec = driver_captured(gpus.stream[device]);
 		gpus_fill(from, 70u + (unsigned)device);
 		gpus_be(device);
 		ok(cu.cuGraphLaunch(exec, gpus.stream[device]));
@@ -184,7 +169,6 @@ TEST(copies_with_arrays_are_captured_and_replayed)
 		gpus_expect(to, 70u + (unsigned)device, BYTES, "a graph", device);
 		gpus_be(device);
 		ok(cu.cuGraphExecDestroy(exec));
-		ok(cu.cuGraphDestroy(graph));
 	}
 	assert_int_equal(sim_broken_rules(), 0);
 }

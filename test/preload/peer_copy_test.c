@@ -38,35 +38,9 @@ static CUDA_MEMCPY3D_PEER box(CUmemorytype to, CUdeviceptr dst, CUmemorytype fro
 				    .Depth = 3};
 }
 
-static CUDA_MEMCPY3D plain(const CUDA_MEMCPY3D_PEER *b)
-{
-	return (CUDA_MEMCPY3D){.srcMemoryType = b->srcMemoryType,
-			       .srcDevice = b->srcDevice,
-			       .srcHost = b->srcHost,
-			       .srcPitch = b->srcPitch,
-			       .srcHeight = b->srcHeight,
-			       .dstMemoryType = b->dstMemoryType,
-			       .dstDevice = b->dstDevice,
-			       .dstHost = b->dstHost,
-			       .dstPitch = b->dstPitch,
-			       .dstHeight = b->dstHeight,
-			       .WidthInBytes = b->WidthInBytes,
-			       .Height = b->Height,
-			       .Depth = b->Depth};
-}
-
 static CUDA_MEMCPY2D flat(const CUDA_MEMCPY3D_PEER *b)
 {
-	return (CUDA_MEMCPY2D){.srcMemoryType = b->srcMemoryType,
-			       .srcDevice = b->srcDevice,
-			       .srcHost = b->srcHost,
-			       .srcPitch = ROW,
-			       .dstMemoryType = b->dstMemoryType,
-			       .dstDevice = b->dstDevice,
-			       .dstHost = b->dstHost,
-			       .dstPitch = ROW,
-			       .WidthInBytes = ROW,
-			       .Height = ROWS};
+	return (CUDA_MEMCPY2D){FORM_SIDE(src, b), FORM_SIDE(dst, b), .WidthInBytes = ROW, .Height = ROWS};
 }
 
 static CUresult list(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
@@ -102,7 +76,7 @@ static CUresult copy_between(int form, CUdeviceptr dst, CUdeviceptr src, CUstrea
 {
 	CUmemorytype kind = form & 1 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
 	CUDA_MEMCPY3D_PEER b = box(kind, dst, kind, src);
-	CUDA_MEMCPY3D three = plain(&b);
+	CUDA_MEMCPY3D three = form_of_peers(&b);
 	CUDA_MEMCPY2D two = flat(&b);
 
 	switch (form) {
@@ -210,7 +184,7 @@ static CUresult copy_in(int form, CUdeviceptr dst, const void *src, CUstream str
 {
 	CUmemorytype kind = form & 1 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
 	CUDA_MEMCPY3D_PEER b = box(CU_MEMORYTYPE_DEVICE, dst, kind, (CUdeviceptr)src);
-	CUDA_MEMCPY3D three = plain(&b);
+	CUDA_MEMCPY3D three = form_of_peers(&b);
 	CUDA_MEMCPY2D two = flat(&b);
 
 	switch (form) {
@@ -241,7 +215,7 @@ static CUresult copy_out(int form, void *dst, CUdeviceptr src, CUstream stream)
 {
 	CUmemorytype kind = form & 1 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
 	CUDA_MEMCPY3D_PEER b = box(kind, (CUdeviceptr)dst, CU_MEMORYTYPE_DEVICE, src);
-	CUDA_MEMCPY3D three = plain(&b);
+	CUDA_MEMCPY3D three = form_of_peers(&b);
 	CUDA_MEMCPY2D two = flat(&b);
 
 	switch (form) {
@@ -339,13 +313,10 @@ TEST(copies_keep_the_order_of_their_stream)
 
 TEST(copies_are_captured_and_replayed)
 {
-	CUgraph graph;
-
 	gpus_be(0);
 	ok(cu.cuStreamBeginCapture_v2(gpus.stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 	ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]));
-	ok(cu.cuStreamEndCapture(gpus.stream[0], &graph));
-	CUgraphExec instance = driver_instance(graph);
+	CUgraphExec instance = driver_captured(gpus.stream[0]);
 	for (unsigned salt = 9000; salt < 9003; salt++) {
 		gpus_fill(1, salt);
 		gpus_be(0);
@@ -355,7 +326,6 @@ TEST(copies_are_captured_and_replayed)
 	}
 	gpus_be(0);
 	ok(cu.cuGraphExecDestroy(instance));
-	ok(cu.cuGraphDestroy(graph));
 }
 
 /* The simulated driver refuses such lists where there is no access: what comes out right was made one by one. */

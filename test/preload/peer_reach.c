@@ -79,8 +79,7 @@ static void change_pool(int device, int owner, int pool, enum access access)
 {
 	static const CUmemAccess_flags flags[] = {CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ,
 						  CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-				.flags = flags[access]};
+	CUmemAccessDesc desc = form_access(device, flags[access]);
 
 	if (access < world.pool_open[device][owner][pool])
 		finish_all();

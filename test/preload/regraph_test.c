@@ -139,11 +139,7 @@ PART_TEST(an_update_gives_all_copies_other_memory_also_in_child_graphs, moving_g
 
 PART_TEST(copies_between_the_host_and_other_memory_are_changed_too, moving_graph_part(part))
 {
-	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .WidthInBytes = 1,
-			      .Height = 1,
-			      .Depth = 1};
+	CUDA_MEMCPY3D copy = form_line(0, 0, 1);
 	unsigned char *page = malloc(BYTES), byte;
 	CUgraphNode node;
 	CUgraph graph;
@@ -151,6 +147,7 @@ PART_TEST(copies_between_the_host_and_other_memory_are_changed_too, moving_graph
 	open_blocks();
 	memset(page, 0x55, BYTES);
 	MUST(cuGraphCreate(&graph, 0));
+	copy.srcMemoryType = CU_MEMORYTYPE_HOST;
 	copy.srcHost = page;
 	copy.dstDevice = block[DEVICE];
 	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, scene.context));

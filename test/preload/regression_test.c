@@ -9,9 +9,6 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-
 /* First in this program: nothing has made a context yet. HAMi-core #169, #276. */
 TEST(mem_create_needs_no_context)
 {
@@ -22,7 +19,7 @@ TEST(mem_create_needs_no_context)
 	assert_int_equal(cu.cuInit(0), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxGetCurrent(&context), CUDA_SUCCESS);
 	assert_null(context);
-	assert_int_equal(cu.cuMemCreate(&handle, 2 * MIB, &on_device, 0), CUDA_SUCCESS);
+	assert_int_equal(driver_create(&handle, 0, 2 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemRelease(handle), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxGetCurrent(&context), CUDA_SUCCESS);
 	assert_null(context);
@@ -144,7 +141,7 @@ TEST(a_program_may_manage_virtual_memory_itself)
 
 	assert_int_equal(cu.cuMemGetInfo_v2(&before, NULL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAddressReserve(&at, 8 * MIB, 0, 0, 0), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemCreate(&handle, 4 * MIB, &on_device, 0), CUDA_SUCCESS);
+	assert_int_equal(driver_create(&handle, 0, 4 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemMap(at, 4 * MIB, 0, handle, 0), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemSetAccess(at, 4 * MIB, &access, 1), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemRelease(handle), CUDA_SUCCESS); /* lives on by its mapping */

@@ -10,9 +10,6 @@
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
 
-static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-
 static size_t free_now(void)
 {
 	size_t free = 0;
@@ -39,7 +36,7 @@ CHILD_TEST(what_the_program_took_before_counts_once_in_the_automatic_budget,
 
 	driver_open();
 	MUST(cu.cuInit(0));
-	MUST(cu.cuMemCreate(&handle, 40 * MIB, &on_device, 0));
+	MUST(driver_create(&handle, 0, 40 * MIB));
 	driver_start(0);
 	/* Half of 128 MiB, of which 40 are taken. */
 	CUdeviceptr block = child_alloc(24 * MIB);
@@ -137,7 +134,7 @@ static void allocates_much_from_its_own_stream(void)
 
 static void allocates_much_from_a_pool(void)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = on_device.location};
+	CUmemPoolProps props = form_pool(0, 0);
 	CUmemoryPool pool;
 	CUdeviceptr block;
 
@@ -151,9 +148,9 @@ static void creates_much(void)
 	CUmemGenericAllocationHandle handle;
 
 	keep_warm();
-	MUST(cu.cuMemCreate(&handle, MUCH, &on_device, 0));
+	MUST(driver_create(&handle, 0, MUCH));
 	unsigned long calls = sim_calls("cuMemCreate");
-	CHECK(cu.cuMemCreate(&handle, MUCH, &on_device, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(driver_create(&handle, 0, MUCH) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(sim_calls("cuMemCreate") == calls + 1);
 }
 
@@ -212,7 +209,7 @@ TEST(warm_memory_is_given_back_when_the_driver_has_none)
 
 static CUmemoryPool new_pool(void)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = on_device.location};
+	CUmemPoolProps props = form_pool(0, 0);
 	cuuint64_t all = UINT64_MAX;
 	CUmemoryPool pool;
 

@@ -266,13 +266,11 @@ static void lies_on_a_peer(void)
 /* What the program makes for itself has all of the device's budget: nothing comes in, on the way to the host either. */
 static void lies_on_a_peer_alone(void)
 {
-	static const CUmemAllocationProp here = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-						 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	CUmemGenericAllocationHandle own;
 
 	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(2 * MIB)));
-	MUST(cu.cuMemCreate(&own, 32 * MIB, &here, 0));
+	MUST(driver_create(&own, 0, 32 * MIB));
 	job_start();
 	CHECK(tool_says("suspend", 0, "suspended") && sim_live().device_bytes == 32 * MIB);
 	CHECK(tool_says("resume", 0, "resumed"));

@@ -40,14 +40,11 @@ PART_TEST(copies_and_kernels_cross_the_borders_of_handles, vmm_run(part))
 		for (size_t y = 0; y < 64; y++)
 			for (size_t x = 0; x < 100; x++)
 				want[10 * MIB / 4 + y * 16384 + x] = 9;
-		CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-				      .srcDevice = at,
-				      .srcPitch = 1 * MIB,
-				      .dstMemoryType = CU_MEMORYTYPE_HOST,
-				      .dstHost = got,
-				      .dstPitch = 4096,
-				      .WidthInBytes = 4096,
-				      .Height = VMM_MIB};
+		CUDA_MEMCPY2D rows = form_rows(0, at, MIB, 4096, VMM_MIB);
+
+		rows.dstMemoryType = CU_MEMORYTYPE_HOST;
+		rows.dstHost = got;
+		rows.dstPitch = 4096;
 		MUST(cuMemcpy2D_v2(&rows));
 		for (size_t y = 0; y < VMM_MIB; y++)
 			CHECK(!memcmp((char *)got + y * 4096, (char *)want + y * MIB, 4096));

@@ -172,7 +172,7 @@ CUdeviceptr model_map_new(CUmemLocationType type, size_t bytes)
 
 void model_set_access(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags)
 {
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .flags = flags};
+	CUmemAccessDesc desc = form_access(0, flags);
 
 	ok(cuMemSetAccess(at, bytes, &desc, 1));
 }

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include "sim.h"
+#include "test/forms.h"
 #include "test/test.h"
 
 #define ok(call)    assert_int_equal((call), CUDA_SUCCESS)

@@ -54,7 +54,7 @@ bool peer_holds(CUdeviceptr at, uint32_t value)
 
 CUresult peer_set_access(CUdeviceptr at, int device, CUmemAccess_flags flags)
 {
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags};
+	CUmemAccessDesc desc = form_access(device, flags);
 
 	return cuMemSetAccess(at, BLOCK, &desc, 1);
 }

@@ -171,11 +171,9 @@ TEST(mapped_memory_is_not_for_devices_without_wires)
 /* Part of a block open, part not: a kernel that runs over the border is lost. */
 TEST(each_mapping_is_judged)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
-	CUmemAccessDesc both[] = {
-	    {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
-	    {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+	CUmemAllocationProp prop = form_memory(1);
+	CUmemAccessDesc both[] = {form_access(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+				  form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)};
 	CUmemGenericAllocationHandle handles[2];
 	CUdeviceptr at;
 
@@ -227,10 +225,9 @@ TEST(access_is_added_beside_kernels_and_taken_under_them)
 
 TEST(pools_open_their_memory_by_device)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}};
-	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
-	CUmemAccessDesc desc = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemPoolProps props = form_pool(1, 0);
+	CUmemLocation location = form_location(0);
+	CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemAccess_flags flags;
 	CUmemoryPool pool;
 	CUdeviceptr before, after;

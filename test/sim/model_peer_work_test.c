@@ -10,24 +10,12 @@
 /* A copy from `from` to `to` by every form that has no contexts in it; each must say `expected`. */
 static void copy_by_all(CUdeviceptr to, CUdeviceptr from, CUresult expected)
 {
-	CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			     .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-			     .srcDevice = from,
-			     .dstDevice = to,
-			     .srcPitch = 4096,
-			     .dstPitch = 4096,
-			     .WidthInBytes = 4096,
-			     .Height = BLOCK / 4096};
-	CUDA_MEMCPY3D three = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = from,
-			       .dstDevice = to,
-			       .WidthInBytes = 4096,
-			       .Height = 64,
-			       .Depth = BLOCK / 4096 / 64};
+	CUDA_MEMCPY2D two = form_rows(to, from, 4096, 4096, BLOCK / 4096);
+	CUDA_MEMCPY3D three = form_box(to, from, 4096, 4096, 64, BLOCK / 4096 / 64);
 	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	size_t bytes = BLOCK, first = 0;
 
+	two.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
 	is(expected, cuMemcpyDtoD(to, from, BLOCK));
 	is(expected, cuMemcpyDtoDAsync(to, from, BLOCK, 0));
 	is(expected, cuMemcpy(to, from, BLOCK));
@@ -131,14 +119,7 @@ TEST(kernel_nodes_run_in_the_context_of_their_function)
 	unsigned char add = 13;
 	struct model_pair pair = {(uint32_t *)at, (uint32_t *)(at + MIB), 1};
 	void *params[] = {&add, &pair};
-	CUDA_KERNEL_NODE_PARAMS node = {.func = model_pair,
-					.gridDimX = 1,
-					.gridDimY = 1,
-					.gridDimZ = 1,
-					.blockDimX = 1,
-					.blockDimY = 1,
-					.blockDimZ = 1,
-					.kernelParams = params};
+	CUDA_KERNEL_NODE_PARAMS node = form_kernel(model_pair, params, NULL);
 	CUgraphNode added;
 	CUstream there;
 	uint32_t got;

@@ -9,6 +9,7 @@
 #ifndef SPILLWAY_TEST_RULES_H
 #define SPILLWAY_TEST_RULES_H
 
+#include "test/forms.h"
 #include "test/test.h"
 
 #include <cuda.h>

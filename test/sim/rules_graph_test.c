@@ -259,20 +259,9 @@ static int end_operands(void **state)
 
 GROUP(begin_operands, end_operands)
 
-static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from)
-{
-	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = from,
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = to,
-			       .WidthInBytes = REACH,
-			       .Height = 1,
-			       .Depth = 1};
-}
-
 static void add_copy(CUgraph graph, CUdeviceptr to, CUdeviceptr from, CUgraphNode *ret_node)
 {
-	CUDA_MEMCPY3D copy = copy_of(to, from);
+	CUDA_MEMCPY3D copy = form_line(to, from, REACH);
 
 	ok(cu.cuGraphAddMemcpyNode(ret_node, graph, NULL, 0, &copy, rules_context));
 }
@@ -296,7 +285,7 @@ static CUgraphExec copy_instance(CUdeviceptr to, CUdeviceptr from, CUgraph *ret_
 
 static CUresult set_copy(CUgraphExec exec, CUgraphNode node, CUdeviceptr to, CUdeviceptr from)
 {
-	CUDA_MEMCPY3D copy = copy_of(to, from);
+	CUDA_MEMCPY3D copy = form_line(to, from, REACH);
 
 	return cu.cuGraphExecMemcpyNodeSetParams(exec, node, &copy, rules_context);
 }
@@ -379,7 +368,7 @@ TEST(what_kind_it_is_is_noted_when_a_copy_is_given)
 	ok(update_with(exec, late, late_node));
 	/* Set in a graph as it is, too. */
 	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, clone, cloned));
-	CUDA_MEMCPY3D copy = copy_of(at, from);
+	CUDA_MEMCPY3D copy = form_line(at, from, REACH);
 	ok(cu.cuGraphMemcpyNodeSetParams(cloned, &copy));
 	ok(update_with(exec, clone, cloned));
 	ok(cu.cuGraphExecDestroy(exec));
@@ -439,13 +428,7 @@ TEST(copies_and_sets_are_of_memory_that_is_mapped)
 {
 	CUdeviceptr at = rules_reserve(CHUNK);
 	CUDA_MEMSET_NODE_PARAMS set = {.dst = at, .elementSize = 4, .width = 100, .height = 1};
-	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .srcDevice = at,
-			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			      .dstDevice = memory,
-			      .WidthInBytes = 1000,
-			      .Height = 1,
-			      .Depth = 1};
+	CUDA_MEMCPY3D copy = form_line(memory, at, 1000);
 	CUgraphNode node[2], child;
 	CUgraphExec exec;
 

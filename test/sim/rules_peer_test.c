@@ -18,8 +18,7 @@ static void be(CUcontext context)
 static CUdeviceptr map_there(void)
 {
 	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_DEVICE);
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc desc = form_access(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at = rules_reserve(CHUNK);
 
@@ -33,8 +32,7 @@ static CUdeviceptr map_there(void)
 
 static CUresult give_access(CUdeviceptr at, int device)
 {
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemAccessDesc desc = form_access(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
 	return cu.cuMemSetAccess(at, CHUNK, &desc, 1);
 }
@@ -222,8 +220,7 @@ static CUresult open_to_peer(void *at)
 
 static CUresult close_to_peer(void *at)
 {
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
+	CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
 
 	return cu.cuMemSetAccess(*(CUdeviceptr *)at, CHUNK, &desc, 1);
 }

@@ -21,9 +21,7 @@ GROUP(begin, NULL)
 
 static CUmemoryPool new_pool(size_t max_bytes)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				.maxSize = max_bytes};
+	CUmemPoolProps props = form_pool(0, max_bytes);
 	CUmemoryPool pool;
 
 	ok(cu.cuMemPoolCreate(&pool, &props));

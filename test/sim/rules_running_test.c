@@ -210,8 +210,7 @@ static CUresult unmap_beside(void *argument)
 static CUresult open_beside(void *argument)
 {
 	struct room *room = argument;
-	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				.flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+	CUmemAccessDesc desc = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	CUresult result = cu.cuMemSetAccess(room->at + 2 * CHUNK, CHUNK, &desc, 1);
 
 	return result ? result : rules_set_access(room->at + 2 * CHUNK, CHUNK);

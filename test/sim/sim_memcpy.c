@@ -12,6 +12,7 @@
 #include "sim_internal.h"
 #include "sim_memory.h"
 #include "sim_work.h"
+#include "test/forms.h"
 
 /* A synchronous copy between peers comes behind the default streams of both contexts (rules_peer_test). */
 static void come_behind(struct sim_work *work, CUcontext context)
@@ -149,23 +150,7 @@ static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 {
 	if (!two)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUDA_MEMCPY3D copy = {.srcXInBytes = two->srcXInBytes,
-					     .srcY = two->srcY,
-					     .srcMemoryType = two->srcMemoryType,
-					     .srcHost = two->srcHost,
-					     .srcDevice = two->srcDevice,
-					     .srcArray = two->srcArray,
-					     .srcPitch = two->srcPitch,
-					     .dstXInBytes = two->dstXInBytes,
-					     .dstY = two->dstY,
-					     .dstMemoryType = two->dstMemoryType,
-					     .dstHost = two->dstHost,
-					     .dstDevice = two->dstDevice,
-					     .dstArray = two->dstArray,
-					     .dstPitch = two->dstPitch,
-					     .WidthInBytes = two->WidthInBytes,
-					     .Height = two->Height,
-					     .Depth = 1};
+	CUDA_MEMCPY3D copy = form_of_rows(two);
 	return copy3d(&copy, stream, async);
 }
 
@@ -179,27 +164,7 @@ static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, boo
 	CUresult result = peers_are_contexts(&sides);
 	if (result)
 		return result;
-	CUDA_MEMCPY3D copy = {.srcXInBytes = peer->srcXInBytes,
-					     .srcY = peer->srcY,
-					     .srcZ = peer->srcZ,
-					     .srcMemoryType = peer->srcMemoryType,
-					     .srcHost = peer->srcHost,
-					     .srcDevice = peer->srcDevice,
-					     .srcArray = peer->srcArray,
-					     .srcPitch = peer->srcPitch,
-					     .srcHeight = peer->srcHeight,
-					     .dstXInBytes = peer->dstXInBytes,
-					     .dstY = peer->dstY,
-					     .dstZ = peer->dstZ,
-					     .dstMemoryType = peer->dstMemoryType,
-					     .dstHost = peer->dstHost,
-					     .dstDevice = peer->dstDevice,
-					     .dstArray = peer->dstArray,
-					     .dstPitch = peer->dstPitch,
-					     .dstHeight = peer->dstHeight,
-					     .WidthInBytes = peer->WidthInBytes,
-					     .Height = peer->Height,
-					     .Depth = peer->Depth};
+	CUDA_MEMCPY3D copy = form_of_peers(peer);
 	return copy_sides(&copy, &sides, stream, async);
 }
 
