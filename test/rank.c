@@ -13,6 +13,11 @@ struct order {
 	unsigned n;
 };
 
+enum { RANKS_MOST = 128 };
+
+static struct rank started[RANKS_MOST]; /* pid 0: gone */
+static unsigned n_started;
+
 static void serve(const struct rank_part *part, int from, int to)
 {
 	struct order order;
@@ -42,6 +47,10 @@ struct rank rank_start(const struct rank_part *part, const void *how)
 	}
 	close(to[0]);
 	close(from[1]);
+	for (unsigned i = n_started; i-- && !started[i].pid;)
+		n_started = i;
+	assert_true(n_started < RANKS_MOST);
+	started[n_started++] = rank;
 	return rank;
 }
 
@@ -68,6 +77,9 @@ void rank_gone(const struct rank *rank, int expected)
 {
 	int status;
 
+	for (unsigned i = 0; i < n_started; i++)
+		if (started[i].pid == rank->pid)
+			started[i].pid = 0;
 	close(rank->to);
 	close(rank->from);
 	assert_int_equal(waitpid(rank->pid, &status, 0), rank->pid);
@@ -84,6 +96,13 @@ void ranks_end_all(const struct rank *const *ranks)
 {
 	for (; *ranks; ranks++)
 		rank_end(*ranks);
+}
+
+void ranks_end_rest(void)
+{
+	for (unsigned i = 0; i < n_started; i++)
+		if (started[i].pid)
+			rank_end(&(struct rank){started[i].pid, started[i].to, started[i].from});
 }
 
 void rank_kill(const struct rank *rank)

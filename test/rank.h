@@ -36,6 +36,7 @@ void rank_gone(const struct rank *rank, int expected);
 void rank_end(const struct rank *rank);
 #define ranks_end(...) ranks_end_all((const struct rank *const[]){__VA_ARGS__, NULL}) /* several, one after the other */
 void ranks_end_all(const struct rank *const *ranks);
+void ranks_end_rest(void); /* a tear-down: those that are left, in the order of their start */
 void rank_kill(const struct rank *rank);
 
 #endif

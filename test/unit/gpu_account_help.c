@@ -133,6 +133,7 @@ int make_account(void **state)
 
 int drop_account(void **state)
 {
+	ranks_end_rest();
 	unlink(account_path);
 	return drop_folder(state);
 }

@@ -35,7 +35,6 @@ TEST(a_file_that_is_lost_is_made_again)
 	assert_true(rank_ask(&a, 'j', TOTAL) && rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'l', 0), 2);
 	assert_int_equal(rank_ask(&b, 't', 0), TOTAL);
-	ranks_end(&a, &b);
 }
 
 /* Until all have entered the next file; who comes after the loss finds what they hold. */
@@ -59,7 +58,6 @@ TEST(nobody_has_more_for_a_second_after_a_loss)
 	assert_int_equal(rank_ask(&b, 's', 0), TOTAL);
 	ranks_end(&c, &a);
 	assert_int_equal(ask_until(&b, 'r', 64, 64), 64);
-	rank_end(&b);
 }
 
 /* As by close_range(). */
@@ -89,7 +87,6 @@ TEST(what_a_process_has_counts_when_its_descriptor_is_closed)
 	assert_int_equal(ask_until(&d, 'r', 64, 24), 24);
 	rank_kill(&a);
 	assert_int_equal(rank_ask(&d, 'r', 64), 64);
-	rank_end(&d);
 }
 
 /* Of ssh sessions beside jobs of cron, whoever comes first. */
@@ -140,7 +137,6 @@ TEST(a_file_of_another_version_is_left_alone_while_it_is_used)
 	rank_kill(&a);
 	assert_true(rank_ask(&b, 'j', TOTAL));
 	assert_int_equal(rank_ask(&b, 'r', 64), 64);
-	rank_end(&b);
 }
 
 /* Nothing may divide by the number of members, or take another one for itself. */
@@ -159,7 +155,6 @@ TEST(who_is_not_in_the_file_any_more_leaves_it)
 		assert_true(rank_ask(&a, 'P', 1) && rank_ask(&a, 'j', TOTAL));
 		assert_int_equal(rank_ask(&a, 'l', 0), alone ? 1 : 2);
 	}
-	rank_end(&a);
 }
 
 /* A damaged file is made again, although a child has it open. */
@@ -173,7 +168,6 @@ TEST(a_child_of_a_fork_does_not_keep_a_damaged_file)
 	assert_true(rank_ask(&a, 'j', TOTAL));
 	assert_int_equal(rank_ask(&a, 'l', 0), 1);
 	assert_int_equal(write(child_waits[1], "", 1), 1);
-	rank_end(&a);
 }
 
 EACH_TEST(make_account, drop_account)

@@ -66,7 +66,6 @@ TEST(those_with_the_clock_of_most_take_turns)
 	assert_int_equal(looks(&a, 0), 12);
 	rank_end(&a);
 	assert_int_equal(looks(&c, 7), 1);
-	ranks_end(&b, &c);
 }
 
 TEST(the_dead_have_nothing)
@@ -82,7 +81,6 @@ TEST(the_dead_have_nothing)
 	struct rank c = account_joined();
 
 	assert_int_equal(rank_ask(&c, 'r', 64), 14);
-	ranks_end(&c, &b);
 }
 
 /*
@@ -139,7 +137,6 @@ TEST(who_may_not_write_large_files_does_not_enter_and_lives)
 	rank_ask(&b, 'r', 50);
 	rank_end(&b);
 	assert_int_equal(rank_ask(&a, 'r', TOTAL), TOTAL);
-	rank_end(&a);
 }
 
 /* For good, or as long as the others are there. While another process only changes the file, it has nothing yet. */
@@ -176,7 +173,6 @@ TEST(who_cannot_make_the_file_is_alone_at_once)
 	assert_int_equal(rank_ask(&a, 'b', TOTAL), TOTAL);
 	assert_int_equal(rmdir(account_path), 0);
 	assert_true(rank_ask(&a, 'j', TOTAL));
-	ranks_end(&small, &a);
 }
 
 /* As process 1 of two containers. Who waits to enter must not take the other's memory for its own. */
@@ -196,7 +192,6 @@ TEST(another_process_of_the_same_pid_is_another)
 	assert_true(view.n == 2 && view.self == 1);
 	gpu_account_queue_end(&line);
 	close(own.file.fd);
-	rank_end(&a);
 }
 
 TEST(the_last_to_join_sets_the_total)
@@ -209,7 +204,6 @@ TEST(the_last_to_join_sets_the_total)
 	assert_int_equal(rank_ask(&b, 'r', 8), 0);
 	assert_true(rank_ask(&a, 'd', 16));
 	assert_int_equal(rank_ask(&b, 'r', 20), 16);
-	ranks_end(&a, &b);
 }
 
 /* It holds the lock of the file, and has read what is left. It must not take that when it goes on. */
@@ -251,7 +245,6 @@ TEST(who_is_stopped_while_it_changes_the_file_keeps_nobody_waiting)
 	assert_int_equal(ask_until(&b, 'p', 1, 1), 1);
 	assert_int_equal(kill(c.pid, SIGCONT), 0);
 	assert_int_equal(rank_hear(&c), 0);
-	ranks_end(&a, &b, &c);
 }
 
 TEST(a_turn_is_given_once)
@@ -266,12 +259,11 @@ TEST(a_turn_is_given_once)
 	assert_true(rank_ask(&a, 'l', 0) == 2 && rank_ask(&b, 'l', 0) == 2);
 	assert_true(rank_ask(&a, 'w', 0) == 1 && rank_ask(&b, 'w', 0) == 2 && rank_ask(&b, 'n', 0) == 1);
 	/* It goes on to the other, while a third one joins. */
-	struct rank c = account_joined();
+	account_joined();
 
 	assert_true(rank_ask(&a, 'p', 2));
 	assert_false(rank_ask(&a, 'p', 1));
 	assert_true(rank_ask(&b, 'l', 0) == 3 && rank_ask(&b, 'w', 0) == 1 && rank_ask(&b, 'n', 0) == 2);
-	ranks_end(&c, &b, &a);
 }
 
 TEST(the_dead_have_no_turn)
@@ -296,7 +288,6 @@ TEST(the_dead_have_no_turn)
 	assert_int_equal(rank_ask(&c, 'l', 0), 0);
 	assert_true(rank_ask(&b, 'j', TOTAL));
 	assert_true(rank_ask(&b, 'l', 0) == 1 && rank_ask(&b, 'w', 0) == 0 && rank_ask(&b, 'n', 0) == 0);
-	ranks_end(&c, &b);
 }
 
 TEST(the_turn_of_a_dead_process_is_that_of_its_job)
@@ -318,7 +309,6 @@ TEST(the_turn_of_a_dead_process_is_that_of_its_job)
 	assert_true(rank_ask(&c, 'l', 0) == 1);
 	assert_int_equal(rank_ask(&c, 'w', 0), 0);
 	assert_int_equal(rank_ask(&c, 'A', 0), 100);
-	rank_end(&c);
 }
 
 TEST(all_accounts_are_in_one_order)
@@ -338,7 +328,6 @@ TEST(all_accounts_are_in_one_order)
 	assert_int_equal(rank_ask(&c, 'A', 0), 0);
 	rank_end(&a);
 	assert_int_equal(rank_ask(&b, 'A', 0), 100);
-	ranks_end(&b, &c);
 }
 
 /* Processes that take, give, die and come, all at once. */

@@ -172,7 +172,6 @@ TEST(nonsense_that_comes_later_leaves_each_its_own_budget)
 	assert_int_equal(page->slot[0].used, was);
 	page->slot[0].owner.pid = 0;
 	munmap(page, sizeof(*page));
-	ranks_end(&a, &b);
 }
 
 static bool has_no_locks;
@@ -245,7 +244,6 @@ TEST(where_a_file_cannot_be_locked_each_has_its_own_budget)
 	has_no_locks = false;
 	assert_true(rank_ask(&a, 'p', 10) && rank_ask(&b, 'p', 10));
 	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 60));
-	ranks_end(&a, &b);
 }
 
 static void fill(struct quota_page *page, const struct shared_owner *owner)
@@ -289,7 +287,6 @@ TEST(who_enters_after_many_others_gets_its_part)
 	assert_true(rank_ask(&b, 't', 32));
 	assert_false(rank_ask(&a, 't', 1) || rank_ask(&b, 't', 1));
 	close(fd);
-	ranks_end(&a, &b);
 }
 
 /* A pid of another namespace says nothing: the lock does. */
@@ -309,7 +306,6 @@ TEST(of_another_namespace_the_lock_decides)
 	rank_kill(&b);
 	assert_true(rank_ask(&c, 't', 50));
 	munmap(page, sizeof(*page));
-	rank_end(&c);
 }
 
 EACH_TEST(make_folder, drop_folder)

@@ -34,6 +34,7 @@ int drop_folder(void **state)
 {
 	char below[80];
 
+	ranks_end_rest();
 	unlink(file);
 	snprintf(below, sizeof(below), "%s/spillway", folder);
 	rmdir(below);

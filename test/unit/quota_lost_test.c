@@ -29,6 +29,7 @@ static int drop_both(void **state)
 {
 	char path[128];
 
+	ranks_end_rest();
 	unlink(memory_file);
 	snprintf(path, sizeof(path), "%s/spillway-%u", memory, (unsigned)geteuid());
 	rmdir(path);
@@ -89,7 +90,6 @@ TEST(who_notices_first_brings_what_all_others_hold)
 	assert_false(rank_ask(&c, 't', 1));
 	rank_kill(&b);
 	assert_true(rank_ask(&c, 't', 34));
-	ranks_end(&a, &c);
 }
 
 /* The stopped one cannot come; what it has still counts, and it is not forgotten where it goes on. */
@@ -107,7 +107,6 @@ TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost)
 	assert_false(rank_ask(&a, 't', 1));
 	assert_true(rank_ask(&a, 'g', 50));
 	assert_true(rank_ask(&b, 't', 50));
-	ranks_end(&a, &b);
 }
 
 /* The folder above is gone as well, so the next place is taken; when the user comes back that is where all go. */
@@ -137,7 +136,6 @@ TEST(a_total_that_was_given_holds_on)
 	log_out(false, 0);
 	assert_true(rank_ask(&b, 't', 65));
 	assert_int_equal(rank_ask(&b, 'f', 0), 5);
-	ranks_end(&a, &b);
 }
 
 /* ---- truncated ---- */
@@ -196,7 +194,6 @@ TEST(a_file_that_is_truncated_and_then_removed_gives_nothing_away_once_all_are_b
 	assert_true(rank_ask(&a, 'g', 30));
 	assert_false(rank_ask(&b, 't', 45));
 	assert_true(rank_ask(&b, 't', 44 - (unsigned)early));
-	ranks_end(&a, &b, &c);
 }
 
 TEST(a_file_whose_head_is_overwritten_is_made_again_when_all_have_left_it)
@@ -228,7 +225,6 @@ TEST(what_a_process_has_counts_once_when_its_descriptor_is_closed)
 	assert_true(rank_ask(&a, 'C', 0));
 	rank_kill(&a);
 	assert_true(rank_ask(&b, 't', 60));
-	rank_end(&b);
 }
 
 /* What it has is not known to the others, so none of them has anything. */
@@ -244,7 +240,6 @@ TEST(a_stopped_process_keeps_a_truncated_file_from_being_used)
 	assert_false(rank_ask(&a, 't', 15));
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
 	share_takes_the_rest(&a, 10);
-	ranks_end(&a, &b);
 }
 
 TEST(who_is_gone_before_it_came_back_holds_nothing)
@@ -255,7 +250,6 @@ TEST(who_is_gone_before_it_came_back_holds_nothing)
 	assert_false(rank_ask(&b, 't', 1));
 	rank_kill(&a);
 	assert_true(rank_ask(&b, 't', 44));
-	rank_end(&b);
 }
 
 /* ---- kept ---- */
@@ -298,7 +292,6 @@ TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own)
 	assert_int_equal(rank_ask(&c, 'k', 0), 1);
 	assert_int_equal(rank_ask(&c, 'n', 0), 3);
 	share_takes_the_rest(&c, 20);
-	ranks_end(&a, &b, &c);
 }
 
 /* It has the lock, has read what is left, and has written what it takes. */
@@ -319,7 +312,6 @@ TEST(who_is_stopped_while_it_takes_takes_nothing_that_another_has_by_then)
 		assert_int_equal(rank_ask(&b, 'f', 0), i ? 6 : 16);
 		assert_true(rank_ask(&a, 'g', i ? 50 : 0) && rank_ask(&b, 'g', i ? 0 : 40));
 	}
-	ranks_end(&a, &b);
 }
 
 TEST(who_ends_without_having_got_in_leaves_nothing)
@@ -333,7 +325,6 @@ TEST(who_ends_without_having_got_in_leaves_nothing)
 	kill(keeper, SIGKILL);
 	waitpid(keeper, NULL, 0);
 	assert_int_equal(rank_ask(&a, 'f', 0), 34);
-	rank_end(&a);
 }
 
 /* ---- all of it at once ---- */

@@ -42,7 +42,6 @@ TEST(one_alone_has_all_of_it_and_no_more)
 	assert_false(rank_ask(&a, 't', 1));
 	assert_true(rank_ask(&a, 'g', 64));
 	assert_true(rank_ask(&a, 't', 64));
-	rank_end(&a);
 }
 
 /* What all ranks said until now. */
@@ -104,7 +103,6 @@ TEST(the_total_is_the_firsts_unless_a_policy_says_another)
 	struct rank e = share_start_with(8 * MIB, false);
 	assert_true(rank_ask(&e, 't', 1));
 	assert_int_equal(rank_ask(&e, 'f', 0), 7);
-	rank_end(&e);
 }
 
 TEST(a_total_that_is_not_ones_own_is_said_once)
@@ -143,7 +141,6 @@ TEST(what_one_has_the_other_has_not)
 	assert_int_equal(rank_ask(&a, 'n', 0), 2);
 	assert_true(rank_ask(&a, 'g', 10));
 	assert_true(rank_ask(&b, 't', 10));
-	ranks_end(&a, &b);
 }
 
 /* The one that is below its half is owed what the other frees. */
@@ -161,7 +158,6 @@ TEST(who_has_less_than_his_part_comes_first)
 	/* Now nobody is short. */
 	assert_true(rank_ask(&b, 'g', 8));
 	assert_true(rank_ask(&a, 't', 8));
-	ranks_end(&a, &b);
 }
 
 TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
@@ -180,7 +176,6 @@ TEST(what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short)
 	/* Nobody has anything that b could wait for. */
 	assert_int_equal(rank_ask(&a, 'o', 0), 0);
 	assert_false(rank_ask(&b, 'w', 16));
-	ranks_end(&a, &b);
 }
 
 /* Four, whose part is 16 each. */
@@ -193,7 +188,6 @@ TEST(what_no_part_serves_is_kept_from_nobody)
 	assert_false(rank_ask(&d, 't', 8) || rank_ask(&d, 'w', 30));
 	assert_true(rank_ask(&a, 'g', 64));
 	assert_true(rank_ask(&b, 't', 30) && rank_ask(&c, 't', 30));
-	ranks_end(&a, &b, &c, &d);
 }
 
 static void set_total(uint64_t mib)
@@ -238,7 +232,6 @@ TEST(a_killed_one_leaves_its_share_to_who_is_short)
 	assert_int_equal(rank_ask(&b, 'r', 0), 1);
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
 	assert_int_equal(rank_ask(&b, 'n', 0), 1);
-	rank_end(&b);
 }
 
 TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well)
@@ -251,7 +244,6 @@ TEST(a_killed_one_that_nobody_has_waited_for_is_gone_as_well)
 	assert_int_equal(waitid(P_PID, (id_t)a.pid, &info, WEXITED | WNOWAIT), 0);
 	assert_true(rank_ask(&b, 't', 64));
 	rank_gone(&a, SIGKILL);
-	rank_end(&b);
 }
 
 TEST(a_killed_one_is_found_without_anybody_being_short)
@@ -262,7 +254,6 @@ TEST(a_killed_one_is_found_without_anybody_being_short)
 	assert_int_equal(rank_ask(&b, 'f', 0), 30);
 	assert_int_equal(rank_ask(&b, 'k', 0), 1);
 	assert_int_equal(rank_ask(&b, 'f', 0), 60);
-	rank_end(&b);
 }
 
 /* Its memory is pinned until it is gone, but it is no rank any more. */
@@ -319,7 +310,6 @@ TEST(what_a_killed_rank_held_counts_until_its_forked_child_has_ended)
 	for (unsigned tries = 0; tries < 5000 && !rank_ask(&b, 't', 60); tries++)
 		usleep(1000);
 	assert_int_equal(rank_ask(&b, 'f', 0), 0);
-	rank_end(&b);
 }
 
 /* ---- many ---- */
