@@ -139,6 +139,8 @@ static void end(void)
 	exit(0);
 }
 
+CHILD_FRAME(begin, end)
+
 static unsigned run(void (*program)(void), const char *more)
 {
 	return (unsigned)child_run(SETTINGS(more), program);
@@ -155,12 +157,10 @@ static void clean(void)
 
 static void names_all(void)
 {
-	begin();
 	wait_for_mover();
 	for (unsigned i = 0; i < 10; i++)
 		MUST(launch(0, two, NULL));
 	CHECK(driver_holds(two, 10, 1));
-	end();
 }
 
 TEST(a_kernel_that_names_what_it_uses_passes)
@@ -185,7 +185,6 @@ static void hides(void)
 {
 	unsigned n = 0;
 
-	begin();
 	wait_for_mover();
 	for (; n < 30; n++) {
 		CUresult result = launch(1, ~two, NULL);
@@ -196,7 +195,6 @@ static void hides(void)
 		MUST(result);
 	}
 	CHECK(driver_holds(two, n, 1));
-	end();
 }
 
 TEST(a_kernel_that_uses_more_is_refuted_and_the_next_run_goes_through)
@@ -215,12 +213,10 @@ TEST(a_kernel_that_uses_more_is_refuted_and_the_next_run_goes_through)
 
 static void plain(void)
 {
-	begin();
 	for (unsigned i = 0; i < 10; i++)
 		MUST(launch(1, ~two, NULL));
 	CHECK(driver_holds(two, 10, 1));
 	CHECK(!sim_calls("cuMemUnmap"));
-	end();
 }
 
 TEST(without_the_switch_nothing_is_checked)
@@ -242,7 +238,6 @@ static void captures(void)
 {
 	CUgraph graph;
 
-	begin();
 	wait_for_mover();
 	CUstream stream = child_stream();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -256,7 +251,6 @@ static void captures(void)
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
 	MUST(cu.cuStreamDestroy_v2(stream));
-	end();
 }
 
 TEST(captured_launches_and_graphs_are_counted)
@@ -270,13 +264,11 @@ TEST(captured_launches_and_graphs_are_counted)
 
 static void alone(void)
 {
-	begin();
 	wait_for_mover();
 	MUST(cu.cuMemFree_v2(two));
 	MUST(cu.cuMemsetD32_v2(one, 1, 1));
 	MUST(launch(2, one, NULL));
 	MUST(cu.cuCtxSynchronize());
-	end();
 }
 
 TEST(a_launch_that_names_all_there_is_is_not_checked)
@@ -332,12 +324,10 @@ static void pin_two(void)
 
 static void pins(void)
 {
-	begin();
 	wait_for_mover();
 	spin_in_a_check(pin_two);
 	MUST(launch(0, two, NULL));
 	CHECK(driver_holds(two, 1, 1));
-	end();
 }
 
 TEST(nobody_waits_for_a_check_to_pin_memory)
@@ -363,12 +353,10 @@ static void capture(void)
 
 static void captures_beside(void)
 {
-	begin();
 	wait_for_mover();
 	MUST(cu.cuStreamCreate(&waiting, CU_STREAM_DEFAULT));
 	spin_in_a_check(capture);
 	MUST(cu.cuStreamDestroy_v2(waiting));
-	end();
 }
 
 TEST(a_check_does_not_end_a_capture)
@@ -390,7 +378,6 @@ static void is_late(void)
 {
 	pthread_t thread;
 
-	begin();
 	wait_for_mover();
 	sim_stall_at("cuFuncGetParamInfo", 1);
 	CHECK(pthread_create(&thread, NULL, hide, NULL) == 0);
@@ -403,7 +390,6 @@ static void is_late(void)
 	pthread_join(thread, NULL);
 	driver_start(0);
 	CHECK(driver_holds(two, 1, 1));
-	end();
 }
 
 TEST(a_launch_whose_names_may_lack_something_is_not_checked)

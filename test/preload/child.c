@@ -25,7 +25,20 @@ void child_set(const char *setting)
 	free(copy);
 }
 
-int child_run(const char *const *settings, void (*part)(void))
+static void (*each_begin)(void), (*each_end)(void);
+
+void child_frame(void (*begin)(void), void (*end)(void))
+{
+	each_begin = begin;
+	each_end = end;
+}
+
+void child_start(void)
+{
+	driver_start(0);
+}
+
+static int run(const char *const *settings, void (*begin)(void), void (*part)(void), void (*end)(void))
 {
 	int status = 0;
 
@@ -36,7 +49,11 @@ int child_run(const char *const *settings, void (*part)(void))
 		alarm(WATCHDOG_SECONDS);
 		for (; *settings; settings++)
 			child_set(*settings);
+		if (begin)
+			begin();
 		part();
+		if (end)
+			end();
 		CHECK(sim_broken_rules() == 0);
 		fflush(NULL);
 		_exit(0);
@@ -44,6 +61,16 @@ int child_run(const char *const *settings, void (*part)(void))
 	if (pid < 0 || waitpid(pid, &status, 0) != pid)
 		return -1;
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int child_run(const char *const *settings, void (*part)(void))
+{
+	return run(settings, each_begin, part, each_end);
+}
+
+int child_run_bare(const char *const *settings, void (*part)(void))
+{
+	return run(settings, NULL, part, NULL);
 }
 
 CUcontext child_context(void)

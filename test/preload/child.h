@@ -17,6 +17,15 @@ void child_set(const char *setting);
  * end is ended by SIGALRM after a minute; the stacks of its threads are written to stderr then (stacks.h).
  */
 int child_run(const char *const *settings, void (*part)(void));
+/* What each part of this program begins and ends with, unless child_run_bare() runs it. Each may be NULL. */
+void child_frame(void (*begin)(void), void (*end)(void));
+#define CHILD_FRAME(begin, end)                                                                                        \
+	__attribute__((constructor)) static void child_frame_here(void)                                                \
+	{                                                                                                              \
+		child_frame(begin, end);                                                                               \
+	}
+int child_run_bare(const char *const *settings, void (*part)(void));
+void child_start(void); /* a beginning: device 0 is started */
 /* The part succeeds there. */
 #define child_passes(settings, part) assert_int_equal(child_run(settings, part), 0)
 /* A test whose body, which follows, runs there with these settings. */

@@ -7,6 +7,13 @@
 
 #define LARGE (4 * MIB)
 
+static void begin(void)
+{
+	scene_load(&own_scene, 0);
+}
+
+CHILD_FRAME(begin, own_end)
+
 static void run(void (*part)(void))
 {
 	if (scene_moves())
@@ -82,7 +89,6 @@ static bool is_spared_once(CUstream stream, CUdeviceptr block)
 
 PART_TEST(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept, run(part))
 {
-	scene_load(&own_scene, 0);
 	CUdeviceptr block = child_alloc(LARGE), kept = child_alloc(LARGE);
 	MUST(driver_fill(NULL, block, 0x5555, LARGE / 4));
 	MUST(driver_fill(NULL, kept, 0x6666, LARGE / 4));
@@ -104,7 +110,6 @@ PART_TEST(what_is_discarded_is_not_copied_and_what_is_written_then_is_kept, run(
 		CHECK(driver_holds(block + 4096 + MIB, 0x7000 + i, MIB / 4));
 	}
 	CHECK(driver_holds(kept, 0x6666, LARGE / 4));
-	own_end();
 }
 
 enum { HALVES = 2, WORDS = 2 * MIB / 4, MINE = 3, STEPS = 60 };
@@ -164,7 +169,6 @@ PART_TEST(what_is_written_after_discards_at_random_is_kept, run(part))
 {
 	struct discarder own = {.seed = 4711};
 
-	scene_load(&own_scene, 0);
 	scene_allocate(&own_scene);
 	for (unsigned i = 0; i < MINE; i++)
 		own.block[i] = child_alloc(4 * MIB);
@@ -180,7 +184,6 @@ PART_TEST(what_is_written_after_discards_at_random_is_kept, run(part))
 	CHECK(pthread_join(own.thread, NULL) == 0);
 	for (unsigned i = 0; i < MINE; i++)
 		MUST(cu.cuMemFree_v2(own.block[i]));
-	own_end();
 }
 
 /* ---- before it is known what runs ---- */
@@ -198,7 +201,6 @@ static void *release_soon(void *word)
  */
 PART_TEST(a_write_that_comes_after_the_discard_is_kept, run(part))
 {
-	scene_load(&own_scene, 0);
 	CUstream stream = child_stream();
 	CUdeviceptr block = child_alloc(LARGE);
 	MUST(driver_fill(NULL, block, 0x1111, LARGE / 4));
@@ -217,14 +219,12 @@ PART_TEST(a_write_that_comes_after_the_discard_is_kept, run(part))
 	CHECK(pthread_join(thread, NULL) == 0);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(driver_holds(block, 0x2222, LARGE / 4));
-	own_end();
 }
 
 /* ---- in the order of a stream ---- */
 
 PART_TEST(a_discard_in_a_stream_comes_in_its_order, run(part))
 {
-	scene_load(&own_scene, 0);
 	CUstream stream = child_stream(), other = child_stream();
 	CUdeviceptr block = child_alloc(LARGE);
 	MUST(driver_fill(stream, block, 0x5555, LARGE / 4));
@@ -268,5 +268,4 @@ PART_TEST(a_discard_in_a_stream_comes_in_its_order, run(part))
 		own_see_out(block);
 		CHECK(driver_holds(block, 0x9000 + i, LARGE / 4));
 	}
-	own_end();
 }

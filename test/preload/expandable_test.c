@@ -15,7 +15,7 @@ static bool is_fast(void)
 	return !strcmp(scene_mode(), "fast");
 }
 
-static void expandable_run(void (*part)(void))
+static void run_in(int (*run)(const char *const *settings, void (*part)(void)), void (*part)(void))
 {
 	char set[300];
 
@@ -23,14 +23,21 @@ static void expandable_run(void (*part)(void))
 	snprintf(set, sizeof(set), "%s,vmm.spill=move", scene_set());
 	const char *const settings[] = {
 	    "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_MAP_WAITS=3", runtime, set, NULL};
-	child_passes(settings, part);
+	assert_int_equal(run(settings, part), 0);
+}
+
+static void expandable_run(void (*part)(void))
+{
+	run_in(child_run, part);
 }
 
 static void begin(void)
 {
-	torch_begin(true);
+	torch_begin_moving();
 	torch->expand(torch_cache, HANDLE);
 }
+
+CHILD_FRAME(begin, own_end)
 
 /* What is known of all of its handles: can each of them move, is none of it on the device? */
 static bool is_movable(const struct tensor *tensor)
@@ -72,7 +79,6 @@ static struct tensor large_new(CUstream stream)
 
 PART_TEST(what_is_reported_moves, expandable_run(part))
 {
-	begin();
 	CUstream stream = child_stream();
 	struct tensor first = large_new(stream), second = large_new(stream);
 
@@ -97,13 +103,11 @@ PART_TEST(what_is_reported_moves, expandable_run(part))
 	CHECK(!scene_moves() || torch_bytes_out() - out >= 8 * LARGE);
 	MUST(cu.cuStreamSynchronize(stream));
 	CHECK(tensor_holds(&first) && tensor_holds(&second));
-	own_end();
 }
 
 /* Of a handle, behind which nothing is mapped, only the last bytes are alive. */
 PART_TEST(a_handle_moves_of_which_only_the_end_is_alive, expandable_run(part))
 {
-	begin();
 	CUstream stream = child_stream();
 	struct tensor first = tensor_new(MIB, stream), second = tensor_new(MIB - FAKE_TORCH_UNIT, stream),
 		      last = tensor_new(FAKE_TORCH_UNIT, stream), other;
@@ -120,7 +124,6 @@ PART_TEST(a_handle_moves_of_which_only_the_end_is_alive, expandable_run(part))
 		torch_evict();
 		CHECK(tensor_holds(&last));
 	}
-	own_end();
 }
 
 /* ---- but not while it is used ---- */
@@ -128,7 +131,6 @@ PART_TEST(a_handle_moves_of_which_only_the_end_is_alive, expandable_run(part))
 /* The kernel is given where both begin, and reads for as long as others want the room. */
 PART_TEST(nothing_moves_of_what_a_kernel_uses, expandable_run(part))
 {
-	begin();
 	CUstream stream = child_stream();
 	struct tensor from = large_new(stream), to = large_new(stream), other = large_new(stream);
 
@@ -143,7 +145,6 @@ PART_TEST(nothing_moves_of_what_a_kernel_uses, expandable_run(part))
 		CHECK(tensor_holds(&to));
 	}
 	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
-	own_end();
 }
 
 /*
@@ -174,7 +175,6 @@ static void copy_backwards(struct tensor *to, const struct tensor *from, CUfunct
 
 PART_TEST(nothing_moves_of_what_a_kernel_uses_backwards, expandable_run(part))
 {
-	begin();
 	CUfunction function = driver_function(&back_image, "back");
 	CUstream stream = child_stream();
 	struct tensor from = large_new(stream), other = large_new(stream), to = large_new(stream);
@@ -188,13 +188,11 @@ PART_TEST(nothing_moves_of_what_a_kernel_uses_backwards, expandable_run(part))
 		CHECK(tensor_holds(&to));
 	}
 	CHECK(becomes_movable(&from, scene_moves()) && becomes_movable(&to, scene_moves()));
-	own_end();
 }
 
 /* A copy names how far it reaches; here over what was born as two tensors. */
 PART_TEST(nothing_moves_of_what_a_copy_uses, expandable_run(part))
 {
-	begin();
 	CUstream stream = child_stream();
 	struct tensor first = large_new(stream), second = large_new(stream);
 	size_t bytes = first.bytes + second.bytes;
@@ -212,7 +210,6 @@ PART_TEST(nothing_moves_of_what_a_copy_uses, expandable_run(part))
 		for (size_t at = 0; at < bytes / 4; at++)
 			CHECK(words[at] == i * 0x01010101u);
 	}
-	own_end();
 }
 
 /* ---- growing and shrinking ---- */
@@ -253,12 +250,10 @@ static void shrink(struct tensor *small, unsigned i, bool tells)
 
 PART_TEST(segments_grow_and_shrink, expandable_run(part))
 {
-	begin();
 	struct tensor small = tensor_new(1000, child_stream());
 
 	for (unsigned i = 0; i < 8; i++)
 		shrink(&small, i, i < 4);
-	own_end();
 }
 
 /* ---- graphs ---- */
@@ -277,7 +272,6 @@ static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *
 /* A graph uses tensors that are dead. Where it keeps them has moved before: what the pool had was reported then. */
 PART_TEST(what_a_graph_uses_stays_in_fast, expandable_run(part))
 {
-	begin();
 	CUstream stream = child_stream();
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 
@@ -301,7 +295,6 @@ PART_TEST(what_a_graph_uses_stays_in_fast, expandable_run(part))
 	}
 	CHECK(becomes_movable(&out, scene_moves() && !is_fast()) && becomes_movable(&in, scene_moves() && !is_fast()));
 	MUST(cu.cuGraphExecDestroy(exec));
-	own_end();
 }
 
 /* Something is born while a capture is open: a graph may use all of the address space from then on. */
@@ -314,9 +307,9 @@ static struct tensor born_in_capture(size_t bytes, CUstream stream, CUstream bes
 }
 
 /* In that space handles are unmapped and mapped again, dead by then; what is born in a capture reaches into them. */
-PART_TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved, expandable_run(part))
+PART_TEST(what_is_mapped_where_a_graph_may_use_everything_is_preserved, run_in(child_run_bare, part))
 {
-	torch_begin(false);
+	torch_begin();
 	torch->expand(torch_cache, HANDLE);
 	CUstream stream = child_stream(), beside = child_stream();
 	struct tensor first = tensor_new(5 * HANDLE / 2, stream), rest = born_in_capture(HANDLE / 2, stream, beside);
@@ -351,7 +344,6 @@ PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at;
 
-	begin();
 	CUstream stream = child_stream();
 	struct tensor tensor = large_new(stream);
 	MUST(cu.cuMemAddressReserve(&at, 4 * HANDLE, 0, 0, 0));
@@ -374,7 +366,6 @@ PART_TEST(what_nobody_reports_stays_in_fast, expandable_run(part))
 	}
 	MUST(cu.cuMemUnmap(at, 3 * HANDLE));
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
-	own_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -9,6 +9,8 @@
 
 #include <dirent.h>
 
+CHILD_FRAME(child_start, NULL)
+
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=16MiB", ##__VA_ARGS__, NULL})
 #define BYTES         (24 * MIB)
 
@@ -56,7 +58,6 @@ PART_TEST(managed_memory_of_the_program_is_counted, child_passes(SETTINGS(), par
 	  child_passes(SETTINGS("SPILLWAY_SET=faults=events", "EVENTS=1"), part);
 	  child_passes(SETTINGS("SPILLWAY_POLICY=passthrough"), part))
 {
-	driver_start(0);
 	CHECK(sim_uvm_opened() == 0);
 	CUdeviceptr at = driver_managed(BYTES);
 	use(at);
@@ -73,7 +74,6 @@ PART_TEST(device_memory_that_the_policy_makes_managed_is_counted,
 	  child_passes(SETTINGS("SPILLWAY_POLICY=managed"), part);
 	  child_passes(SETTINGS("SPILLWAY_POLICY=managed", "SPILLWAY_SET=faults=events"), part))
 {
-	driver_start(0);
 	CUdeviceptr at = child_alloc(BYTES);
 	use(at);
 	is_equal();
@@ -114,7 +114,6 @@ static void is_traced(void)
 {
 	struct seen seen = {0};
 
-	driver_start(0);
 	CUdeviceptr at = driver_managed(BYTES);
 	use(at);
 	struct sim_managed model = sim_managed();
@@ -144,7 +143,6 @@ PART_TEST(without_managed_memory_or_switched_off_nothing_is_opened, child_passes
 	  child_passes(SETTINGS("MANAGED=1", "SPILLWAY_SET=faults=off"), part);
 	  child_passes(SETTINGS("MANAGED=1", "SPILLWAY=0"), part))
 {
-	driver_start(0);
 	CUdeviceptr at = getenv("MANAGED") ? driver_managed(BYTES) : child_alloc(MIB);
 	MUST(driver_fill(NULL, at, 7, MIB / 4));
 	MUST(cu.cuCtxSynchronize());
@@ -154,7 +152,6 @@ PART_TEST(without_managed_memory_or_switched_off_nothing_is_opened, child_passes
 
 static void works_without(void)
 {
-	driver_start(0);
 	use(driver_managed(BYTES));
 	CHECK(sim_uvm_opened() > 0 && sim_uvm_trackers() == 0);
 }
@@ -175,7 +172,6 @@ PART_TEST(neither_a_fork_nor_what_it_executes_has_our_descriptors, child_passes(
 {
 	int status;
 
-	driver_start(0);
 	CUdeviceptr at = driver_managed(BYTES);
 	use(at);
 	int fd = sim_uvm_descriptor();

@@ -36,7 +36,7 @@ static void keep(CUdeviceptr address)
 
 PART_TEST(what_a_plugged_in_allocator_keeps_is_preserved, run(part))
 {
-	torch_begin(false);
+	torch_begin();
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	size_t n = 4 * MIB / sizeof(uint32_t);
 
@@ -63,7 +63,7 @@ PART_TEST(what_a_plugged_in_allocator_keeps_is_preserved, run(part))
  */
 PART_TEST(what_a_pool_of_graphs_restores_after_submissions_is_preserved, run(part))
 {
-	torch_begin(false);
+	torch_begin();
 	CUstream stream = child_stream();
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	struct tensor in = tensor_new(MIB / 2, stream), out;

@@ -6,6 +6,8 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
+CHILD_FRAME(child_start, NULL)
+
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS                                                                                                        \
 	SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,heap.release_threshold=8MiB,report.summary=no")
@@ -23,7 +25,6 @@ static size_t free_now(void)
 
 CHILD_TEST(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle, LARGE)
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
 	size_t before = free_now();
 
@@ -36,7 +37,6 @@ CHILD_TEST(all_of_the_device_can_be_had_after_a_free_in_a_capture, LARGE)
 {
 	CUdeviceptr block;
 
-	driver_start(0);
 	child_free_in_a_capture(child_alloc(90 * MIB), child_stream());
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemAllocAsync(&block, 120 * MIB, NULL));
@@ -47,7 +47,6 @@ CHILD_TEST(all_of_the_device_can_be_had_after_a_free_in_a_capture, LARGE)
 
 CHILD_TEST(a_free_that_waits_makes_up_for_one_in_a_capture, BUDGETS)
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB);
 
 	/* Whoever marks the context's work now finds it undone: the free that waits for all of it must do. */
@@ -68,7 +67,6 @@ CHILD_TEST(frees_behind_a_held_stream_ask_about_few_events_each, BUDGETS)
 {
 	static CUdeviceptr blocks[N_FREES];
 
-	driver_start(0);
 	CUstream stream = child_stream();
 	for (unsigned i = 0; i < N_FREES; i++)
 		blocks[i] = child_alloc(4096);
@@ -91,7 +89,6 @@ CHILD_TEST(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one, B
 {
 	CUdeviceptr small[40];
 
-	driver_start(0);
 	CUstream held = child_stream(), finished = child_stream();
 	for (int i = 0; i < 40; i++)
 		small[i] = child_alloc(4096);
@@ -110,7 +107,7 @@ CHILD_TEST(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one, B
 
 CHILD_TEST(a_capture_ends_with_the_context_of_its_stream_whichever_is_current, BUDGETS)
 {
-	CUcontext first = driver_start(0), second = child_context();
+	CUcontext first = driver_current(), second = child_context();
 	CUstream stream = child_stream();
 
 	MUST(cu.cuCtxSetCurrent(first));

@@ -6,6 +6,8 @@
  */
 #include "test/preload/torch_help.h"
 
+CHILD_FRAME(torch_begin_moving, own_end)
+
 /* ---- kernels that come late ---- */
 
 /* A kernel on a side stream reads a tensor that dies right after the launch. */
@@ -33,17 +35,15 @@ static void read_late(CUstream side, bool evict)
 
 PART_TEST(a_kernel_on_a_side_stream_reads_a_tensor_that_died_after_the_launch, torch_run(part))
 {
-	torch_begin(true);
 	CUstream side = child_stream();
 	for (unsigned i = 0; i < 8; i++)
 		read_late(side, i % 2);
-	own_end();
 }
 
 /* Nothing has spilled yet: no submission was tracked. */
-PART_TEST(a_kernel_reads_a_dead_tensor_before_anything_has_spilled, torch_run(part))
+PART_TEST(a_kernel_reads_a_dead_tensor_before_anything_has_spilled, torch_run_bare(part))
 {
-	torch_begin(false);
+	torch_begin();
 	CUstream side = child_stream();
 	struct tensor from = tensor_new(4 * MIB, NULL), to = tensor_new(4 * MIB, side);
 
@@ -63,7 +63,6 @@ PART_TEST(a_kernel_reads_a_dead_tensor_before_anything_has_spilled, torch_run(pa
 
 PART_TEST(what_is_named_after_its_death_is_alive_again, torch_run(part))
 {
-	torch_begin(true);
 	struct tensor beside = tensor_new(4 * MIB, NULL);
 
 	tensor_fill(&beside, NULL);
@@ -80,13 +79,11 @@ PART_TEST(what_is_named_after_its_death_is_alive_again, torch_run(part))
 		torch_evict();
 		CHECK(tensor_holds(&tensor) && tensor_holds(&beside));
 	}
-	own_end();
 }
 
 /* What was never born, behind the only tensor of a segment. */
 PART_TEST(what_is_named_and_was_never_born_is_preserved, torch_run(part))
 {
-	torch_begin(true);
 	struct tensor tensor = tensor_new(MIB / 2, NULL);
 	CUdeviceptr behind = tensor.at + MIB;
 	size_t n = MIB / 4;
@@ -98,7 +95,6 @@ PART_TEST(what_is_named_and_was_never_born_is_preserved, torch_run(part))
 		torch_evict();
 		CHECK(tensor_holds(&tensor) && words_same(behind, 1000 + i, n) == n);
 	}
-	own_end();
 }
 
 /* ---- what the mover has not read ---- */
@@ -119,7 +115,6 @@ static void bring_both(struct tensor *first, struct tensor *second)
  */
 PART_TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved, torch_run(part))
 {
-	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
 	for (unsigned i = 0; i < 30; i++) {
 		struct tensor first = tensor_new(3 * MIB, NULL), second = tensor_new(3 * MIB, NULL);
@@ -139,13 +134,11 @@ PART_TEST(what_is_born_or_named_right_before_the_device_is_emptied_is_preserved,
 		tensor_free(&small);
 		tensor_free(&across);
 	}
-	own_end();
 }
 
 /* The same with a dead tensor that is named again. */
 PART_TEST(what_is_named_right_before_the_device_is_emptied_is_preserved, torch_run(part))
 {
-	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
 	for (unsigned i = 0; i < 30; i++) {
 		struct tensor first = tensor_new(3 * MIB, NULL), second = tensor_new(3 * MIB, NULL);
@@ -160,13 +153,11 @@ PART_TEST(what_is_named_right_before_the_device_is_emptied_is_preserved, torch_r
 		torch_evict();
 		CHECK(tensor_holds(&second) && tensor_holds(&kept));
 	}
-	own_end();
 }
 
 /* More events than the ring has places for, with nothing submitted that would have them read. */
 PART_TEST(more_events_than_a_ring_holds_lose_nothing, torch_run(part))
 {
-	torch_begin(true);
 	struct tensor kept = tensor_new(MIB, NULL);
 
 	tensor_fill(&kept, NULL);
@@ -181,13 +172,12 @@ PART_TEST(more_events_than_a_ring_holds_lose_nothing, torch_run(part))
 	tensor_fill(&last, NULL);
 	torch_evict();
 	CHECK(tensor_holds(&kept) && tensor_holds(&last));
-	own_end();
 }
 
 /* The same before a mover reads. */
-PART_TEST(more_events_than_a_ring_holds_lose_nothing_before_a_mover_reads, torch_run(part))
+PART_TEST(more_events_than_a_ring_holds_lose_nothing_before_a_mover_reads, torch_run_bare(part))
 {
-	torch_begin(false);
+	torch_begin();
 	struct tensor kept = tensor_new(MIB, NULL);
 
 	tensor_fill(&kept, NULL);
@@ -210,7 +200,6 @@ PART_TEST(more_events_than_a_ring_holds_lose_nothing_before_a_mover_reads, torch
  */
 PART_TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed, torch_run(part))
 {
-	torch_begin(true);
 	CUdeviceptr old = child_alloc(4 * MIB);
 	struct tensor tensor = tensor_new(MIB, NULL);
 
@@ -232,7 +221,6 @@ PART_TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed, torch_r
 	CHECK(words_same(slab, 81, 2 * MIB / 4) == 2 * MIB / 4);
 	CHECK(words_same(slab + 4 * MIB, 82, 2 * MIB / 4) == 2 * MIB / 4);
 	tensor_free(&tensor);
-	own_end();
 }
 
 /* ---- memory that changes hands ---- */
@@ -240,7 +228,6 @@ PART_TEST(a_slab_is_not_taken_for_a_segment_because_something_was_freed, torch_r
 /* A pool whose segments are one slab, made for it alone; then the pool is gone, and somebody else has the slab. */
 PART_TEST(a_slab_that_is_given_on_is_kept, torch_run(part))
 {
-	torch_begin(true);
 	struct tensor tensor = tensor_new(MIB, NULL);
 	CUdeviceptr slab = child_alloc(8 * MIB);
 	unsigned pool = torch->new_pool(torch_cache, slab, 8 * MIB);
@@ -260,7 +247,6 @@ PART_TEST(a_slab_that_is_given_on_is_kept, torch_run(part))
 	usleep(20000);
 	torch_evict();
 	CHECK(words_same(slab, 81, 8 * MIB / 4) == 8 * MIB / 4);
-	own_end();
 }
 
 static CUcontext context;
@@ -283,7 +269,6 @@ static void let_another_thread_submit(void)
 
 PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch_run(part))
 {
-	torch_begin(true);
 	MUST(cu.cuCtxGetCurrent(&context));
 	of_another = tensor_new(MIB, NULL);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
@@ -295,13 +280,12 @@ PART_TEST(a_restored_pool_is_kept_though_another_thread_submits_meanwhile, torch
 	usleep(20000);
 	torch->checkpoint(torch_cache, pool, let_another_thread_submit);
 	CHECK(tensor_holds(&tensor));
-	own_end();
 }
 
 /* Where nothing was born, by its address, before anything has spilled. */
-PART_TEST(what_was_written_before_anything_spilled_is_kept, torch_run(part))
+PART_TEST(what_was_written_before_anything_spilled_is_kept, torch_run_bare(part))
 {
-	torch_begin(false);
+	torch_begin();
 	struct tensor tensor = tensor_new(3 * MIB, NULL), before = tensor_new(4 * MIB, NULL);
 	CUdeviceptr fresh = tensor.at + tensor.bytes;
 	size_t n = (fresh % (2 * MIB) ? 2 * MIB - fresh % (2 * MIB) : 0) / 4;

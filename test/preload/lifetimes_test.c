@@ -7,6 +7,8 @@
 
 #include <dlfcn.h>
 
+CHILD_FRAME(torch_begin_moving, own_end)
+
 #define TEXT_OF(name) #name
 #define NAME_OF(name) TEXT_OF(name)
 
@@ -21,9 +23,9 @@ static bool is_last_report(const struct tensor *tensor, int64_t bytes, size_t al
 	       last.device.index == 0;
 }
 
-PART_TEST(the_original_function_is_called_with_the_same_arguments, torch_run(part))
+PART_TEST(the_original_function_is_called_with_the_same_arguments, torch_run_bare(part))
 {
-	torch_begin(false);
+	torch_begin();
 	struct tensor small = tensor_new(1000, NULL);
 	CHECK(small.bytes == 1024 && fake_torch_reports().n == 1 && is_last_report(&small, 1024, 1024));
 	struct tensor large = tensor_new(5 * MIB, NULL);
@@ -51,7 +53,6 @@ PART_TEST(what_is_alive_survives_any_number_of_evictions, torch_run(part))
 {
 	struct tensor tensors[TENSORS];
 
-	torch_begin(true);
 	CUstream stream = child_stream();
 	for (unsigned i = 0; i < TENSORS; i++) {
 		tensors[i] = tensor_new(size_of(i), stream);
@@ -74,7 +75,6 @@ PART_TEST(what_is_alive_survives_any_number_of_evictions, torch_run(part))
 		if (round % 4 == 3)
 			torch->empty_cache(torch_cache);
 	}
-	own_end();
 }
 
 /* ---- what is dead ---- */
@@ -101,10 +101,10 @@ static void report_a_file(void)
  * Nothing beside the tensors, whose memory fits: all that is not on the device is so because it was sent out. Each
  * figure is exact.
  */
-PART_TEST(what_is_dead_is_not_copied, if (scene_moves()) torch_run(part))
+PART_TEST(what_is_dead_is_not_copied, if (scene_moves()) torch_run_bare(part))
 {
 	report_a_file();
-	torch_begin(false);
+	torch_begin();
 	struct tensor whole = tensor_new(4 * MIB, NULL), in_part = tensor_new(MIB / 2, NULL),
 		      beside = tensor_new(MIB / 2, NULL);
 
@@ -151,7 +151,6 @@ PART_TEST(what_is_dead_is_not_copied, if (scene_moves()) torch_run(part))
 /* A piece is dead, and one in part: what is left behind is not what was written. */
 PART_TEST(what_is_dead_beside_a_job_is_not_copied, if (scene_moves()) torch_run(part))
 {
-	torch_begin(true);
 	struct tensor in_part = tensor_new(MIB, NULL), beside = tensor_new(MIB / 2, NULL),
 		      whole = tensor_new(4 * MIB, NULL);
 
@@ -168,7 +167,6 @@ PART_TEST(what_is_dead_beside_a_job_is_not_copied, if (scene_moves()) torch_run(
 		whole = tensor_new(4 * MIB, NULL);
 	}
 	CHECK(torch_dead_bytes() >= 4 * MIB); /* at least once all of the whole one was dead when it left */
-	own_end();
 }
 
 /* Memory that the driver gives out again does not hold what it held. */
@@ -176,7 +174,6 @@ PART_TEST(what_is_dead_does_not_come_back, if (scene_moves()) child_passes(SCENE
 {
 	unsigned lost = 0;
 
-	torch_begin(true);
 	for (unsigned i = 0; i < 20; i++) {
 		struct tensor tensor = tensor_new(4 * MIB, NULL);
 
@@ -189,7 +186,6 @@ PART_TEST(what_is_dead_does_not_come_back, if (scene_moves()) child_passes(SCENE
 		lost += tensor_same(&tensor) < tensor.bytes / 4;
 	}
 	CHECK(lost > 0);
-	own_end();
 }
 
 /* ---- memory that was not made by the allocator ---- */
@@ -224,7 +220,6 @@ static void check_slab(CUdeviceptr slab, size_t third)
 
 PART_TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved, torch_run(part))
 {
-	torch_begin(true);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
 	struct tensor tensor = tensor_new(MIB, NULL);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
@@ -236,7 +231,6 @@ PART_TEST(a_slab_that_the_allocator_uses_a_part_of_is_preserved, torch_run(part)
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
 	torch->empty_cache(torch_cache);
 	check_slab(child_alloc(6 * MIB), 2 * MIB);
-	own_end();
 }
 
 /* ---- memory of graphs ---- */
@@ -258,7 +252,6 @@ static CUgraphExec capture(CUstream stream, unsigned pool, const struct tensor *
 
 PART_TEST(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, torch_run(part))
 {
-	torch_begin(true);
 	CUstream stream = child_stream();
 	struct tensor in = tensor_new(MIB, stream), out;
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
@@ -282,7 +275,6 @@ PART_TEST(the_pool_of_a_graph_is_preserved_across_evictions_and_replays, torch_r
 	tensor_free(&out);
 	torch->drop_pool(torch_cache, pool);
 	torch->empty_cache(torch_cache);
-	own_end();
 }
 
 /*
@@ -329,12 +321,10 @@ static void write_unannounced(CUstream stream, CUdeviceptr table, uint32_t salt,
 /* In `fast` all that is used must be announced. */
 PART_TEST(what_a_graph_writes_unannounced_to_its_pool_is_preserved, if (strcmp(scene_mode(), "fast")) torch_run(part))
 {
-	torch_begin(true);
 	CUstream stream = child_stream();
 	CUdeviceptr table = child_alloc(4096);
 	for (unsigned i = 0; i < 6; i++)
 		write_unannounced(stream, table, 900 + i, i % 2);
-	own_end();
 }
 
 static void evict_between(void)
@@ -348,7 +338,6 @@ PART_TEST(what_a_checkpoint_restores_is_preserved, torch_run(part))
 {
 	struct tensor tensors[3];
 
-	torch_begin(true);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);
 	for (unsigned i = 0; i < 3; i++) {
 		tensors[i] = tensor_new_in(pool, (i + 1) * MIB, NULL);
@@ -366,7 +355,6 @@ PART_TEST(what_a_checkpoint_restores_is_preserved, torch_run(part))
 		for (unsigned j = 0; j < 3; j++)
 			CHECK(tensor_holds(&tensors[j]));
 	}
-	own_end();
 }
 
 /* The block of the job beside is discarded, so that what is born is looked for. */
@@ -375,7 +363,6 @@ PART_TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing, torc
 	static const int64_t sizes[] = {(int64_t)1 << 40, INT64_MAX, INT64_MIN};
 	struct tensor tensor;
 
-	torch_begin(true);
 	CUdeviceptr block = child_alloc(4 * MIB);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		tensor = tensor_new(4 * MIB, NULL);
@@ -386,7 +373,6 @@ PART_TEST(what_is_reported_beyond_all_memory_ends_nobody_and_loses_nothing, torc
 		torch_evict();
 		CHECK(tensor_holds(&tensor));
 	}
-	own_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

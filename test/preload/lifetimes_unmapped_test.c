@@ -30,7 +30,7 @@ PART_TEST(what_is_born_where_nothing_is_mapped_comes_without_a_copy, torch_run(p
 {
 	uint64_t skipped = 0;
 
-	torch_begin(true);
+	torch_begin_moving();
 	struct tensor other = tensor_new(4 * MIB, NULL), tensor = tensor_new(4 * MIB, NULL);
 
 	for (unsigned i = 0; i < TRIES && skipped < 4 * MIB; i++) {

@@ -8,6 +8,8 @@
 
 #include <pthread.h>
 
+CHILD_FRAME(child_start, NULL)
+
 #define BUDGET      64         /* MiB */
 #define ALL         (80 * MIB) /* with spill.limit: 25% */
 #define SET(more)   "SPILLWAY_SET=device.budget=64MiB,host.budget=256MiB,report.summary=no,async.use=heap," more
@@ -94,7 +96,6 @@ static void find(void)
 {
 	unsigned fits = 0, fails = 1;
 
-	driver_start(0);
 	CHECK(cache_take(WEIGHTS));
 	while (fails < 200 && step_fits(fails)) {
 		fits = fails;
@@ -152,7 +153,6 @@ PART_TEST(what_is_free_is_what_can_be_had_and_frees_make_room_again, in_each_mod
 {
 	CUdeviceptr small[3], large;
 
-	driver_start(0);
 	CHECK(free_now() == ALL);
 	for (int i = 0; i < 3; i++) {
 		CHECK(cu.cuMemAlloc_v2(&large, free_now() + 1) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -180,7 +180,6 @@ CHILD_TEST(the_capacity_of_both_budgets_ends_at_the_limit,
 {
 	size_t is_free, total;
 
-	driver_start(0);
 	MUST(cu.cuMemGetInfo_v2(&is_free, &total));
 	CHECK(is_free == ALL && total == ALL);
 	MUST(cu.cuDeviceTotalMem_v2(&total, 0));
@@ -193,7 +192,6 @@ static void takes_in_stream_order(void)
 	CUstream stream;
 	unsigned n = 0, again = 0;
 
-	driver_start(0);
 	stream = child_stream();
 	while (n < MOST_BLOCKS && cu.cuMemAllocAsync(&blocks[n], 4 * MIB, stream) == CUDA_SUCCESS)
 		n++;
@@ -237,7 +235,6 @@ PART_TEST(threads_together_get_all_of_it_and_no_more, in_each_mode(part))
 {
 	pthread_t thread[THREADS];
 
-	driver_start(0);
 	for (int round = 0; round < 10; round++) {
 		unsigned total = 0;
 
@@ -259,7 +256,6 @@ PART_TEST(a_rule_has_a_limit_of_its_own_or_that_of_the_policy, child_passes(RULE
 	CUdeviceptr block;
 	size_t pitch;
 
-	driver_start(0);
 	CUdeviceptr first = child_alloc(BUDGET * MIB);
 	/* limit.yaml: from 8 MiB on, nothing beyond the budget; memory of the program's own, 4 MiB; all else, 25 %. */
 	CHECK(cu.cuMemAlloc_v2(&block, 8 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);

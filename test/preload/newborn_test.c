@@ -41,7 +41,7 @@ static void being_born(bool sets)
 	/* How often it was still away when it was born; otherwise it was fetched while it was dead. */
 	unsigned seen = 0;
 
-	torch_begin(true);
+	torch_begin_moving();
 	struct tensor whole = tensor_new(4 * MIB, NULL);
 	size_t n = whole.bytes / sizeof(uint32_t);
 	CUdeviceptr table = child_alloc(2 * sizeof(whole.at));
@@ -108,7 +108,7 @@ static void tell(CUdeviceptr table, const struct tensor *tensor, bool by_sets, C
  */
 CHILD_TEST(what_is_written_before_it_leaves_is_kept, FILLED)
 {
-	torch_begin(false);
+	torch_begin();
 	CUstream side = child_stream(), stream = child_stream(); /* the default stream would wait for the kernel */
 	struct tensor tensor = tensor_new(4 * MIB, NULL);
 	size_t n = tensor.bytes / sizeof(uint32_t);
@@ -145,7 +145,7 @@ CHILD_TEST(what_is_written_before_it_leaves_is_kept, FILLED)
 /* Again and again: discarded, born, and written by a kernel that finds the address in memory. by_torch: who says so. */
 static void being_reborn(bool by_torch)
 {
-	torch_begin(false);
+	torch_begin();
 	CUdeviceptr table = child_alloc(4096);
 	struct tensor tensor = {.at = by_torch ? 0 : child_alloc(4 * MIB), .bytes = 4 * MIB};
 	size_t n = tensor.bytes / sizeof(uint32_t);
@@ -190,7 +190,7 @@ CHILD_TEST(what_an_allocator_has_filled_is_kept, FILLED)
 {
 	const unsigned word = 0x5a5a5a5a;
 
-	torch_begin(false);
+	torch_begin();
 	CUdeviceptr other = child_alloc(4096);
 	torch->fill(torch_cache, word);
 	struct tensor first = tensor_new(2 * MIB, NULL);

@@ -14,7 +14,6 @@ static void finds_none(void)
 {
 	size_t all = nothing_spills ? 32 * MIB : 64 * MIB;
 
-	driver_start(0);
 	CUdeviceptr block = child_alloc(all), other = child_alloc(all), none;
 
 	/* More than the device has, and than the budgets. */
@@ -33,7 +32,6 @@ static void finds_none(void)
 	MUST(driver_fill(NULL, block, 3, all / 4));
 	CHECK(on_use_is(block, 3, all));
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 TEST(a_use_that_finds_no_memory_is_refused)
@@ -53,7 +51,6 @@ TEST(where_nothing_spills_it_is_refused_earlier)
  */
 PART_TEST(a_refused_launch_counts_once, on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(64 * MIB);
 
 	on_use_set(other, 1, 56 * MIB);
@@ -66,7 +63,6 @@ PART_TEST(a_refused_launch_counts_once, on_use_run_as(on_use_mode(), "device.bud
 	MUST(driver_fill(NULL, block, 3, 16 * MIB / 4));
 	CHECK(on_use_is(block, 3, 16 * MIB) && on_use_counted(STAT_on_use_refused) == 1);
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /*
@@ -79,7 +75,6 @@ PART_TEST(where_the_driver_fails_a_later_use_succeeds,
 	static const char *const names[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
 	static const CUresult errors[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY};
 
-	driver_start(0);
 	for (unsigned i = 0; i < 6; i++) {
 		CUdeviceptr block = child_alloc(64 * MIB);
 
@@ -95,7 +90,6 @@ PART_TEST(where_the_driver_fails_a_later_use_succeeds,
 		MUST(cu.cuMemFree_v2(block));
 		CHECK(on_use_live(PLACE_UNUSED) == 0);
 	}
-	on_use_end();
 }
 
 /* ---- graphs ---- */
@@ -107,7 +101,6 @@ PART_TEST(what_a_graph_names_is_taken_as_a_whole, on_use_run(part))
 	CUgraphNode added;
 	CUgraph graph;
 
-	driver_start(0);
 	CUstream stream = child_stream();
 	CUdeviceptr block = child_alloc(32 * MIB), other = child_alloc(32 * MIB);
 
@@ -139,7 +132,6 @@ PART_TEST(what_a_graph_names_is_taken_as_a_whole, on_use_run(part))
 	MUST(cu.cuGraphDestroy(graph));
 	MUST(cu.cuMemFree_v2(other));
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /* ---- pointers in memory ---- */
@@ -160,7 +152,6 @@ PART_TEST(pointers_that_are_copied_count_as_named, on_use_run(part))
 {
 	uint32_t value = 77;
 
-	driver_start(0);
 	CUfunction function = driver_function(&image, "through");
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(32 * MIB), far = child_alloc(32 * MIB);
 	CUdeviceptr words[] = {block + 40 * MIB, other + 12, block + 4, 0}, small = child_alloc(MIB);
@@ -179,7 +170,6 @@ PART_TEST(pointers_that_are_copied_count_as_named, on_use_run(part))
 	MUST(cu.cuMemFree_v2(far));
 	MUST(cu.cuMemFree_v2(other));
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /* A stream writes pointers into a table, as values: by a call each, in a batch, and by a graph. */
@@ -189,7 +179,6 @@ PART_TEST(pointers_that_a_stream_writes_count_as_named, on_use_run(part))
 	CUgraph graph;
 	uint32_t value = 77;
 
-	driver_start(0);
 	CUfunction function = driver_function(&image, "through");
 	CUstream stream = child_stream();
 	CUdeviceptr block[3], table = child_alloc(MIB);
@@ -222,7 +211,6 @@ PART_TEST(pointers_that_a_stream_writes_count_as_named, on_use_run(part))
 	MUST(cu.cuGraphDestroy(graph));
 	for (unsigned i = 0; i < 3; i++)
 		MUST(cu.cuMemFree_v2(block[i]));
-	on_use_end();
 }
 
 /*
@@ -233,7 +221,6 @@ PART_TEST(an_address_that_was_never_named_is_told, on_use_run(part))
 {
 	uint32_t value = 77;
 
-	driver_start(0);
 	CUfunction function = driver_function(&image, "through");
 	CUdeviceptr block = child_alloc(64 * MIB), table = child_alloc(MIB);
 
@@ -283,7 +270,6 @@ static void is_waited_for(void)
 {
 	uint32_t value = 77;
 
-	driver_start(0);
 	CUfunction function = driver_function(&image, "through");
 	CUdeviceptr block = child_alloc(64 * MIB), table = child_alloc(MIB);
 	CUdeviceptr words[] = {block + 40 * MIB, 0};
@@ -332,7 +318,6 @@ static CUresult export_range(CUdeviceptr at, size_t bytes)
 /* Of a range half of which has no memory, and of one that has none at all: it is there then, and stays where it is. */
 PART_TEST(a_range_that_leaves_the_process_has_memory_and_keeps_it, on_use_run(part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(160 * MIB);
 	CUdeviceptr at[] = {block + 8 * MIB, block + 40 * MIB};
 
@@ -355,14 +340,12 @@ PART_TEST(a_range_that_leaves_the_process_has_memory_and_keeps_it, on_use_run(pa
 	size_t before = sim_live().device_bytes;
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(sim_live().device_bytes <= before - 3 * LEAVES);
-	on_use_end();
 }
 
 /* A range for which there is no memory is refused; the driver does not see it. */
 PART_TEST(a_range_without_memory_for_it_does_not_leave,
 	  on_use_run_as(on_use_mode(), "device.budget=32MiB,host.budget=32MiB", part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB);
 
 	on_use_set(block, 1, 64 * MIB);
@@ -372,7 +355,6 @@ PART_TEST(a_range_without_memory_for_it_does_not_leave,
 	MUST(cu.cuMemFree_v2(block));
 	CHECK(export_range(other, LEAVES) == CUDA_SUCCESS);
 	MUST(cu.cuMemFree_v2(other));
-	on_use_end();
 }
 
 /* ---- suspension ---- */
@@ -389,7 +371,6 @@ static void *use_it(void *argument)
 /* What has no memory needs none while the process is suspended; what is used then is taken from the host. */
 PART_TEST(a_suspended_process_takes_nothing_of_the_device, if (strcmp(on_use_mode(), "static") != 0) on_use_run(part))
 {
-	driver_start(0);
 	waited_for = child_alloc(64 * MIB);
 	on_use_set(waited_for, 4, 20 * MIB);
 	CHECK(spillway_suspend() == 0);
@@ -403,7 +384,6 @@ PART_TEST(a_suspended_process_takes_nothing_of_the_device, if (strcmp(on_use_mod
 	CHECK(on_use_is(waited_for, 4, 20 * MIB) && on_use_is(waited_for + 40 * MIB, 9, 8 * MIB));
 	CHECK(on_use_counted(STAT_on_use_whole) == 0);
 	MUST(cu.cuMemFree_v2(waited_for));
-	on_use_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/preload/on_use_help.h"
 
+CHILD_FRAME(child_start, on_use_end)
+
 uint64_t on_use_counted(enum stats_counter counter)
 {
 	return page_there()->counter[counter];

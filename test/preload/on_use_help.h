@@ -31,7 +31,7 @@ void on_use_discard(CUdeviceptr at, size_t bytes);
 const char *on_use_mode(void);
 void on_use_run_as(const char *mode, const char *budgets, void (*part)(void));
 void on_use_run(void (*part)(void));
-/* Such a part's last word: nothing is left of what it has freed. */
+/* How such a part ends, which begins with device 0: nothing is left of what it has freed. */
 void on_use_end(void);
 
 #endif

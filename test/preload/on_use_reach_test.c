@@ -49,7 +49,6 @@ PART_TEST(a_kernel_of_unknown_arguments_takes_what_its_device_can_reach, setenv(
 	MUST(cu.cuMemFree_v2(farther));
 	MUST(cu.cuMemFree_v2(near));
 	MUST(cu.cuMemFree_v2(far));
-	on_use_end();
 }
 
 /* A function of the driver that no row knows (sim_outside.c), which returns the difference of its arguments. */
@@ -65,7 +64,6 @@ static int call_unknown(int a, int b)
 
 PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, on_use_run(part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(BYTES);
 
 	CHECK(on_use_live(PLACE_UNUSED) == BYTES);
@@ -78,7 +76,6 @@ PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, on_use_run(part)
 	MUST(cu.cuMemFree_v2(more[1]));
 	CHECK(call_unknown(9, 4) == 5);
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /*
@@ -86,7 +83,6 @@ PART_TEST(a_function_that_no_row_knows_finds_memory_everywhere, on_use_run(part)
  */
 PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, on_use_run(part))
 {
-	driver_start(0);
 	for (int before = 0; before < 2; before++) {
 		CUdeviceptr block = child_alloc(BYTES);
 
@@ -95,7 +91,6 @@ PART_TEST(a_pointer_beside_an_allocation_finds_its_memory, on_use_run(part))
 		CHECK(on_use_live(PLACE_UNUSED) == 0);
 		MUST(cu.cuMemFree_v2(block));
 	}
-	on_use_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -24,7 +24,6 @@ static uint64_t device_peak(void)
 /* The host could not hold the rest. Pieces all over the allocation, a third of it in all. */
 PART_TEST(what_is_not_used_takes_no_memory, on_use_run_as(on_use_mode(), "device.budget=50%,host.budget=16MiB", part))
 {
-	driver_start(0);
 	size_t before = free_bytes();
 	CUdeviceptr block = child_alloc(RESERVED), base;
 	size_t bytes, at, piece = 12 * MIB;
@@ -56,7 +55,6 @@ PART_TEST(what_is_not_used_takes_no_memory, on_use_run_as(on_use_mode(), "device
 	/* Its addresses are nobody's. */
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &bytes, block) != CUDA_SUCCESS);
 	CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_INVALID_VALUE);
-	on_use_end();
 }
 
 /* A block that is copied into, out of, and within, across parts that have memory and parts that have none. */
@@ -64,7 +62,6 @@ PART_TEST(copies_reach_what_they_name, on_use_run(part))
 {
 	static uint32_t words[8 * MIB / 4];
 
-	driver_start(0);
 	CUdeviceptr block = child_alloc(64 * MIB), other = child_alloc(64 * MIB);
 
 	for (size_t i = 0; i < sizeof(words) / 4; i++)
@@ -79,7 +76,6 @@ PART_TEST(copies_reach_what_they_name, on_use_run(part))
 	CHECK(on_use_live(PLACE_DEVICE) <= 2 * (sizeof(words) + 2 * GRAIN));
 	MUST(cu.cuMemFree_v2(other));
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /* ---- kernels ---- */
@@ -87,7 +83,6 @@ PART_TEST(copies_reach_what_they_name, on_use_run(part))
 /* A kernel gets the beginning of the block and may walk over all of it: it is taken, and what is too much spills. */
 PART_TEST(where_the_reach_is_unknown_all_is_taken, on_use_run(part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
 
 	on_use_set(block + 100 * MIB, 7, 4 * MIB);
@@ -107,7 +102,6 @@ PART_TEST(where_the_reach_is_unknown_all_is_taken, on_use_run(part))
 		CHECK(on_use_is(block + i * 11 * MIB, 100 + i, 11 * MIB));
 	CHECK(on_use_counted(STAT_on_use_whole) == 1);
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /* ---- births ---- */
@@ -118,7 +112,6 @@ PART_TEST(where_the_reach_is_unknown_all_is_taken, on_use_run(part))
  */
 PART_TEST(a_pool_that_says_what_is_born_takes_no_more, on_use_run(part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(RESERVED);
 	/* One is within a unit, the others cross many. */
 	const struct {
@@ -159,7 +152,6 @@ PART_TEST(a_pool_that_says_what_is_born_takes_no_more, on_use_run(part))
 	MUST(driver_fill(NULL, block, 1, 1));
 	CHECK(on_use_counted(STAT_on_use_whole) == 2);
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 /* ---- several threads ---- */
@@ -195,7 +187,6 @@ PART_TEST(threads_take_parts_of_one_allocation,
 	pthread_t thread[THREADS];
 	unsigned which[THREADS];
 
-	driver_start(0);
 	shared = child_alloc(THREADS * SHARE);
 	for (unsigned i = 0; i < THREADS; i++) {
 		which[i] = i;
@@ -208,7 +199,6 @@ PART_TEST(threads_take_parts_of_one_allocation,
 			CHECK(on_use_is(shared + i * SHARE + (turn * 7 + i) % 10 * 4 * MIB, i * 100 + turn, 4 * MIB));
 	CHECK(on_use_counted(STAT_on_use_whole) == 0);
 	MUST(cu.cuMemFree_v2(shared));
-	on_use_end();
 }
 
 /* ---- questions ---- */
@@ -219,7 +209,6 @@ PART_TEST(questions_are_answered_for_all_of_it, on_use_run(part))
 	struct spillway_place place;
 	CUipcMemHandle handle;
 
-	driver_start(0);
 	CUdeviceptr block = child_alloc(33 * MIB), at[2] = {block, block + 20 * MIB};
 	const void *pointer = (const void *)(uintptr_t)block;
 
@@ -249,7 +238,6 @@ PART_TEST(questions_are_answered_for_all_of_it, on_use_run(part))
 	block = child_alloc(3 * MIB);
 	CHECK(on_use_live(PLACE_UNUSED) == 0 && on_use_live(PLACE_DEVICE) >= 3 * MIB);
 	MUST(cu.cuMemFree_v2(block));
-	on_use_end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -85,6 +85,8 @@ static CUresult expected(void)
 	return scene_moves() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CHILD_FRAME(NULL, end)
+
 static void run_with(const char *memory, size_t budget, void (*part)(void))
 {
 	char set[200];
@@ -117,7 +119,6 @@ PART_TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for, run_smal
 	fill_small(0);
 	CHECK(create(0, 16 * MIB) == expected());
 	CHECK(some_left(0) == scene_moves());
-	end();
 }
 
 PART_TEST(live_memory_is_spilled_for_an_array, run_small(part))
@@ -129,7 +130,6 @@ PART_TEST(live_memory_is_spilled_for_an_array, run_small(part))
 	fill_small(0);
 	CHECK(cuArrayCreate_v2(&array, &about) == expected());
 	CHECK(some_left(0) == scene_moves());
-	end();
 }
 
 PART_TEST(live_memory_is_spilled_for_a_pool_of_the_driver, run_small(part))
@@ -139,7 +139,6 @@ PART_TEST(live_memory_is_spilled_for_a_pool_of_the_driver, run_small(part))
 	fill_small(0);
 	CHECK(cu.cuMemAllocAsync(&block, 16 * MIB, NULL) == expected());
 	CHECK(some_left(0) == scene_moves());
-	end();
 }
 
 PART_TEST(nothing_is_spilled_for_more_than_the_device_has, run_small(part))
@@ -149,7 +148,6 @@ PART_TEST(nothing_is_spilled_for_more_than_the_device_has, run_small(part))
 	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(sim_calls("cuMemCreate") == calls + 1);
 	CHECK(!some_left(0));
-	end();
 }
 
 PART_TEST(a_request_that_room_was_made_for_is_a_rescue, run_small(part))
@@ -161,7 +159,6 @@ PART_TEST(a_request_that_room_was_made_for_is_a_rescue, run_small(part))
 	/* What was refused is not counted, what was served is. */
 	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(page_there()->counter[STAT_rescues] == (scene_moves() ? 2 : 0));
-	end();
 }
 
 /* ---- what takes the driver's memory by the way ---- */
@@ -265,7 +262,6 @@ static void is_called_in_need(void)
 	CHECK(some_left(0) == scene_moves());
 	driver_start(0);
 	check_result();
-	end();
 }
 
 TEST(what_takes_the_drivers_memory_by_the_way_is_called_again)
@@ -302,7 +298,6 @@ PART_TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none, run_sm
 		CHECK(driver_holds(held[0][3], 9, n_words));
 		MUST(driver_fill(NULL, held[0][3], value_of(0, 3), n_words));
 	}
-	end();
 }
 
 PART_TEST(nothing_is_spilled_while_a_capture_is_open, run_small(part))
@@ -320,7 +315,6 @@ PART_TEST(nothing_is_spilled_while_a_capture_is_open, run_small(part))
 	MUST(call_cuLaunchKernel());
 	MUST(cu.cuStreamEndCapture(stream, &captured));
 	CHECK(captured != NULL);
-	end();
 }
 
 /* ---- several at once ---- */
@@ -368,14 +362,12 @@ PART_TEST(two_threads_that_ask_at_once_are_all_served, run_small(part))
 {
 	fill_small(0);
 	ask_at_once(2, 1, 8 * MIB);
-	end();
 }
 
 PART_TEST(threads_that_ask_at_once_are_all_served, run_small(part))
 {
 	fill_small(0);
 	ask_at_once(THREADS, 1, 8 * MIB);
-	end();
 }
 
 PART_TEST(devices_do_not_refuse_for_each_other, run_small(part))
@@ -383,7 +375,6 @@ PART_TEST(devices_do_not_refuse_for_each_other, run_small(part))
 	fill_small(0);
 	fill_small(1);
 	ask_at_once(2, 2, 16 * MIB);
-	end();
 }
 
 /* ---- more than is spilled for who has not said how much he needs ---- */
@@ -406,7 +397,6 @@ PART_TEST(as_much_is_spilled_as_is_asked_for, run_large(part))
 		/* Not all has left. */
 		CHECK(child_on_device(held[0][0], block_bytes) || child_on_device(held[0][13], block_bytes));
 	}
-	end();
 }
 
 /* Half a GiB leaves for the first of them, and is not enough for both. */
@@ -414,7 +404,6 @@ PART_TEST(what_left_for_one_request_does_not_have_to_do_for_two, run_large(part)
 {
 	fill_large();
 	ask_at_once(2, 1, 400 * MIB);
-	end();
 }
 
 EACH_TEST(folder_make, folder_remove)

@@ -6,6 +6,8 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
+CHILD_FRAME(child_start, child_all_is_there)
+
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define TWO_DEVICES  ((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL})
 #define PASSES(part) child_passes(BUDGETS, part)
@@ -14,7 +16,7 @@
 
 PART_TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it, PASSES(part))
 {
-	CUcontext first = driver_start(0);
+	CUcontext first = driver_current();
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 	CUcontext second = child_context();
 	CUstream stream = child_stream();
@@ -36,12 +38,10 @@ PART_TEST(memory_freed_behind_a_stream_of_another_context_waits_for_it, PASSES(p
 	MUST(cu.cuCtxSetCurrent(first));
 	CHECK(driver_holds(next, 0x22, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
-	child_all_is_there();
 }
 
 PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 	unsigned *word = child_hold(CU_STREAM_PER_THREAD);
 	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, CU_STREAM_PER_THREAD));
@@ -54,7 +54,6 @@ PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
 	MUST(cu.cuStreamSynchronize(CU_STREAM_PER_THREAD));
 	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
-	child_all_is_there();
 }
 
 /*
@@ -63,7 +62,7 @@ PART_TEST(memory_freed_behind_the_threads_own_stream_waits_for_it, PASSES(part))
  */
 static void frees_what_an_unreachable_context_uses(bool in_a_capture)
 {
-	CUcontext first = driver_start(0);
+	CUcontext first = driver_current();
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 	CUstream stream = child_stream(), captured;
 	unsigned *word = child_hold(stream);
@@ -86,7 +85,6 @@ static void frees_what_an_unreachable_context_uses(bool in_a_capture)
 	MUST(cu.cuStreamSynchronize(stream));
 	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
 	MUST(cu.cuMemFree_v2(next));
-	child_all_is_there();
 }
 
 PART_TEST(memory_of_a_context_that_cannot_be_entered_just_now_is_kept, PASSES(part))
@@ -101,7 +99,6 @@ PART_TEST(memory_freed_in_a_capture_in_a_context_that_cannot_be_entered_is_kept,
 
 PART_TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing, PASSES(part))
 {
-	driver_start(0);
 	__typeof__(&cuMemAllocAsync) native_alloc = (__typeof__(native_alloc))driver_native("cuMemAllocAsync");
 	__typeof__(&cuMemFreeAsync) native_free = (__typeof__(native_free))driver_native("cuMemFreeAsync");
 	CUdeviceptr block = child_alloc(8 * MIB), native;
@@ -118,7 +115,6 @@ PART_TEST(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing,
 	CHECK(child_is_alive(block) && driver_holds(block, 5, 2 * MIB));
 	MUST(cu.cuMemFreeAsync(block, NULL));
 	CHECK(cu.cuMemFreeAsync(block, NULL) == CUDA_ERROR_INVALID_VALUE);
-	child_all_is_there();
 }
 
 PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PASSES(part))
@@ -126,7 +122,6 @@ PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PA
 	static const CUresult errors[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OPERATING_SYSTEM, CUDA_ERROR_UNKNOWN};
 	static const char *const names[] = {"cuEventCreate", "cuEventRecord", "cuStreamGetCtx"};
 
-	driver_start(0);
 	CUstream stream = child_stream();
 	/* First those in which none can be made: one that was made is kept. */
 	for (int i = 0; i < 9; i++) {
@@ -140,14 +135,12 @@ PART_TEST(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated, PA
 		MUST(i < 3 || i % 2 ? cu.cuMemFree_v2(block) : cu.cuMemFreeAsync(block, stream));
 		CHECK(!child_is_alive(block));
 	}
-	child_all_is_there();
 }
 
 /* ---- an allocation that does not fit ---- */
 
 PART_TEST(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream, PASSES(part))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), big = 4711;
 	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
@@ -165,12 +158,11 @@ PART_TEST(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream, PASSE
 	CHECK(cu.cuMemAlloc_v2(&block, 20 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	child_release(word);
 	MUST(cu.cuMemFree_v2(big));
-	child_all_is_there();
 }
 
 CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO_DEVICES)
 {
-	CUcontext first = driver_start(0);
+	CUcontext first = driver_current();
 
 	driver_start(1);
 	CUdeviceptr there = child_alloc(20 * MIB), here, none;
@@ -186,7 +178,6 @@ CHILD_TEST(an_allocation_that_does_not_fit_does_not_wait_for_another_device, TWO
 	CHECK(cu.cuMemAlloc_v2(&none, 20 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	child_release(word);
 	MUST(cu.cuMemFree_v2(here));
-	child_all_is_there();
 }
 
 /* ---- what was freed in a capture ---- */
@@ -195,7 +186,6 @@ PART_TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spil
 {
 	unsigned n_reused = 0;
 
-	driver_start(0);
 	CUstream stream = child_stream();
 	child_free_in_a_capture(child_alloc(20 * MIB), stream);
 	/* The first request after the capture has the context's work marked; when that has passed the block is free. */
@@ -213,5 +203,4 @@ PART_TEST(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spil
 		MUST(cu.cuMemFree_v2(block));
 	}
 	CHECK(n_reused);
-	child_all_is_there();
 }

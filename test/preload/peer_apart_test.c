@@ -109,17 +109,17 @@ static void close_both(void)
 	scene_close(&scene);
 }
 
+CHILD_FRAME(open_both, close_both)
+
 /* ---- what cannot touch it ---- */
 
 static void a_kernel_on_its_own_memory(void)
 {
-	open_both();
 	unsigned *word = scene_word();
 	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
 	CHECK(goes_on_moving());
 	child_release(word);
 	CHECK(goes_on_moving());
-	close_both();
 }
 
 TEST(memory_moves_beside_what_another_gpu_runs)
@@ -140,7 +140,6 @@ static void *a_copy(void *word)
 
 CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
-	open_both();
 	unsigned *word = scene_word();
 	MUST(scene_spin(&far, NULL, (CUdeviceptr)word, 1, 0, MAIN));
 	unsigned long before = sim_calls("cuMemcpyDtoH_v2");
@@ -151,7 +150,6 @@ CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_S
 	child_release(word);
 	pthread_join(thread, NULL);
 	CHECK(goes_on_moving());
-	close_both();
 }
 
 /* ---- what can ---- */
@@ -175,7 +173,6 @@ static char bring(CUdeviceptr block)
 
 CHILD_TEST(a_copy_that_names_it_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"))
 {
-	open_both();
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	CUdeviceptr to = child_alloc(2 * MIB);
 	MUST(cu.cuMemsetD32_v2(to, 1, 2 * MIB / 4));
@@ -196,14 +193,12 @@ CHILD_TEST(a_copy_that_names_it_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2", "
 	MUST(cu.cuCtxSetCurrent(scene.context));
 	CHECK(driver_holds(to, 7, 2 * MIB / 4));
 	MUST(cu.cuMemFree_v2(to));
-	close_both();
 }
 
 CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2"))
 {
 	CUgraph graph;
 
-	open_both();
 	unsigned *word = scene_word();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
@@ -217,14 +212,12 @@ CHILD_TEST(a_graph_of_another_gpu_is_waited_for, SCENE_SETTINGS("SIM_DEVICES=2")
 	CHECK(goes_on_moving());
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
-	close_both();
 }
 
 /* In `fast` such a kernel may stop the job (spillway-limits(7)). */
 PART_TEST(what_a_gpu_with_access_runs_is_waited_for,
 	  if (is_exact()) assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), part), 0))
 {
-	open_both();
 	MUST(cuCtxEnablePeerAccess(scene.context, 0));
 	CHECK(goes_on_moving());
 	atomic_store(&starts, true);
@@ -232,7 +225,6 @@ PART_TEST(what_a_gpu_with_access_runs_is_waited_for,
 	CHECK(stands_still());
 	chase_end();
 	CHECK(goes_on_moving());
-	close_both();
 }
 
 /* ---- what can from now on ---- */
@@ -252,7 +244,6 @@ static void *rounds(void *unused)
 /* What runs already on the other GPU writes as soon as it may. */
 static void access_that_is_opened(void)
 {
-	open_both();
 	chase();
 	pthread_t thread = test_thread(rounds, NULL);
 	for (unsigned long before = moves(); moves() - before < MOVES;)
@@ -265,7 +256,6 @@ static void access_that_is_opened(void)
 	atomic_store(&rounds_end, true);
 	pthread_join(thread, NULL);
 	CHECK(goes_on_moving());
-	close_both();
 }
 
 TEST(access_is_opened_when_nothing_moves)

@@ -7,6 +7,8 @@
 #include "test/preload/suspend_help.h"
 #include "test/test.h"
 
+CHILD_FRAME(child_start, NULL)
+
 #define HELD      (N_BLOCKS * BLOCK)
 #define WAIT_MS   20000 /* what is not pinned by then never is */
 #define MOVES_MS  2500  /* some looks of the control thread */
@@ -38,7 +40,6 @@ static void is_suspended_at_once(void)
 	struct worker worker;
 	size_t without = 0;
 
-	driver_start(0);
 	without = sim_live().host_bytes;
 	job_start();
 	wait_for(without + HELD);
@@ -70,7 +71,6 @@ static void pins_so_much(void)
 {
 	size_t most = strtoul(getenv("MOST"), NULL, 10) * MIB, without;
 
-	driver_start(0);
 	without = sim_live().host_bytes;
 	job_start();
 	wait_for(without + most);
@@ -133,7 +133,6 @@ TEST(what_is_pinned_ahead_is_there_for_the_program)
  */
 static void pins_when_it_rests(void)
 {
-	driver_start(0);
 	size_t without = sim_live().host_bytes;
 	job_start();
 	steps_begin(job_fill);
@@ -159,7 +158,6 @@ TEST(nothing_is_pinned_ahead_while_memory_moves)
 /* The driver has none for a while: the program does not notice, and nothing is logged as an error of its own. */
 static void meets_a_full_host(void)
 {
-	driver_start(0);
 	sim_switch("HOST_MEMORY", sim_live().host_bytes + 8 * MIB);
 	job_start();
 	wait_for(8 * MIB);
@@ -174,7 +172,6 @@ static void meets_a_full_host(void)
 /* What has left the device for good is not kept ready for. */
 static void frees_what_it_had(void)
 {
-	driver_start(0);
 	size_t without = sim_live().host_bytes;
 	job_start();
 	wait_for(without + HELD);

@@ -10,6 +10,8 @@
 
 #include "shim/spillway.h"
 
+CHILD_FRAME(open_blocks, NULL)
+
 /* In static the driver would refuse. */
 static void moving_graph_part(void (*program)(void))
 {
@@ -71,7 +73,6 @@ PART_TEST(a_copy_of_an_instance_is_given_memory_of_every_kind, graph_part(part))
 					   {MIXED, DEVICE},      {MIXED, HOST},  {DEVICE, MIXED}, {HOST, MIXED}};
 	unsigned n = sizeof(copy) / sizeof(copy[0]);
 
-	open_blocks();
 	CUdeviceptr word = child_alloc(4096);
 	for (unsigned was = 0; was < n; was++)
 		for (unsigned will = 0; will < n; will++) {
@@ -87,7 +88,6 @@ PART_TEST(a_copy_of_an_instance_is_given_memory_of_every_kind, graph_part(part))
 /* The device is full of what must stay, or the block must: the program's own pins. */
 PART_TEST(what_must_stay_on_the_host_is_refused_and_changes_nothing, graph_part(part))
 {
-	open_blocks();
 	CUdeviceptr word = child_alloc(4096);
 	CHECK(spillway_pin((void *)(uintptr_t)block[HOST]) == 0);
 	if (sim_where(block[HOST]) == 'D')
@@ -111,7 +111,6 @@ PART_TEST(an_update_gives_all_copies_other_memory_also_in_child_graphs, moving_g
 					      {{HOST, MIXED}, {HOST_TOO, HOST}, {DEVICE_TOO, HOST_TOO}},
 					      {{DEVICE, HOST}, {DEVICE_TOO, DEVICE}, {MIXED, DEVICE_TOO}}};
 
-	open_blocks();
 	CUdeviceptr word = child_alloc(4096);
 	for (int inside = 0; inside < 2; inside++) {
 		CUgraph graph = many(copy[0], word, 7, inside);
@@ -144,7 +143,6 @@ PART_TEST(copies_between_the_host_and_other_memory_are_changed_too, moving_graph
 	CUgraphNode node;
 	CUgraph graph;
 
-	open_blocks();
 	memset(page, 0x55, BYTES);
 	MUST(cuGraphCreate(&graph, 0));
 	copy.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -206,7 +204,6 @@ PART_TEST(copies_to_several_mappings_of_the_program_are_changed_too, moving_grap
 	CUgraphNode node;
 	CUgraph graph;
 
-	open_blocks();
 	CUdeviceptr at = map_pieces();
 	copy = copy_of((struct copy){DEVICE_TOO, DEVICE});
 	copy.dstDevice = at + MIB;
@@ -239,7 +236,6 @@ PART_TEST(a_change_disturbs_no_capture_of_its_thread, graph_part(part))
 	CUDA_MEMCPY3D copy = copy_of((struct copy){HOST, HOST_TOO});
 	struct copy first = {DEVICE, DEVICE_TOO}, second = {MIXED, HOST};
 
-	open_blocks();
 	copy = copy_of((struct copy){HOST, HOST_TOO});
 	CUdeviceptr word = child_alloc(4096);
 	graph = capture_copies(&first, 1, word, 0);
@@ -297,7 +293,6 @@ PART_TEST(a_failure_leaves_the_instance_as_it_was, graph_part(part))
 {
 	unsigned happened = 0;
 
-	open_blocks();
 	CUdeviceptr word = child_alloc(4096);
 	for (int way = 0; way < WAYS; way++)
 		for (unsigned n = 1; n <= FAILURES; n++)

@@ -8,6 +8,16 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
+/* BECOMES: the rank that the program gives itself, after the library has been loaded into it. */
+static void begin(void)
+{
+	if (getenv("BECOMES"))
+		setenv("RANK", getenv("BECOMES"), 1);
+	driver_start(0);
+}
+
+CHILD_FRAME(begin, NULL)
+
 /* Run under a policy of this text. */
 static int under(const char *text, void (*run)(void))
 {
@@ -36,7 +46,6 @@ PART_TEST(a_rule_about_pools_means_those_that_are_named,
 	CUdeviceptr of_pool, of_stream, refused;
 	CUmemoryPool pool;
 
-	driver_start(0);
 	MUST(cuDeviceGetDefaultMemPool(&pool, 0));
 	MUST(cuMemAllocFromPoolAsync(&of_pool, 2 * MIB, pool, NULL));
 	MUST(cu.cuMemAllocAsync(&of_stream, 2 * MIB, NULL));
@@ -84,7 +93,6 @@ static uint64_t kept(void)
 
 static void keeps_what_the_policy_says(void)
 {
-	driver_start(0);
 	CHECK(kept() >= 8 * MIB && threshold() == 16 * MIB);
 	/* What the program says later holds, 0 too. */
 	set_threshold(0);
@@ -93,20 +101,17 @@ static void keeps_what_the_policy_says(void)
 
 static void keeps_what_the_program_says(void)
 {
-	driver_start(0);
 	set_threshold(0);
 	CHECK(kept() == 0 && threshold() == 0);
 }
 
 static void keeps_nothing(void)
 {
-	driver_start(0);
 	CHECK(kept() == 0 && threshold() == 0);
 }
 
 static void cannot_be_told(void)
 {
-	driver_start(0);
 	sim_fail("cuMemPoolSetAttribute", 1, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(kept() == 0 && threshold() == 0 && !sim_fail_pending());
 }
@@ -123,7 +128,6 @@ PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
 	CUmemGenericAllocationHandle handle;
 	size_t before, after;
 
-	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(32 * MIB)));
 	CHECK(sim_live().device_bytes == 32 * MIB);
 	MUST(cu.cuMemGetInfo_v2(&before, NULL));
@@ -169,7 +173,6 @@ static void uses_what_begins_on_the_host(void)
 {
 	int rounds = 0;
 
-	driver_start(0);
 	CUdeviceptr stays = child_alloc(2 * MIB), moves = child_alloc(BLOCK);
 	CHECK(sim_where(moves) == 'H' && sim_where(stays) == 'H');
 	CHECK(sim_where(child_alloc(MIB)) == 'D');
@@ -203,7 +206,6 @@ TEST(what_begins_on_the_host_comes_in_when_it_is_used)
 
 static void counts_pieces(void)
 {
-	driver_start(0);
 	child_alloc(2 * MIB); /* the first call makes the heap */
 	unsigned long before = sim_calls("cuMemCreate");
 	child_alloc(24 * MIB);
@@ -250,7 +252,6 @@ PART_TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory,
 {
 	CUdeviceptr managed, refused;
 
-	driver_start(0);
 	unsigned long before = sim_calls("cuMemAllocManaged");
 	CUdeviceptr pages = driver_managed(2 * MIB);
 	CHECK(sim_calls("cuMemAllocManaged") == before);
@@ -281,7 +282,6 @@ PART_TEST(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory,
 
 static void gets_managed_memory(void)
 {
-	driver_start(0);
 	CUdeviceptr managed = driver_managed(2 * MIB);
 	CHECK(sim_calls("cuMemAllocManaged") == 1);
 	MUST(cu.cuMemFree_v2(managed));
@@ -304,7 +304,6 @@ PART_TEST(rules_bound_and_deny_pinned_memory,
 {
 	void *block[2], *refused;
 
-	driver_start(0);
 	MUST(cu.cuMemHostAlloc(&block[0], MIB, 0));
 	MUST(cuMemAllocHost_v2(&block[1], MIB));
 	CHECK(cu.cuMemHostAlloc(&refused, MIB, 0) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -345,7 +344,6 @@ static void *grows_it_too(void *block)
 PART_TEST(a_block_grows_within_the_cap_of_its_rule,
 	  assert_int_equal(under("rules:\n- {match: {api: malloc}, use: heap, cap: 16MiB}\n", part), 0))
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(4 * MIB);
 	CHECK(grow(block, 17 * MIB) == -ENOMEM && has_room(12 * MIB));
 	CHECK(grow(block, 12 * MIB) == 0 && has_room(4 * MIB) && !has_room(5 * MIB));
@@ -379,7 +377,6 @@ PART_TEST(a_block_that_grows_counts_in_its_pool, assert_int_equal(under("async.u
 {
 	CUdeviceptr block;
 
-	driver_start(0);
 	MUST(cu.cuMemAllocAsync(&block, 5 * MIB, NULL));
 	CHECK(driver_is_heap(block) && grow(block, 6 * MIB) == 0);
 	CHECK(pool_bytes(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 6 * MIB);
@@ -405,7 +402,6 @@ static void expands_a_segment(void)
 	CUmemGenericAllocationHandle handle[SEGMENTS], refused;
 	CUdeviceptr base;
 
-	driver_start(0);
 	MUST(cu.cuMemAddressReserve(&base, SEGMENTS * SEGMENT, 0, 0, 0));
 	for (unsigned i = 0; i < SEGMENTS; i++) {
 		CUdeviceptr at = base + i * SEGMENT;
@@ -431,7 +427,6 @@ static void is_denied_memory_of_its_own(void)
 	CUmemAllocationProp prop = form_memory(0);
 	CUmemGenericAllocationHandle handle;
 
-	driver_start(0);
 	CHECK(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	MUST(cu.cuMemCreate(&handle, 4 * MIB, &prop, 0));
 	/* On the host it is none of the rule's. */
@@ -443,7 +438,6 @@ static void is_denied_memory_of_its_own(void)
 
 static void is_rank_0(void)
 {
-	driver_start(0);
 	CHECK(!driver_is_heap(child_alloc(2 * MIB)) && driver_is_heap(child_alloc(4 * MIB)));
 }
 
@@ -451,22 +445,13 @@ static void is_rank_1(void)
 {
 	CUdeviceptr refused;
 
-	driver_start(0);
 	CHECK(driver_is_heap(child_alloc(2 * MIB)));
 	CHECK(cu.cuMemAlloc_v2(&refused, 4 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 static void is_no_rank(void)
 {
-	driver_start(0);
 	CHECK(driver_is_heap(child_alloc(2 * MIB)) && driver_is_heap(child_alloc(4 * MIB)));
-}
-
-/* As a program does that starts its ranks itself, after the library has been loaded into it. */
-static void becomes_rank_1(void)
-{
-	setenv("RANK", "1", 1);
-	is_rank_1();
 }
 
 TEST(ranks_of_a_job_have_rules_of_their_own)
@@ -478,7 +463,10 @@ TEST(ranks_of_a_job_have_rules_of_their_own)
 	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
 		unsetenv(variables[i]);
 	assert_int_equal(under(text, is_no_rank), 0);
-	assert_int_equal(under(text, becomes_rank_1), 0);
+	/* As a program does that starts its ranks itself. */
+	setenv("BECOMES", "1", 1);
+	assert_int_equal(under(text, is_rank_1), 0);
+	unsetenv("BECOMES");
 	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
 		setenv(variables[i], "0", 1);
 		assert_int_equal(under(text, is_rank_0), 0);

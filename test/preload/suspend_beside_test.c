@@ -13,7 +13,7 @@ static void *suspend_aside(void *argument)
 /* While nothing that was submitted ends, so no copy does: what takes no copy leaves all the same. */
 PART_TEST(what_is_dead_leaves_while_the_rest_is_copied, torch_run(part))
 {
-	torch_begin(false);
+	torch_begin();
 	struct tensor alive = tensor_new(4 * MIB, NULL), dead = tensor_new(6 * MIB, NULL);
 	tensor_fill(&alive, NULL);
 	tensor_fill(&dead, NULL);

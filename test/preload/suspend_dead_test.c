@@ -6,6 +6,8 @@
  */
 #include "test/preload/torch_help.h"
 
+CHILD_FRAME(torch_begin, NULL)
+
 static void resume(void)
 {
 	CHECK(spillway_resume() == 0);
@@ -33,7 +35,6 @@ static size_t host_mib(void)
 
 static void dying_first(void)
 {
-	torch_begin(false);
 	struct tensor whole = tensor_new(4 * MIB, NULL), alive = tensor_new(6 * MIB, NULL),
 		      in_part = tensor_new(MIB / 2, NULL), beside = tensor_new(MIB / 2, NULL);
 
@@ -65,7 +66,6 @@ static void stepping(void)
 {
 	struct tensor kept, between[3];
 
-	torch_begin(false);
 	kept = tensor_new(2 * MIB, NULL);
 	tensor_fill(&kept, NULL);
 	for (unsigned step = 0; step < 8; step++) {
@@ -99,7 +99,6 @@ TEST(what_is_dead_when_a_program_is_first_suspended_is_not_copied)
 /* A tensor that is dead, in a segment of its own, and a small one that is alive; nothing has spilled. */
 static struct tensor dead_one(size_t bytes, struct tensor *ret_alive)
 {
-	torch_begin(false);
 	struct tensor tensor = tensor_new(bytes, NULL);
 	*ret_alive = tensor_new(MIB, NULL);
 	tensor_fill(&tensor, NULL);
@@ -255,6 +254,7 @@ static void check_end(void)
 static void ending(void)
 {
 	CHECK(atexit(check_end) == 0);
+	torch_begin();
 	dead_one(6 * MIB, &alive_at_end);
 	child_suspend();
 	made = sim_calls("cuMemCreate");
@@ -282,7 +282,7 @@ TEST(what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards)
 	torch_run(not_making);
 	torch_run(pinning);
 	torch_run(freeing);
-	torch_run(ending);
+	torch_run_bare(ending);
 	snprintf(set, sizeof(set), "SPILLWAY_SET=device.budget=32MiB,host.budget=8MiB,report.summary=no,spill.mode=%s",
 		 scene_mode());
 	run_with(set, having_no_host_budget);
@@ -293,7 +293,6 @@ TEST(what_is_dead_has_no_memory_while_suspended_and_its_own_afterwards)
 /* The thread has submitted nothing since: it may be about to report the same memory alive. */
 static void going_no_further(void)
 {
-	torch_begin(false);
 	struct tensor first = tensor_new(4 * MIB, NULL), last = tensor_new(6 * MIB, NULL);
 
 	tensor_fill(&first, NULL);
@@ -370,13 +369,11 @@ static void restore(void (*between)(void))
 
 static void restoring(void)
 {
-	torch_begin(false);
 	restore(suspend_between);
 }
 
 static void restoring_beside_another_thread(void)
 {
-	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
 	other_memory = child_alloc(4096);
 	restore(launch_in_another_thread);
@@ -392,7 +389,6 @@ static void *restore_in_another_thread(void *unused)
 
 static void restoring_as_one_of_many(void)
 {
-	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
 	other_memory = child_alloc(4096);
 	for (unsigned i = 0; i < 40; i++) {
@@ -419,7 +415,6 @@ TEST(what_a_suspension_finds_half_restored_is_preserved)
 /* A kernel on a side stream reads a tensor that died after the launch, and is not done when the order comes. */
 static void reading_late(void)
 {
-	torch_begin(false);
 	CUstream side = child_stream();
 	struct tensor from = tensor_new(4 * MIB, NULL), to = tensor_new(4 * MIB, side), small = tensor_new(1024, NULL);
 
@@ -450,7 +445,6 @@ static void *name_the_dead(void *unused)
 /* A kernel that names what is dead comes while the program is suspended: what it writes is there afterwards. */
 static void naming_the_dead(void)
 {
-	torch_begin(false);
 	MUST(cu.cuCtxGetCurrent(&context));
 	dead = tensor_new(4 * MIB, NULL);
 	tensor_fill(&dead, NULL);
@@ -478,7 +472,6 @@ static void replay(bool early)
 {
 	struct tensor inside, named;
 
-	torch_begin(false);
 	CUstream stream = child_stream();
 	CUdeviceptr table = child_alloc(4096);
 	unsigned pool = torch->new_pool(torch_cache, 0, 0);

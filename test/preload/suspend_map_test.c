@@ -34,7 +34,7 @@ static long log_end(void)
 /* What is alive is mapped on the host when the device's memory has been given back. */
 static void mapping_later(void)
 {
-	torch_begin(false);
+	torch_begin();
 	struct tensor alive = tensor_new(6 * MIB, NULL);
 
 	for (unsigned i = 0; i < 2; i++) {

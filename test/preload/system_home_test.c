@@ -10,6 +10,8 @@
 
 #include <sys/mman.h>
 
+CHILD_FRAME(child_start, NULL)
+
 static bool is_mapped(CUdeviceptr address)
 {
 	CUdeviceptr page = (CUdeviceptr)sysconf(_SC_PAGESIZE);
@@ -44,7 +46,6 @@ static CUdeviceptr pages(size_t bytes)
 
 static void serves_both_sides(void)
 {
-	driver_start(0);
 	CUdeviceptr block = pages(3 * MIB), small = child_alloc(4096), pitched;
 	size_t pitch;
 
@@ -95,7 +96,6 @@ CHILD_TEST(registered_pages_count_against_the_host_budget, HOME_SETTINGS("system
 {
 	uint64_t host, used;
 
-	driver_start(0);
 	CUdeviceptr first = pages(40 * MIB), second = child_alloc(40 * MIB), third = pages(20 * MIB);
 
 	/* 64 MiB: the second is managed memory. */
@@ -111,7 +111,6 @@ CHILD_TEST(registered_pages_count_against_the_host_budget, HOME_SETTINGS("system
 
 static void falls_back_to_managed(void)
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
 
 	CHECK(is_managed(block));
@@ -122,7 +121,6 @@ static void falls_back_to_managed(void)
 
 static void falls_back_to_the_heap(void)
 {
-	driver_start(0);
 	CUdeviceptr block = child_alloc(3 * MIB);
 
 	CHECK(driver_is_heap(block));
@@ -151,7 +149,6 @@ TEST(without_either_the_next_choice_is_taken)
 
 static void frees(void)
 {
-	driver_start(0);
 	home_frees(3 * MIB, is_system);
 }
 
@@ -165,7 +162,6 @@ static int where(uint64_t on_host)
 {
 	struct spillway_place place;
 
-	driver_start(0);
 	CUdeviceptr block = pages(3 * MIB);
 	CHECK(spillway_where((void *)(uintptr_t)(block + 100), &place) == 0);
 	CHECK(place.backend == SPILLWAY_SYSTEM && place.bytes == 3 * MIB && place.bytes_on_device == 0);
@@ -203,7 +199,6 @@ CHILD_TEST(the_child_of_a_fork_has_none_of_it, HOME_SETTINGS("system", HOME_BUDG
 {
 	int status;
 
-	driver_start(0);
 	CUdeviceptr block = pages(3 * MIB);
 	home_words(block)[0] = 1;
 	pid_t pid = fork();

@@ -179,7 +179,13 @@ void torch_run(void (*part)(void))
 	assert_int_equal(child_run(TORCH_SETTINGS, part), 0);
 }
 
-void torch_begin(bool moving)
+void torch_run_bare(void (*part)(void))
+{
+	folder_clear();
+	assert_int_equal(child_run_bare(TORCH_SETTINGS, part), 0);
+}
+
+void torch_begin(void)
 {
 	scene_load(&own_scene, 0);
 	words_function = driver_function(&image, "words");
@@ -187,8 +193,11 @@ void torch_begin(bool moving)
 	late_function = driver_function(&image, "late");
 	torch = fake_torch_open();
 	torch_cache = torch->open(0);
-	if (!moving)
-		return;
+}
+
+void torch_begin_moving(void)
+{
+	torch_begin();
 	scene_allocate(&own_scene);
 	CHECK(scene_warm_up(&own_scene));
 }

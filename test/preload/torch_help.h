@@ -26,11 +26,13 @@ extern struct fake_torch *torch_cache; /* of device 0 */
 
 /* Runs a part of a test in a process of its own. */
 void torch_run(void (*part)(void));
+void torch_run_bare(void (*part)(void)); /* child_run_bare() */
 /*
- * Makes device 0 ready, and allocates, but does not fill, what the job beside the tensors uses. moving: the job's
- * memory moves by now, in the modes that move.
+ * Makes device 0 ready; moving: and allocates what the job beside the tensors uses, whose memory moves by now, in the
+ * modes that move.
  */
-void torch_begin(bool moving);
+void torch_begin(void);
+void torch_begin_moving(void);
 
 struct tensor tensor_new(size_t bytes, CUstream stream);
 /* The same in a pool of its own (fake_torch.h). */

@@ -70,7 +70,7 @@ int main(int argc, char **argv)
 	unsigned long steps = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
 	struct tensor weights[LAYERS];
 
-	torch_begin(false);
+	torch_begin();
 	for (unsigned i = 0; i < LAYERS; i++) {
 		weights[i] = born(WEIGHTS);
 		tensor_fill(&weights[i], NULL);

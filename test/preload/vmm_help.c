@@ -4,6 +4,8 @@
 
 /* ---- processes ---- */
 
+CHILD_FRAME(child_start, vmm_end)
+
 static const char *setting_of(const char *name, const char *otherwise)
 {
 	const char *value = getenv(name);
@@ -21,7 +23,8 @@ const char *vmm_spill(void)
 	return setting_of("VMM_SPILL", "no");
 }
 
-void vmm_run_with(const char *setting, const char *set, void (*part)(void))
+static void run_in(int (*run)(const char *const *settings, void (*part)(void)), const char *setting, const char *set,
+		   void (*part)(void))
 {
 	bool native = !strcmp(vmm_mode(), "native");
 	char text[256];
@@ -30,7 +33,17 @@ void vmm_run_with(const char *setting, const char *set, void (*part)(void))
 	snprintf(text, sizeof(text),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=%zuMiB,vmm.spill=%s,report.summary=no%s",
 		 native ? "static" : vmm_mode(), VMM_BUDGET / MIB, VMM_HOST / MIB, vmm_spill(), set);
-	assert_int_equal(child_run(settings, part), 0);
+	assert_int_equal(run(settings, part), 0);
+}
+
+void vmm_run_with(const char *setting, const char *set, void (*part)(void))
+{
+	run_in(child_run, setting, set, part);
+}
+
+void vmm_run_bare(void (*part)(void))
+{
+	run_in(child_run_bare, "SIM_FILL=0", "", part);
 }
 
 void vmm_run(void (*part)(void))

@@ -18,11 +18,12 @@ typedef CUmemGenericAllocationHandle handle_id;
 
 const char *vmm_mode(void);  /* native, static, exact, fast */
 const char *vmm_spill(void); /* no, move; natively: no */
-/* In a child with those budgets, on two devices of 128 MiB each; its status must be 0. */
+/* In a child with those budgets, on two devices of 128 MiB each, which begins with device 0 and ends with vmm_end(). */
 void vmm_run(void (*part)(void));
+void vmm_run_bare(void (*part)(void)); /* without either */
 /* With a setting besides, and what is added to SPILLWAY_SET. */
 void vmm_run_with(const char *setting, const char *set, void (*part)(void));
-/* A part's last word: nothing of it is left. */
+/* Nothing of a part is left. */
 void vmm_end(void);
 
 handle_id vmm_create(int device, size_t bytes);

@@ -74,7 +74,6 @@ static void make_segment(void)
 
 PART_TEST(moves_in_exact_and_nowhere_else, vmm_run_with(runtime, "", part))
 {
-	driver_start(0);
 	make_segment();
 	size_t there = on_device();
 	train();
@@ -93,7 +92,6 @@ PART_TEST(moves_in_exact_and_nowhere_else, vmm_run_with(runtime, "", part))
 	train();
 	check_segment();
 	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
-	vmm_end();
 }
 
 /* ---- suspended ---- */
@@ -115,7 +113,7 @@ static void gives_memory_back(void)
 	pthread_t thread;
 	int ms;
 
-	context = driver_start(0);
+	context = driver_current();
 	vmm_kernel();
 	size_t without = sim_live().device_bytes;
 	make_segment();
@@ -145,7 +143,6 @@ static void gives_memory_back(void)
 	train();
 	check_segment();
 	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
-	vmm_end();
 }
 
 TEST(suspended_it_gives_its_memory_back_and_goes_on)

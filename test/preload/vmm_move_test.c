@@ -84,7 +84,6 @@ PART_TEST(segment_moves_in_exact_alone, vmm_run(part))
 {
 	unsigned number = 0, out = 0;
 
-	driver_start(0);
 	CUdeviceptr at = segment_make();
 	for (unsigned i = 0; i < HANDLES; i++) {
 		out += !is_on_device(at + i * HANDLE);
@@ -94,7 +93,6 @@ PART_TEST(segment_moves_in_exact_alone, vmm_run(part))
 	CHECK(one_comes_in(at, &number, is_exact() ? 60 : 3) == is_exact());
 	check(at, number);
 	segment_drop(at);
-	vmm_end();
 }
 
 /* ---- what others may know ---- */
@@ -114,7 +112,6 @@ PART_TEST(what_others_may_know_stays, vmm_run(part))
 	handle_id exported;
 	int file;
 
-	driver_start(0);
 	handle_id twice = vmm_create(0, HANDLE), closed = vmm_create(0, HANDLE), shown = vmm_create(0, HANDLE);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	MUST(cu.cuMemCreate(&exported, HANDLE, &prop, 0));
@@ -144,7 +141,6 @@ PART_TEST(what_others_may_know_stays, vmm_run(part))
 		MUST(cu.cuMemRelease(handles[i]));
 		vmm_unmap_and_free(at[i], HANDLE, HANDLE);
 	}
-	vmm_end();
 }
 
 /* What holds nothing yet is made by the driver, as it was asked for; it is the program's by the same handle. */
@@ -155,7 +151,6 @@ PART_TEST(what_is_shown_before_it_is_mapped_is_the_drivers, vmm_run(part))
 	handle_id handle, imported;
 	int file;
 
-	driver_start(0);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	MUST(cu.cuMemCreate(&handle, HANDLE, &prop, 0));
 	MUST(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
@@ -180,7 +175,6 @@ PART_TEST(what_is_shown_before_it_is_mapped_is_the_drivers, vmm_run(part))
 	MUST(cu.cuMemRelease(imported));
 	vmm_unmap(at + 2 * HANDLE, HANDLE);
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
-	vmm_end();
 }
 
 /* Longer than a piece can be: it moves in pieces, and has no handle for others once it holds something. */
@@ -192,7 +186,6 @@ static void lies_in_pieces(void)
 	handle_id handle;
 	int file;
 
-	driver_start(0);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	MUST(cu.cuMemCreate(&handle, bytes, &prop, 0));
 	CUdeviceptr at = vmm_reserve(bytes), base;
@@ -209,7 +202,6 @@ static void lies_in_pieces(void)
 	CHECK(vmm_counts(at, 3, bytes / 4));
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, bytes, bytes);
-	vmm_end();
 }
 
 TEST(long_memory_lies_in_pieces)
@@ -225,7 +217,6 @@ TEST(long_memory_lies_in_pieces)
 /* A program that knows Spillway: a pin ends with the mapping, and what ends with it cannot be asked for. */
 PART_TEST(pin_ends_with_the_mapping, vmm_run(part))
 {
-	driver_start(0);
 	handle_id handle = vmm_create(0, HANDLE);
 	CUdeviceptr at = map_movable(handle);
 	const void *inside = (const void *)(uintptr_t)(at + 12345);
@@ -239,5 +230,4 @@ PART_TEST(pin_ends_with_the_mapping, vmm_run(part))
 	CHECK(place_of(at).movable == is_exact() && spillway_unpin(inside) != 0);
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, HANDLE, HANDLE);
-	vmm_end();
 }

@@ -16,7 +16,7 @@ static void two_devices(void)
 	CUmemAccessDesc both[2] = {
 	    {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READ},
 	    {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
-	CUcontext first = driver_start(0), second;
+	CUcontext first = driver_current(), second;
 	CUmemAllocationProp prop;
 	int ordinal = 77;
 
@@ -64,7 +64,6 @@ static void two_devices(void)
 	MUST(cu.cuMemRelease(one));
 	MUST(cu.cuMemRelease(zero));
 	vmm_unmap_and_free(at, 2 * bytes, 8 * bytes);
-	vmm_end();
 }
 
 /* As a framework with one segment for each: the second device's budget is its own. */
@@ -98,13 +97,11 @@ static void full_on_both(void)
 		vmm_unmap_and_free(at[device], N * bytes, N * bytes);
 	}
 	driver_start(0);
-	vmm_end();
 }
 
 /* Neither handles nor mappings are a context's. */
 static void contexts_end(void)
 {
-	driver_start(0);
 	CUcontext primary, mine = child_context();
 	CUdeviceptr at = vmm_segment();
 
@@ -116,7 +113,6 @@ static void contexts_end(void)
 	vmm_count(NULL, at, 14, VMM_MIB * MIB / 4);
 	CHECK(vmm_counts(at, 14, VMM_MIB * MIB / 4));
 	vmm_segment_drop(at);
-	vmm_end();
 }
 
 /* NCCL makes memory before there is one. */
@@ -144,7 +140,7 @@ TEST(each_device_has_the_access_it_was_given)
 TEST(memory_is_no_contexts)
 {
 	vmm_run(contexts_end);
-	vmm_run(no_context);
+	vmm_run_bare(no_context);
 }
 
 /* ---- what a kernel may not do ---- */
@@ -170,7 +166,6 @@ static void dies(CUdeviceptr of_kernel, CUdeviceptr at)
 
 static CUdeviceptr two_handles(void)
 {
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(8 * GRANULE);
 	vmm_map_new(at, GRANULE);
 	vmm_map_new(at + GRANULE, GRANULE);
@@ -277,7 +272,6 @@ static void imported_here(void)
 	unsigned long long types = 77;
 	int file = -1;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(2 * bytes), other = at + bytes;
 	handle_id plain = vmm_create(0, GRANULE), handle = create_to_export(bytes), imported, same;
 	CHECK(cuMemExportToShareableHandle(&file, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
@@ -308,7 +302,6 @@ static void imported_here(void)
 	CHECK(vmm_counts(other, 63, words));
 	vmm_unmap(other, bytes);
 	MUST(cu.cuMemAddressFree(at, 2 * bytes));
-	vmm_end();
 }
 
 /* The child maps it, checks it, writes it, and ends. */
@@ -365,7 +358,6 @@ PART_TEST(fork_leaves_memory_as_it_is, vmm_run(part))
 {
 	int status;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_segment();
 	vmm_count(NULL, at, 17, VMM_MIB * MIB / 4);
 	for (unsigned i = 0; i < 3; i++) {
@@ -380,11 +372,10 @@ PART_TEST(fork_leaves_memory_as_it_is, vmm_run(part))
 	vmm_press();
 	CHECK(vmm_counts(at, 20, VMM_MIB * MIB / 4));
 	vmm_segment_drop(at);
-	vmm_end();
 }
 
 TEST(exported_memory_is_the_same_wherever_it_is_imported)
 {
 	vmm_run(imported_here);
-	vmm_run(imported_there);
+	vmm_run_bare(imported_there);
 }

@@ -16,7 +16,6 @@ static void wrong_reservations(void)
 {
 	CUdeviceptr at;
 
-	driver_start(0);
 	REFUSED(cu.cuMemAddressReserve(&at, 0, 0, 0, 0));
 	REFUSED(cu.cuMemAddressReserve(&at, GRANULE + MIB, 0, 0, 0));
 	REFUSED(cu.cuMemAddressReserve(&at, 4096, 0, 0, 0));
@@ -26,7 +25,6 @@ static void wrong_reservations(void)
 	REFUSED(cu.cuMemAddressReserve(&at, GRANULE, 0, 0x600000001000, 0));
 	CHECK(cu.cuMemAddressReserve(&at, (size_t)1 << 50, 0, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(cu.cuMemAddressReserve(&at, -GRANULE, 0, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY);
-	vmm_end();
 }
 
 static void alignments(void)
@@ -35,7 +33,6 @@ static void alignments(void)
 	enum { N = sizeof(align) / sizeof(align[0]) };
 	CUdeviceptr at[N];
 
-	driver_start(0);
 	for (int i = 0; i < N; i++) {
 		MUST(cu.cuMemAddressReserve(&at[i], 3 * GRANULE, align[i], 0, 0));
 		CHECK(at[i] % (align[i] > GRANULE ? align[i] : GRANULE) == 0);
@@ -51,7 +48,6 @@ static void alignments(void)
 	CHECK(vmm_counts(large + ((size_t)16 << 30) - GRANULE, 5, GRANULE / 4));
 	vmm_unmap(large + ((size_t)16 << 30) - GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(large, (size_t)16 << 30));
-	vmm_end();
 }
 
 static bool meet(CUdeviceptr a, CUdeviceptr b, size_t bytes)
@@ -64,7 +60,6 @@ static void hints(void)
 {
 	const size_t bytes = 4 * GRANULE;
 
-	driver_start(0);
 	CUdeviceptr first = vmm_reserve(bytes), again, other, beside, block = child_alloc(bytes);
 
 	MUST(cu.cuMemAddressFree(first, bytes));
@@ -84,12 +79,10 @@ static void hints(void)
 	for (int i = 0; i < 4; i++)
 		vmm_unmap_and_free(all[i], bytes, bytes);
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 static void reservations_that_are_not_freed(void)
 {
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
 
 	REFUSED(cu.cuMemAddressFree(at, 2 * GRANULE));
@@ -105,7 +98,6 @@ static void reservations_that_are_not_freed(void)
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	REFUSED(cu.cuMemAddressFree(at, 4 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 TEST(what_is_wrong_with_a_reservation_is_refused)
@@ -120,7 +112,6 @@ TEST(what_is_wrong_with_a_reservation_is_refused)
 
 static void wrong_mappings(void)
 {
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
 	handle_id one = vmm_create(0, GRANULE), two = vmm_create(0, 2 * GRANULE);
 
@@ -149,12 +140,10 @@ static void wrong_mappings(void)
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	REFUSED(cu.cuMemMap(at, GRANULE, 0, one, 0));
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 static void unmaps(void)
 {
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(8 * GRANULE), block = child_alloc(4 * GRANULE);
 
 	vmm_map_new(at, GRANULE);
@@ -178,12 +167,10 @@ static void unmaps(void)
 	vmm_unmap(at + 4 * GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(at, 8 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 static void several_are_unmapped(void)
 {
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(8 * GRANULE);
 	size_t used = 0;
 
@@ -197,7 +184,6 @@ static void several_are_unmapped(void)
 	vmm_count(NULL, at + MIB, 9, 6 * MIB / 4);
 	CHECK(vmm_counts(at + MIB, 9, 6 * MIB / 4));
 	vmm_unmap_and_free(at, used, 8 * GRANULE);
-	vmm_end();
 }
 
 TEST(what_is_wrong_with_a_mapping_is_refused)
@@ -214,7 +200,6 @@ static void wrong_handles(void)
 	CUmemAllocationProp prop = form_memory(0);
 	handle_id handle;
 
-	driver_start(0);
 	REFUSED(cu.cuMemCreate(&handle, 0, &prop, 0));
 	REFUSED(cu.cuMemCreate(&handle, GRANULE + 4096, &prop, 0));
 	REFUSED(cu.cuMemCreate(&handle, GRANULE, &prop, 1));
@@ -232,12 +217,10 @@ static void wrong_handles(void)
 	REFUSED(cu.cuMemRelease(0));
 	REFUSED(cu.cuMemRelease(0xdead0000));
 	REFUSED(cuMemGetAllocationPropertiesFromHandle(&prop, 0xdead0000));
-	vmm_end();
 }
 
 static void references(void)
 {
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
 	handle_id handle = vmm_create(0, 2 * GRANULE), same, other;
 	CUmemAllocationProp prop;
@@ -273,7 +256,6 @@ static void references(void)
 	REFUSED(cu.cuMemRelease(handle));
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 static void check_properties(const CUmemAllocationProp *asked, handle_id handle)
@@ -296,7 +278,6 @@ static void properties(void)
 	handle_id handle[N], retained;
 	CUmemAllocationProp prop[N];
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(N * 4 * MIB);
 	for (unsigned i = 0; i < N; i++) {
 		prop[i] = form_memory(0);
@@ -316,7 +297,6 @@ static void properties(void)
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
 	vmm_unmap_and_free(at, N * 4 * MIB, N * 4 * MIB);
-	vmm_end();
 }
 
 TEST(handles_are_counted_and_say_what_was_asked_for)
@@ -337,7 +317,6 @@ static void access_is_set(void)
 	unsigned long long flags = 77;
 	unsigned word = 5;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(6 * GRANULE), block = child_alloc(4 * GRANULE);
 	REFUSED(cuMemGetAccess(&flags, &location, at));
 	CHECK(flags == 0);
@@ -373,14 +352,12 @@ static void access_is_set(void)
 	vmm_unmap(at, 3 * GRANULE);
 	MUST(cu.cuMemAddressFree(at, 6 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 static void access_is_taken_back(void)
 {
 	unsigned word = 5, flags = 77;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(4 * GRANULE);
 	vmm_map_new(at, GRANULE);
 	vmm_map_new(at + GRANULE, GRANULE);
@@ -411,7 +388,6 @@ static void access_is_taken_back(void)
 	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
 	MUST(cu.cuMemRelease(handle));
 	vmm_unmap_and_free(at, 2 * GRANULE, 4 * GRANULE);
-	vmm_end();
 }
 
 TEST(access_is_what_was_set_last)
@@ -482,7 +458,6 @@ static void answers(void)
 	CUdeviceptr base = 1, word = 1;
 	size_t size = 1;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(reserved);
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &size, at) == CUDA_ERROR_NOT_FOUND);
 	CHECK(base == 0 && size == 0);
@@ -511,7 +486,6 @@ static void answers(void)
 	REFUSED(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + bytes));
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &size, at + bytes) == CUDA_ERROR_NOT_FOUND);
 	MUST(cu.cuMemAddressFree(at, reserved));
-	vmm_end();
 }
 
 /* A handle of several pieces under the library, partly on the host where it may be, and three addresses of it. */
@@ -521,7 +495,6 @@ static void answers_of_further_mappings(void)
 	CUdeviceptr at[3];
 	handle_id same;
 
-	driver_start(0);
 	CUdeviceptr block = child_alloc(16 * MIB);
 	handle_id handle = vmm_create(0, bytes);
 	at[0] = vmm_reserve(reserved), at[1] = vmm_reserve(reserved);
@@ -546,7 +519,6 @@ static void answers_of_further_mappings(void)
 	}
 	MUST(cu.cuMemRelease(handle));
 	MUST(cu.cuMemFree_v2(block));
-	vmm_end();
 }
 
 static void answers_before_access(void)
@@ -554,7 +526,6 @@ static void answers_before_access(void)
 	CUdeviceptr pointer = 1, base = 1;
 	size_t size = 1;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(GRANULE);
 	handle_id handle = vmm_create(0, GRANULE);
 	MUST(cu.cuMemMap(at, GRANULE, 0, handle, 0));
@@ -565,7 +536,6 @@ static void answers_before_access(void)
 	CHECK(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at) == 1);
 	REFUSED(cu.cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
 	vmm_unmap_and_free(at, GRANULE, GRANULE);
-	vmm_end();
 }
 
 TEST(answers_about_an_address_are_those_of_mapped_memory)

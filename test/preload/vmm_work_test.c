@@ -16,7 +16,6 @@ PART_TEST(copies_and_kernels_cross_the_borders_of_handles, vmm_run(part))
 	unsigned *want = malloc(VMM_MIB * MIB), *got = malloc(VMM_MIB * MIB);
 	const size_t n = VMM_MIB * MIB / 4, odd = 3 * MIB / 4 + 17;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_segment(), block = child_alloc(8 * MIB);
 	for (int round = 0; round < 3; round++) {
 		for (size_t i = 0; i < n; i++)
@@ -56,7 +55,6 @@ PART_TEST(copies_and_kernels_cross_the_borders_of_handles, vmm_run(part))
 	MUST(cu.cuMemFree_v2(block));
 	free(want);
 	free(got);
-	vmm_end();
 }
 
 /* ---- a handle at another place, and at two ---- */
@@ -67,7 +65,6 @@ static void handles_change_places(void)
 	const size_t bytes = 6 * MIB, words = bytes / 4;
 	handle_id handle[N];
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(N * bytes);
 	for (unsigned i = 0; i < N; i++) {
 		handle[i] = vmm_create(0, bytes);
@@ -90,7 +87,6 @@ static void handles_change_places(void)
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
 	vmm_unmap_and_free(at, N * bytes, N * bytes);
-	vmm_end();
 }
 
 /* Unmapped it is nowhere, and still holds what it held, for as long as its handle lives. */
@@ -100,7 +96,6 @@ static void handles_lie_by(void)
 	const size_t bytes = 6 * MIB, words = bytes / 4;
 	handle_id handle[N];
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(bytes);
 	for (unsigned i = 0; i < N; i++) {
 		handle[i] = vmm_create(0, bytes);
@@ -116,7 +111,6 @@ static void handles_lie_by(void)
 		vmm_unmap(at, bytes);
 	}
 	MUST(cu.cuMemAddressFree(at, bytes));
-	vmm_end();
 }
 
 PART_TEST(aliases_see_the_same_memory, vmm_run(part))
@@ -125,7 +119,6 @@ PART_TEST(aliases_see_the_same_memory, vmm_run(part))
 	const size_t bytes = 4 * MIB, words = bytes / 4;
 	handle_id handle[N];
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(N * bytes), other = vmm_reserve(N * bytes), third = vmm_reserve(bytes);
 	for (unsigned i = 0; i < N; i++) {
 		handle[i] = vmm_create(0, bytes);
@@ -161,7 +154,6 @@ PART_TEST(aliases_see_the_same_memory, vmm_run(part))
 	vmm_unmap_and_free(third, bytes, bytes);
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	MUST(cu.cuMemAddressFree(other, N * bytes));
-	vmm_end();
 }
 
 TEST(handle_takes_its_contents_along)
@@ -178,7 +170,6 @@ PART_TEST(graph_runs_over_many_handles_again_and_again, vmm_run(part))
 	CUgraph graph;
 	void *host;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_segment(), block = child_alloc(2 * MIB);
 	vmm_kernel();
 	MUST(cu.cuMemHostAlloc(&host, half, 0));
@@ -217,7 +208,6 @@ PART_TEST(graph_runs_over_many_handles_again_and_again, vmm_run(part))
 	MUST(cu.cuMemFreeHost(host));
 	MUST(cu.cuMemFree_v2(block));
 	vmm_segment_drop(at);
-	vmm_end();
 }
 
 /* ---- many at once ---- */
@@ -275,14 +265,13 @@ PART_TEST(threads_map_and_unmap_at_once, vmm_run(part))
 {
 	pthread_t thread[THREADS];
 
-	shared = driver_start(0);
+	shared = driver_current();
 	common = vmm_reserve(THREADS * 16 * MIB);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		CHECK(pthread_create(&thread[i], NULL, thread_body, (void *)i) == 0);
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_join(thread[i], NULL) == 0);
 	MUST(cu.cuMemAddressFree(common, THREADS * 16 * MIB));
-	vmm_end();
 }
 
 /* ---- no room ---- */
@@ -296,7 +285,6 @@ PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 	CUresult result;
 	unsigned n = 0;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(PIECES * bytes);
 	for (int round = 0; round < 3; round++) {
 		while (n < PIECES && (result = cu.cuMemCreate(&handle[n], bytes, &prop, 0)) == CUDA_SUCCESS)
@@ -323,7 +311,6 @@ PART_TEST(out_of_memory_is_told_when_it_is_made, vmm_run(part))
 			MUST(cu.cuMemRelease(handle[--n]));
 	}
 	MUST(cu.cuMemAddressFree(at, PIECES * bytes));
-	vmm_end();
 }
 
 /* A job that is put to sleep and woken: addresses stay, memory goes and comes. */
@@ -332,7 +319,6 @@ PART_TEST(memory_that_is_released_can_be_had_again, vmm_run(part))
 	enum { ROUNDS = 10, N = 6 };
 	const size_t bytes = 10 * MIB, words = bytes / 4;
 
-	driver_start(0);
 	CUdeviceptr at = vmm_reserve(N * bytes);
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < N; i++)
@@ -347,5 +333,4 @@ PART_TEST(memory_that_is_released_can_be_had_again, vmm_run(part))
 			vmm_press();
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
-	vmm_end();
 }
