@@ -87,22 +87,6 @@ static void *work(void *argument)
 	return NULL;
 }
 
-TEST(threads_allocate_copy_and_free_at_once)
-{
-	struct worker worker[THREADS] = {0};
-	pthread_t thread[THREADS];
-
-	for (unsigned i = 0; i < THREADS; i++) {
-		worker[i].seed = 1000000 * (i + 1);
-		assert_int_equal(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
-	}
-	for (unsigned i = 0; i < THREADS; i++)
-		pthread_join(thread[i], NULL);
-	for (unsigned i = 0; i < THREADS; i++)
-		if (worker[i].failed)
-			fail_msg("thread %u: %s", i, worker[i].failed);
-}
-
 static atomic_bool stop;
 
 static void *ask(void *argument)
@@ -118,22 +102,24 @@ static void *ask(void *argument)
 	return NULL;
 }
 
-TEST(figures_stay_sane_while_threads_allocate)
+TEST(threads_allocate_copy_and_free_at_once_and_figures_stay_sane)
 {
-	struct worker asker = {0}, worker[2] = {{.seed = 5}, {.seed = 6000}};
-	pthread_t thread[2];
+	struct worker asker = {0}, worker[THREADS] = {0};
+	pthread_t thread[THREADS];
 
-	atomic_store(&stop, false);
 	pthread_t asking = test_thread(ask, &asker);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
-	for (int i = 0; i < 2; i++)
+	for (unsigned i = 0; i < THREADS; i++) {
+		worker[i].seed = 1000000 * (i + 1);
+		thread[i] = test_thread(work, &worker[i]);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
 	atomic_store(&stop, true);
 	pthread_join(asking, NULL);
 	assert_null(asker.failed);
-	assert_null(worker[0].failed);
-	assert_null(worker[1].failed);
+	for (unsigned i = 0; i < THREADS; i++)
+		if (worker[i].failed)
+			fail_msg("thread %u: %s", i, worker[i].failed);
 }
 
 /* A block may be freed by any thread; every one exactly once. */

@@ -44,29 +44,6 @@ TEST(only_what_is_mapped_alike_all_over_leaves_the_process)
 	ok(cuMemRelease(handles[1]));
 }
 
-TEST(data_survives_a_move_to_host_memory)
-{
-	CUmemGenericAllocationHandle host = model_handle(CU_MEM_LOCATION_TYPE_HOST, 2 * MIB);
-	CUdeviceptr at = model_map_new(CU_MEM_LOCATION_TYPE_DEVICE, 2 * MIB), other = model_map(host, 2 * MIB);
-
-	model_set_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	ok(model_launch_fill(at, 5, 1000, 0));
-	model_set_access(other, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	ok(cuMemcpyDtoD(other, at, 2 * MIB));
-	ok(cuCtxSynchronize());
-	assert_int_equal(sim_where(at), 'D');
-	ok(cuMemUnmap(at, 2 * MIB));
-	assert_int_equal(sim_where(at), 0);
-	assert_int_equal(sim_live().device_bytes, 0);
-	ok(cuMemMap(at, 2 * MIB, 0, host, 0));
-	model_set_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	assert_int_equal(sim_where(at), 'H');
-	model_expect(at, 5, 1000);
-	ok(cuMemRelease(host));
-	model_unmap(at, 2 * MIB);
-	model_unmap(other, 2 * MIB);
-}
-
 TEST(over_capacity_is_out_of_memory)
 {
 	CUmemAllocationProp prop = model_on(CU_MEM_LOCATION_TYPE_DEVICE);
