@@ -62,8 +62,7 @@ static struct {
 	unsigned char processors[UVM_PROCESSORS][16]; /* UUIDs, by the number that the driver's events use */
 	unsigned looks;                               /* how often that table was read */
 	_Atomic bool over;                            /* the thread shall end */
-	void (*visit)(const struct fault_event *event, void *argument);
-	void *argument;
+	void (*visit)(const struct fault_event *event);
 } events = {.lock = LOCK_INIT(LOCK_FAULTS)};
 
 /* ---- events ---- */
@@ -183,7 +182,7 @@ static void faults_queue_drain(void)
 	lock_take(&events.lock);
 	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events.queue, entry); i++)
 		if (read_entry(entry, &event) && events.visit)
-			events.visit(&event, events.argument);
+			events.visit(&event);
 	lock_drop(&events.lock);
 }
 
@@ -193,22 +192,10 @@ void faults_poll(void)
 		faults_queue_drain();
 }
 
-uint64_t faults_dropped(void)
-{
-	uint64_t n = 0;
-
-	if (!is_open())
-		return STATS_NA;
-	for (int i = 0; i < UVM_EVENT_TYPES; i++)
-		n += __atomic_load_n(&events.queue.dropped[i], __ATOMIC_RELAXED);
-	return n;
-}
-
-void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument)
+void faults_listen(void (*visit)(const struct fault_event *event))
 {
 	lock_take(&events.lock);
 	events.visit = visit;
-	events.argument = argument;
 	lock_drop(&events.lock);
 }
 
@@ -237,7 +224,7 @@ static bool faults_queue_start(char *ret_why)
 		types |= UINT64_C(1) << forms[i].type;
 	if (!uvm_queue_open(&counters.uvm, ENTRIES, types, &events.queue, ret_why))
 		return false;
-	/* Without the thread, readers drain the queue, and it may overflow meanwhile; that is counted. */
+	/* Without the thread, readers drain the queue, and it may overflow meanwhile. */
 	atomic_store(&faults_queue_on, true);
 	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);
 	return true;

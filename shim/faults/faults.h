@@ -92,14 +92,11 @@ struct fault_event {
 };
 
 /*
- * Sets the function that is called for each event: one for the process, set before faults_start(). It runs on the
- * thread that drains the queue, or on a thread that polls or frees. `visit` must not allocate, free or submit. Locking:
- * takes FAULTS; `visit` is called under FAULTS.
+ * Sets the function that is called for each event: one for the process, set before faults_start(). Events for which the
+ * queue has no room are lost. `visit` runs on the thread that drains the queue, or on a thread that polls or frees; it
+ * must not allocate, free or submit. Locking: takes FAULTS; `visit` is called under FAULTS.
  */
-void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument);
-
-/* Returns the number of events for which the queue had no room; STATS_NA without a queue. */
-uint64_t faults_dropped(void);
+void faults_listen(void (*visit)(const struct fault_event *event));
 
 /* Reads the events that the queue has now; does nothing without a queue. Not for hot paths. Locking: takes FAULTS. */
 void faults_poll(void);

@@ -413,7 +413,7 @@ bool uvm_counter_is_sound(const struct uvm_counter *counter)
 /* ---- the queue ---- */
 
 /* Words of the control block. "Behind" is how far a side has finished, "ahead" how far it has begun. */
-enum { GET_AHEAD, GET_BEHIND, PUT_AHEAD, PUT_BEHIND, CONTROL_WORDS };
+enum { GET_AHEAD, GET_BEHIND, PUT_AHEAD, PUT_BEHIND };
 
 bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queue *ret_queue, char *ret_why)
 {
@@ -425,7 +425,6 @@ bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queu
 	if (!queue.entries)
 		return false;
 	queue.control = (uint32_t *)(queue.entries + entries);
-	queue.dropped = (uint64_t *)(queue.control + CONTROL_WORDS);
 	struct wish wish = {
 	    .enable = ENABLE_EVENTS, .which = types, .queue = queue.entries, .n = n, .control = queue.control};
 	if (!open_tracker(uvm, &wish, &queue.held, ret_why)) {
@@ -458,22 +457,19 @@ void uvm_queue_wait(const struct uvm *uvm, const struct uvm_queue *queue, int wa
 
 /* ---- processors ---- */
 
-bool uvm_processors(struct uvm *uvm, unsigned char ret_uuids[UVM_PROCESSORS][16])
+void uvm_processors(struct uvm *uvm, unsigned char ret_uuids[UVM_PROCESSORS][16])
 {
 	/* More than any driver writes: some have a row for each part of each GPU. */
 	static const size_t room = (size_t)1 << 16;
 	unsigned char parameters[PARAMETERS] = {0}, *table = calloc(1, room);
 	const struct uvm_layout *layout = uvm->layout;
-	bool ok = table && uvm_is_ours(&uvm->file);
 
 	put_long(parameters, 0, (uintptr_t)table);
 	if (layout->table_word)
 		faults_uvm_put(parameters, layout->table_word, FORMAT);
 	faults_uvm_put(parameters, layout->table_answer, NO_ANSWER);
-	ok = ok && !uvm->seam->ioctl(uvm->file.fd, PROCESSOR_TABLE, parameters) &&
-	     !word_at(parameters, layout->table_answer);
-	if (ok)
+	if (table && uvm_is_ours(&uvm->file) && !uvm->seam->ioctl(uvm->file.fd, PROCESSOR_TABLE, parameters) &&
+	    !word_at(parameters, layout->table_answer))
 		memcpy(ret_uuids, table, (size_t)UVM_PROCESSORS * 16);
 	free(table);
-	return ok;
 }

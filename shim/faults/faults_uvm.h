@@ -107,11 +107,10 @@ struct uvm_queue {
 	struct uvm_held held;
 	unsigned char *entries;
 	uint32_t *control;
-	uint64_t *dropped; /* by type of event */
-	uint32_t n, get;   /* number of entries, a power of 2; the next to read */
+	uint32_t n, get; /* number of entries, a power of 2; the next to read */
 	size_t bytes;
 };
-enum { UVM_ENTRY = 64, UVM_EVENT_TYPES = 64 };
+enum { UVM_ENTRY = 64 };
 /*
  * Opens a queue of n entries for the events in the bits `types`. Returns false, with nothing left open, if that fails;
  * *ret_why (UVM_WHY bytes) says why.
@@ -126,10 +125,10 @@ bool uvm_queue_read(struct uvm_queue *queue, unsigned char *ret_entry);
 void uvm_queue_wait(const struct uvm *uvm, const struct uvm_queue *queue, int wait_ms);
 
 /*
- * Stores the UUIDs of processors by the numbers that events use; 0 is the CPU. Returns false if the driver does not
+ * Stores the UUIDs of processors by the numbers that events use; 0 is the CPU. Stores nothing if the driver does not
  * report them.
  */
 enum { UVM_PROCESSORS = 33 };
-bool uvm_processors(struct uvm *uvm, unsigned char ret_uuids[UVM_PROCESSORS][16]);
+void uvm_processors(struct uvm *uvm, unsigned char ret_uuids[UVM_PROCESSORS][16]);
 
 #endif

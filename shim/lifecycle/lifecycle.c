@@ -139,9 +139,8 @@ static void put_all_faults(void)
 
 _Static_assert(FAULT_OF_CPU == TRACE_FAULT_OF_CPU && FAULT_OF_GPU < FAULT_OF_CPU, "as the trace has them");
 
-static void trace_one(const struct fault_event *event, void *argument)
+static void trace_one(const struct fault_event *event)
 {
-	(void)argument;
 	trace_event(fault, trace_device(event->device), event->address, event->cause, event->bytes, event->kind,
 		    trace_device(event->from));
 }
@@ -316,7 +315,7 @@ static void start_modules(struct policy *read)
 	/* The trace first, which gets single faults if the policy asks for both. */
 	trace_start(read, &sources);
 	if (policy_settings(read)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
-		faults_listen(trace_one, NULL);
+		faults_listen(trace_one);
 	pdl_start(policy_pdl(read));
 	submission_on_take(&on_use_takes);
 	check_start();

@@ -35,9 +35,8 @@ static void add_up(const struct fault_event *event)
 }
 
 /* Under the lock of whoever drains; read after faults_poll(), when nothing happens any more. */
-static void remember(const struct fault_event *event, void *argument)
+static void remember(const struct fault_event *event)
 {
-	CHECK(argument == told);
 	add_up(event);
 	if (n_told < MOST)
 		told[n_told] = *event;
@@ -46,7 +45,7 @@ static void remember(const struct fault_event *event, void *argument)
 
 static void start_and_listen(void)
 {
-	faults_listen(remember, told);
+	faults_listen(remember);
 	faults_help_start();
 }
 
@@ -170,7 +169,6 @@ static int adds_up(void *argument)
 		CHECK(sum.count[FAULT_THRASHING] == model.thrashing);
 		CHECK(sum.count[FAULT_READ_DUPLICATE] == model.duplicates);
 		CHECK(sum.bytes_in == model.bytes_in && sum.bytes_out == model.bytes_out);
-		CHECK(faults_dropped() == 0);
 		faults_help_check_equal();
 	}
 	return 0;
@@ -238,7 +236,7 @@ TEST(devices_are_told_by_their_uuid)
 static sem_t let_go;
 static atomic_bool held;
 
-static void hold(const struct fault_event *event, void *argument)
+static void hold(const struct fault_event *event)
 {
 	add_up(event);
 	if (!atomic_exchange(&held, true))
@@ -246,13 +244,13 @@ static void hold(const struct fault_event *event, void *argument)
 			;
 }
 
-PART_TEST(what_the_queue_has_no_room_for_is_counted, IN_CHILD(part))
+PART_TEST(what_the_queue_has_no_room_for_is_lost, IN_CHILD(part))
 {
 	enum { TURNS = 400 };
 	uint64_t n = 0;
 
 	sem_init(&let_go, 0, 0);
-	faults_listen(hold, NULL);
+	faults_listen(hold);
 	faults_help_start();
 	CUdeviceptr at = faults_help_managed(32 * PAGE);
 	/* A fault, a migration in, an eviction and a migration out for each page, all of them while nobody reads. */
@@ -263,9 +261,8 @@ PART_TEST(what_the_queue_has_no_room_for_is_counted, IN_CHILD(part))
 	faults_poll();
 	for (int kind = 0; kind < FAULT_KINDS; kind++)
 		n += sum.count[kind];
-	CHECK(faults_dropped() > 0);
 	uint64_t moves = (model.bytes_in + model.bytes_out) / PAGE;
-	CHECK(n + faults_dropped() == model.gpu_faults + model.evictions + model.thrashing + moves);
+	CHECK(n < model.gpu_faults + model.evictions + model.thrashing + moves);
 	/* The counters lose nothing. */
 	return faults_help_check_equal();
 }
