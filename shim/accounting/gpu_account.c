@@ -3,10 +3,8 @@
 #include "shim/accounting/gpu_account.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -34,7 +34,6 @@
 #include "shim/plan/gpu_turn.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define GPU_ACCOUNT_VERSION 5

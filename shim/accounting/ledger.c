@@ -11,7 +11,6 @@
 #include "shim/accounting/budget.h"
 #include "shim/base/array.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,7 +9,6 @@
 #include "shim/accounting/quota.h"
 #include "shim/accounting/budget.h"
 #include "shim/base/clock.h"
-#include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"

@@ -2,7 +2,6 @@
 /* How a shared file is made, entered, changed, left and lost. See shared_file.h. */
 #include "shim/accounting/shared_file.h"
 #include "shim/base/clock.h"
-#include "shim/base/user_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

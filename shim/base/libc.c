@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 extern __typeof__(dlvsym) dlvsym __attribute__((weak));
 

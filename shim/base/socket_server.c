@@ -23,13 +23,11 @@
 #include "shim/base/clock.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
-#include "shim/base/user_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>

@@ -26,11 +26,8 @@
 #include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/driver/real.h"
 #include "shim/entry/entry.h"
 #include "shim/process/process.h"
-#include "shim/serve/serve.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/submit_body.h"
 
 struct side {

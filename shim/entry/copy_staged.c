@@ -9,7 +9,6 @@
 #include "shim/entry/entry.h"
 #include "shim/base/number.h"
 #include "shim/context/context.h"
-#include "shim/driver/real.h"
 #include "shim/serve/make_room.h"
 #include "shim/submit/submit_body.h"
 

@@ -6,14 +6,11 @@
 #include "shim/base/log.h"
 #include "shim/device/device.h"
 #include "shim/entry/entry.h"
-#include "shim/lifecycle/lifecycle.h"
 #include "shim/process/process.h"
 #include "shim/serve/account.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
-#include "shim/serve/serve.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/submit_body.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */

@@ -10,26 +10,20 @@
 #include "shim/base/libc.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
-#include "shim/driver/real.h"
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
-#include "shim/lifecycle/lifecycle.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/account.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/serve.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 #include "shim/trace/trace.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
 

@@ -10,8 +10,6 @@
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/segments.h"
-#include "shim/serve/serve.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"

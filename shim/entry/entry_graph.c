@@ -15,12 +15,9 @@
 #include "shim/device/device.h"
 #include "shim/entry/entry.h"
 #include "shim/heap/arena.h"
-#include "shim/lifecycle/lifecycle.h"
 #include "shim/process/process.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
-#include "shim/serve/serve.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/submission.h"
 

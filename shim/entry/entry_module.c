@@ -5,7 +5,6 @@
  */
 #include "shim/entry/entry.h"
 #include "shim/submit/arguments.h"
-#include "shim/stats/stats.h"
 
 /*
  * Before the call, because another thread may get the handle as soon as the driver has released it; for after, see

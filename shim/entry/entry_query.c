@@ -4,15 +4,12 @@
  * heap block the ledger answers, as the driver would for a block of cuMemAlloc; pointer_answer() lists the
  * differences.
  */
-#include "shim/base/log.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/entry/entry.h"
-#include "shim/lifecycle/lifecycle.h"
 #include "shim/process/process.h"
 #include "shim/serve/backend.h"
 #include "shim/serve/deferred_free.h"
-#include "shim/serve/serve.h"
 
 #include <string.h>
 

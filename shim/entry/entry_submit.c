@@ -11,7 +11,6 @@
 #include "shim/process/process.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/serve.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submit_body.h"
 

@@ -6,15 +6,12 @@
  * cuGetProcAddress returns only exported addresses). So this file needs no list of versions.
  */
 #include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/entry/entry.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
-#include <string.h>
 
 /* clang-format off */
 static void *const bodies[HOOK_COUNT] = {

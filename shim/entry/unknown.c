@@ -9,7 +9,6 @@
 #include "shim/context/context.h"
 #include "shim/entry/entry.h"
 #include "shim/process/process.h"
-#include "shim/stats/stats.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/submission.h"
 

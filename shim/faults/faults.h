@@ -20,7 +20,6 @@
 #include "shim/stats/stats_page.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -7,7 +7,6 @@
  * A block that is not open has one pin, from the time when it is placed until it is opened.
  */
 #include "shim/heap/block_unmapped.h"
-#include "shim/driver/real.h"
 #include "shim/heap/block.h"
 #include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"

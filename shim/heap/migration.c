@@ -4,8 +4,6 @@
  * went for the mover.
  */
 #include "shim/heap/migration.h"
-#include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/heap/block.h"
 #include "shim/heap/chunk.h"
 

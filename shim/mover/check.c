@@ -7,8 +7,6 @@
 #include "shim/mover/mover.h"
 #include "shim/submit/check.h"
 
-#include <stdlib.h>
-
 #define LOOK_NS 20000
 
 /* Unmaps what the launch does not name, until a thread waits for the heap. */

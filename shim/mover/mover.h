@@ -29,8 +29,6 @@
 #include "shim/stats/stats.h"
 #include "shim/submit/submission.h"
 
-#include <stdlib.h>
-
 /* ---- engine.c: services that all files of the mover use ---- */
 
 /*

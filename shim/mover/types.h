@@ -25,7 +25,6 @@
 #include "shim/trace/trace.h"
 
 #include <cuda.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>

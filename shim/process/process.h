@@ -11,7 +11,6 @@
 
 #include "policy/policy.h"
 #include "shim/base/lock.h"
-#include "shim/base/status.h"
 
 #include <cuda.h>
 #include <errno.h>

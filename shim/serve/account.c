@@ -19,9 +19,6 @@
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 /* What the room keeps for the process (types.h); here, because all files of the room may call this one. */
 struct serve_state serve_state = {
     .deferred_free = {.lock = LOCK_INIT(LOCK_DEFERRED_FREE), .tail = &serve_state.deferred_free.list},

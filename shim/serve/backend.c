@@ -11,7 +11,6 @@
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/base/log.h"
-#include "shim/device/device.h"
 
 #include <errno.h>
 #include <sys/mman.h>

@@ -12,8 +12,6 @@
 #ifndef SPILLWAY_CONTROL_H
 #define SPILLWAY_CONTROL_H
 
-#include <stdbool.h>
-
 #define CONTROL_MOST_REPLY 256 /* bytes of a reply, with its newline */
 
 /*

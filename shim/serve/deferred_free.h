@@ -18,7 +18,6 @@
 
 #include "shim/heap/heap.h"
 #include "shim/accounting/ledger.h"
-#include "shim/base/lock.h"
 
 /* How long an allocation that finds no memory waits for deferred frees, before it spills or is out of memory. */
 #define DEFERRED_FREE_PATIENCE_MS 5

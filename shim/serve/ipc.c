@@ -4,9 +4,7 @@
  * when they are asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed
  * meanwhile is detected by its id, which is checked again after its memory was exported.
  */
-#include "shim/base/lock.h"
 #include "shim/base/log.h"
-#include "shim/base/socket_server.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"

@@ -5,7 +5,6 @@
  */
 #include "shim/serve/segments.h"
 #include "shim/accounting/quota.h"
-#include "shim/base/array.h"
 #include "shim/base/clock.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
@@ -19,7 +18,6 @@
 #include "shim/submit/completion.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 

@@ -15,7 +15,6 @@
 #include "shim/mover/spill.h"
 #include "shim/plan/piece_sizes.h"
 #include "shim/process/process.h"
-#include "shim/serve/account.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/make_room.h"
 #include "shim/serve/named.h"
@@ -24,8 +23,6 @@
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>

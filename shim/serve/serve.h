@@ -8,7 +8,6 @@
 
 #include "policy/policy.h"
 #include "shim/accounting/ledger.h"
-#include "shim/base/user_dir.h"
 #include "shim/serve/account.h"
 #include "shim/serve/backend.h"
 

@@ -9,7 +9,6 @@
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 
-#include <cuda.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -9,7 +9,6 @@
 #include "shim/base/lock.h"
 
 #include <sched.h>
-#include <stdbool.h>
 #include <string.h>
 
 struct stats_page stats = {.bytes = sizeof(struct stats_page), .version = STATS_VERSION, .magic = STATS_MAGIC};

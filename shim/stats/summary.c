@@ -10,7 +10,6 @@
 #include "shim/base/log.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -6,9 +6,7 @@
  */
 #include "shim/accounting/ledger.h"
 #include "shim/base/log.h"
-#include "shim/process/process.h"
 #include "shim/submit/types.h"
-#include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 #include "shim/submit/submit_body.h"
 

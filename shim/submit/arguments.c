@@ -6,7 +6,6 @@
 #include "shim/submit/types.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- parameters of kernels ---- */

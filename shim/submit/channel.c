@@ -11,7 +11,6 @@
 #include "shim/submit/types.h"
 
 #include <sched.h>
-#include <stdlib.h>
 
 /* A submission stops waiting for an answer after this time, because the mover may have ended. */
 #define ANSWER_MS 2000

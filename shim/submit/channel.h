@@ -15,7 +15,6 @@
 #include "shim/submit/check.h"
 
 #include <cuda.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>

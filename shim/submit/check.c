@@ -15,7 +15,6 @@
 #include "shim/base/call_site.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
-#include "shim/context/context.h"
 #include "shim/submit/types.h"
 
 #include <errno.h>

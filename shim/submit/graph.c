@@ -19,7 +19,6 @@
  */
 #include "shim/submit/graph.h"
 #include "shim/base/libc.h"
-#include "shim/heap/arena.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/pointer_arrays.h"

@@ -14,13 +14,10 @@
  * do 2D copies with CU_MEMORYTYPE_HOST.
  */
 #include "shim/submit/submit_body.h"
-#include "shim/driver/real.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/pointer_arrays.h"
-
-#include <string.h>
 
 /* Most parameters of a call do not concern memory. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"

@@ -6,7 +6,6 @@
 #include "shim/submit/submission.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/array.h"
-#include "shim/heap/arena.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
 #include "shim/submit/graph.h"

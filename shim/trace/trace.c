@@ -14,7 +14,6 @@
 #include "shim/base/call_site.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/process/process.h"
 #include "shim/trace/trace_internal.h"
 

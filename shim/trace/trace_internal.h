@@ -10,7 +10,6 @@
 #ifndef SPILLWAY_TRACE_INTERNAL_H
 #define SPILLWAY_TRACE_INTERNAL_H
 
-#include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/stats/stats_page.h"
 #include "shim/trace/trace.h"
