@@ -143,7 +143,9 @@ PART_TEST(what_is_kept_is_not_free_where_others_have_taken_as_much,
 static uint64_t left_at_the_start(void)
 {
 	driver_start(0);
-	MUST(cu.cuMemFree_v2(child_alloc(32 * MIB)));
+	CUdeviceptr block = child_alloc(32 * MIB);
+	CHECK(driver_is_heap(block));
+	MUST(cu.cuMemFree_v2(block));
 	return sim_live().device_bytes + sim_live().host_bytes;
 }
 
@@ -162,7 +164,7 @@ TEST(device_memory_that_is_freed_before_the_first_tick_stays)
 {
 	assert_int_equal(under("device.budget: 64MiB\n", keeps_all), 0);
 	assert_int_equal(under("device.budget: 64MiB\ncontrol: no\n", keeps_a_quarter), 0);
-	assert_int_equal(under("host.budget: 64MiB\ndefault: {use: heap, place: host}\n", keeps_a_quarter), 0);
+	assert_int_equal(under("host.budget: 64MiB\nrules:\n- {use: heap, place: host}\n", keeps_a_quarter), 0);
 }
 
 /* ---- where heap memory begins ---- */
