@@ -9,6 +9,10 @@ python3 scripts/picture.py "$made" || exit 1
 times=$(sed -n '/^| job, PART/,/^$/p' docs/results.md | awk -F'|' 'NR > 2 && NF { print $5 $6 }')
 n=$(echo "$times" | wc -w)
 failed=0
+if ! diff "$made/larger-light.svg" docs/larger-light.svg || ! diff "$made/larger-dark.svg" docs/larger-dark.svg; then
+	echo "FAILED: the pictures are out of date: scripts/picture.py docs"
+	failed=1
+fi
 for picture in "$made"/larger-light.svg "$made"/larger-dark.svg; do
 	python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$picture" || failed=1
 	# shellcheck disable=SC2086
