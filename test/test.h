@@ -7,6 +7,7 @@
  *   EACH_TEST(set_up, tear_down)                for every test that has none of its own; stands behind these functions
  *   GROUP(set_up, tear_down)                    before the first test, and after the last one
  *   FIXTURE(set_up)                             a function for these; its body follows
+ *   BEFORE_ALL, BEFORE_EACH, AFTER_EACH         the same without a name; the body follows
  *
  * The program's main() is in test_main.c. One that has to do more has a main() of its own, which calls test_run();
  * START(statement) is one that does this first.
@@ -31,6 +32,9 @@ struct test {
 void test_add(struct test *test);
 void test_each(CMFixtureFunction set_up, CMFixtureFunction tear_down);
 void test_group(CMFixtureFunction set_up, CMFixtureFunction tear_down);
+void test_before_all(CMFixtureFunction set_up);
+void test_before_each(CMFixtureFunction set_up);
+void test_after_each(CMFixtureFunction tear_down);
 int test_run(void); /* as cmocka_run_group_tests(): how many failed */
 
 #define TEST_WITH(name, set_up, tear_down)                                                                             \
@@ -65,6 +69,17 @@ int test_run(void); /* as cmocka_run_group_tests(): how many failed */
 		return 0;                                                                                              \
 	}                                                                                                              \
 	static void name##_body(void)
+
+#define TEST_AROUND(when)                                                                                              \
+	static int when##_here(void **state);                                                                          \
+	__attribute__((constructor)) static void test_##when##_here(void)                                              \
+	{                                                                                                              \
+		test_##when(when##_here);                                                                              \
+	}                                                                                                              \
+	FIXTURE(when##_here)
+#define BEFORE_ALL  TEST_AROUND(before_all)
+#define BEFORE_EACH TEST_AROUND(before_each)
+#define AFTER_EACH  TEST_AROUND(after_each)
 
 #define START(statement)                                                                                               \
 	int main(void)                                                                                                 \

@@ -20,15 +20,30 @@ void test_add(struct test *test)
 	*at = test;
 }
 
-void test_each(CMFixtureFunction set_up, CMFixtureFunction tear_down)
+void test_before_all(CMFixtureFunction set_up)
+{
+	group_set_up = set_up;
+}
+
+void test_before_each(CMFixtureFunction set_up)
 {
 	each_set_up = set_up;
+}
+
+void test_after_each(CMFixtureFunction tear_down)
+{
 	each_tear_down = tear_down;
+}
+
+void test_each(CMFixtureFunction set_up, CMFixtureFunction tear_down)
+{
+	test_before_each(set_up);
+	test_after_each(tear_down);
 }
 
 void test_group(CMFixtureFunction set_up, CMFixtureFunction tear_down)
 {
-	group_set_up = set_up;
+	test_before_all(set_up);
 	group_tear_down = tear_down;
 }
 

@@ -90,7 +90,7 @@ bool __wrap_lifetimes_is_read(const struct lifetimes *lifetimes, size_t position
 	return __real_lifetimes_is_read(lifetimes, position);
 }
 
-FIXTURE(open_heap)
+BEFORE_ALL
 {
 	core_driver();
 	core_heap_open(&own, 128 * MIB, 128 * MIB, 0);
@@ -108,8 +108,6 @@ FIXTURE(open_heap)
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
 }
-
-GROUP(open_heap, NULL)
 
 TEST(what_died_before_the_mover_looked_may_have_been_named)
 {

@@ -153,10 +153,8 @@ TEST(a_context_that_becomes_known_leaves_an_older_question_open)
 
 EACH_TEST(NULL, completion_check)
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_driver();
 	context = core_context();
 }
-
-GROUP(set_up, NULL)

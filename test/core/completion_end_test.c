@@ -290,12 +290,10 @@ TEST(a_reset_ends_green_contexts_too)
 
 EACH_TEST(NULL, completion_check)
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_start((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL});
 	primary = core_context();
 	/* Brought to life: contexts end as in a program that has memory. */
 	core_alloc(4096);
 }
-
-GROUP(set_up, NULL)

@@ -415,10 +415,8 @@ TEST(a_row_that_another_stream_took_is_not_used)
 
 EACH_TEST(NULL, completion_check)
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_driver();
 	context = core_context();
 }
-
-GROUP(set_up, NULL)

@@ -78,7 +78,7 @@ TEST(a_context_that_was_made_again_is_of_its_new_device)
 	context_ended(context, true);
 }
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_start((const char *const[]){"SIM_DEVICES=2", "SIM_PEERS=none", NULL});
 	for (int i = 1; i >= 0; i--) {
@@ -87,5 +87,3 @@ FIXTURE(set_up)
 	}
 	assert_ok(cuMemAlloc_v2(&block, 4 * MIB));
 }
-
-GROUP(set_up, NULL)

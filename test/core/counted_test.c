@@ -20,7 +20,7 @@ static uint64_t charged(void)
 	return atomic_load(&device_get(0)->budget.used);
 }
 
-FIXTURE(check_after)
+AFTER_EACH
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
@@ -33,8 +33,6 @@ FIXTURE(check_after)
 	assert_int_equal(sim_live().handles + sim_live().allocations + sim_live().arrays, 0);
 	assert_int_equal(sim_broken_rules(), 0);
 }
-
-EACH_TEST(NULL, check_after)
 
 /* ---- arrays ---- */
 

@@ -22,7 +22,7 @@ static uint32_t piece_of(unsigned i)
 }
 
 /* Each of the blocks lies on the host, unmapped. */
-FIXTURE(send_away)
+BEFORE_EACH
 {
 	atomic_store(&peers, 0);
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
@@ -38,14 +38,12 @@ FIXTURE(send_away)
 	assert_int_equal(engine->deferred.n, BLOCKS);
 }
 
-FIXTURE(end)
+AFTER_EACH
 {
 	while (deferred_map_map(engine))
 		;
 	core_heap_close(&own);
 }
-
-EACH_TEST(send_away, end)
 
 static bool is_away(unsigned i)
 {
@@ -182,11 +180,9 @@ TEST(what_comes_without_a_copy_gets_no_alias)
 	link_close(engine);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	core_settings((const char *const[]){"SIM_DEVICES=2", NULL});
 	core_driver();
 	core_context();
 }
-
-GROUP(start, NULL)

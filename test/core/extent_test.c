@@ -269,12 +269,10 @@ TEST(what_others_may_have_reaches_anywhere)
 	assert_int_equal(held_by_kernel(0), 1 << 0);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	core_driver();
 }
-
-GROUP(start, NULL)
 
 int main(void)
 {

@@ -62,7 +62,7 @@ TEST(everybody_waits_at_a_gate_for_all)
 	assert_true(is_let_in(HOOK_cuLaunchKernel, 1, 0));
 }
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_start((const char *const[]){"SIM_DEVICES=2", NULL});
 	for (int i = N - 1; i >= 0; i--) {
@@ -81,5 +81,3 @@ FIXTURE(set_up)
 	submission_set_tracking(true, false);
 	gate_for(1);
 }
-
-GROUP(set_up, NULL)

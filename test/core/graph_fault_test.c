@@ -39,7 +39,7 @@ static CUgraph graph, child;
 static CUgraphNode kernel;
 static struct mix_arguments first, second;
 
-FIXTURE(make_graph)
+BEFORE_ALL
 {
 	CUstreamBatchMemOpParams op = {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_64, memory + 64, .value64 = 3}};
 	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {.ctx = context, .count = 1, .paramArray = &op};
@@ -60,8 +60,6 @@ FIXTURE(make_graph)
 	add_set(child, (CUDA_MEMSET_NODE_PARAMS){.dst = memory + MIB, .elementSize = 1, .width = 10, .height = 1});
 	assert_ok(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
 }
-
-GROUP(make_graph, NULL)
 
 static void expect_first(CUgraphExec exec)
 {

@@ -14,7 +14,7 @@
 static _Atomic uint64_t peers;
 static struct core_heap own;
 
-FIXTURE(set_up)
+BEFORE_EACH
 {
 	struct heap_config config = {
 	    .host_usable = true,
@@ -33,12 +33,10 @@ FIXTURE(set_up)
 	assert_int_equal(heap_create(&config, &own.heap), SW_OK);
 }
 
-FIXTURE(tear_down)
+AFTER_EACH
 {
 	core_heap_close(&own);
 }
-
-EACH_TEST(set_up, tear_down)
 
 static struct heap_grant take(size_t bytes)
 {

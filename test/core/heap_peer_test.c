@@ -314,10 +314,8 @@ TEST(warm_host_memory_does_not_keep_a_peer_from_lending)
 	assert_int_equal(in_mib(own.peer[0].used), 4);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	setenv("SIM_DEVICES", "3", 1);
 	core_driver();
 }
-
-GROUP(start, NULL)

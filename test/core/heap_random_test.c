@@ -136,12 +136,10 @@ TEST(blocks_that_lie_on_peers_keep_their_contents)
 	run(&seed, MIB, true);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	setenv("SIM_DEVICES", "3", 1);
 	setenv("SIM_MEMORY", "1GiB", 1);
 	setenv("SIM_FILL", "0", 1); /* costs most of the time, and nothing is read that was not written */
 	core_driver();
 }
-
-GROUP(start, NULL)

@@ -441,11 +441,9 @@ TEST(a_handle_the_driver_will_not_release_is_kept_for_reuse)
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	setenv("SIM_MEMORY", "4GiB", 1);
 	setenv("SIM_HOST_MEMORY", "4GiB", 1);
 	core_driver();
 }
-
-GROUP(start, NULL)

@@ -20,7 +20,7 @@ static struct device device;
 static struct engine *engine;
 static struct heap_grant grant;
 
-FIXTURE(open_heap)
+BEFORE_ALL
 {
 	core_driver();
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 0);
@@ -29,8 +29,6 @@ FIXTURE(open_heap)
 	submission_set_tracking(true, true);
 	assert_ok(heap_alloc(own.heap, 4 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &grant));
 }
-
-GROUP(open_heap, NULL)
 
 static void submit(void)
 {

@@ -15,9 +15,7 @@
 #define S        ((CUstream)0x5000)
 #define A        ((CUdeviceptr)0x7f0000000000)
 
-static void nothing(const struct sim_launch *launch, void **args)
-{
-}
+static void nothing(const struct sim_launch *launch, void **args) {}
 
 /*
  * mixed: a pointer, two small ones, a structure with pointers in it, one of 12 bytes (packed), one of 20 at an odd
@@ -34,7 +32,7 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 5, kernels};
 static CUmodule module;
 static CUlibrary library;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	CUdevice device;
 	CUcontext context;
@@ -50,8 +48,6 @@ FIXTURE(set_up)
 	ok(cuModuleLoadData(&module, &image));
 	ok(cuLibraryLoadData(&library, &image, NULL, NULL, 0, NULL, NULL, 0));
 }
-
-GROUP(set_up, NULL)
 
 static CUfunction function(const char *name)
 {

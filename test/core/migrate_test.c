@@ -271,10 +271,8 @@ TEST_WITH(with_what_is_refused_for_seconds_moving_ends_and_nobody_waits_any_more
 	map_by_hand(grant.address);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	core_driver();
 	core_context();
 }
-
-GROUP(start, NULL)

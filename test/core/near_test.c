@@ -34,7 +34,7 @@ static struct block_state *mark_of(unsigned i)
 	return &arena->block_states[arena_unit(arena, begin_of(i))];
 }
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_driver();
 	core_context();
@@ -48,8 +48,6 @@ FIXTURE(set_up)
 	submission_set_tracking(true, true);
 	submission_ask_to_pin();
 }
-
-GROUP(set_up, NULL)
 
 /* Which allocations a submission pins, as bits. */
 static unsigned pinned_by(CUdeviceptr address, size_t bytes)

@@ -42,10 +42,8 @@ TEST(who_opens_waits_for_one_gap_though_the_next_follows_at_once)
 	pthread_join(thread, NULL);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	setenv("SIM_DEVICES", "2", 1);
 	core_driver();
 }
-
-GROUP(start, NULL)

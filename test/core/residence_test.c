@@ -134,10 +134,8 @@ TEST_WITH(nobody_holds_what_a_dead_mover_had, begin, end)
 	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_TURN));
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	core_driver();
 	core_context();
 }
-
-GROUP(start, NULL)

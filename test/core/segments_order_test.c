@@ -441,7 +441,7 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 }
 
 /* The mover keeps a word of pinned memory for itself; all else is given back. */
-FIXTURE(check)
+AFTER_EACH
 {
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
@@ -455,8 +455,6 @@ FIXTURE(check)
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
 }
-
-EACH_TEST(NULL, check)
 
 CORE_START("SIM_MEMORY=256MiB", "SPILLWAY_POLICY=" STREAMS_POLICY,
 	   "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no")

@@ -15,7 +15,7 @@
 enum { BLOCKS = 18 };
 
 /* Something is spilled, and freed again: from now on memory moves, and the device has room. */
-FIXTURE(make_it_move)
+BEFORE_ALL
 {
 	CUdeviceptr block[BLOCKS];
 
@@ -27,8 +27,6 @@ FIXTURE(make_it_move)
 	heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
 	assert_true(segments_are_for(device_get(0), 2 * MIB));
 }
-
-GROUP(make_it_move, NULL)
 
 /* Returns the length of the block that has this address. */
 static uint64_t block_of(CUdeviceptr address, CUdeviceptr *ret_begin)
@@ -72,7 +70,7 @@ TEST(small_and_large_ones_do_not_mix)
 }
 
 /* The mover keeps some chunks at hand. */
-FIXTURE(check)
+AFTER_EACH
 {
 	async_end();
 	core_drain();
@@ -81,8 +79,6 @@ FIXTURE(check)
 	assert_true(heap_is_valid(atomic_load(&device_get(0)->heap)));
 	assert_int_equal(sim_broken_rules(), 0);
 }
-
-EACH_TEST(NULL, check)
 
 CORE_START("SIM_MEMORY=2GiB", "SIM_FILL=0", "SPILLWAY_POLICY=" STREAMS_POLICY,
 	   "SPILLWAY_SET=device.budget=1GiB,host.budget=512MiB,spill.mode=fast,report.summary=no")

@@ -19,7 +19,7 @@ static struct heap *heap_now(void)
 	return atomic_load(&device_get(0)->heap);
 }
 
-FIXTURE(note_before)
+BEFORE_EACH
 {
 	/* The heap comes with the first allocation and stays. */
 	assert_ok(cuMemFree_v2(core_block(1)));
@@ -28,14 +28,12 @@ FIXTURE(note_before)
 }
 
 /* No test leaves anything behind: not in the ledger, the budgets, the model; and no rule was broken on the way. */
-FIXTURE(check_after)
+AFTER_EACH
 {
 	core_check(NULL);
 	struct sim_live after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
 }
-
-EACH_TEST(note_before, check_after)
 
 /* ---- addresses that may and may not be freed ---- */
 

@@ -162,10 +162,8 @@ TEST_WITH(nothing_begins_to_move_when_the_process_ends, begin_fast, end)
 	link_close(engine);
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	core_driver();
 	core_context();
 }
-
-GROUP(start, NULL)

@@ -520,11 +520,9 @@ TEST(a_stop_that_is_noticed_late_is_told_all_the_same)
 
 EACH_TEST(NULL, completion_check)
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_driver();
 	context = core_context();
 	with_an_engine();
 }
-
-GROUP(set_up, NULL)

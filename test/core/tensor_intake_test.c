@@ -71,7 +71,7 @@ static bool is_alive(CUdeviceptr address, size_t mib)
 	return tensor && tensor->begin == offset_of(address) && tensor->bytes == mib * MIB;
 }
 
-FIXTURE(open_heap)
+BEFORE_ALL
 {
 	core_driver();
 	core_heap_open(&own, 256 * MIB, 256 * MIB, 0);
@@ -91,8 +91,6 @@ FIXTURE(open_heap)
 	assert_true(submission_add_arena(heap_arena(own.heap), &engine->channel));
 	submission_set_tracking(true, true);
 }
-
-GROUP(open_heap, NULL)
 
 TEST(what_was_there_before_is_known)
 {

@@ -19,7 +19,7 @@ static void track(bool on)
 	submission_set_tracking(on, on);
 }
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_driver();
 	core_context();
@@ -28,8 +28,6 @@ FIXTURE(set_up)
 	assert_non_null(engine);
 	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
 }
-
-GROUP(set_up, NULL)
 
 /* ---- arguments and results ---- */
 

@@ -56,13 +56,13 @@ static void unmap(CUdeviceptr at)
 	assert_ok(cuMemUnmap(at, PIECE));
 }
 
-FIXTURE(open_space)
+BEFORE_EACH
 {
 	assert_ok(cuMemAddressReserve(&space, SPACE, 0, 0, 0));
 	assert_true(heap_contains(heap(), space));
 }
 
-FIXTURE(close_space)
+AFTER_EACH
 {
 	assert_ok(cuMemAddressFree(space, SPACE));
 	assert_int_equal(ledger_n_rows(), 0);
@@ -70,8 +70,6 @@ FIXTURE(close_space)
 	assert_int_equal(sim_live().handles, 0);
 	assert_int_equal(sim_broken_rules(), 0);
 }
-
-EACH_TEST(open_space, close_space)
 
 /* ---- what is moving ---- */
 
@@ -370,7 +368,7 @@ TEST(addresses_that_have_just_been_mapped_are_not_given_back)
 	assert_ok(cuMemRelease(handle));
 }
 
-FIXTURE(start)
+BEFORE_ALL
 {
 	core_start(settings);
 	/* The heap is made with the first memory. */
@@ -378,5 +376,3 @@ FIXTURE(start)
 	assert_ok(cuMemAlloc_v2(&first, PIECE));
 	assert_ok(cuMemFree_v2(first));
 }
-
-GROUP(start, NULL)

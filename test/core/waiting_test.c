@@ -140,7 +140,7 @@ TEST(a_wait_counts_in_the_time_in_which_it_is)
 	assert_int_equal(get(STAT_waiting_us), stopped);
 }
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	core_start((const char *const[]){NULL});
 	core_driver();
@@ -157,13 +157,9 @@ FIXTURE(set_up)
 	submission_set_tracking(true, false);
 }
 
-GROUP(set_up, NULL)
-
-FIXTURE(begin_anew)
+BEFORE_EACH
 {
 	memset((void *)stats.counter, 0, sizeof(stats.counter));
 	memset((void *)stats.histogram, 0, sizeof(stats.histogram));
 	memset((void *)&stats.site[stats_site_place(site)].figures, 0, sizeof(struct stats_figures));
 }
-
-EACH_TEST(begin_anew, NULL)

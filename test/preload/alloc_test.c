@@ -8,15 +8,13 @@
 
 static CUcontext context;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	context = driver_start(0);
 }
 
-GROUP(set_up, NULL)
-
 /* Everything that was allocated is free again, however it was laid out: the whole budget can be had in one piece. */
-FIXTURE(nothing_is_lost)
+AFTER_EACH
 {
 	CUdeviceptr block;
 
@@ -25,8 +23,6 @@ FIXTURE(nothing_is_lost)
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 	assert_int_equal(sim_broken_rules(), 0);
 }
-
-EACH_TEST(NULL, nothing_is_lost)
 
 TEST(memory_holds_what_is_written_on_both_sides_of_the_budget)
 {

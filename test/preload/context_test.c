@@ -5,12 +5,10 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	driver_start(0);
 }
-
-GROUP(set_up, NULL)
 
 static CUdeviceptr alloc(size_t bytes)
 {

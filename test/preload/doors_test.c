@@ -28,7 +28,7 @@ static const char *const others[] = {
 static void *cuda, *spillway;
 static void *native[N_HOOKED];
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	Dl_info info;
 
@@ -41,8 +41,6 @@ FIXTURE(set_up)
 	for (size_t i = 0; i < N_HOOKED; i++)
 		native[i] = driver_native(hooked[i].name);
 }
-
-GROUP(set_up, NULL)
 
 /* The export of that name of libspillway.so, asked for past every hook. */
 static void *ours(const char *name)

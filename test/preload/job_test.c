@@ -13,7 +13,7 @@ static const char limited[] = "SIM_MEMORY=48MiB";
 
 static char *reference;
 
-FIXTURE(train_without)
+BEFORE_ALL
 {
 	struct outcome outcome = RUN(SET("LD_PRELOAD=", large), TRAIN_ARGUMENTS);
 
@@ -22,8 +22,6 @@ FIXTURE(train_without)
 	reference = strdup(outcome.out);
 	run_free(&outcome);
 }
-
-GROUP(train_without, NULL)
 
 static void runs_out_of_memory(const char *const settings[])
 {

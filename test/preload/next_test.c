@@ -15,7 +15,7 @@ typedef void *next_function(const char *name);
 static next_function *before_next, *behind_next;
 static atomic_uint *before_calls, *behind_calls;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	before_next = (next_function *)dlsym(RTLD_DEFAULT, "before_next");
 	behind_next = (next_function *)dlsym(RTLD_DEFAULT, "behind_next");
@@ -25,8 +25,6 @@ FIXTURE(set_up)
 	assert_non_null(behind_next);
 	driver_start(0);
 }
-
-GROUP(set_up, NULL)
 
 static const char *library_of(void *address)
 {

@@ -24,7 +24,7 @@ static void make_arrays(int device)
 	ok(cuMipmappedArrayGetLevel(&levels[device], mipmap, 1));
 }
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	gpus_start(DEVICES, BYTES);
 	for (int i = 0; i < DEVICES; i++) {
@@ -32,8 +32,6 @@ FIXTURE(set_up)
 		make_arrays(i);
 	}
 }
-
-GROUP(set_up, NULL)
 
 /* ---- forms ---- */
 

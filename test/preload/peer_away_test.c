@@ -12,14 +12,12 @@
 
 static unsigned *pinned;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	gpus_start(DEVICES, BYTES);
 	assert_true(gpus_are_heap());
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
 }
-
-GROUP(set_up, NULL)
 
 static void fill(int device, unsigned value)
 {

@@ -11,12 +11,10 @@
 #define ROWS    600
 #define BYTES   ((size_t)ROW * ROWS) /* 2.3 MiB: more than one page */
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	gpus_start_for_copies(DEVICES, BYTES);
 }
-
-GROUP(set_up, NULL)
 
 /* ---- forms ---- */
 

@@ -12,13 +12,11 @@
 
 static CUcontext contexts[DEVICES];
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	for (int i = DEVICES; i-- > 0;)
 		contexts[i] = driver_start(i);
 }
-
-GROUP(set_up, NULL)
 
 static void be(int device)
 {

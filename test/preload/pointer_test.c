@@ -12,7 +12,7 @@
 static CUcontext context;
 static CUdeviceptr native, heap;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	context = driver_start(0);
 	assert_int_equal(cu.cuMemAlloc_v2(&native, NATIVE_BYTES), CUDA_SUCCESS);
@@ -20,8 +20,6 @@ FIXTURE(set_up)
 	assert_false(driver_is_heap(native));
 	assert_true(driver_is_heap(heap));
 }
-
-GROUP(set_up, NULL)
 
 /* An answer: the result, how many bytes were written, and their value with what differs by nature replaced. */
 struct answer {

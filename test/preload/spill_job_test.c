@@ -23,7 +23,7 @@ static double at_most(const char *err)
 	return mib;
 }
 
-FIXTURE(measure)
+BEFORE_ALL
 {
 	struct outcome plain = RUN(SET("LD_PRELOAD=", "SIM_MEMORY=512MiB"), TRAIN_ARGUMENTS);
 	struct outcome ample =
@@ -37,7 +37,6 @@ FIXTURE(measure)
 	run_free(&ample);
 }
 
-GROUP(measure, NULL)
 EACH_TEST(NULL, run_end)
 
 static void finishes_alike(double ratio, const char *sim)

@@ -9,14 +9,12 @@ static CUcontext context;
 static CUfunction copy;
 static CUstream stream;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	context = driver_start(0);
 	copy = driver_kernel("copy");
 	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 }
-
-GROUP(set_up, NULL)
 
 static CUdeviceptr alloc(size_t bytes)
 {

@@ -11,14 +11,12 @@ enum { THREADS = 6, ROUNDS = 60, HELD = 8 };
 
 static CUcontext context;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	context = driver_start(0);
 }
 
-GROUP(set_up, NULL)
-
-FIXTURE(nothing_is_lost)
+AFTER_EACH
 {
 	CUdeviceptr block;
 
@@ -28,8 +26,6 @@ FIXTURE(nothing_is_lost)
 	if (driver_native("sim_broken_rules"))
 		assert_int_equal(sim_broken_rules(), 0);
 }
-
-EACH_TEST(NULL, nothing_is_lost)
 
 struct worker {
 	unsigned seed;

@@ -8,7 +8,7 @@
 
 static size_t expected_total, expected_room;
 
-FIXTURE(set_up)
+BEFORE_ALL
 {
 	const char *capacity = getenv("CAPACITY");
 
@@ -20,8 +20,6 @@ FIXTURE(set_up)
 	if (capacity && !strcmp(capacity, "device+host"))
 		expected_total = 96 * MIB;
 }
-
-GROUP(set_up, NULL)
 
 static size_t free_now(void)
 {

@@ -9,12 +9,10 @@
 
 static struct best_fit fit;
 
-FIXTURE(best_fit_end)
+AFTER_EACH
 {
 	best_fit_fini(&fit);
 }
-
-EACH_TEST(NULL, best_fit_end)
 
 static void give(uint64_t begin, uint64_t end, uint32_t block)
 {

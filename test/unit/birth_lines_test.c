@@ -51,7 +51,7 @@ enum python_found __wrap_python_process_name(char *room, char *callers)
 	return *line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
 }
 
-FIXTURE(begin_anew)
+BEFORE_EACH
 {
 	memset(&lifetimes_state.births, 0, sizeof(lifetimes_state.births));
 	now = 60000 * MS;
@@ -60,8 +60,6 @@ FIXTURE(begin_anew)
 	stopped_for = 0;
 	n_named = n_looks = 0;
 }
-
-EACH_TEST(begin_anew, NULL)
 
 /* A birth at line `at` of the program. Returns the text of the site that it has; NULL: none. */
 static const char *born(unsigned at, uint64_t offset, uint64_t bytes)

@@ -69,7 +69,7 @@ enum python_found __wrap_python_process_name(char *room, char *callers)
 	return line ? PYTHON_OF_USER : PYTHON_NO_FRAMES;
 }
 
-FIXTURE(begin_anew)
+BEFORE_EACH
 {
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
 		free(atomic_load(&base_state.call_site.slot[i]));
@@ -80,8 +80,6 @@ FIXTURE(begin_anew)
 	python_takes = 0;
 	library_path = "/bin/prog";
 }
-
-EACH_TEST(begin_anew, NULL)
 
 static void *at(uintptr_t i)
 {

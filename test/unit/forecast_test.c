@@ -180,19 +180,17 @@ static struct plan *plan;
 static uint32_t piece; /* of the latest answer */
 static uint64_t when;
 
-FIXTURE(begin_plan)
+BEFORE_EACH
 {
 	plan = plan_new(PLAN_BESIDE_KERNELS);
 	assert_non_null(plan);
 }
 
-FIXTURE(end_plan)
+AFTER_EACH
 {
 	assert_true(plan_is_valid(plan));
 	plan_free(plan);
 }
-
-EACH_TEST(begin_plan, end_plan)
 
 /*
  * A step like that of a training job: LAYERS tensors are born one after another and die in the opposite order; then

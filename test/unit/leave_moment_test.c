@@ -28,13 +28,11 @@ static void work(uint64_t ns)
 		leave_moment_see(&moment, now, alive());
 }
 
-FIXTURE(begin)
+BEFORE_EACH
 {
 	memset(&moment, 0, sizeof(moment));
 	now = 1000 * SECOND;
 }
-
-EACH_TEST(begin, NULL)
 
 /* Returns how long it waits if it is to leave from now on. */
 static uint64_t wait_for(uint64_t bound)

@@ -13,7 +13,7 @@ static struct move_work work;
 static struct plan *plan;
 static uint64_t now;
 
-FIXTURE(setup)
+BEFORE_EACH
 {
 	move_governor_init(&governor);
 	work = (struct move_work){0};
@@ -23,12 +23,10 @@ FIXTURE(setup)
 		plan_set(plan, i, 1, i % 2 ? PLAN_DEVICE : PLAN_HOST);
 }
 
-FIXTURE(teardown)
+AFTER_EACH
 {
 	plan_free(plan);
 }
-
-EACH_TEST(setup, teardown)
 
 /* One submission, which takes so long. Returns whether moving was switched on or off. */
 static bool submit(uint64_t function, uint32_t piece, uint64_t ns)

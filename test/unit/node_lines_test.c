@@ -72,7 +72,7 @@ bool __wrap_autograd_running(struct autograd_node *ret)
 	return runs;
 }
 
-FIXTURE(begin_anew)
+BEFORE_EACH
 {
 	for (unsigned i = 0; i < CALL_SITE_SLOTS; i++)
 		free(atomic_load(&base_state.call_site.slot[i]));
@@ -82,8 +82,6 @@ FIXTURE(begin_anew)
 	autograd_is_known = true;
 	n_asked = 0;
 }
-
-EACH_TEST(begin_anew, NULL)
 
 static const struct call_site *birth(void)
 {

@@ -124,7 +124,7 @@ static void step(unsigned length)
 
 static const uint64_t sizes[] = {300 * MIB, 120 * MIB, 60 * MIB, 400 * MIB, 90 * MIB, 200 * MIB, 256 * MIB, 300 * MIB};
 
-FIXTURE(plans_begin)
+BEFORE_EACH
 {
 	uint64_t at = 0;
 
@@ -145,13 +145,11 @@ FIXTURE(plans_begin)
 		     sizeof(sizes) / sizeof(*sizes));
 }
 
-FIXTURE(plans_end)
+AFTER_EACH
 {
 	plan_free(plan);
 	plan_free(deaf);
 }
-
-EACH_TEST(plans_begin, plans_end)
 
 /* ---- what is foretold ---- */
 

@@ -4,13 +4,11 @@
 static struct policy *kept[4096];
 static size_t n_kept;
 
-FIXTURE(free_kept)
+AFTER_EACH
 {
 	while (n_kept)
 		policy_free(kept[--n_kept]);
 }
-
-EACH_TEST(NULL, free_kept)
 
 static struct policy *keep(struct policy *policy)
 {

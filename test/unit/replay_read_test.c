@@ -16,12 +16,10 @@
 
 static struct replay_model model;
 
-FIXTURE(teardown)
+AFTER_EACH
 {
 	replay_model_free(&model);
 }
-
-EACH_TEST(NULL, teardown)
 
 static int read_bytes(const void *bytes, size_t n)
 {

@@ -8,12 +8,10 @@
 static struct slurm_site site;
 static struct slurm_environment made;
 
-FIXTURE(start)
+BEFORE_EACH
 {
 	slurm_site_default(&site, "/lib/libspillway.so", "/bin/spillway");
 }
-
-EACH_TEST(start, NULL)
 
 static void make(struct slurm_request request)
 {

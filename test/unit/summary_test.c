@@ -11,7 +11,7 @@ static struct summary summary;
 static const char *trace; /* where the run has written one, or NULL */
 
 /* A run of 100 s that asked for 12 GiB in blocks of 64 to 128 MiB, on a device of 16 GiB with a budget of 8. */
-FIXTURE(begin_anew)
+BEFORE_EACH
 {
 	trace = NULL;
 	memset((void *)&page, 0, sizeof(page));
@@ -40,8 +40,6 @@ FIXTURE(begin_anew)
 	page.counter[STAT_allocations] = 150;
 	page.live[PLACE_DEVICE] = page.peak[PLACE_DEVICE] = 8 * GIB;
 }
-
-EACH_TEST(begin_anew, NULL)
 
 static void spill(void)
 {

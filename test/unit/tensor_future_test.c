@@ -83,7 +83,7 @@ static void begin_with(const uint64_t *blocks, unsigned n)
 
 static const uint64_t sizes[] = {300 * MIB, 120 * MIB, 60 * MIB, 400 * MIB, 90 * MIB, 200 * MIB, 256 * MIB, 300 * MIB};
 
-FIXTURE(future_begin)
+BEFORE_EACH
 {
 	future = calloc(1, sizeof(*future));
 	job = calloc(1, sizeof(*job));
@@ -96,15 +96,13 @@ FIXTURE(future_begin)
 	begin_with(sizes, sizeof(sizes) / sizeof(*sizes));
 }
 
-FIXTURE(future_end)
+AFTER_EACH
 {
 	tensor_future_fini(future);
 	free(future);
 	free(job);
 	pieces_fini(&pieces);
 }
-
-EACH_TEST(future_begin, future_end)
 
 /* Checks that the uses that the walk foresaw are those that came. */
 static void check_uses(unsigned steps)

@@ -11,12 +11,10 @@
 /* Not on the stack: a table in it grows. */
 static struct tensor_log log_of;
 
-FIXTURE(log_end)
+AFTER_EACH
 {
 	tensor_log_fini(&log_of);
 }
-
-EACH_TEST(NULL, log_end)
 
 static void born(uint64_t position, uint64_t begin, uint64_t bytes)
 {

@@ -10,12 +10,10 @@
 
 static struct tensor_table table;
 
-FIXTURE(table_end)
+AFTER_EACH
 {
 	tensor_table_fini(&table);
 }
-
-EACH_TEST(NULL, table_end)
 
 static void check(const uint64_t *value, uint32_t n)
 {

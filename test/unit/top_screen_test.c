@@ -116,14 +116,14 @@ static void must_end(int status)
 	assert_non_null(strstr(output, "\033[?25h"));
 }
 
-FIXTURE(begin)
+BEFORE_EACH
 {
 	page_make_begin();
 	page = page_make(page_make_process());
 	page_make_write(page, sizeof(*page));
 }
 
-FIXTURE(end)
+AFTER_EACH
 {
 	if (tool > 0) {
 		kill(tool, SIGKILL);
@@ -134,8 +134,6 @@ FIXTURE(end)
 	free(page);
 	page_make_end();
 }
-
-EACH_TEST(begin, end)
 
 TEST(it_shows_the_process_and_ends_by_a_key)
 {

@@ -17,7 +17,7 @@
 static struct trace_file file;
 static struct trace trace;
 
-FIXTURE(setup)
+BEFORE_EACH
 {
 	struct seed seed = {7}; /* always the same file */
 
@@ -31,13 +31,11 @@ FIXTURE(setup)
 	file_end_frame(&file);
 }
 
-FIXTURE(teardown)
+AFTER_EACH
 {
 	file_free(&file);
 	trace_free(&trace);
 }
-
-EACH_TEST(setup, teardown)
 
 static int read_bytes(const void *bytes, size_t n)
 {

@@ -53,17 +53,15 @@ static void has_not(const char *text)
 		fail_msg("\"%s\" is in: %s", text, said);
 }
 
-FIXTURE(begin)
+BEFORE_EACH
 {
 	page_make_begin();
 }
 
-FIXTURE(end)
+AFTER_EACH
 {
 	page_make_end();
 }
-
-EACH_TEST(begin, end)
 
 /* ---- the page of figures ---- */
 
