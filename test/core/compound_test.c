@@ -5,7 +5,6 @@
  */
 #include "shim/heap/chunk.h"
 #include "shim/heap/block.h"
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 static struct core_heap own;
@@ -38,50 +37,19 @@ static const struct chunk *chunk_at(const struct heap_grant *grant)
 	return arena->states[arena_unit(arena, grant->address)].chunk;
 }
 
-static void copy(const struct migration *transit)
-{
-	for (uint64_t at = 0, from_bytes, to_bytes; at < migration_bytes(transit);) {
-		CUdeviceptr from = migration_at(transit, false, at, &from_bytes);
-		CUdeviceptr to = migration_at(transit, true, at, &to_bytes);
-		uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
-
-		assert_ok(REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes, NULL));
-		at += bytes;
-	}
-	assert_ok(REAL(cuCtxSynchronize)());
-}
-
 /* Moves the only piece of a block, with its contents. */
 static void move(const struct heap_grant *grant, enum chunk_place to)
 {
-	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
-	unsigned units = chunk_at(grant)->units;
-	struct migration transit;
-	enum sw_status status = migration_begin(own.heap, piece, to, false, &transit);
-
-	if (status == SW_NO_MEMORY) {
-		assert_ok(heap_make_spare(own.heap, to, units, true));
-		status = migration_begin(own.heap, piece, to, false, &transit);
-	}
-	assert_ok(status);
-	assert_ok(migration_unmap(&transit));
-	copy(&transit);
-	migration_exchange(own.heap, &transit, false);
-	assert_ok(migration_map(own.heap, &transit, false));
-	migration_end(own.heap, &transit);
-	assert_true(heap_is_valid(own.heap));
+	core_move(own.heap, grant->address, to);
 }
 
 /* The only piece of a block of 14 MiB is copied to parts of 8, 4 and 2, and mapped nowhere. */
 static struct migration begin_to_leave(const struct heap_grant *grant)
 {
-	struct migration transit;
+	struct migration transit = core_begin_move(own.heap, grant->address, CHUNK_HOST, false);
 
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 7, true));
-	assert_ok(
-	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant->address), CHUNK_HOST, false, &transit));
 	assert_ok(migration_unmap(&transit));
-	copy(&transit);
+	core_copy(&transit);
 	return transit;
 }
 

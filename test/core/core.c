@@ -276,6 +276,49 @@ struct engine *core_engine(struct core_heap *own, struct device *device, bool ex
 	return engines[n++];
 }
 
+struct migration core_begin_move(struct heap *heap, CUdeviceptr address, enum chunk_place to, bool in_place)
+{
+	struct arena *arena = heap_arena(heap);
+	uint32_t piece = arena_unit(arena, address);
+	unsigned units = arena->states[piece].units_of_piece;
+	struct migration transit;
+	enum sw_status status = migration_begin(heap, piece, to, in_place, &transit);
+
+	if (status == SW_NO_MEMORY) {
+		if (!arena->states[piece].to_host || to == CHUNK_DEVICE ||
+		    heap_make_spare(heap, CHUNK_HOST, units, false) != SW_OK)
+			assert_ok(heap_make_spare(heap, to, units, true));
+		status = migration_begin(heap, piece, to, in_place, &transit);
+	}
+	assert_ok(status);
+	return transit;
+}
+
+void core_copy(const struct migration *transit)
+{
+	for (uint64_t at = 0, from_bytes, to_bytes; at < migration_bytes(transit);) {
+		CUdeviceptr from = migration_at(transit, false, at, &from_bytes);
+		CUdeviceptr to = migration_at(transit, true, at, &to_bytes);
+		uint64_t bytes = from_bytes < to_bytes ? from_bytes : to_bytes;
+
+		assert_ok(REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes, NULL));
+		at += bytes;
+	}
+	assert_ok(REAL(cuCtxSynchronize)());
+}
+
+void core_move(struct heap *heap, CUdeviceptr address, enum chunk_place to)
+{
+	struct migration transit = core_begin_move(heap, address, to, false);
+
+	assert_ok(migration_unmap(&transit));
+	core_copy(&transit);
+	migration_exchange(heap, &transit, false);
+	assert_ok(migration_map(heap, &transit, false));
+	migration_end(heap, &transit);
+	assert_true(heap_is_valid(heap));
+}
+
 bool core_leaves(struct core_heap *own, CUdeviceptr address)
 {
 	uint32_t piece = arena_unit(heap_arena(own->heap), address);

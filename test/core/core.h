@@ -12,6 +12,7 @@
 
 #include "shim/device/device.h"
 #include "shim/heap/heap.h"
+#include "shim/heap/migration.h"
 #include "shim/driver/real.h"
 #include "test/forms.h"
 #include "test/sim/sim.h"
@@ -97,6 +98,13 @@ int core_heap_end(void **state); /* a tear-down: the same with the heap that was
 /* A mover of this heap. It lives as long as the process. */
 struct engine *core_engine(struct core_heap *own, struct device *device, bool exact);
 
+/*
+ * The piece at an address begins to move there; memory of its size is made if there is none. Copies all of it, which must
+ * be mapped nowhere or not written meanwhile. Both, and the rest of a move, after which the heap must be valid.
+ */
+struct migration core_begin_move(struct heap *heap, CUdeviceptr address, enum chunk_place to, bool in_place);
+void core_copy(const struct migration *transit);
+void core_move(struct heap *heap, CUdeviceptr address, enum chunk_place to);
 /*
  * The piece at an address leaves the device, without what is in it, as it does in a gap. False: no memory of its size
  * lies ready elsewhere.

@@ -82,11 +82,8 @@ void __wrap_lock_take(struct lock *lock)
 TEST(while_a_freed_block_is_copied_the_lock_is_taken_once)
 {
 	struct heap_grant grant = core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
-	struct migration migration;
+	struct migration migration = core_begin_move(own.heap, grant.address, CHUNK_HOST, true);
 
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, BYTES / HEAP_UNIT, false));
-	assert_ok(
-	    migration_begin(own.heap, arena_unit(heap_arena(own.heap), grant.address), CHUNK_HOST, true, &migration));
 	core_give(&own, &grant);
 	assert_true(heap_has_given(own.heap));
 	n_entered = 0;

@@ -4,7 +4,6 @@
  * one address, and which of them may move. Births are reported by the test; there is no mover.
  */
 #include "shim/heap/block_unmapped.h"
-#include "shim/heap/migration.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
 #include "shim/stats/stats.h"
@@ -239,12 +238,9 @@ TEST(graph_reaches_over_all_of_the_space)
 
 TEST(what_is_on_its_way_when_the_doubt_comes_counts_until_it_has_arrived)
 {
-	struct migration migration;
-
 	open_heap(state);
 	report_all();
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, (unsigned)(BLOCK / HEAP_UNIT), true));
-	assert_ok(migration_begin(own.heap, unit_of(1), CHUNK_HOST, true, &migration));
+	struct migration migration = core_begin_move(own.heap, space + BLOCK, CHUNK_HOST, true);
 	assert_true(held_by_graph(0) & ALL);
 	heap_follow_reports(own.heap, 0, UINT32_MAX);
 	assert_int_equal(n_bounded(), 1);

@@ -4,7 +4,6 @@
  * when none is. Pieces of 4 MiB, but where a test says so.
  */
 #include "shim/heap/block.h"
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define PIECE (4 * MIB)

@@ -4,7 +4,6 @@
  * and nothing else, from where there is room; what was taken is found, moves and goes back like that of any block, and
  * the address space with it, also while a piece of it moves.
  */
-#include "shim/heap/migration.h"
 #include "shim/heap/heap.h"
 #include "shim/stats/stats.h"
 #include "test/core/core.h"
@@ -113,15 +112,13 @@ TEST(what_the_device_has_no_room_for_is_on_the_host)
 TEST(a_free_while_a_piece_moves)
 {
 	struct heap_grant grant = {0};
-	struct migration migration;
 	CUdeviceptr again;
 
 	open_heap(64 * MIB, 64 * MIB);
 	assert_ok(take(0, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	assert_ok(take(8 * MIB, 2 * MIB, HEAP_DEVICE_FIRST, &grant));
 	core_fill(base, 2 * MIB, 3);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1, true));
-	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), base), CHUNK_HOST, false, &migration));
+	struct migration migration = core_begin_move(own.heap, base, CHUNK_HOST, false);
 	heap_on_use_free(own.heap, base);
 	assert_true(heap_has_given(own.heap));
 	assert_ok(heap_on_use_reserve(own.heap, BYTES, false, &again));

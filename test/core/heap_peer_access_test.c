@@ -6,8 +6,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/heap/migration.h"
-
 #define PEER_1 (UINT64_C(1) << 1)
 #define PEER_2 (UINT64_C(1) << 2)
 
@@ -125,17 +123,12 @@ static void *reach(void *ret_result)
 /* A piece that is on its way when a device is named: waited for, and open wherever it arrives. */
 TEST(what_is_on_its_way_is_waited_for)
 {
-	struct arena *arena = heap_arena(own.heap);
-
 	for (int turn = 0; turn < 2; turn++) {
 		struct heap_grant grant = take(2 * MIB);
-		uint32_t piece = arena_unit(arena, grant.address);
-		struct migration transit;
+		struct migration transit = core_begin_move(own.heap, grant.address, CHUNK_HOST, false);
 		CUresult result = CUDA_ERROR_UNKNOWN;
 		pthread_t thread;
 
-		assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 1, true), SW_OK);
-		assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, false, &transit), SW_OK);
 		assert_ok(migration_unmap(&transit));
 		if (turn) /* before it is named: back where it was, closed to it */
 			assert_ok(migration_map(own.heap, &transit, false));

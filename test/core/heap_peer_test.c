@@ -4,7 +4,6 @@
  * goes there first. Devices 1 and 2 lend; what they have of their own is charged.
  */
 #include "shim/heap/block.h"
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 static struct core_heap own;
@@ -166,26 +165,7 @@ TEST(a_striped_block_lies_on_all_devices_in_turn)
 /* One piece out or in, as the mover does it. */
 static void move(const struct heap_grant *grant, enum chunk_place to)
 {
-	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
-	struct migration transit;
-	enum sw_status status = migration_begin(own.heap, piece, to, false, &transit);
-
-	if (status == SW_NO_MEMORY) {
-		unsigned units = heap_arena(own.heap)->states[piece].units_of_piece;
-
-		if (!heap_arena(own.heap)->states[piece].to_host || to == CHUNK_DEVICE ||
-		    heap_make_spare(own.heap, CHUNK_HOST, units, false) != SW_OK)
-			assert_ok(heap_make_spare(own.heap, to, units, true));
-		status = migration_begin(own.heap, piece, to, false, &transit);
-	}
-	assert_ok(status);
-	assert_ok(migration_unmap(&transit));
-	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, migration_bytes(&transit)));
-	assert_ok(cuCtxSynchronize());
-	assert_ok(migration_map(own.heap, &transit, true));
-	migration_exchange(own.heap, &transit, false);
-	migration_end(own.heap, &transit);
-	assert_true(heap_is_valid(own.heap));
+	core_move(own.heap, grant->address, to);
 }
 
 TEST(what_goes_out_goes_to_a_peer_and_then_to_the_host)

@@ -4,7 +4,6 @@
  * given up to make a piece of another size.
  */
 #include "shim/heap/block.h"
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 #include "test/test.h"
 

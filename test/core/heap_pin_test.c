@@ -5,8 +5,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/heap/migration.h"
-
 static struct core_heap own;
 
 EACH_TEST(NULL, core_heap_end)

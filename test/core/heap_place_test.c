@@ -3,7 +3,6 @@
  * heap_place_test.c: pieces that move while nothing runs (migration.h, "in place"), against a mover that is this test:
  * what moves is all there, device memory needs no second address, and what is away can be held, to come in or to stay.
  */
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define BYTES (4 * MIB)
@@ -25,19 +24,7 @@ EACH_TEST(open_heap, core_heap_end)
 
 static struct migration begin(enum chunk_place to)
 {
-	struct migration transit;
-
-	if (migration_begin(own.heap, piece, to, true, &transit) == SW_OK)
-		return transit;
-	assert_ok(heap_make_spare(own.heap, to, BYTES / HEAP_UNIT, true));
-	assert_ok(migration_begin(own.heap, piece, to, true, &transit));
-	return transit;
-}
-
-static void copy(const struct migration *transit)
-{
-	assert_ok(cuMemcpyDtoD_v2(transit->spare_alias, transit->alias, BYTES));
-	assert_ok(cuCtxSynchronize());
+	return core_begin_move(own.heap, grant.address, to, true);
 }
 
 static void end(struct migration *transit)
@@ -53,7 +40,7 @@ static void go_out(void)
 
 	assert_int_equal(transit.alias, grant.address);
 	assert_int_not_equal(transit.spare_alias, grant.address);
-	copy(&transit);
+	core_copy(&transit);
 	assert_ok(migration_unmap(&transit));
 	migration_exchange(own.heap, &transit, false);
 	assert_ok(migration_map(own.heap, &transit, false));
@@ -67,7 +54,7 @@ static void fill_in_place(struct migration *transit)
 	assert_int_equal(transit->spare_alias, grant.address);
 	assert_int_not_equal(transit->alias, grant.address);
 	assert_ok(migration_map(own.heap, transit, true));
-	copy(transit);
+	core_copy(transit);
 	migration_exchange(own.heap, transit, false);
 	end(transit);
 	assert_int_equal(sim_where(grant.address), 'D');
@@ -104,7 +91,7 @@ TEST(what_moved_in_place_moves_by_aliases_and_the_other_way_round)
 		assert_ok(migration_begin(own.heap, piece, CHUNK_DEVICE, false, &transit));
 		assert_int_not_equal(transit.spare_alias, grant.address);
 		assert_ok(migration_unmap(&transit));
-		copy(&transit);
+		core_copy(&transit);
 		assert_ok(migration_map(own.heap, &transit, true));
 		migration_exchange(own.heap, &transit, false);
 		end(&transit);

@@ -5,7 +5,6 @@
  * refuses.
  */
 #include "shim/heap/block.h"
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define PIECE (4 * MIB)

@@ -6,7 +6,6 @@
  */
 #include "shim/heap/block.h"
 #include "shim/heap/block_unmapped.h"
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define SPACE (64 * MIB)
@@ -147,8 +146,7 @@ TEST(what_is_on_its_way_is_unmapped_when_it_has_arrived)
 
 	assert_ok(place(block, space));
 	open_it(block, space);
-	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 1, true));
-	assert_ok(migration_begin(own.heap, arena_unit(heap_arena(own.heap), space), CHUNK_HOST, true, &slow));
+	slow = core_begin_move(own.heap, space, CHUNK_HOST, true);
 	pthread_t thread = test_thread(arrive_late, NULL);
 	assert_ok(unplace(block));
 	assert_int_equal(pthread_join(thread, NULL), 0);

@@ -4,7 +4,6 @@
  * long as unmapping it: for what leaves the device, and for blocks of other lengths. And
  * what is taken down where there is no room. Pieces of 4 MiB, but where a test says so.
  */
-#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define PIECE (4 * MIB)
@@ -23,17 +22,11 @@ static struct heap_grant get(size_t bytes, enum heap_from from)
 
 static void leave(const struct heap_grant *grant)
 {
-	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
 	uint64_t bytes = heap_block_bytes(own.heap);
-	struct migration transit;
+	struct migration transit = core_begin_move(own.heap, grant->address, CHUNK_HOST, true);
 
-	if (migration_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK) {
-		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT, true));
-		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit));
-	}
 	assert_true(bytes >= PIECE && heap_block_bytes(own.heap) == bytes); /* what is moving counts once */
-	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, PIECE));
-	assert_ok(cuCtxSynchronize());
+	core_copy(&transit);
 	assert_ok(migration_unmap(&transit));
 	migration_exchange(own.heap, &transit, false);
 	assert_ok(migration_map(own.heap, &transit, false));

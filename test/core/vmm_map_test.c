@@ -5,7 +5,6 @@
  */
 #include "shim/accounting/ledger.h"
 #include "shim/heap/block_unmapped.h"
-#include "shim/heap/migration.h"
 #include "shim/serve/types.h"
 #include "test/core/core.h"
 #include "test/ledger_check.h"
@@ -84,8 +83,7 @@ static void begin_move(void)
 	assert_ok(cuMemSetAccess(space, PIECE, &access_desc, 1));
 	core_fill(space, PIECE, 7);
 	assert_ok(cuCtxSynchronize());
-	assert_ok(heap_make_spare(heap(), CHUNK_HOST, PIECE / HEAP_UNIT, true));
-	assert_ok(migration_begin(heap(), arena_unit(heap_arena(heap()), space), CHUNK_HOST, true, &transit));
+	transit = core_begin_move(heap(), space, CHUNK_HOST, true);
 	assert_int_equal(migration_bytes(&transit), PIECE);
 	assert_ok(migration_unmap(&transit));
 }
