@@ -37,6 +37,13 @@ static inline uint64_t test_now(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* Waits for what another thread or process does. If it never does, the test's time limit tells. */
+#define UNTIL(condition)                                                                                               \
+	do {                                                                                                           \
+		while (!(condition))                                                                                   \
+			usleep(100);                                                                                   \
+	} while (0)
+
 /* Begins a thread. */
 static inline pthread_t test_thread(void *(*routine)(void *argument), void *argument)
 {

@@ -44,8 +44,7 @@ static void begin_to_record(struct recorder *recorder)
 {
 	sim_stall_at("cuEventRecord", 1);
 	CHECK(!pthread_create(&recorder->thread, NULL, submit_and_record, recorder));
-	while (!sim_stalled())
-		sched_yield();
+	UNTIL(sim_stalled());
 }
 
 static void end_recording(struct recorder *recorder)
@@ -192,8 +191,7 @@ TEST(a_context_ends_when_those_who_ask_it_are_through)
 
 	sim_stall_at("cuCtxRecordEvent", 2);
 	pthread_t asking = test_thread(ask_whether_idle, &answer);
-	while (!sim_stalled())
-		sched_yield();
+	UNTIL(sim_stalled());
 	pthread_t ending = test_thread(destroy_context, context);
 	/* More than the second for which it once waited. */
 	usleep(1500000);

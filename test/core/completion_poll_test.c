@@ -232,14 +232,12 @@ static void *open_a_capture(void *argument)
 	CUgraph graph;
 
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
-	while (!atomic_load(&capture.go))
-		sched_yield();
+	UNTIL(atomic_load(&capture.go));
 	capture_opening();
 	CHECK(cuStreamBeginCapture_v2(capture.stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
 	capture_opened(capture.stream, false, context_of_stream(capture.stream, false), true);
 	atomic_store(&capture.begun, true);
-	while (!atomic_load(&capture.end))
-		sched_yield();
+	UNTIL(atomic_load(&capture.end));
 	CHECK(cuStreamEndCapture(capture.stream, &graph) == CUDA_SUCCESS);
 	capture_closed(capture.stream, false, false);
 	CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);

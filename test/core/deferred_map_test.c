@@ -104,8 +104,7 @@ TEST(of_blocks_that_a_thread_pins_alone_pieces_are_mapped)
 {
 	pthread_t thread = test_thread(pin, NULL);
 
-	while (!deferred_map_serve(engine))
-		sched_yield();
+	UNTIL(deferred_map_serve(engine));
 	assert_ok(pthread_join(thread, NULL));
 	assert_false(is_away(1));
 	assert_int_equal(engine->deferred.n, BLOCKS - 1);
@@ -122,8 +121,7 @@ TEST(of_a_block_that_is_about_to_stay_pieces_are_mapped)
 {
 	heap_set_beside(own.heap, true, 0);
 	pthread_t thread = test_thread(keep_elsewhere, NULL);
-	while (!heap_is_awaited(own.heap))
-		sched_yield();
+	UNTIL(heap_is_awaited(own.heap));
 	assert_true(deferred_map_serve(engine));
 	assert_ok(pthread_join(thread, NULL));
 	assert_false(is_away(1));
@@ -141,8 +139,7 @@ TEST(those_that_a_new_peer_cannot_access_are_mapped)
 {
 	atomic_store(&peers, 2);
 	pthread_t thread = test_thread(reach, NULL);
-	while (!heap_is_awaited(own.heap))
-		sched_yield();
+	UNTIL(heap_is_awaited(own.heap));
 	assert_true(deferred_map_serve(engine));
 	assert_int_equal(engine->deferred.n, 0);
 	assert_ok(pthread_join(thread, NULL));

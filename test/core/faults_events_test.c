@@ -315,8 +315,7 @@ PART_TEST(a_thread_of_ours_empties_the_queue, IN_CHILD(part))
 	CUdeviceptr at = faults_help_managed(PAGE);
 	faults_help_write(at, PAGE);
 	/* Nobody polls: the thread does, in the end. The test's limit is what bounds it. */
-	while (!__atomic_load_n(&n_told, __ATOMIC_ACQUIRE))
-		sched_yield();
+	UNTIL(__atomic_load_n(&n_told, __ATOMIC_ACQUIRE));
 	faults_end();
 	faults_end();
 	return faults_help_check_equal();

@@ -134,8 +134,7 @@ TEST(what_is_on_its_way_is_waited_for)
 			assert_ok(migration_map(own.heap, &transit, false));
 		atomic_store(&peers, PEER_2);
 		assert_int_equal(pthread_create(&thread, NULL, reach, &result), 0);
-		while (!heap_is_awaited(own.heap))
-			;
+		UNTIL(heap_is_awaited(own.heap));
 		if (!turn) { /* after: it arrives open */
 			assert_ok(migration_map(own.heap, &transit, true));
 			migration_exchange(own.heap, &transit, false);

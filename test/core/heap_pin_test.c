@@ -182,8 +182,7 @@ TEST(a_pin_waits_until_what_is_on_its_way_has_arrived)
 
 		assert_ok(begin(piece, CHUNK_HOST, &transit));
 		assert_int_equal(pthread_create(&pinner.thread, NULL, pin_it, &pinner), 0);
-		while (!heap_is_awaited(own.heap))
-			usleep(100);
+		UNTIL(heap_is_awaited(own.heap));
 		assert_false(pinner.back);
 		if (turn) /* given up: it is where it was, and stays there */
 			migration_end(own.heap, &transit);
@@ -214,8 +213,7 @@ TEST(a_piece_at_rest_does_not_turn_once_it_is_pinned)
 	assert_ok(migration_unmap(&transit));
 	migration_exchange(own.heap, &transit, false);
 	assert_int_equal(pthread_create(&pinner.thread, NULL, pin_it, &pinner), 0);
-	while (!heap_is_awaited(own.heap))
-		usleep(100);
+	UNTIL(heap_is_awaited(own.heap));
 	heap_make_spare(own.heap, CHUNK_DEVICE, 2, true);
 	assert_int_equal(migration_turn(own.heap, false, &transit), SW_INVALID);
 	assert_ok(migration_map(own.heap, &transit, false));

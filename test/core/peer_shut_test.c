@@ -28,8 +28,7 @@ TEST(who_opens_waits_for_one_gap_though_the_next_follows_at_once)
 
 	assert_true(peer_shut(OWNER, owner));
 	pthread_t thread = test_thread(open_to_other, NULL);
-	while (peer_may_reach(OWNER) == owner)
-		sched_yield();
+	UNTIL(peer_may_reach(OWNER) != owner);
 	assert_false(is_open_within(STILL_MS));
 	assert_false(peer_reaches(OTHER, OWNER));
 	/* The next one has that GPU stand still, too. */

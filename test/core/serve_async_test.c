@@ -235,8 +235,7 @@ TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 
 	async_hold(&early, one);
 	pthread_t thread = test_thread(free_first, &first);
-	while (sim_calls("cuCtxSynchronize") == waits)
-		sched_yield();
+	UNTIL(sim_calls("cuCtxSynchronize") != waits);
 	/* The wait has begun. This work comes after it. */
 	async_hold(&late, two);
 	assert_ok(cuMemsetD8Async(second, 1, 6 * MIB, two));

@@ -172,8 +172,7 @@ static void free_waits(CUdeviceptr address, size_t bytes, CUstream stream, CUcon
 	assert_ok(cuMemsetD8Async(address, 7, bytes, stream));
 	pthread_t thread = test_thread(free_it, &freeing);
 	/* It must come to a wait for the context; if it never does, the test's time limit tells. */
-	while (sim_calls("cuCtxSynchronize") == waits)
-		sched_yield();
+	UNTIL(sim_calls("cuCtxSynchronize") != waits);
 	assert_false(atomic_load(&freeing.done));
 	assert_true(sim_where(address) == 'D');
 	sim_release();

@@ -169,8 +169,7 @@ TEST(with_the_number_of_a_site_comes_what_it_says)
 
 	before = arena_site(arena, unit, unit);
 	pthread_t thread = test_thread(count_for_another, &block);
-	while ((site = arena_site(arena, unit, unit)) == before)
-		sched_yield();
+	UNTIL((site = arena_site(arena, unit, unit)) != before);
 	stats_moved(site, true, MIB, false, NULL, 0);
 	pthread_join(thread, NULL);
 	assert_int_equal(atomic_load(&stats.rule[8].figures.figure[FIGURE_moved_in_bytes]), MIB);

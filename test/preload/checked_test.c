@@ -40,8 +40,7 @@ static void hides_body(const struct sim_launch *launch, void **args)
 
 static void spins_body(const struct sim_launch *launch, void **args)
 {
-	while (!__atomic_load_n(*(uint32_t **)args[0], __ATOMIC_ACQUIRE))
-		usleep(100);
+	UNTIL(__atomic_load_n(*(uint32_t **)args[0], __ATOMIC_ACQUIRE));
 }
 
 SIM_MODULE(image, SIM_KERNEL("names", names_body, 8), SIM_KERNEL("hides", hides_body, 8),
@@ -381,8 +380,7 @@ static void is_late(void)
 	wait_for_mover();
 	sim_stall_at("cuFuncGetParamInfo", 1);
 	CHECK(pthread_create(&thread, NULL, hide, NULL) == 0);
-	while (!sim_stalled())
-		usleep(100);
+	UNTIL(sim_stalled());
 	driver_start(1);
 	child_alloc(BLOCK);
 	child_alloc(BLOCK);

@@ -33,8 +33,7 @@ static void stay(void)
 {
 	if (atomic_exchange(&is_inside, true))
 		return;
-	while (!atomic_load(&is_closing))
-		usleep(100);
+	UNTIL(atomic_load(&is_closing));
 	usleep(50000);
 }
 
@@ -96,8 +95,7 @@ static pthread_t thread_inside(void)
 {
 	pthread_t thread = test_thread(ask, NULL);
 
-	while (!atomic_load(&is_inside))
-		usleep(100);
+	UNTIL(atomic_load(&is_inside));
 	return thread;
 }
 

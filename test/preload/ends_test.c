@@ -185,8 +185,7 @@ PART_TEST(frees_behind_the_streams_of_a_context_happen_when_it_ends, PASSES_STAT
 	MUST(cu.cuCtxSetCurrent(first));
 	unsigned long ends = sim_calls("cuCtxDestroy_v2");
 	pthread_t thread = test_thread(destroy_it, &second);
-	while (sim_calls("cuCtxDestroy_v2") == ends)
-		sched_yield();
+	UNTIL(sim_calls("cuCtxDestroy_v2") != ends);
 	/* The driver waits for the context's work now. */
 	unsigned long queries = sim_calls("cuEventQuery"), destroyed = sim_calls("cuEventDestroy_v2");
 	sim_release();

@@ -274,8 +274,7 @@ static void start_launching(pthread_t *threads, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		CHECK(!pthread_create(&threads[i], NULL, launch_for_ever, (void *)(uintptr_t)(ON_THREAD + i)));
-	while (atomic_load(&turns) < 10)
-		sched_yield();
+	UNTIL(atomic_load(&turns) >= 10);
 }
 
 ENDS(exits_in_the_middle_ends)

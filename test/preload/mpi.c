@@ -321,8 +321,7 @@ void mpi_wait(struct mpi_request *request)
 {
 	struct mpi_request **link = &requests;
 
-	while (!request->done)
-		usleep(WAIT_US);
+	UNTIL(request->done);
 	pthread_mutex_lock(&one);
 	while (*link != request)
 		link = &(*link)->next;

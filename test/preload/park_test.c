@@ -89,8 +89,7 @@ CHILD_TEST(the_mover_lets_go_of_a_context_before_it_ends, SCENE_SETTINGS())
 		return;
 	sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 	pthread_t rounds = test_thread(go_round, &scene);
-	while (!sim_stalled())
-		sched_yield();
+	UNTIL(sim_stalled());
 	pthread_t end = test_thread(end_context_late, context);
 	/*
 	 * If the copy stalls while the mover serves a waiter, the end of the context waits for the lock that the mover

@@ -215,8 +215,7 @@ CHILD_TEST(a_release_that_ends_nothing_waits_for_nobody, SCENE_SETTINGS())
 	held_block = child_alloc(MIB);
 	unsigned *word = child_hold(child_stream());
 	pthread_t thread = test_thread(free_from_outside, NULL);
-	while (!atomic_load(&frees))
-		sched_yield();
+	UNTIL(atomic_load(&frees));
 	usleep(50000);
 	for (int i = 0; i < 20; i++) {
 		MUST(cu.cuDevicePrimaryCtxRetain(&context, 0));

@@ -113,19 +113,15 @@ CHILD_FRAME(open_both, close_both)
 
 /* ---- what cannot touch it ---- */
 
-static void a_kernel_on_its_own_memory(void)
+PART_TEST(memory_moves_beside_what_another_gpu_runs,
+	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), part), 0);
+	  assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), part), 0))
 {
 	unsigned *word = scene_word();
 	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
 	CHECK(goes_on_moving());
 	child_release(word);
 	CHECK(goes_on_moving());
-}
-
-TEST(memory_moves_beside_what_another_gpu_runs)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_on_its_own_memory), 0);
-	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), a_kernel_on_its_own_memory), 0);
 }
 
 /* Behind the kernel, until it has ended. */
@@ -144,8 +140,7 @@ CHILD_TEST(memory_moves_beside_who_is_inside_the_driver_for_another_gpu, SCENE_S
 	MUST(scene_spin(&far, NULL, (CUdeviceptr)word, 1, 0, MAIN));
 	unsigned long before = sim_calls("cuMemcpyDtoH_v2");
 	pthread_t thread = test_thread(a_copy, NULL);
-	while (sim_calls("cuMemcpyDtoH_v2") == before)
-		sched_yield();
+	UNTIL(sim_calls("cuMemcpyDtoH_v2") != before);
 	CHECK(goes_on_moving());
 	child_release(word);
 	pthread_join(thread, NULL);
@@ -250,8 +245,7 @@ static void access_that_is_opened(void)
 		sched_yield();
 	MUST(cuCtxEnablePeerAccess(scene.context, 0));
 	atomic_store(&starts, true);
-	while (atomic_load(&n_chases) < CHASES)
-		sched_yield();
+	UNTIL(atomic_load(&n_chases) >= CHASES);
 	chase_end();
 	atomic_store(&rounds_end, true);
 	pthread_join(thread, NULL);

@@ -20,8 +20,7 @@ static void slow_body(const struct sim_launch *launch, void **args)
 	unsigned *at = *(unsigned **)args[0];
 
 	atomic_store(&started, true);
-	while (!atomic_load(&gate))
-		usleep(100);
+	UNTIL(atomic_load(&gate));
 	for (size_t i = 0; i < BYTES / 4; i++)
 		at[i] += 5;
 }
@@ -50,8 +49,7 @@ TEST(what_a_peer_uses_does_not_move)
 	CUfunction slow = driver_function(&image, "slow");
 	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	ok(cu.cuLaunchKernel(slow, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
-	while (!atomic_load(&started))
-		usleep(100);
+	UNTIL(atomic_load(&started));
 	char where[2] = {sim_where(used), sim_where(used + BYTES - 4)};
 	ok(cu.cuCtxSetCurrent(second));
 	for (int i = 0; i < ROUNDS; i++) {

@@ -131,7 +131,9 @@ TEST(what_is_pinned_ahead_is_there_for_the_program)
  * While memory moves, only as much is pinned as moving needs; once it rests, as much as lies on the device. Reading
  * over the link costs the model nothing, so moving may be switched off before the time is over.
  */
-static void pins_when_it_rests(void)
+PART_TEST(nothing_is_pinned_ahead_while_memory_moves,
+	  assert_int_equal(child_run(SETTINGS(",spill.mode=exact,host.pin_ahead=auto"), part), 0);
+	  assert_int_equal(child_run(SETTINGS(",spill.mode=fast,host.pin_ahead=auto"), part), 0))
 {
 	size_t without = sim_live().host_bytes;
 	job_start();
@@ -147,12 +149,6 @@ static void pins_when_it_rests(void)
 	}
 	steps_end();
 	wait_for(without + HELD);
-}
-
-TEST(nothing_is_pinned_ahead_while_memory_moves)
-{
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,host.pin_ahead=auto"), pins_when_it_rests), 0);
-	assert_int_equal(child_run(SETTINGS(",spill.mode=fast,host.pin_ahead=auto"), pins_when_it_rests), 0);
 }
 
 /* The driver has none for a while: the program does not notice, and nothing is logged as an error of its own. */

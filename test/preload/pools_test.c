@@ -108,7 +108,8 @@ TEST(a_program_on_pools_may_need_twice_the_device)
 }
 
 /* Without the library, and where the policy leaves the pools to the driver, it is out of memory. */
-static void is_out_of_memory(void)
+PART_TEST(without_it_the_program_is_out_of_memory, assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), part), 0);
+	  assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=passthrough"), part), 0))
 {
 	CUdeviceptr block;
 
@@ -118,10 +119,4 @@ static void is_out_of_memory(void)
 	for (unsigned i = 0; i < SCENE_BLOCKS && result == CUDA_SUCCESS; i++)
 		result = cu.cuMemAllocAsync(&block, SCENE_BYTES, NULL);
 	CHECK(result == CUDA_ERROR_OUT_OF_MEMORY);
-}
-
-TEST(without_it_the_program_is_out_of_memory)
-{
-	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), is_out_of_memory), 0);
-	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=passthrough"), is_out_of_memory), 0);
 }

@@ -199,8 +199,7 @@ TEST(what_one_does_not_use_goes_to_the_other)
 		;
 	assert_true(rank_ask(&b, 'w', 0) >= 1);
 	/* It is counted when it has gone, which b sees first. */
-	while (!rank_ask(&a, 'r', 0))
-		usleep(1000);
+	UNTIL(rank_ask(&a, 'r', 0));
 	assert_in_range(rank_ask(&a, 'r', 0), 2, 16);
 	assert_true(rank_ask(&a, 'c', 0) && rank_ask(&b, 'c', 0));
 	ranks_end(&a, &b);

@@ -20,8 +20,7 @@ static void spin_body(const struct sim_launch *launch, void **args)
 {
 	uint32_t *word = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
 
-	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
-		usleep(20);
+	UNTIL(__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value);
 	touch(*(uint32_t **)args[2], *(uint32_t *)args[3], *(uint32_t *)args[4]);
 }
 

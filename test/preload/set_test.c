@@ -21,7 +21,9 @@ static void step(unsigned base)
 	MUST(cu.cuCtxSynchronize());
 }
 
-static void sets_the_device_budget(void)
+PART_TEST(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on,
+	  assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), part), 0);
+	  assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), part), 0))
 {
 	driver_start(0);
 	size_t without = sim_live().device_bytes;
@@ -48,19 +50,14 @@ static void sets_the_device_budget(void)
 	CHECK(blocks_on_device() == N_BLOCKS);
 }
 
-TEST(what_is_above_a_smaller_device_budget_leaves_and_steps_go_on)
-{
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), sets_the_device_budget), 0);
-	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), sets_the_device_budget), 0);
-}
-
 #define AMPLE(mode)                                                                                                    \
 	((const char *const[]){                                                                                        \
 	    "SIM_MEMORY=128MiB",                                                                                       \
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=128MiB,report.summary=no,spill.mode=" mode, NULL})
 
 /* Nothing has spilled before: the mover is started for it. */
-static void sets_before_anything_has_spilled(void)
+PART_TEST(a_process_that_has_not_spilled_can_be_made_smaller, assert_int_equal(child_run(AMPLE("exact"), part), 0);
+	  assert_int_equal(child_run(AMPLE("fast"), part), 0))
 {
 	driver_start(0);
 	size_t without = sim_live().device_bytes;
@@ -69,12 +66,6 @@ static void sets_before_anything_has_spilled(void)
 	CHECK(set_says("device.budget=20MiB", 0, "device.budget=20MiB, 28.0 MiB left in"));
 	CHECK(sim_live().device_bytes - without <= 20 * MIB);
 	job_check(0x1000);
-}
-
-TEST(a_process_that_has_not_spilled_can_be_made_smaller)
-{
-	assert_int_equal(child_run(AMPLE("exact"), sets_before_anything_has_spilled), 0);
-	assert_int_equal(child_run(AMPLE("fast"), sets_before_anything_has_spilled), 0);
 }
 
 CHILD_TEST(what_cannot_move_stays_but_nothing_more_is_taken, SETTINGS(",spill.mode=static"))

@@ -34,8 +34,7 @@ void hangs_with_a_thread(void)
 	driver_start(0);
 	child_alloc(MIB);
 	test_thread(hangs_for_ever, NULL);
-	while (!atomic_load(&is_there))
-		usleep(1000);
+	UNTIL(atomic_load(&is_there));
 	raise(SIGALRM); /* as the alarm does, a minute later */
 }
 

@@ -453,8 +453,7 @@ static void naming_the_dead(void)
 	tensor_fill(&small, NULL);
 	child_suspend();
 	pthread_t thread = test_thread(name_the_dead, NULL);
-	while (!atomic_load(&submitting))
-		usleep(1000);
+	UNTIL(atomic_load(&submitting));
 	usleep(50000);
 	CHECK(atomic_load(&submitting) == 1);
 	resume();

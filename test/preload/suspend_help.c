@@ -128,8 +128,7 @@ void worker_begin(struct worker *worker, unsigned base)
 	worker->begun = worker->done = false;
 	MUST(cu.cuCtxGetCurrent(&worker->context));
 	CHECK(pthread_create(&worker->thread, NULL, work, worker) == 0);
-	while (!worker->begun)
-		usleep(1000);
+	UNTIL(worker->begun);
 }
 
 void worker_end(struct worker *worker)

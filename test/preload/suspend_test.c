@@ -79,7 +79,9 @@ TEST(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was)
 }
 
 /* Threads that do not submit go on, and may allocate: the GPU stays somebody else's. */
-static void allocates_while_suspended(void)
+PART_TEST(what_is_made_while_suspended_begins_on_the_host,
+	  assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), part), 0);
+	  assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), part), 0))
 {
 	struct worker worker;
 
@@ -117,12 +119,6 @@ CHILD_TEST(memory_of_a_stream_makes_its_context_known, SETTINGS(",spill.mode=exa
 	MUST(cu.cuMemAllocAsync(&block, BLOCK, NULL));
 	CHECK(spillway_suspend() == 0);
 	CHECK(spillway_resume() == 0);
-}
-
-TEST(what_is_made_while_suspended_begins_on_the_host)
-{
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), allocates_while_suspended), 0);
-	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), allocates_while_suspended), 0);
 }
 
 /* ---- refused, and nothing changes ---- */

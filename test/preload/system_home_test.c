@@ -147,15 +147,11 @@ TEST(without_either_the_next_choice_is_taken)
 	    0);
 }
 
-static void frees(void)
+PART_TEST(a_block_is_freed_in_every_way_and_once,
+	  assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_PAGEABLE=1"), part), 0);
+	  assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS), part), 0))
 {
 	home_frees(3 * MIB, is_system);
-}
-
-TEST(a_block_is_freed_in_every_way_and_once)
-{
-	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS, "SIM_PAGEABLE=1"), frees), 0);
-	assert_int_equal(child_run(HOME_SETTINGS("system", HOME_BUDGETS), frees), 0);
 }
 
 static int where(uint64_t on_host)

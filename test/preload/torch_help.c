@@ -28,8 +28,7 @@ static void hidden_body(const struct sim_launch *launch, void **args)
 {
 	const volatile CUdeviceptr *table = *(CUdeviceptr **)args[0];
 
-	while (!(*table >> 32))
-		usleep(100);
+	UNTIL(*table >> 32);
 	fill(sim_pointer(*table), *(uint32_t *)args[1], *(size_t *)args[2]);
 }
 

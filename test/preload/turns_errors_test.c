@@ -43,8 +43,7 @@ static uint64_t turn_number(void)
 {
 	static struct account_page page;
 
-	while (!account_read(&page))
-		usleep(1000);
+	UNTIL(account_read(&page));
 	return page.head.turn.number;
 }
 
@@ -132,8 +131,7 @@ static void *go_on_later(void *unused)
 
 static _Noreturn void end_while_moving(void)
 {
-	while (!sim_stalled())
-		usleep(1000);
+	UNTIL(sim_stalled());
 	pthread_t thread = test_thread(go_on_later, NULL);
 	CHECK(pthread_detach(thread) == 0);
 	exit(0);

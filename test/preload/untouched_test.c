@@ -126,8 +126,7 @@ PART_TEST(errno_is_left_alone_by_a_capture_that_has_to_wait, PASSES(part))
 	sim_hold();
 	MUST(cu.cuMemsetD8Async(freer.block, 1, 4 * MIB, stream));
 	pthread_t freeing = test_thread(free_it, &freer);
-	while (sim_calls("cuCtxSynchronize") == before)
-		sched_yield();
+	UNTIL(sim_calls("cuCtxSynchronize") != before);
 	pthread_t interrupting = test_thread(interrupt, &interruption);
 	KEEPS_ERRNO(cu.cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
 	atomic_store(&interruption.over, true);

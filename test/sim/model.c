@@ -34,8 +34,7 @@ atomic_bool model_gate;
 
 static void gate_body(const struct sim_launch *launch, void **args)
 {
-	while (!atomic_load(&model_gate))
-		usleep(100);
+	UNTIL(atomic_load(&model_gate));
 }
 
 SIM_MODULE(image, SIM_KERNEL("fill", fill_body, 8, 4, 8), SIM_KERNEL("chase", chase_body, 8),

@@ -78,8 +78,7 @@ TEST(events_know_the_streams_of_one_handle_apart)
 	ok(cuStreamSynchronize(stream));
 	ok(cuStreamDestroy(stream));
 	/* It is the driver's until its thread has ended. */
-	while ((again = model_stream()) != stream)
-		sched_yield();
+	UNTIL((again = model_stream()) == stream);
 	ok(model_launch_gate(again));
 	ok(cuEventRecord(after, again));
 	ok(cuEventQuery(before));
@@ -133,8 +132,7 @@ TEST(a_call_stands_still_until_it_is_told_to_go_on)
 	sim_stall_at("cuEventRecord", 2);
 	ok(cuEventRecord(event, both[1]));
 	pthread_t thread = test_thread(record_it, both);
-	while (!sim_stalled())
-		sched_yield();
+	UNTIL(sim_stalled());
 	/* Others go on meanwhile, and what they change is seen: it has done nothing yet. */
 	ok(cuEventRecord(event, both[1]));
 	ok(cuStreamDestroy(both[1]));

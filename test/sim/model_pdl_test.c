@@ -67,8 +67,7 @@ TEST(an_event_behind_both_waits_for_both)
 	ok(model_launch_overlapping_fill(words, 200, N, stream));
 	ok(cuEventRecord(behind, stream));
 	sim_release();
-	while (first_word() != 200)
-		usleep(100);
+	UNTIL(first_word() == 200);
 	/* The successor has run, the kernel before it has not ended. */
 	is(CUDA_ERROR_NOT_READY, cuEventQuery(behind));
 	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));

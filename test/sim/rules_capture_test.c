@@ -358,8 +358,7 @@ TEST(a_wait_that_began_before_a_capture_is_harmless)
 	ok(cu.cuStreamCreate(&wait.stream, CU_STREAM_NON_BLOCKING));
 	rules_hold_start(&kernels, hold, at, 1, wait.stream);
 	pthread_t thread = test_thread(wait_for_stream, &wait);
-	while (!__atomic_load_n(&wait.begun, __ATOMIC_ACQUIRE))
-		usleep(1000);
+	UNTIL(__atomic_load_n(&wait.begun, __ATOMIC_ACQUIRE));
 	usleep(50000);
 	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	ok(cu.cuMemsetD8Async(at + MIB, 1, 4096, stream));

@@ -17,8 +17,7 @@ struct process_state process_state;
 static enum sw_status fake(uint64_t *ret_bytes)
 {
 	fake_calls++;
-	while (fake_hold)
-		usleep(1000);
+	UNTIL(!fake_hold);
 	if (fake_status == SW_OK && ret_bytes)
 		*ret_bytes = fake_bytes;
 	return (enum sw_status)fake_status;

@@ -237,8 +237,7 @@ static void ends_in_mid_request(void)
 	atomic_store(&fake_hold, true);
 	int fd = caller();
 	CHECK(send(fd, "suspend\n", 8, 0) == 8);
-	while (!atomic_load(&fake_calls))
-		usleep(1000);
+	UNTIL(atomic_load(&fake_calls));
 	long before = now_ms();
 	control_stop();
 	CHECK(now_ms() - before < 1000 && n_sockets(runtime) == 0);
@@ -297,8 +296,7 @@ static void forks_with_a_caller(void)
 	atomic_store(&fake_hold, true);
 	int fd = caller();
 	CHECK(send(fd, "suspend\n", 8, 0) == 8 && pipe(end) == 0);
-	while (!atomic_load(&fake_calls))
-		usleep(1000);
+	UNTIL(atomic_load(&fake_calls));
 	pid_t pid = fork();
 	if (!pid) {
 		close(fd);

@@ -307,8 +307,7 @@ static pthread_t hold(void *(*routine)(void *))
 	atomic_store(&n_held, 0);
 	atomic_store(&is_held, true);
 	pthread_t thread = test_thread(routine, NULL);
-	while (!atomic_load(&n_held))
-		sched_yield();
+	UNTIL(atomic_load(&n_held));
 	return thread;
 }
 

@@ -405,8 +405,7 @@ static void all_share_while_it_is_lost(bool truncates)
 	}
 	for (unsigned calm = 1; calm <= 3; calm++) {
 		atomic_store(&board->calm, calm);
-		while (atomic_load(&board->n_calm) < calm * MANY)
-			usleep(1000);
+		UNTIL(atomic_load(&board->n_calm) >= calm * MANY);
 	}
 	for (unsigned i = 0; i < MANY; i++) {
 		int status;

@@ -59,8 +59,7 @@ static void *writer(void *argument)
 	unsigned number = (unsigned)(uintptr_t)argument;
 
 	for (uint64_t i = 0; i < EACH; i++) {
-		while (atomic_load(&tape.head) - atomic_load(&tape.tail) > SUBMISSION_LOG_WORDS / 2)
-			sched_yield();
+		UNTIL(atomic_load(&tape.head) - atomic_load(&tape.tail) <= SUBMISSION_LOG_WORDS / 2);
 		write_one(number, i);
 	}
 	return NULL;
