@@ -19,11 +19,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct backend;
-struct block;
-struct budget;
-struct taken;
-
 /* Bits, so that a look-up can name several. */
 enum ledger_kind {
 	LEDGER_HEAP = 1 << 0,       /* heap memory; block is set */

@@ -55,7 +55,6 @@ struct python_process_state {
 
 /* ---- call_site.c: autograd ---- */
 
-struct autograd_reference;
 typedef uint64_t autograd_count_function(void);
 typedef struct autograd_reference autograd_node_function(void);
 
@@ -71,7 +70,6 @@ struct autograd_state {
 
 #define WATCHED_OBJECTS 256
 
-struct call_site;
 struct call_site_state {
 	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS]; /* each written once, by who is first */
 	_Atomic bool always;        /* every request is named, whatever it takes; set by who reads the policy */

@@ -304,7 +304,6 @@ void pool_made(CUmemoryPool pool, CUdevice device, bool driver_only);
  * pool_forget() must be called before the real pool is destroyed; it takes the pool off the list, or returns NULL if
  * the pool is unknown. pool_forgotten() then frees the record, or puts it back if the driver refused.
  */
-struct pool;
 struct pool *pool_forget(CUmemoryPool pool);
 void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
 /* The program made graphs with allocation nodes on this device: what the driver reserves for them is tracked, too. */

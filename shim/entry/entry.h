@@ -128,7 +128,6 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 /* clang-format on */
 
 /* One copy of any kind, in the most general form. */
-struct list;
 struct job {
 	CUDA_MEMCPY3D_PEER box;
 	CUstream stream;               /* NULL for a synchronous copy, or the default stream */

@@ -15,10 +15,6 @@
 #include "shim/heap/heap.h"
 #include "shim/base/range.h"
 
-struct block;
-struct chunk;
-struct lifetimes;
-
 /* Where the memory of a piece is, as the launch path sees it. */
 enum block_state_where {
 	BLOCK_STATE_NONE,   /* no piece starts at this unit */

@@ -29,7 +29,6 @@
 #define HEAP_UNIT ((size_t)2 << 20)
 
 struct heap;
-struct block;
 
 /*
  * Where physical memory is. Memory that is not on the device is nonresident: the device still reads and writes it, over

@@ -27,7 +27,6 @@
 
 /* Of one heap. It lives as long as the heap. */
 struct lifetimes;
-struct crossings;
 
 /* What an allocator reports about one range. */
 struct lifetimes_report {

@@ -31,8 +31,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct live_map;
-
 #define LIVE_MAP_UNIT ((uint64_t)2 << 20) /* blocks begin at multiples of this */
 
 /* Bytes of reported blocks. What is neither alive nor dead is fresh: nothing was ever born there. */

@@ -32,8 +32,6 @@ enum plan_place {
 	PLAN_PLACES, /* must be last */
 };
 
-struct plan;
-
 /*
  * How memory moves. It determines what a victim of a different size costs, compared with bytes moved, whether one of
  * which a part is dead is preferred, and how far ahead what is dead is fetched.

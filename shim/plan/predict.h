@@ -24,8 +24,6 @@
 #define PREDICT_MOST 262144u
 #define PREDICT_NONE UINT64_MAX
 
-struct predict;
-
 struct predict *predict_new(void); /* NULL if there is no memory */
 void predict_free(struct predict *predict);
 

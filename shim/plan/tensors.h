@@ -183,8 +183,6 @@ bool best_fit_take(struct best_fit *fit, uint64_t bytes, struct best_fit_range *
  * guessed too far.
  */
 
-struct tensor_extents;
-
 struct tensor_extents *tensor_extents_new(void); /* NULL if there is no memory */
 void tensor_extents_free(struct tensor_extents *extents);
 

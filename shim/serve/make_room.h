@@ -31,8 +31,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct device;
-
 /* One request, on the stack of its caller; all 0 at first. */
 struct room {
 	struct device *device;

@@ -96,8 +96,6 @@ void graph_refused(void);
 /* Smaller allocations are served as with place: auto: each part takes a unit of the heap at least. */
 #define ON_USE_LEAST (2 * HEAP_UNIT)
 
-struct submission_takes;
-
 /* For submission_on_take(). Locking of its functions: as an allocation; the caller must hold nothing. */
 extern const struct submission_takes on_use_takes;
 /* Takes memory for what a name means (struct submission_takes). Locking: the same. */

@@ -244,8 +244,6 @@ CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsign
  * Assumed, not measured: host chunks (HOST_NUMA) can be exported and imported like device chunks.
  */
 
-struct heap;
-
 /* Returns true if the handle is one of Spillway, of this or another process. */
 bool ipc_is_ours(const CUipcMemHandle *handle);
 

@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ledger_row;
 struct segment; /* segments.c */
 struct taken;   /* ipc.c */
 

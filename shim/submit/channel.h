@@ -146,8 +146,6 @@ bool submission_log_look(const struct submission_log *log, size_t *at, struct in
 
 /* ---- the channel ---- */
 
-struct graph_names;
-
 /*
  * A submission that waits for memory. Its thread owns it; it is listed until it is answered or gives up. Under SPILL.
  */
@@ -210,8 +208,6 @@ void channel_wake(struct channel *channel);
  * A block is identified by its first unit, as block states are (arena.h). The addresses of a record are looked up when
  * it is read: if a block has been freed since, the work that used it is complete.
  */
-
-struct inflight;
 
 /*
  * Reads the records that are in the log now and those that follow; tickets of earlier ones are not known. Returns NULL

@@ -79,8 +79,6 @@ void check_end(void);
 
 /* ---- called by admit.c ---- */
 
-struct submission;
-
 /*
  * Counts a launch. Returns when it is alone, or is not to be checked: submission->checked is NULL then. The caller must
  * have pinned its blocks, and be outside the driver. Preserves errno. Locking: takes ROW and WAKE, and the loader's

@@ -45,7 +45,6 @@ void graph_set(CUgraphExec exec, const CUgraphNodeParams *params);
  * that the handle may be another thread's new instance. Returns NULL if the instance is not in the table. The caller
  * must then call graph_ended(), which puts the instance back unless it is gone. Locking: each takes GRAPH.
  */
-struct graph_exec;
 struct graph_exec *graph_ending(CUgraphExec exec);
 void graph_ended(struct graph_exec *ending, bool gone);
 

@@ -249,8 +249,6 @@ struct kernel_params_state {
 /* Fixed, so that the table never grows: even thousands of instances make short chains. */
 #define GRAPH_BUCKETS 1024
 
-struct graph_exec;
-
 struct graph_state {
 	struct graph_exec *buckets[GRAPH_BUCKETS]; /* guarded by GRAPH */
 	atomic_uint n_unknown, n_sealed;           /* instances; written under GRAPH */
@@ -263,8 +261,6 @@ struct graph_state {
 #define POINTER_ARRAYS_WAYS   4
 /* Bytes of one read: a system call costs more than reading a few pages more. */
 #define POINTER_ARRAYS_READ 16384u
-
-struct pointer_array;
 
 struct pointer_arrays_state {
 	/* Written under pointer_arrays_lock, read without it. */

@@ -94,7 +94,6 @@ extern const struct trace_kind_row {
  * The writer of one file; one thread uses it. It remembers earlier submissions, so that a repeated one is written as a
  * single number.
  */
-struct trace_writer;
 struct trace_writer *trace_writer_new(void);         /* returns NULL without memory */
 void trace_writer_free(struct trace_writer *writer); /* accepts NULL */
 /* Begins an empty frame. */
