@@ -16,37 +16,22 @@
 /* A pass walks the whole list: with more rows than this on it, only every REAP_EVERY-th free makes one. */
 #define REAP_EVERY 16
 
-static void append_locked(struct ledger_row *row)
+/*
+ * Puts a row at the end of the list. If its event was recorded while the row was on no list, *ends is what n_ends was
+ * before: the event is dropped if any context has ended since. Otherwise `ends` is NULL.
+ */
+static void deferred_free_put(struct ledger_row *row, const unsigned *ends)
 {
 	struct deferred_free_state *const state = &serve_state.deferred_free;
 
-	lock_assert_held(LOCK_DEFERRED_FREE);
+	lock_take(&state->lock);
+	if (ends && atomic_load(&state->n_ends) != *ends)
+		row->pending.event = NULL;
 	row->next = NULL;
 	*state->tail = row;
 	state->tail = &row->next;
 	state->n_eventless += !row->pending.event;
 	atomic_fetch_add(&state->n_pending, 1);
-}
-
-static void deferred_free_put(struct ledger_row *row)
-{
-	lock_take(&serve_state.deferred_free.lock);
-	append_locked(row);
-	lock_drop(&serve_state.deferred_free.lock);
-}
-
-/*
- * Puts back a row whose event was recorded while it was on no list. Drops the event if any context has ended since
- * `ends` was read.
- */
-static void put_unless_ended(struct ledger_row *row, unsigned ends)
-{
-	struct deferred_free_state *const state = &serve_state.deferred_free;
-
-	lock_take(&state->lock);
-	if (atomic_load(&state->n_ends) != ends)
-		row->pending.event = NULL;
-	append_locked(row);
 	lock_drop(&state->lock);
 }
 
@@ -55,7 +40,7 @@ void deferred_free_add(struct ledger_row *row)
 	pool_row_freed(row, false);
 	row->pending.whole = context_whole(row->pending.event ? row->pending.context : row->context);
 	row->pending.since = atomic_fetch_add(&serve_state.deferred_free.n_added, 1);
-	deferred_free_put(row);
+	deferred_free_put(row, NULL);
 }
 
 uint64_t deferred_free_mark(void)
@@ -155,7 +140,7 @@ void deferred_free_put_back(struct ledger_row *rows)
 {
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
-		deferred_free_put(rows);
+		deferred_free_put(rows, NULL);
 	}
 }
 
@@ -225,7 +210,7 @@ static void record_events(void)
 		if (gone)
 			row->home->release(row);
 		else
-			put_unless_ended(row, ends);
+			deferred_free_put(row, &ends);
 	}
 	capture_resume();
 }
@@ -327,7 +312,7 @@ struct ledger_row *deferred_free_take_after(const struct deferred_free_want *wan
 		return NULL;
 	if ((per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(stream, row->pending.event, 0) !=
 	    CUDA_SUCCESS) {
-		put_unless_ended(row, ends);
+		deferred_free_put(row, &ends);
 		return NULL;
 	}
 	lock_take(&state->lock);
