@@ -161,7 +161,7 @@ static enum sw_status async_take(struct device *device, const struct async_reque
 		return SW_OK;
 	if (segments && take_segment(&want, decision->spill_limit, row))
 		return SW_OK;
-	return backend_heap.alloc(device, &plain, row, NULL);
+	return backend_heap.alloc(device, &plain, row);
 }
 
 /*

@@ -108,7 +108,7 @@ static void backend_managed_bring(const struct device *device, CUdeviceptr addre
 }
 
 static enum sw_status managed_alloc(struct device *device, const struct backend_request *request,
-				    struct ledger_row *row, size_t *ret_pitch)
+				    struct ledger_row *row)
 {
 	const struct policy_managed *settings = request->decision->managed;
 	CUdeviceptr address = 0;
@@ -135,8 +135,6 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	backend_managed_advise(row, settings->advise);
 	if (settings->prefetch == POLICY_PREFETCH_ON_ALLOC)
 		backend_managed_bring(device, address, request->bytes);
-	if (request->height)
-		*ret_pitch = request->bytes / request->height;
 	return SW_OK;
 }
 
@@ -294,8 +292,7 @@ static enum sw_status register_pages(struct device *device, void *at, size_t byt
 	return SW_NOT_SUPPORTED;
 }
 
-static enum sw_status system_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				   size_t *ret_pitch)
+static enum sw_status system_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
 	const struct policy_system *settings = request->decision->system;
 	/* Whole pages are mapped, and pinned where they are registered: what is counted must be that. */
@@ -337,8 +334,6 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 	row->system.mapped = bytes;
 	row->system.registered = registered;
 	stats_live_add(row->device, PLACE_SYSTEM, row->bytes);
-	if (request->height)
-		*ret_pitch = request->bytes / request->height;
 	return SW_OK;
 }
 

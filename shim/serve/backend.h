@@ -4,8 +4,7 @@
  * policy, then calls through these (its table of places says which).
  *
  * A request is what the program asked, and what the policy says of it; a backend fills in the row's kind, key, home
- * and what else it needs there, and *ret_pitch. All but backend_pass count their live bytes themselves, from alloc to
- * release.
+ * and what else it needs there. All but backend_pass count their live bytes themselves, from alloc to release.
  *
  * Locking: called without LEDGER.
  */
@@ -26,6 +25,7 @@ struct backend_request {
 	/* Set by serve.c for the backend. */
 	const struct policy_decision *decision; /* NULL, for the heap alone: placed as with auto */
 	bool on_use;                            /* the heap may serve it by memory that is taken on use */
+	size_t *ret_pitch;                      /* the driver's pitch, written by backend_pass alone */
 };
 
 struct backend {
@@ -33,8 +33,7 @@ struct backend {
 	 * Returns NO_MEMORY if there is no memory here, NOT_SUPPORTED if this device cannot; then the next backend is
 	 * tried.
 	 */
-	enum sw_status (*alloc)(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				size_t *ret_pitch);
+	enum sw_status (*alloc)(struct device *device, const struct backend_request *request, struct ledger_row *row);
 	/*
 	 * As cuMemFree: returns when work submitted before is done. Consumes the row on success; if the row has a
 	 * home, also on failure: it is back in the ledger, or will be freed later.

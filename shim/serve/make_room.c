@@ -302,14 +302,13 @@ void make_room_end(struct room *room, CUresult result)
 
 /* ---- no backend: passes the request through to the driver ---- */
 
-static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				 size_t *ret_pitch)
+static enum sw_status pass_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
 	CUdeviceptr address = 0;
 	CUresult result;
 
 	OOM_RETRY_CALL_INSIDE(result, device->ordinal, request->bytes,
-			      request->height ? REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width,
+			      request->height ? REAL(cuMemAllocPitch_v2)(&address, request->ret_pitch, request->width,
 									 request->height, (unsigned)request->element)
 					      : REAL(cuMemAlloc_v2)(&address, request->bytes));
 	if (result != CUDA_SUCCESS)
@@ -467,16 +466,13 @@ static enum sw_status reserve(struct device *device, const struct backend_reques
 }
 
 static enum sw_status backend_heap_alloc(struct device *device, const struct backend_request *request,
-					 struct ledger_row *row, size_t *ret_pitch)
+					 struct ledger_row *row)
 {
 	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
 	struct heap_grant grant = {0};
 
-	if (request->on_use) {
-		if (request->height)
-			*ret_pitch = request->bytes / request->height;
+	if (request->on_use)
 		return reserve(device, request, row);
-	}
 	enum sw_status status = backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision),
 						  request->decision ? request->decision->spill_limit : BACKEND_NO_LIMIT,
 						  heap_alloc, &grant);
@@ -489,8 +485,6 @@ static enum sw_status backend_heap_alloc(struct device *device, const struct bac
 	row->key = grant.address;
 	row->heap.block = grant.block;
 	row->on_host_bytes = grant.bytes_away;
-	if (request->height)
-		*ret_pitch = request->bytes / request->height;
 	return SW_OK;
 }
 

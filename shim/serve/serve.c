@@ -213,8 +213,7 @@ static const struct backend *const places[POLICY_USE_COUNT] = {
  * tried; if the last was not able to, the driver serves it, but if it had no memory, that is out of memory. The first
  * use counts against the cap of its rule; a full cap counts as out of memory.
  */
-static enum sw_status serve_act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
-				size_t *ret_pitch)
+static enum sw_status serve_act(struct device *device, const struct backend_request *asked, struct ledger_row *row)
 {
 	struct policy_decision decision = alloc_decide(device, asked);
 	struct backend_request request = *asked;
@@ -229,7 +228,7 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 		const struct backend *place = places[decision.uses[i]];
 
 		if (place)
-			status = place->alloc(device, &request, row, ret_pitch);
+			status = place->alloc(device, &request, row);
 		else if (status != SW_LIMIT)
 			status = SW_NO_MEMORY;
 		if (status == SW_OK)
@@ -240,7 +239,7 @@ static enum sw_status serve_act(struct device *device, const struct backend_requ
 		if (!status_is_short(status) && status != SW_NOT_SUPPORTED)
 			return status;
 	}
-	return status == SW_NOT_SUPPORTED ? backend_pass.alloc(device, &request, row, ret_pitch) : status;
+	return status == SW_NOT_SUPPORTED ? backend_pass.alloc(device, &request, row) : status;
 }
 
 CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch)
@@ -272,12 +271,13 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	row->bytes = request->bytes;
 	row->context = context;
 	request->site = call_site_find(request->caller);
+	request->ret_pitch = &pitch;
 	if (trace_is_on())
 		trace_ask(device, request);
 	if (atomic_load_explicit(&serve_state.deferred_free.n_pending, memory_order_relaxed) ||
 	    atomic_load_explicit(&serve_state.segments.n_waiting, memory_order_relaxed))
 		deferred_free_reap(device->ordinal);
-	enum sw_status status = serve_act(device, request, row, &pitch);
+	enum sw_status status = serve_act(device, request, row);
 	if (status != SW_OK) {
 		if (status_is_short(status))
 			account_refused(status, device, request->bytes, row->rule, request->site);
@@ -289,7 +289,7 @@ CUresult serve_alloc(struct backend_request *request, CUdeviceptr *ret_address, 
 	}
 	*ret_address = row->key;
 	if (request->height)
-		*ret_pitch = pitch;
+		*ret_pitch = row->kind == LEDGER_DRIVER ? pitch : request->bytes / request->height;
 	/* Nobody reports of smaller ones: they share slabs. */
 	if (row->home == &backend_heap && request->bytes > SMALL_MOST)
 		lifetimes_allocated(heap_arena(atomic_load(&device->heap))->lifetimes, row->key, request->bytes, 0,
@@ -488,7 +488,7 @@ static enum sw_status ask_system_managed(struct device *device, size_t bytes, co
 	row->rule = claim->rule;
 	row->cap = claim->cap;
 	row->system.asked_managed = true;
-	enum sw_status status = backend_system.alloc(device, &request, row, NULL);
+	enum sw_status status = backend_system.alloc(device, &request, row);
 	if (status != SW_OK) {
 		ledger_row_free(row);
 		return status;

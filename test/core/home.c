@@ -74,15 +74,14 @@ int home_tear_down(void **state)
 	return 0;
 }
 
-enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address,
-			  size_t *ret_pitch)
+enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_HEAP);
 
 	CHECK(row);
 	row->bytes = request->bytes;
 	row->context = context_of_memory();
-	enum sw_status status = home->alloc(device_get(0), request, row, ret_pitch);
+	enum sw_status status = home->alloc(device_get(0), request, row);
 	if (status != SW_OK) {
 		ledger_row_free(row);
 		return status;
@@ -95,9 +94,8 @@ enum sw_status home_alloc(const struct backend *home, const struct backend_reque
 CUdeviceptr home_get(const struct backend *home, const struct backend_request *request)
 {
 	CUdeviceptr address = 0;
-	size_t pitch;
 
-	assert_int_equal(home_alloc(home, request, &address, &pitch), SW_OK);
+	assert_int_equal(home_alloc(home, request, &address), SW_OK);
 	return address;
 }
 

@@ -15,9 +15,8 @@
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 
-/* As cuMemAlloc or cuMemAllocPitch would, when the policy says this home. *ret_address, *ret_pitch on success alone. */
-enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address,
-			  size_t *ret_pitch);
+/* As cuMemAlloc would, when the policy says this home. *ret_address on success alone. */
+enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address);
 /* The same where nothing is in its way. */
 CUdeviceptr home_get(const struct backend *home, const struct backend_request *request);
 /* What the driver's attributes of pointers, of one word, say of an address. */

@@ -31,19 +31,6 @@ TEST(more_than_the_device_has_serves_both_sides)
 	assert_int_equal(stats_live(PLACE_MANAGED), 0);
 }
 
-TEST(a_pitched_block_has_the_pitch_of_a_heap_block)
-{
-	const struct policy_decision decision = {.managed = &plain};
-	struct backend_request request = {
-	    .bytes = 20 * 512, .width = 300, .height = 20, .element = 4, .decision = &decision};
-	CUdeviceptr at;
-	size_t pitch = 0;
-
-	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_OK);
-	assert_int_equal(pitch, 512);
-	assert_ok(cuMemFree_v2(at));
-}
-
 TEST(it_answers_as_device_memory_that_is_managed)
 {
 	CUdeviceptr at = managed(MIB, NULL), base, pointer;
@@ -125,12 +112,11 @@ TEST(a_driver_without_memory_says_so)
 {
 	struct backend_request request = {.bytes = MIB, .decision = &(struct policy_decision){.managed = &plain}};
 	CUdeviceptr at = 4711;
-	size_t pitch;
 
 	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_NO_MEMORY);
+	assert_int_equal(home_alloc(&backend_managed, &request, &at), SW_NO_MEMORY);
 	device_get(0)->managed = false;
-	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	assert_int_equal(home_alloc(&backend_managed, &request, &at), SW_NOT_SUPPORTED);
 	device_get(0)->managed = true;
 	assert_int_equal(at, 4711);
 }

@@ -72,9 +72,8 @@ TEST(there_is_none_where_the_device_does_not_reach_it)
 {
 	struct backend_request request = {.bytes = MIB, .decision = &(struct policy_decision){.system = &plain}};
 	CUdeviceptr at = 4711;
-	size_t pitch;
 
-	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	assert_int_equal(home_alloc(&backend_system, &request, &at), SW_NOT_SUPPORTED);
 	assert_int_equal(at, 4711);
 }
 
@@ -138,19 +137,18 @@ TEST(what_cannot_be_registered_leaves_nothing_behind)
 {
 	struct backend_request request = {.bytes = MIB, .decision = &(struct policy_decision){.system = &registering}};
 	CUdeviceptr at = 4711;
-	size_t pitch;
 
 	sim_fail("cuMemHostRegister_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
+	assert_int_equal(home_alloc(&backend_system, &request, &at), SW_NO_MEMORY);
 	sim_fail("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_UNKNOWN);
-	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	assert_int_equal(home_alloc(&backend_system, &request, &at), SW_NOT_SUPPORTED);
 	sim_switch("SAME_POINTER", 0);
-	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	assert_int_equal(home_alloc(&backend_system, &request, &at), SW_NOT_SUPPORTED);
 	sim_switch("SAME_POINTER", 1);
 	request.bytes = SIZE_MAX - 100;
-	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
+	assert_int_equal(home_alloc(&backend_system, &request, &at), SW_NO_MEMORY);
 	request.bytes = (size_t)1 << 60;
-	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
+	assert_int_equal(home_alloc(&backend_system, &request, &at), SW_NO_MEMORY);
 	assert_int_equal(at, 4711);
 }
 
