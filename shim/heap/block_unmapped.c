@@ -8,7 +8,6 @@
  */
 #include "shim/heap/block_unmapped.h"
 #include "shim/heap/block.h"
-#include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"
 
 _Static_assert(HEAP_WHOLE_MOST == CHUNK_MOST * HEAP_UNIT, "one chunk");

@@ -5,7 +5,6 @@
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/block.h"
-#include "shim/heap/chunk.h"
 
 #include <stdlib.h>
 

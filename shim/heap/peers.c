@@ -8,7 +8,6 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/heap/block.h"
-#include "shim/heap/chunk.h"
 #include "shim/heap/migration.h"
 
 /* Returns the next mapped piece from *unit on, or NULL; moves *unit behind it. Locking: the caller holds HEAP. */

@@ -5,7 +5,6 @@
  */
 #include "shim/accounting/quota.h"
 #include "shim/heap/block.h"
-#include "shim/heap/chunk.h"
 #include "shim/heap/migration.h"
 
 #include <string.h>

@@ -8,9 +8,7 @@
 #ifndef SPILLWAY_HEAP_TYPES_H
 #define SPILLWAY_HEAP_TYPES_H
 
-#include "shim/base/range.h"
 #include "shim/heap/arena.h"
-#include "shim/heap/heap.h"
 #include "shim/plan/piece_sizes.h"
 
 #include <stdatomic.h>

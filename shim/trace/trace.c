@@ -12,13 +12,11 @@
 #include "policy/policy.h"
 #include "shim/base/array.h"
 #include "shim/base/call_site.h"
-#include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/process/process.h"
 #include "shim/trace/trace_internal.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

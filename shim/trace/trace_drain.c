@@ -14,7 +14,6 @@
 #include "shim/base/array.h"
 #include "shim/base/call_site.h"
 #include "shim/base/libc.h"
-#include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/base/rank.h"
 #include "shim/driver/real.h"
@@ -25,7 +24,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
