@@ -112,7 +112,8 @@ static struct {
 	CUevent event[EVENTS_KEPT];
 } kept_events = {.lock = LOCK_INIT(LOCK_EVENTS)};
 
-CUresult context_event_take(CUcontext context, CUevent *ret_event)
+/* Takes an event without timing; the context must be current. Returns the driver's error if none can be created. */
+static CUresult context_event_take(CUcontext context, CUevent *ret_event)
 {
 	lock_take(&kept_events.lock);
 	bool any = kept_events.n && kept_events.context == context;

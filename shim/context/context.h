@@ -60,11 +60,10 @@ CUcontext context_green_take(CUcontext primary, CUgreenCtx *ret_green);
 /* ---- reused events ---- */
 
 /*
- * Take and give back events without timing, which are reused: creating and destroying one costs more than recording
- * it. The caller must have the context current when it takes one. Returns the driver's error if none can be created.
- * An event may be given back before it is complete, but not after its context has ended. Locking: takes EVENTS.
+ * Gives back an event that one of the functions below recorded, to be reused: creating and destroying one costs more
+ * than recording it. It may be given back before it is complete, but not after its context has ended. Locking: takes
+ * EVENTS.
  */
-CUresult context_event_take(CUcontext context, CUevent *ret_event);
 void context_event_give(CUcontext context, CUevent event);
 
 /*
