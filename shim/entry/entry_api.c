@@ -31,7 +31,7 @@
 
 int spillway_suspend(void)
 {
-	int saved = errno, result = status_errno(control_suspend(NULL));
+	int saved = errno, result = status_errno(control_suspend(NULL, NULL));
 
 	errno = saved;
 	return result;

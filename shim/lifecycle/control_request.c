@@ -29,7 +29,7 @@ static bool is_suspended(void)
 	return spill_held_by(NULL) & RESIDENCE_USER;
 }
 
-static enum sw_status suspend(const struct order_watch *watch, uint64_t *ret_bytes)
+enum sw_status control_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	struct suspension_state *const state = &lifecycle_state.suspension;
 	uint64_t bytes = 0;
@@ -50,17 +50,12 @@ static enum sw_status suspend(const struct order_watch *watch, uint64_t *ret_byt
 	return SW_OK;
 }
 
-enum sw_status control_suspend(uint64_t *ret_bytes)
-{
-	return suspend(NULL, ret_bytes);
-}
-
 /* On the control thread, which does not look at the accounts of shared devices while it waits for the mover. */
 static enum sw_status suspend_and_look(uint64_t *ret_bytes)
 {
 	const struct order_watch watch = {.look = turn_look_suspending};
 
-	return suspend(&watch, ret_bytes);
+	return control_suspend(&watch, ret_bytes);
 }
 
 enum sw_status control_resume(uint64_t *ret_bytes)

@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+struct order_watch; /* spill.h */
+
 /*
  * Reads policy and environment and starts the modules, once. Returns the stage afterwards.
  * Locking: takes START; the caller must hold no lock (it binds modules).
@@ -45,8 +47,11 @@ void exit_summary_print(void);
 /* Answers a request from the socket. */
 control_answer control_request;
 
-/* Call spill_suspend() or spill_resume() (spill.h); `status` reports the last of them that succeeded. */
-enum sw_status control_suspend(uint64_t *ret_bytes);
+/*
+ * Call spill_suspend() or spill_resume() (spill.h); `status` reports the last of them that succeeded. watch: NULL if
+ * the program itself asks.
+ */
+enum sw_status control_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status control_resume(uint64_t *ret_bytes);
 
 /* Called when nobody can reach this process any more: resumes it if it was suspended through the socket. */

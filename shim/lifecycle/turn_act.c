@@ -182,7 +182,7 @@ static void stop(struct device *device)
 	turn->out_began = clock_now();
 	if (turn->job_claim.stop_at > turn->out_began && turn->job_claim.stop_at - turn->out_began <= GPU_JOB_NOTICE)
 		clock_sleep(turn->job_claim.stop_at - turn->out_began);
-	enum sw_status status = spill_hold(device, RESIDENCE_STOPPED, 0, &turn_beat_watch, NULL);
+	enum sw_status status = spill_stop(device, &turn_beat_watch);
 	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS) {
 		if (!turn->many && !spill_is_ending())
 			say_not_gone(status);
@@ -213,7 +213,7 @@ static void go_on(struct device *device)
 	if (comes && device->account.file.open && !turn_account_publish(device, true))
 		return;
 	/* If the process was stopped since it looked, its job may have lost the turn: it looks again. */
-	if (began - turn->decided >= GPU_TURN_SILENT / 2 || spill_release(device, NULL, &bytes) != SW_OK)
+	if (began - turn->decided >= GPU_TURN_SILENT / 2 || spill_release(device, &bytes) != SW_OK)
 		return;
 	if (comes)
 		has_come(device, began, bytes);

@@ -433,26 +433,25 @@ static struct order for_turn(enum residence to, uint64_t keep)
 	return (struct order){.what = ORDER_RESIDE, .to = to, .reason = RESIDENCE_TURN, .bytes = keep};
 }
 
-enum sw_status spill_hold(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch,
-			  uint64_t *ret_bytes)
+enum sw_status spill_stop(struct device *device, const struct order_watch *watch)
 {
-	const struct order order = for_turn(to, keep);
+	const struct order order = for_turn(RESIDENCE_STOPPED, 0);
 
 	if (!may_suspend())
 		return SW_NOT_SUPPORTED;
 	spill_prepare(device, true);
-	enum sw_status status = ask_one(engine_of(device), &order, watch, ret_bytes);
+	enum sw_status status = ask_one(engine_of(device), &order, watch, NULL);
 	/* It may stop after all, when nobody waits for that any more. */
 	if (status != SW_OK && spill_residence(device) == RESIDENCE_RUNS)
-		spill_release(device, NULL, NULL);
+		spill_release(device, NULL);
 	return status;
 }
 
-enum sw_status spill_release(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes)
+enum sw_status spill_release(struct device *device, uint64_t *ret_bytes)
 {
 	const struct order order = for_turn(RESIDENCE_RUNS, 0);
 
-	return may_suspend() ? ask_one(engine_of(device), &order, watch, ret_bytes) : SW_NOT_SUPPORTED;
+	return may_suspend() ? ask_one(engine_of(device), &order, NULL, ret_bytes) : SW_NOT_SUPPORTED;
 }
 
 bool spill_begin(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch)

@@ -135,21 +135,20 @@ bool spill_is_ending(void);
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
 /*
- * For turns (lifecycle/types.h), of one device; residence.h says what becomes of it. spill_hold() makes one attempt
- * only, which gives up after a fifth of a second without progress of the device. to: RESIDENCE_STOPPED, or
- * RESIDENCE_AWAY with what may stay of the memory on the device, `keep`. spill_release() first fetches everything that
- * the device budget has room for; the process goes on when no device is held any more. Results as above.
- *
- * watch: called meanwhile (spill.h). That of spill_release() may raise the budget, and says whether to wait for
- * room; after ORDER_ROOM_LOST the result is SW_BUSY, and the process is held on. NULL: the budget stays as it is.
+ * For turns (lifecycle/types.h), of one device; residence.h says what becomes of it. spill_stop() makes one attempt
+ * only, which gives up after a fifth of a second without progress of the device. watch: called meanwhile; what it
+ * returns has no effect. spill_release() first fetches everything that the device budget has room for; the process goes
+ * on when no device is held any more. Results as above.
  */
-enum sw_status spill_hold(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch,
-			  uint64_t *ret_bytes);
-enum sw_status spill_release(struct device *device, const struct order_watch *watch, uint64_t *ret_bytes);
+enum sw_status spill_stop(struct device *device, const struct order_watch *watch);
+enum sw_status spill_release(struct device *device, uint64_t *ret_bytes);
 /*
- * The same in two steps, so that memory of several devices, which are held, moves at the same time: each has a link of
- * its own. to: RESIDENCE_AWAY or RESIDENCE_BACK. If spill_begin() returns true, the caller must call spill_finish()
- * before anything else of that device.
+ * Moves the memory of a device that is held, in two steps, so that memory of several devices moves at the same time:
+ * each has a link of its own. to: RESIDENCE_AWAY, with what may stay on the device, `keep`, or RESIDENCE_BACK. If
+ * spill_begin() returns true, the caller must call spill_finish() before anything else of that device.
+ *
+ * watch: called meanwhile. With RESIDENCE_BACK it may raise the budget, and says whether to wait for room;
+ * after ORDER_ROOM_LOST the result is SW_BUSY, and the process is held on.
  */
 bool spill_begin(struct device *device, enum residence to, uint64_t keep, const struct order_watch *watch);
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch);

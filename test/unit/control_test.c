@@ -26,7 +26,7 @@ static void answers_each_request(void)
 	CHECK(says("suspend\n", "ok 0\n") && says("status\n", "ok 1000 suspended\n"));
 	fake_bytes = 1000;
 	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 running\n"));
-	CHECK(control_suspend(NULL) == SW_OK && says("status\n", "ok 1000 suspended\n"));
+	CHECK(control_suspend(NULL, NULL) == SW_OK && says("status\n", "ok 1000 suspended\n"));
 	CHECK(control_resume(NULL) == SW_OK && says("status\n", "ok 0 running\n"));
 	/*
 	 * Whose turn it is not waits, and goes on when it is, not when it is resumed: the engines know which of them
@@ -393,7 +393,7 @@ static void cannot_listen_again(void)
 	await_ticks(2);
 	CHECK(state_is("ok 0 running") && fake_calls == 2);
 	/* What the program has suspended itself it can resume. */
-	CHECK(control_suspend(NULL) == SW_OK);
+	CHECK(control_suspend(NULL, NULL) == SW_OK);
 	await_ticks(2);
 	CHECK(state_is("ok 1000 suspended") && fake_calls == 3);
 	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && unlinkat(folder.fd, name, AT_REMOVEDIR) == 0);
