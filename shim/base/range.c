@@ -160,7 +160,6 @@ bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
 		return false;
 	if (!take_first(set->root, length, ret_start))
 		spare_put(set, range_extract(set, *ret_start + length));
-	set->n_taken++;
 	return true;
 }
 
@@ -173,7 +172,6 @@ bool range_take_at(struct range_set *set, uint64_t start, uint64_t length)
 	if (fits) {
 		node->start += length;
 		node->length -= length;
-		set->n_taken++;
 	} else {
 		spare_free(set);
 	}
@@ -188,7 +186,6 @@ bool range_take_at(struct range_set *set, uint64_t start, uint64_t length)
 
 void range_join(struct range_set *set)
 {
-	set->n_taken--;
 	spare_free(set);
 }
 
@@ -224,7 +221,6 @@ void range_give(struct range_set *set, uint64_t start, uint64_t length)
 		spare_put(set, right);
 	}
 	range_insert(set, spare_get(set, start, length));
-	set->n_taken--;
 	/* One node was reserved when this range was taken; a node that joining left over is freed. */
 	if (set->spare)
 		spare_free(set);

@@ -26,7 +26,6 @@ struct range_set {
 	struct range_node *root;  /* treap of free ranges by start */
 	struct range_node *spare; /* reserved nodes, at least one for each range handed out */
 	uint64_t random;          /* state for the priorities of nodes; never 0 */
-	size_t n_taken;
 };
 
 /* Starts with one free range [0, length). Returns false without memory. */

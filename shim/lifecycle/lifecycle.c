@@ -304,7 +304,7 @@ static void start_modules(struct policy *read)
 
 	alloc_decide_start(read);
 	/* The figures before every module that counts. */
-	stats_open(&about, true);
+	stats_open(&about);
 	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
 		stats_know_rule(rule, policy_rule_name(read, rule));
 	control_give(control_request, sampler_tick, look, control_cut_off);

@@ -182,15 +182,14 @@ static void watch(struct crossings *crossings, uint64_t begin, uint64_t end, boo
 			atomic_store_explicit(&crossings->unit[unit].watched, on, memory_order_relaxed);
 }
 
-bool crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end)
+void crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end)
 {
 	if (!atomic_load(&crossings->born))
 		atomic_store_explicit(&crossings->born, lazy_memory_new(born_bytes(crossings)), memory_order_release);
 	if (!atomic_load(&crossings->born))
-		return false;
+		return;
 	watch(crossings, begin, end, true);
 	mark_born(crossings, begin, end, false);
-	return true;
 }
 
 void crossings_unwatch(struct crossings *crossings, uint64_t begin, uint64_t end)

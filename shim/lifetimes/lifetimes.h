@@ -208,10 +208,10 @@ void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end);
 bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_range *ret);
 
 /*
- * Watches a range of whole units, in which nothing is alive; and ends that. Returns false if there is no memory for it:
- * nothing is known of the range then. The caller must not run two calls at once.
+ * Watches a range of whole units, in which nothing is alive; and ends that. Without memory for it, nothing
+ * is known of the range. The caller must not run two calls at once.
  */
-bool crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end);
+void crossings_watch(struct crossings *crossings, uint64_t begin, uint64_t end);
 void crossings_unwatch(struct crossings *crossings, uint64_t begin, uint64_t end);
 /* A range died. Matters only where it is watched. */
 void crossings_died(struct crossings *crossings, uint64_t begin, uint64_t end);

@@ -163,10 +163,10 @@ struct stats_about {
 	const char *policy, *policy_hash, *mode, *spillway; /* mode: spill.mode, until stats_set_mode() */
 };
 /*
- * Called once, when the process first uses CUDA memory: writes its identity to the page and, if `visible`, creates the
- * file. A failure does not affect the program. Locking: the caller must hold START.
+ * Called once, when the process first uses CUDA memory: writes its identity to the page and creates the file. A
+ * failure does not affect the program. Locking: the caller must hold START.
  */
-void stats_open(const struct stats_about *about, bool visible);
+void stats_open(const struct stats_about *about);
 /*
  * Reads the command line, its words separated by blanks, cut if it is long; "" if it cannot be read. Returns the length
  * of the first word.
@@ -197,8 +197,8 @@ void stats_set_mode(const char *mode);
 void stats_set_line(const char *line);
 /* Creates the file again if it was removed, as at a log-out. Called once a second, by one thread at a time. */
 void stats_find_again(void);
-/* Called when the process ends: removes the file. Returns how long it existed, ns. */
-uint64_t stats_close(void);
+/* Called when the process ends: removes the file. */
+void stats_close(void);
 /* Called in the child of a fork: its counts are separate from the parent's and not visible to other processes. */
 void stats_child(void);
 

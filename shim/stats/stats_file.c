@@ -242,7 +242,7 @@ static void say_unseen(int error)
 		 sizeof(stats) / 1024, strerror(error), way_out(error));
 }
 
-void stats_open(const struct stats_about *about, bool visible)
+void stats_open(const struct stats_about *about)
 {
 	const char *leave = secure_getenv("SPILLWAY_FIGURES");
 	int saved = errno;
@@ -251,7 +251,7 @@ void stats_open(const struct stats_about *about, bool visible)
 	/* Kept now: the program may change its environment, or its folder. */
 	if (leave && *leave == '/' && strlen(leave) < sizeof(stats_file.leave))
 		strcpy(stats_file.leave, leave);
-	int error = visible ? make_file() : 0;
+	int error = make_file();
 	if (error)
 		say_unseen(-error);
 	errno = saved;
@@ -372,17 +372,14 @@ static void leave_figures(void)
 	user_dir_close(&folder, false);
 }
 
-uint64_t stats_close(void)
+void stats_close(void)
 {
-	uint64_t now = clock_now();
-
 	atomic_store(&stats.state, STATS_ENDED);
-	atomic_store(&stats.end_clock, now);
+	atomic_store(&stats.end_clock, clock_now());
 	if (stats_file.is_there && stats_file.owner == getpid())
 		user_dir_remove_own(stats_file.name, stats_file.device, stats_file.inode);
 	leave_figures();
 	stats_file.is_there = false;
-	return stats.start_clock ? now - stats.start_clock : 0;
 }
 
 void stats_child(void)

@@ -310,7 +310,7 @@ TEST_WITH(where_files_may_not_be_large_there_is_none, begin_anew, NULL)
 	pid_t child = fork();
 	if (!child) {
 		setrlimit(RLIMIT_FSIZE, &limit);
-		stats_open(&about, true);
+		stats_open(&about);
 		stats_add(STAT_allocations, 1);
 		_exit(stats_get(STAT_allocations) == 1 ? 0 : 1);
 	}
