@@ -10,7 +10,6 @@ Exit status: 0 all equal (or stopped as defined), 1 not.
 import argparse
 import concurrent.futures
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -70,17 +69,11 @@ def run(name, variant, settings=None):
     return result
 
 
-def stopped(result):
-    """Ended by `fast` itself, which names what was in transit and the way out?"""
-    return result.status != "ok" and re.search(r"^spillway:.*in transit", result.output, re.MULTILINE | re.IGNORECASE) and \
-        "spill.mode: exact" in result.output
-
-
 def verdict(name, natives, mode, result):
     """(text, good)"""
     if f"spill {mode}" not in result.output and result.status == "ok":
         return "NOT SERVED in this mode", False
-    if mode == "fast" and APPS[name][2] and stopped(result):
+    if mode == "fast" and APPS[name][2] and harness.stopped(result):
         return "stopped, and told why", True
     if result.status != "ok":
         said = [line for line in result.output.splitlines() if line.startswith("spillway:")]

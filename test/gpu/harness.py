@@ -111,6 +111,12 @@ def run(command, environment, seconds):
     return result
 
 
+def stopped(result):
+    """Ended by `fast` itself, which names what was in transit and the way out?"""
+    return result.status != "ok" and re.search(r"^spillway:.*in transit", result.output, re.MULTILINE | re.IGNORECASE) and \
+        "spill.mode: exact" in result.output
+
+
 @contextlib.contextmanager
 def answering(command, environment, seconds):
     """
