@@ -756,6 +756,25 @@ if what == "count":
     print("need", 3 << 30)
 """
 
+# released_jobs.py: one program's exact loses a bit of its weights, the other is stopped in fast, runs too short in exact and spills
+# nothing in static.
+RELEASED_JOB = """
+import os, sys
+name, settings = sys.argv[1], dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+mode = settings.get("spill.mode")
+assert sys.argv[2:] == ["--seconds", "60" if mode else "20"] and settings.get("device.budget", "2048MiB") == "2048MiB"
+print("version", name, "1.2")
+for step in range(1, 5 if name == "stops" and mode == "exact" else 9 if mode else 7):
+    print("each", step, 15000, 1 / step)
+print("check weights.5", 43 if name == "loses" and mode == "exact" else 42)
+print("need", 3 << 30)
+if mode and not (name == "stops" and mode == "static"):
+    print(\"\"\"%s\"\"\")
+if name == "stops" and mode == "fast":
+    print("spillway: an access to a block in transit; use spill.mode: exact")
+    sys.exit(1)
+""" % SUMMARY
+
 # llama.cpp's tools: in fast, other tokens; in static, perplexity runs out of time; fewer layers compute something else.
 LLAMA_TOOL = """
 import json, os, sys
@@ -816,6 +835,24 @@ class Programs(unittest.TestCase):
             self.assertEqual(found, verdicts, side)
         self.assertRegex(run.stdout, r"exact +\| 2000.0 +\| 100.0 +\| 32100.5")
         self.assertRegex(run.stdout, r"static +\|.*out of memory")
+
+    def test_released(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "released_jobs.py"), "w") as file:
+                file.write(RELEASED_JOB)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--programs", "loses,stops", "released"],
+                                 capture_output=True, text=True)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        rows = {cells[1]: cells for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
+                if len(cells) == 6}
+        wanted = {"loses, static": "pass", "loses, exact": "MISS", "loses, fast": "pass", "stops, static": "MISS",
+                  "stops, exact": "MISS", "stops, fast": "pass"}
+        self.assertEqual({name: rows[f"{name}: as natively"][4] for name in wanted}, wanted)
+        self.assertIn("6 equal bit for bit, weights.5 differs, spilled 1.5 GiB, moved 23 and 22 GiB", rows["loses, exact: as natively"][5])
+        seconds = {name: rows[f"{name}: seconds of steps, 3 runs at once"][2:5] for name in ("loses, fast", "stops, exact")}
+        self.assertEqual(seconds, {"loses, fast": ["90", ">= 60", "pass"], "stops, exact": ["30", ">= 60", "MISS"]})
+        self.assertRegex(run.stdout, r"loses 1.2 +\| 3.0 +\| 6 equal bit for bit \| equal 8, 1.5 GiB \| DIFFERS 8, 1.5 GiB")
 
     def test_rows_and_verdicts(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people run, on a real GPU: python programs_bars.py --build BUILD --log FILE [PART...]. The jobs are
-programs_jobs.py's, whose head says what they do.
+programs_jobs.py's and, of the last part, released_jobs.py's, whose heads say what they do.
 
   chain    a chain without a pool in CuPy: plain, with CuPy's pool, cudaMallocAsync and RMM's pool, and plain under the library
   tight    the same at 1 / --ratio of what it needs, natively with only so much memory free: which of them end?
@@ -11,9 +11,12 @@ programs_jobs.py's, whose head says what they do.
            than 4 GiB are taken. Tokens/s; perplexity and greedy tokens beside native ones; its own offload computes on the
            CPU, and so differently. Its tools (llama-bench, llama-perplexity, llama-completion) and their libraries are ready
            in the folder --llama
+  released the --programs twice natively, then in each mode at 1 / --ratio of what they need for at least 60 s: losses and
+           digests beside native ones. --at-once runs share the GPU, and so no times are compared
 
 Rows and exit status: parts.py.
 """
+import concurrent.futures
 import json
 import os
 import re
@@ -22,6 +25,7 @@ import statistics
 import bars
 import harness
 import parts
+import released_jobs
 from harness import UNITS
 
 MODES = ["static", "exact", "fast"]
@@ -30,6 +34,8 @@ PLAIN_BAR, POOL_BAR = 0.5, 1.1
 LAYERS, SMALL, PROMPT, TOKENS = 22, 9, 512, 32  # of llama.cpp's models
 LAYER_BYTES = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 11008)
 ALL_LAYERS = 99  # any number beyond what there are
+NATIVE_SECONDS, MODE_SECONDS, START_SECONDS = 20, 60, 150  # of a released program's steps; and what may come before them
+LEAST_STEPS = 5
 
 
 def times_of(output):
@@ -58,8 +64,26 @@ def layers_that_fit(need, budget):
     return max(0, min(LAYERS, int((budget - rest) / LAYER_BYTES))) + 1
 
 
+def worked_seconds(steps):
+    """Of those after the first, in which the program loads."""
+    return sum(steps.ms[released_jobs.WARM:]) / 1e3
+
+
+def as_natively(natives, mode, run):
+    """(is a released program's run equal to native ones, or stopped as fast may do, how). Runs: (harness.Run, bars.Steps)"""
+    result, steps = run
+    if mode == "fast" and harness.stopped(result):
+        return True, "stopped, and told why"
+    good, text = bars.losses_equal([native.losses for _, native in natives], steps.losses)
+    first, second = (native.checks for native, _ in natives)
+    wrong = [name for name in first.keys() & second.keys() & result.checks.keys()
+             if first[name] == second[name] != result.checks[name]]
+    text = f"{result.status}, {len(steps.losses)} steps, {text}, {', '.join(wrong) or 'no digest'} differs"
+    return good and not wrong and result.status == "ok" and len(steps.losses) >= LEAST_STEPS, text
+
+
 class Programs(parts.Parts):
-    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260}
+    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260, "released": 3600}
     DEFAULT = ["chain", "tight", "finder"]
 
     def __init__(self, options):
@@ -231,6 +255,48 @@ class Programs(parts.Parts):
                 "tokens": tokens[1] if tokens and said.status == "ok" else "", "need": bars.device_peak(measured.output),
                 "status": ", ".join(bad) or "ok"}
 
+    # ---- released programs ----
+
+    def released(self):
+        table = [["program", "needs, GiB", "native runs", *MODES, "least seconds"]]
+        with concurrent.futures.ThreadPoolExecutor(self.options.at_once) as pool:
+            firsts = {name: pool.submit(self.works, name) for name in self.options.programs}
+            others = {}
+            for name, first in firsts.items():
+                need = first.result()[0].need
+                sides = {"natively": None, **{mode: parts.settings(mode, need, self.options.ratio) for mode in MODES}}
+                others[name] = {side: pool.submit(self.works, name, settings) for side, settings in sides.items()} if need else {}
+            for name, runs in others.items():
+                table.append(self.beside_native(name, firsts[name].result(), {side: run.result() for side, run in runs.items()}))
+        harness.table(table)
+
+    def works(self, name, settings=None):
+        """(harness.Run, bars.Steps)"""
+        seconds = MODE_SECONDS if settings else NATIVE_SECONDS
+        command = self.python("released_jobs.py", name, "--seconds", seconds)
+        return self.run(f"{name}, {settings or 'natively'}", command, settings, {"CUPY_CACHE_DIR": self.folder.name},
+                        seconds + START_SECONDS)
+
+    def beside_native(self, name, first, runs):
+        """Adds a program's rows. Returns that of the table."""
+        if not runs or runs["natively"][0].status != "ok":
+            self.failed(f"{name}: natively", 1, (runs.get("natively") or first)[0], least=True)
+            return [name, *6 * ["n/a"]]
+        natives = [first, runs.pop("natively")]
+        version = re.search(r"^version (.*)$", first[0].output, re.MULTILINE)
+        row = [version[1] if version else name, f"{first[0].need / UNITS['GiB']:.1f}",
+               bars.losses_equal([first[1].losses] * 2, natives[1][1].losses)[1]]
+        for mode, (result, steps) in runs.items():
+            good, text = as_natively(natives, mode, (result, steps))
+            spills = result.spilled not in ("", "none")
+            moved = " and ".join(f"{size / UNITS['GiB']:.0f}" for size in (bars.moved(result.output) or ())[:2])
+            text += f", spilled {result.spilled or 'unknown'}, moved {moved or '0'} GiB in and out"
+            self.good(f"{name}, {mode}: as natively", good and (spills or result.status != "ok"), text)
+            self.add(f"{name}, {mode}: seconds of steps, {self.options.at_once} runs at once", worked_seconds(steps),
+                     None if harness.stopped(result) else MODE_SECONDS, f"{len(steps.ms)} steps", least=True)
+            row.append(("equal" if good else "DIFFERS") + f" {len(steps.losses)}, {result.spilled or result.status}")
+        return [*row, f"{min(worked_seconds(steps) for _, steps in runs.values()):.0f}"]
+
 
 def main():
     arguments = parts.parser()
@@ -240,6 +306,8 @@ def main():
     arguments.add_argument("--llama", default="", help="the folder of llama.cpp's tools")
     arguments.add_argument("--models", default="/dev/shm", help="where its model is written")
     arguments.add_argument("--tool-seconds", type=float, default=45, help="for a tool of llama.cpp")
+    arguments.add_argument("--programs", type=lambda text: text.split(","), default=list(released_jobs.PROGRAMS))
+    arguments.add_argument("--at-once", type=int, default=3, help="runs of released programs")
     parts.main(Programs, arguments)
 
 
