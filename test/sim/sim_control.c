@@ -42,6 +42,33 @@ size_t sim_parse_size(const char *text, size_t otherwise)
 	return otherwise;
 }
 
+/* Those that are one number: of the environment, or sim_switch(). */
+static const struct {
+	const char *name;
+	size_t otherwise;
+	_Atomic size_t *value;
+} settings[] = {
+    {"MEMORY", (size_t)256 << 20, &sim.set.memory},
+    {"HOST_MEMORY", (size_t)1 << 30, &sim.set.host_memory},
+    {"WINDOW", (size_t)512 << 30, &sim.set.window},
+    {"VMM", 1, &sim.set.vmm},
+    {"HOST_VMM", 1, &sim.set.host_vmm},
+    {"FILL", 1, &sim.set.fill},
+    {"LARGE", 1, &sim.set.large},
+    {"STREAM_VALUES", 1, &sim.set.stream_values},
+    {"RUN", 1, &sim.set.run},
+    {"PAGEABLE", 0, &sim.set.pageable},
+    {"CONCURRENT_MANAGED", 1, &sim.set.concurrent_managed},
+    {"DEAD_HANDLES", 0, &sim.set.dead_handles},
+    {"REUSE", 0, &sim.set.reuse},
+    {"SAME_POINTER", 1, &sim.set.same_pointer},
+    {"DELAY_US", 0, &sim.set.delay_us},
+    {"FAULT_MS", 0, &sim.set.fault_ms},
+    {"PIECE_US", 0, &sim.set.piece_us},
+    {"MAP_WAITS", 0, &sim.set.map_waits},
+    {"POOL_WASTE", 0, &sim.set.pool_waste},
+};
+
 static void before_fork(void)
 {
 	pthread_mutex_lock(&sim.lock);
@@ -80,25 +107,12 @@ static void start(void)
 	sim.set.devices = (int)sim_parse_size(getenv("SIM_DEVICES"), 1);
 	if (sim.set.devices > SIM_DEVICES_MAX)
 		sim.set.devices = SIM_DEVICES_MAX;
-	sim.set.memory = sim_parse_size(getenv("SIM_MEMORY"), (size_t)256 << 20);
-	sim.set.host_memory = sim_parse_size(getenv("SIM_HOST_MEMORY"), (size_t)1 << 30);
-	sim.set.window = sim_parse_size(getenv("SIM_WINDOW"), (size_t)512 << 30);
-	sim.set.vmm = sim_parse_size(getenv("SIM_VMM"), 1);
-	sim.set.host_vmm = sim_parse_size(getenv("SIM_HOST_VMM"), 1);
-	sim.set.fill = sim_parse_size(getenv("SIM_FILL"), 1);
-	sim.set.large = sim_parse_size(getenv("SIM_LARGE"), 1);
-	sim.set.stream_values = sim_parse_size(getenv("SIM_STREAM_VALUES"), 1);
-	sim.set.run = sim_parse_size(getenv("SIM_RUN"), 1);
-	sim.set.pageable = sim_parse_size(getenv("SIM_PAGEABLE"), 0);
-	sim.set.concurrent_managed = sim_parse_size(getenv("SIM_CONCURRENT_MANAGED"), 1);
-	sim.set.dead_handles = sim_parse_size(getenv("SIM_DEAD_HANDLES"), 0);
-	sim.set.reuse = sim_parse_size(getenv("SIM_REUSE"), 0);
-	sim.set.same_pointer = sim_parse_size(getenv("SIM_SAME_POINTER"), 1);
-	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
-	sim.set.fault_ms = sim_parse_size(getenv("SIM_FAULT_MS"), 0);
-	sim.set.piece_us = sim_parse_size(getenv("SIM_PIECE_US"), 0);
-	sim.set.map_waits = sim_parse_size(getenv("SIM_MAP_WAITS"), 0);
-	sim.set.pool_waste = sim_parse_size(getenv("SIM_POOL_WASTE"), 0);
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		char name[40];
+
+		snprintf(name, sizeof(name), "SIM_%s", settings[i].name);
+		*settings[i].value = sim_parse_size(getenv(name), settings[i].otherwise);
+	}
 	sim_peers_read();
 	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
 	const char *text = getenv("SIM_LOG");
@@ -304,38 +318,14 @@ SIM_EXPORT void sim_release(void)
 
 SIM_EXPORT void sim_switch(const char *name, size_t value)
 {
+	size_t i = 0, n = sizeof(settings) / sizeof(settings[0]);
+
 	sim_start();
+	while (i < n && strcmp(name, settings[i].name))
+		i++;
 	sim_lock();
-	if (!strcmp(name, "VMM"))
-		sim.set.vmm = value;
-	else if (!strcmp(name, "HOST_VMM"))
-		sim.set.host_vmm = value;
-	else if (!strcmp(name, "MEMORY"))
-		sim.set.memory = value;
-	else if (!strcmp(name, "HOST_MEMORY"))
-		sim.set.host_memory = value;
-	else if (!strcmp(name, "DELAY_US"))
-		sim.set.delay_us = value;
-	else if (!strcmp(name, "PIECE_US"))
-		sim.set.piece_us = value;
-	else if (!strcmp(name, "MAP_WAITS"))
-		sim.set.map_waits = value;
-	else if (!strcmp(name, "POOL_WASTE"))
-		sim.set.pool_waste = value;
-	else if (!strcmp(name, "FILL"))
-		sim.set.fill = value;
-	else if (!strcmp(name, "LARGE"))
-		sim.set.large = value;
-	else if (!strcmp(name, "PAGEABLE"))
-		sim.set.pageable = value;
-	else if (!strcmp(name, "REUSE"))
-		sim.set.reuse = value;
-	else if (!strcmp(name, "DEAD_HANDLES"))
-		sim.set.dead_handles = value;
-	else if (!strcmp(name, "SAME_POINTER"))
-		sim.set.same_pointer = value;
-	else if (!strcmp(name, "CONCURRENT_MANAGED"))
-		sim.set.concurrent_managed = value;
+	if (i < n)
+		*settings[i].value = value;
 	else
 		fprintf(stderr, "sim_switch: no switch is called \"%s\"\n", name);
 	sim_unlock();

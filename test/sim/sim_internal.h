@@ -85,17 +85,15 @@ size_t sim_parse_size(const char *text, size_t otherwise);
 
 struct sim_settings {
 	int devices;
-	size_t memory, host_memory, window;
-	bool vmm, host_vmm, fill, large, pageable, concurrent_managed, same_pointer, run, reuse, dead_handles,
+	_Atomic size_t memory, host_memory, window;
+	_Atomic size_t vmm, host_vmm, fill, large, pageable, concurrent_managed, same_pointer, run, reuse, dead_handles,
 	    stream_values;
 	unsigned peers[SIM_DEVICES_MAX]; /* bits: the devices whose memory that device can reach */
 	unsigned pcie[SIM_DEVICES_MAX];  /* bits: those of them that it reaches over PCIe */
 	unsigned max_peers;
-	size_t delay_us;
-	size_t fault_ms;
-	_Atomic size_t piece_us;
-	size_t map_waits;  /* bits: 1: for copies to devices, 2: for copies to the host */
-	size_t pool_waste; /* % */
+	_Atomic size_t delay_us, fault_ms, piece_us;
+	_Atomic size_t map_waits;  /* bits: 1: for copies to devices, 2: for copies to the host */
+	_Atomic size_t pool_waste; /* % */
 	uint64_t seed;
 };
 

@@ -7,8 +7,6 @@
 #include "test/unit/top_show_help.h"
 #include "tools/common/shared.h"
 
-#include <sys/resource.h>
-
 static void has_line(const char *text, const char *line)
 {
 	size_t length = strlen(line);
@@ -260,13 +258,11 @@ TEST(short_numbers_have_five_columns_at_most)
 	assert_string_equal(top_count(999.6, room), "1.0k");
 }
 
-/* What one reading and one table cost with 64 processes; said, and judged by nobody. */
 TEST(sixty_four_processes)
 {
-	enum { N = 64, ROUNDS = 20 };
+	enum { N = 64 };
 	static struct process_name names[N];
 	const struct figures_choice all = {.only = (uid_t)-1, .name = names, .n = N};
-	struct rusage before, after;
 
 	for (unsigned i = 0; i < N; i++) {
 		names[i].pid = page_make_process();
@@ -276,20 +272,8 @@ TEST(sixty_four_processes)
 		free(one);
 	}
 	assert_true(figures_read(&figures, &all));
-	getrusage(RUSAGE_SELF, &before);
-	for (unsigned i = 0; i < ROUNDS; i++) {
-		assert_true(figures_read(&figures, &all));
-		text_of();
-	}
-	getrusage(RUSAGE_SELF, &after);
+	text_of();
 	assert_int_equal(figures.n, N);
-	double us =
-	    (double)(after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) *
-		1e6 +
-	    (double)(after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec -
-		     before.ru_stime.tv_usec);
-	printf("top: a reading of %d processes and its table: %.2f ms of a core, so %.2f %% at 1 Hz\n", N,
-	       us / ROUNDS / 1e3, us / ROUNDS / 1e4);
 }
 
 EACH_TEST(begin, end)
