@@ -75,7 +75,6 @@ enum fault_cause {
 	FAULT_FOR_NEIGHBOUR,       /* the driver expects it to be accessed */
 	FAULT_FOR_ROOM,            /* evicted to free memory */
 	FAULT_FOR_REMOTE_ACCESSES, /* accessed over the link too often */
-	FAULT_CAUSES,              /* must be last */
 };
 
 #define FAULT_HOST      (-1)

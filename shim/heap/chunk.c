@@ -272,7 +272,6 @@ static bool alias_space(struct chunk_store *store)
 			return false;
 		}
 		store->alias_base = base;
-		store->alias_bytes = bytes;
 	}
 	return store->alias_base != 0;
 }

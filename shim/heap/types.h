@@ -54,7 +54,6 @@ struct chunk_store {
 	/* warm chunks; all chunks that exist, made >= warm */
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES];
 	CUdeviceptr alias_base; /* 0 until the first chunk moves */
-	uint64_t alias_bytes;
 	struct range_set alias_units;
 };
 

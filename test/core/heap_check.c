@@ -109,7 +109,8 @@ void heap_destroy(struct heap *heap)
 	if (!arena_fini(&heap->store.arena))
 		log_line("a heap was destroyed with blocks in use");
 	lifetimes_free(heap->store.arena.lifetimes);
-	if (chunks->alias_base && REAL(cuMemAddressFree)(chunks->alias_base, chunks->alias_bytes) == CUDA_SUCCESS)
+	if (chunks->alias_base &&
+	    REAL(cuMemAddressFree)(chunks->alias_base, chunks->alias_units.root->length * HEAP_UNIT) == CUDA_SUCCESS)
 		range_fini(&chunks->alias_units);
 	free(heap->store.news.pieces);
 	pthread_mutex_destroy(&heap->lock.mutex);
