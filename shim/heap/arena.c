@@ -2,6 +2,7 @@
 /* Reserves the address space of a heap and keeps the tables that say what is at each unit (arena.h). */
 #include "shim/heap/arena.h"
 #include "shim/base/array.h"
+#include "shim/base/number.h"
 #include "shim/driver/real.h"
 #include "shim/heap/chunk.h"
 #include "shim/lifetimes/lifetimes.h"
@@ -191,9 +192,8 @@ bool arena_on_use_extent(const struct arena *arena, uint32_t first, CUdeviceptr 
 	whole_of(arena, first, ret_begin, ret_bytes);
 	if (!lifetimes_reach(arena->lifetimes, address, &begin, &bytes))
 		return false;
-	CUdeviceptr end = begin + bytes < *ret_begin + *ret_bytes ? begin + bytes : *ret_begin + *ret_bytes;
-	if (begin > *ret_begin)
-		*ret_begin = begin;
+	CUdeviceptr end = smaller(begin + bytes, *ret_begin + *ret_bytes);
+	*ret_begin = larger(*ret_begin, begin);
 	*ret_bytes = end - *ret_begin;
 	return true;
 }
@@ -229,11 +229,7 @@ void arena_extent(const struct arena *arena, CUdeviceptr address, CUdeviceptr *r
 	    !crossings_find(lifetimes_crossings(arena->lifetimes), address - arena->base, &range))
 		return;
 	first = arena_reach(arena, word - 1, &units);
-	uint64_t begin = first * HEAP_UNIT, end = begin + units * HEAP_UNIT;
-	if (range.begin < begin)
-		range.begin = begin;
-	if (range.end > end)
-		range.end = end;
+	range = live_range_within(range, first, units);
 	*ret_begin = arena->base + range.begin;
 	*ret_bytes = range.end - range.begin;
 }

@@ -8,17 +8,6 @@
 
 /* ---- names to pieces ---- */
 
-/* What is fresh may go on in other blocks. */
-static void clip(struct live_range *range, uint32_t block, uint32_t units)
-{
-	uint64_t begin = block * HEAP_UNIT, end = begin + units * HEAP_UNIT;
-
-	if (range->begin < begin)
-		range->begin = begin;
-	if (range->end > end)
-		range->end = end;
-}
-
 /*
  * Returns how many bytes a name means, as far as is known. end: where it reaches in the block; alive: the range that
  * was born there, in bytes from the beginning of the arena, or NULL.
@@ -72,8 +61,9 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		alive_name(engine, named, engine->intake.no_kernel);
 	if (note && known && engine->intake.n_named_at < INTAKE_NAMED_AT)
 		engine->intake.named_at[engine->intake.n_named_at++] = named->address - arena->base;
+	/* What is fresh may go on in other blocks. */
 	if (known)
-		clip(&alive, block, units);
+		alive = live_range_within(alive, block, units);
 	if (note)
 		tensor_extents_note(engine->intake.extents, block, all, offset);
 	if (named->bytes) {
@@ -260,8 +250,8 @@ void intake_waiter(struct engine *engine, const struct waiter *waiter, struct sc
 
 	for (unsigned i = 0; i < n; i++)
 		engine->by_piece.at[engine->intake.pieces.at[i]].awaited = engine->by_piece.round;
-	*ret_named = (struct scheduler_named){
-	    .pieces = engine->intake.pieces.at, .n = n, .age = clock_now() - waiter->since};
+	*ret_named =
+	    (struct scheduler_named){.pieces = engine->intake.pieces.at, .n = n, .age = clock_now() - waiter->since};
 	if (waiter->graph && !waiter->unknown && atomic_load(&engine->channel.n_waiters) == 1 &&
 	    intake_weigh(engine, waiter))
 		*ret_named = (struct scheduler_named){weighed->pieces, weighed->uses, n, weighed->who, ret_named->age};

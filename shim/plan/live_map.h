@@ -28,6 +28,8 @@
 #ifndef SPILLWAY_LIVE_MAP_H
 #define SPILLWAY_LIVE_MAP_H
 
+#include "shim/base/number.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -44,6 +46,14 @@ struct live_map_sums {
 struct live_range {
 	uint64_t begin, end;
 };
+
+/* Returns the part of a range that lies within a block. */
+static inline struct live_range live_range_within(struct live_range range, uint32_t block, uint32_t units)
+{
+	uint64_t begin = block * LIVE_MAP_UNIT, end = begin + units * LIVE_MAP_UNIT;
+
+	return (struct live_range){larger(range.begin, begin), smaller(range.end, end)};
+}
 
 /* Which deaths count: see the head of this file. */
 struct live_now {
