@@ -5,6 +5,7 @@
  */
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
+#include "shim/base/number.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
@@ -282,10 +283,8 @@ void pool_row_grown(const struct ledger_row *row, uint64_t bytes)
 	if (pool) {
 		pool->used += bytes;
 		pool->held += bytes;
-		if (pool->used > pool->used_high)
-			pool->used_high = pool->used;
-		if (pool->held > pool->held_high)
-			pool->held_high = pool->held;
+		pool->used_high = larger(pool->used_high, pool->used);
+		pool->held_high = larger(pool->held_high, pool->held);
 	}
 	lock_drop(&pool_lock);
 }
@@ -329,8 +328,8 @@ void pool_heap_waits(CUmemoryPool handle, uint64_t bytes)
 {
 	lock_take(&pool_lock);
 	struct pool *pool = pool_find_locked(handle, -1);
-	if (pool && pool->held + bytes > pool->held_high)
-		pool->held_high = pool->held + bytes;
+	if (pool)
+		pool->held_high = larger(pool->held_high, pool->held + bytes);
 	lock_drop(&pool_lock);
 }
 
@@ -373,9 +372,7 @@ static uint64_t pool_claim_rounded(size_t bytes)
 /* Returns by how much the pool's charge must grow for `bytes` more, as far as is known. */
 static uint64_t growth_of(const struct pool *pool, uint64_t bytes)
 {
-	uint64_t all = pool->claimed + bytes;
-
-	return all > pool->charged ? all - pool->charged : 0;
+	return beyond(pool->claimed + bytes, pool->charged);
 }
 
 static bool is_near(const struct device *device, uint64_t growth)
@@ -385,24 +382,15 @@ static bool is_near(const struct device *device, uint64_t growth)
 	return left < growth || left - growth < atomic_load(&device->budget.limit) / NEAR;
 }
 
-static bool is_over(const struct device *device)
-{
-	return atomic_load(&device->budget.used) > atomic_load(&device->budget.limit);
-}
-
 static uint64_t others_of(const struct device *device, const struct pool *pool)
 {
-	uint64_t used = atomic_load(&device->budget.used);
-
-	return used > pool->charged ? used - pool->charged : 0;
+	return beyond(atomic_load(&device->budget.used), pool->charged);
 }
 
 /* Returns what the pool had while the device was within its budget, less what others have taken since. */
 static uint64_t safe_of(const struct device *device, const struct pool *pool)
 {
-	uint64_t others = others_of(device, pool), gained = others > pool->others ? others - pool->others : 0;
-
-	return pool->safe > gained ? pool->safe - gained : 0;
+	return beyond(pool->safe, beyond(others_of(device, pool), pool->others));
 }
 
 /*
@@ -420,13 +408,13 @@ static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t by
 	if (growth || all > pool->asked || ++pool->unasked > UNASKED_MOST) {
 		pool_refresh_locked(device);
 		pool->unasked = 0;
-		pool->asked = all > pool->asked ? all : pool->asked;
-		if (!is_over(device) && pool->claimed > safe_of(device, pool)) {
+		pool->asked = larger(pool->asked, all);
+		if (!budget_over(&device->budget) && pool->claimed > safe_of(device, pool)) {
 			pool->safe = pool->claimed;
 			pool->others = others_of(device, pool);
 		}
 	}
-	return is_over(device) && all > safe_of(device, pool);
+	return budget_over(&device->budget) && all > safe_of(device, pool);
 }
 
 static bool claim_locked(struct device *device, struct pool *pool, uint64_t bytes, bool over)

@@ -7,6 +7,7 @@
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
+#include "shim/base/number.h"
 #include "shim/base/rank.h"
 #include "shim/base/user_dir.h"
 #include "shim/lifecycle/types.h"
@@ -398,9 +399,8 @@ static uint64_t alive_bytes(const struct device *device, const struct gpu_accoun
 	const struct stats_device *figures = &stats.device[device->ordinal];
 	uint64_t reported = atomic_load_explicit(&figures->cache, memory_order_relaxed);
 	uint64_t alive = atomic_load_explicit(&figures->cache_alive, memory_order_relaxed);
-	uint64_t dead = reported > alive ? reported - alive : 0;
 
-	return member->needs > dead ? member->needs - dead : 0;
+	return beyond(member->needs, beyond(reported, alive));
 }
 
 /*
@@ -506,10 +506,7 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 		      bool *ret_has_room)
 {
 	struct turn_state *const turn = turn_of(device);
-	uint64_t room = part_of(view, gpu_turn_room(turns, self));
-
-	if (room > turn->most)
-		room = turn->most;
+	uint64_t room = smaller(part_of(view, gpu_turn_room(turns, self)), turn->most);
 	uint64_t limit = gpu_account_raise(&device->account, member->may_have, room);
 	if (turn->given != view->turn.number) {
 		turn->given = view->turn.number;
@@ -577,8 +574,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		log_once("share: this process takes turns together with the others of its job");
 	else if (turn->many)
 		log_once("share: this process takes turns on all its GPUs together");
-	if (refuses_until > lifecycle_state.turn_common.refuses_until)
-		lifecycle_state.turn_common.refuses_until = refuses_until;
+	lifecycle_state.turn_common.refuses_until = larger(lifecycle_state.turn_common.refuses_until, refuses_until);
 	bool ends = look_at_turn(device, member, view, turns, self);
 	uint64_t before = turn->job_claim.phase;
 	look_at_phase(device);

@@ -5,6 +5,7 @@
  */
 #include "shim/base/call_site.h"
 #include "shim/base/clock.h"
+#include "shim/base/number.h"
 #include "shim/base/python.h"
 #include "shim/lifetimes/types.h"
 
@@ -153,10 +154,7 @@ static bool join(const struct crossings *crossings, uint64_t unit, uint64_t at, 
 
 	if (!word || at < range.begin || at >= range.end)
 		return false;
-	if (range.begin < found->begin)
-		found->begin = range.begin;
-	if (range.end > found->end)
-		found->end = range.end;
+	*found = (struct live_range){smaller(found->begin, range.begin), larger(found->end, range.end)};
 	return true;
 }
 
