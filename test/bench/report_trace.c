@@ -23,7 +23,6 @@ enum {
 	WORKER = 2,
 };
 #define BUDGET (9216 * MIB)
-#define PACE   (48 * MIB / US) /* bytes in ns, of the link: nearly; see pace_ns() */
 
 enum rule { WEIGHTS = 1, OPTIM, ACTIVATIONS, REST, NEVER };
 

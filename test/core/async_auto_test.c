@@ -121,17 +121,16 @@ TEST(freed_memory_at_the_driver_is_used_again_first)
 {
 	CUdeviceptr block[N_MOST];
 	CUstream stream = core_stream();
-	struct gate gate;
 
 	for (unsigned i = 0; i < 10; i++)
 		block[i] = async_get(BLOCK, stream);
 	assert_true(!async_in_heap(block[7]) && async_in_heap(block[8]));
 	/* Also where the stream has not passed the free. */
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(block[2], stream));
 	CUdeviceptr again = async_get(BLOCK, stream);
 	assert_false(async_in_heap(again));
-	async_let_go(&gate);
+	async_let_go(stream);
 	block[2] = again;
 	assert_ok(cuMemFreeAsync(block[3], stream));
 	assert_ok(cuMemFree_v2(block[4]));

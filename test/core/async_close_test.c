@@ -120,16 +120,14 @@ TEST_WITH(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture, ope
 TEST_WITH(a_closed_pool_serves_where_the_heap_cannot, open_pools, async_check_pools)
 {
 	CUstream stream = core_stream();
-	struct gate gate;
 
 	for (unsigned i = 0; i < N_MOST; i++)
 		block[i] = async_get(BLOCK, stream);
 	assert_true(!async_in_heap(block[2]) && async_in_heap(block[N_MOST - 1]));
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(block[2], stream));
 	block[2] = async_get(BLOCK, stream);
 	assert_false(async_in_heap(block[2]));
-	async_let_go(&gate);
 }
 
 /* However lately it gave something back. */

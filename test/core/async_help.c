@@ -17,8 +17,53 @@ CUdeviceptr async_get(size_t bytes, CUstream stream)
 	return got[i];
 }
 
+/* The streams that are held. */
+static struct gate {
+	sem_t reached, open;
+	CUstream stream;
+	bool held;
+} gates[2];
+
+static void gate_work(void *argument)
+{
+	struct gate *gate = argument;
+
+	sem_post(&gate->reached);
+	sem_wait(&gate->open);
+}
+
+void async_hold(CUstream stream)
+{
+	struct gate *gate = &gates[gates[0].held];
+
+	CHECK(!gate->held);
+	sem_init(&gate->reached, 0, 0);
+	sem_init(&gate->open, 0, 0);
+	gate->stream = stream;
+	gate->held = true;
+	CHECK(cuLaunchHostFunc(stream, gate_work, gate) == CUDA_SUCCESS);
+	sem_wait(&gate->reached);
+}
+
+void async_open(CUstream stream)
+{
+	for (struct gate *gate = gates; gate < gates + 2; gate++)
+		if (gate->stream == stream && gate->held) {
+			gate->held = false;
+			sem_post(&gate->open);
+		}
+}
+
+void async_let_go(CUstream stream)
+{
+	async_open(stream);
+	CHECK(cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
 void async_end(void)
 {
+	async_open(gates[0].stream);
+	async_open(gates[1].stream);
 	assert_ok(cuCtxSynchronize());
 	/* The test has freed some of them: that is refused. What is not freed so the tear-down finds. */
 	while (n_got)
@@ -36,29 +81,6 @@ void async_give(CUdeviceptr address)
 bool async_in_heap(CUdeviceptr address)
 {
 	return device_of(address) != NULL;
-}
-
-static void gate_work(void *argument)
-{
-	struct gate *gate = argument;
-
-	sem_post(&gate->reached);
-	sem_wait(&gate->open);
-}
-
-void async_hold(struct gate *gate, CUstream stream)
-{
-	sem_init(&gate->reached, 0, 0);
-	sem_init(&gate->open, 0, 0);
-	gate->stream = stream;
-	CHECK(cuLaunchHostFunc(stream, gate_work, gate) == CUDA_SUCCESS);
-	sem_wait(&gate->reached);
-}
-
-void async_let_go(struct gate *gate)
-{
-	sem_post(&gate->open);
-	CHECK(cuStreamSynchronize(gate->stream) == CUDA_SUCCESS);
 }
 
 CUmemoryPool async_default_pool(void)

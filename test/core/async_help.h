@@ -10,14 +10,10 @@
 
 #include <semaphore.h>
 
-/* A stream that is held until it is let go. */
-struct gate {
-	sem_t reached, open;
-	CUstream stream;
-};
-
-void async_hold(struct gate *gate, CUstream stream);
-void async_let_go(struct gate *gate);
+/* A stream, when it has come so far, is held until it is let go, or async_end(). */
+void async_hold(CUstream stream);
+void async_open(CUstream stream);
+void async_let_go(CUstream stream); /* and over */
 
 CUdeviceptr async_get(size_t bytes, CUstream stream);
 /* Ends what core_stream() and async_get() made and the test has left. Tear-downs begin with it. */

@@ -30,18 +30,17 @@ TEST(a_pool_says_what_of_it_is_in_the_heap)
 	CUstream stream = core_stream();
 	CUdeviceptr a, b;
 	cuuint64_t zero = 0;
-	struct gate gate;
 
 	assert_ok(cuMemAllocFromPoolAsync(&a, 4 * MIB, pool, stream));
 	assert_ok(cuMemAllocFromPoolAsync(&b, 6 * MIB, pool, stream));
 	assert_non_null(device_of(a));
 	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 10 * MIB);
 	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 10 * MIB);
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(a, stream));
 	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MIB);
 	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 10 * MIB);
-	async_let_go(&gate);
+	async_let_go(stream);
 	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 6 * MIB);
 	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 10 * MIB);
 	assert_ok(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));

@@ -76,9 +76,8 @@ TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream)
 	uint64_t before = stats_get(STAT_stream_reuses);
 	const size_t sizes[] = {24 * MIB, 5 * MIB, 40000, 512};
 	CUstream stream = core_stream();
-	struct gate gate;
 
-	async_hold(&gate, stream);
+	async_hold(stream);
 	for (unsigned i = 0; i < 4; i++) {
 		CUdeviceptr first = async_get(sizes[i], stream);
 
@@ -90,35 +89,31 @@ TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream)
 		assert_ok(cuMemFreeAsync(second, stream));
 	}
 	assert_int_equal(stats_get(STAT_stream_reuses), before + 4);
-	async_let_go(&gate);
 }
 
 TEST(a_block_that_is_much_too_large_is_not_used)
 {
 	CUstream stream = core_stream();
-	struct gate gate;
 	CUdeviceptr large = async_get(32 * MIB, stream);
 
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(large, stream));
 	CUdeviceptr small = async_get(4 * MIB, stream);
 	assert_true(small != large);
 	assert_ok(cuMemFreeAsync(small, stream));
-	async_let_go(&gate);
 }
 
 TEST(another_stream_does_not_get_it_before_the_free_has_passed)
 {
 	CUstream one = core_stream(), two = core_stream();
-	struct gate gate;
 	CUdeviceptr first = async_get(8 * MIB, one);
 
-	async_hold(&gate, one);
+	async_hold(one);
 	assert_ok(cuMemFreeAsync(first, one));
 	CUdeviceptr second = async_get(8 * MIB, two);
 	assert_true(second != first);
 	assert_ok(cuStreamSynchronize(two)); /* it waits for nobody */
-	async_let_go(&gate);
+	async_let_go(one);
 	CUdeviceptr third = async_get(8 * MIB, two);
 	assert_int_equal(third, first);
 }
@@ -128,10 +123,9 @@ TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu)
 	CUstream one = core_stream(), two = core_stream();
 	unsigned long waits = sim_calls("cuStreamWaitEvent");
 	unsigned char found = 0;
-	struct gate gate;
 	CUdeviceptr first = async_get(60 * MIB, one);
 
-	async_hold(&gate, one);
+	async_hold(one);
 	assert_ok(cuMemsetD8Async(first, 0x11, 60 * MIB, one));
 	assert_ok(cuMemFreeAsync(first, one));
 	CUdeviceptr second = async_get(60 * MIB, two);
@@ -139,7 +133,7 @@ TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu)
 	assert_int_equal(sim_calls("cuStreamWaitEvent"), waits + 1);
 	assert_ok(cuMemsetD8Async(second, 0x22, 60 * MIB, two));
 	assert_int_equal(cuStreamQuery(two), CUDA_ERROR_NOT_READY);
-	async_let_go(&gate);
+	async_let_go(one);
 	assert_ok(cuStreamSynchronize(two));
 	assert_ok(cuMemcpyDtoH_v2(&found, second + 59 * MIB, 1));
 	assert_int_equal(found, 0x22);
@@ -150,10 +144,9 @@ TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
 {
 	CUstream one = core_stream(), two = core_stream();
 	int off = 0, on = 1;
-	struct gate gate;
 	CUdeviceptr first = async_get(60 * MIB, one);
 
-	async_hold(&gate, one);
+	async_hold(one);
 	assert_ok(cuMemFreeAsync(first, one));
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned long waits = sim_calls("cuStreamWaitEvent");
@@ -174,7 +167,6 @@ TEST(a_stream_is_not_made_to_wait_where_that_may_not_be)
 		deferred_free_reap(0);
 	}
 	assert_false(sim_fail_pending());
-	async_let_go(&gate);
 }
 
 /*
@@ -184,12 +176,11 @@ TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own)
 {
 	CUstream one = core_stream(), two = core_stream();
 	struct deferred_free_want want = {.bytes = 8 * MIB, .most = 8 * MIB, .order = (uintptr_t)one};
-	struct gate gate;
 	CUevent event;
 
 	assert_ok(cuCtxGetCurrent(&want.context));
 	CUdeviceptr address = async_get(8 * MIB, one);
-	async_hold(&gate, two);
+	async_hold(two);
 	assert_ok(cuEventCreate(&event, 0));
 	assert_ok(cuEventRecord(event, two));
 	assert_ok(cuStreamWaitEvent(one, event, 0));
@@ -203,7 +194,7 @@ TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own)
 	assert_ok(cuStreamDestroy_v2(one));
 	assert_null(deferred_free_take_behind(&want));
 	assert_true(deferred_free_any());
-	async_let_go(&gate);
+	async_let_go(two);
 	assert_ok(cuEventDestroy_v2(event));
 }
 
@@ -223,39 +214,34 @@ static void *alloc_on_own_stream(void *argument)
 TEST(default_streams_of_threads_are_streams_of_their_own)
 {
 	CUdeviceptr mine = async_get(8 * MIB, CU_STREAM_PER_THREAD), others = 0, again = 0;
-	struct gate gate;
 
-	async_hold(&gate, CU_STREAM_PER_THREAD);
+	async_hold(CU_STREAM_PER_THREAD);
 	assert_ok(cuMemFreeAsync(mine, CU_STREAM_PER_THREAD));
 	test_beside(alloc_on_own_stream, &others);
 	assert_true(others && others != mine);
 	assert_ok(cuMemAllocAsync_ptsz(&again, 8 * MIB, NULL)); /* the same stream by another name */
 	assert_int_equal(again, mine);
 	assert_ok(cuMemFreeAsync_ptsz(again, NULL));
-	async_let_go(&gate);
 }
 
 TEST(the_legacy_stream_has_two_names)
 {
 	CUdeviceptr first = async_get(8 * MIB, NULL);
-	struct gate gate;
 
-	async_hold(&gate, NULL);
+	async_hold(NULL);
 	assert_ok(cuMemFreeAsync(first, NULL));
 	CUdeviceptr second = async_get(8 * MIB, CU_STREAM_LEGACY);
 	assert_int_equal(second, first);
 	assert_ok(cuMemFreeAsync(second, CU_STREAM_LEGACY));
-	async_let_go(&gate);
 }
 
 /* The default stream is one for each context, though it has one handle for all. */
 TEST(the_legacy_streams_of_contexts_are_streams_of_their_own)
 {
-	struct gate gate;
 	CUcontext own = core_current();
 	CUdeviceptr first = async_get(8 * MIB, NULL);
 
-	async_hold(&gate, NULL);
+	async_hold(NULL);
 	assert_ok(cuMemFreeAsync(first, NULL));
 	CUcontext other = core_new_context();
 	CUdeviceptr second = async_get(8 * MIB, NULL);
@@ -263,25 +249,22 @@ TEST(the_legacy_streams_of_contexts_are_streams_of_their_own)
 	assert_ok(cuMemFreeAsync(second, NULL));
 	assert_ok(cuCtxDestroy_v2(other));
 	assert_ok(cuCtxSetCurrent(own));
-	async_let_go(&gate);
 }
 
 /* Somebody else knows its physical memory: it goes back to the driver, whoever comes next on the stream. */
 TEST(memory_that_left_the_process_is_not_used_again)
 {
 	CUstream stream = core_stream();
-	struct gate gate;
 	CUdeviceptr first = async_get(8 * MIB, stream);
 
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 	assert_true(heap_pin(heap, first, 1));
 	heap_pin_end(heap, first, 1, PIN_LEFT);
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(first, stream));
 	CUdeviceptr second = async_get(8 * MIB, stream);
 	assert_true(second != first);
 	assert_ok(cuMemFreeAsync(second, stream));
-	async_let_go(&gate);
 }
 
 TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver)

@@ -166,6 +166,20 @@ TEST(a_block_that_cannot_grow_is_as_it_was)
 	assert_int_equal(heap_arena(own.heap)->block_states[grant.block->unit].away, away);
 }
 
+static void must_divide(uint64_t limit, struct heap_config config, const char *expected)
+{
+	struct heap_grant grant;
+
+	own = (struct core_heap){.device = {.limit = limit}, .before = sim_live()};
+	config.device_budget = &own.device;
+	config.host_budget = &own.host;
+	config.arena_bytes = GIB;
+	assert_int_equal(heap_create(&config, &own.heap), SW_OK);
+	allocate(18 * MIB, &grant);
+	assert_string_equal(pieces(&grant), expected);
+	core_heap_close(&own);
+}
+
 TEST(pieces_are_at_most_what_the_user_wants)
 {
 	static const struct {
@@ -180,45 +194,20 @@ TEST(pieces_are_at_most_what_the_user_wants)
 	    {0, 8 * MIB, "8D 8D 2D"},
 	    {0, 128 * MIB, "16D 2D"},
 	};
-	struct heap_grant grant;
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		own = (struct core_heap){.device = {.limit = 512 * MIB}, .before = sim_live()};
-		struct heap_config config = {.device_budget = &own.device,
-					     .host_budget = &own.host,
-					     .arena_bytes = GIB,
-					     .piece_bytes = rows[i].piece,
-					     .piece_most = rows[i].most};
-		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
-		allocate(18 * MIB, &grant);
-		assert_string_equal(pieces(&grant), rows[i].pieces);
-		core_heap_close(&own);
-	}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		must_divide(512 * MIB, (struct heap_config){.piece_bytes = rows[i].piece, .piece_most = rows[i].most},
+			    rows[i].pieces);
 }
 
 /* A process that waits for its turn has a budget of nearly nothing, and blocks for the time when it has all. */
 TEST(pieces_may_be_for_another_budget_than_that_of_now)
 {
-	static const struct {
-		uint64_t limit, other;
-		const char *pieces;
-	} rows[] = {
-	    {32 * MIB, 0, "4D 4D 4D 4D 2D"},
-	    {32 * MIB, 512 * MIB, "16D 2D"},
-	    {512 * MIB, 32 * MIB, "16D 2D"},
-	};
-	struct heap_grant grant;
+	const _Atomic uint64_t none = 0, little = 32 * MIB, much = 512 * MIB;
 
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		const _Atomic uint64_t other = rows[i].other;
-		own = (struct core_heap){.device = {.limit = rows[i].limit}, .before = sim_live()};
-		struct heap_config config = {
-		    .device_budget = &own.device, .host_budget = &own.host, .arena_bytes = GIB, .piece_budget = &other};
-		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
-		allocate(18 * MIB, &grant);
-		assert_string_equal(pieces(&grant), rows[i].pieces);
-		core_heap_close(&own);
-	}
+	must_divide(32 * MIB, (struct heap_config){.piece_budget = &none}, "4D 4D 4D 4D 2D");
+	must_divide(32 * MIB, (struct heap_config){.piece_budget = &much}, "16D 2D");
+	must_divide(512 * MIB, (struct heap_config){.piece_budget = &little}, "16D 2D");
 }
 
 int main(void)

@@ -73,7 +73,6 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 {
 	CUstream stream = core_stream(), other = core_stream();
 	struct free_of its = {.stream = stream};
-	struct gate gate;
 
 	make_it_move();
 	assert_ok(cuCtxGetCurrent(&its.context));
@@ -88,7 +87,7 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	sem_init(&go_on, 0, 0);
 	pthread_t thread = test_thread(free_slowly, &its);
 	sem_wait(&recorded);
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(late, stream));
 	sem_post(&go_on);
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -96,7 +95,6 @@ TEST(the_event_of_a_segment_is_that_of_the_latest_free)
 	segments_reap();
 	CUdeviceptr new = async_get(3 * PART_BYTES, other);
 	assert_false(overlap(new, late));
-	async_let_go(&gate);
 }
 
 /* ---- who else may not have it yet ---- */
@@ -106,24 +104,22 @@ TEST(a_part_is_nobodys_until_its_free_is_reached)
 {
 	CUstream stream = core_stream(), other = core_stream(), third = core_stream();
 	CUdeviceptr first = async_get(3 * PART_BYTES, stream), second = async_get(3 * PART_BYTES, third);
-	struct gate gate, later;
 
 	assert_ok(cuMemsetD8Async(first, 1, PART_BYTES, stream));
-	async_hold(&gate, stream);
-	async_hold(&later, other);
+	async_hold(stream);
+	async_hold(other);
 	assert_ok(cuMemFreeAsync(first, stream));
 	assert_ok(cuMemFreeAsync(second, other));
 	assert_ok(cuStreamDestroy_v2(stream));
 	segments_reap();
 	CUdeviceptr new = async_get(3 * PART_BYTES, third);
-	stream = core_stream();
-	CUdeviceptr newer = async_get(3 * PART_BYTES, stream);
+	CUdeviceptr newer = async_get(3 * PART_BYTES, core_stream());
 	assert_int_not_equal(new, first);
 	assert_int_not_equal(new, second);
 	assert_int_not_equal(newer, first);
 	assert_int_not_equal(newer, second);
-	sem_post(&gate.open);
-	async_let_go(&later);
+	async_open(stream);
+	async_let_go(other);
 	assert_ok(cuMemFreeAsync(new, third));
 	assert_ok(cuMemFreeAsync(newer, third));
 	assert_int_equal(cuMemFreeAsync(newer, third), CUDA_ERROR_INVALID_VALUE);
@@ -238,29 +234,27 @@ TEST(threads_may_share_streams)
 /* ---- what is unused serves others ---- */
 
 static __typeof__(&cuEventQuery) query;
-static struct gate held;
+static CUstream held;
 static pthread_t asks;
 static unsigned n_queries;
 
 /* The stream goes on when the thread has asked often: it waits. The mover asks, too. */
 static CUresult query_and_let_go(CUevent event)
 {
-	if (pthread_equal(pthread_self(), asks) && ++n_queries == 20) {
-		sem_post(&held.open);
-		CHECK(cuStreamSynchronize(held.stream) == CUDA_SUCCESS);
-	}
+	if (pthread_equal(pthread_self(), asks) && ++n_queries == 20)
+		async_let_go(held);
 	return query(event);
 }
 
 TEST(an_allocation_without_memory_waits_for_segments)
 {
-	CUstream stream = core_stream();
+	CUstream stream = held = core_stream();
 	CUdeviceptr block[10], large;
 	CUdeviceptr part = async_get(4 * PART_BYTES, stream);
 
 	for (unsigned i = 0; i < 9; i++)
 		assert_ok(cuMemAlloc_v2(&block[i], 12 * MIB));
-	async_hold(&held, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(part, stream));
 	query = REAL(cuEventQuery);
 	asks = pthread_self();
@@ -268,7 +262,7 @@ TEST(an_allocation_without_memory_waits_for_segments)
 	real.cuEventQuery = query_and_let_go;
 	CUresult result = cuMemAlloc_v2(&large, 4 * PART_BYTES);
 	real.cuEventQuery = query;
-	sem_post(&held.open);
+	async_open(stream);
 	assert_true(n_queries >= 20);
 	/* On a busy machine the mover may still have some of it in hand. */
 	for (unsigned i = 0; i < 1000 && result == CUDA_ERROR_OUT_OF_MEMORY; i++) {
@@ -340,15 +334,14 @@ TEST(what_a_stream_has_not_reached_is_reserved)
 	CUstream stream = core_stream();
 	uint64_t before = reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
 	CUdeviceptr part[2] = {async_get(4 * PART_BYTES, stream), async_get(PART_BYTES, stream)};
-	struct gate gate;
 
 	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + 5 * PART_BYTES);
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(part[0], stream));
 	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + 5 * PART_BYTES);
 	assert_int_equal(reserved(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), before + PART_BYTES);
 	assert_true(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) >= before + 5 * PART_BYTES);
-	async_let_go(&gate);
+	async_let_go(stream);
 	assert_int_equal(reserved(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), before + PART_BYTES);
 }
 
@@ -413,7 +406,6 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 	CUstream stream = core_stream(), other = core_stream();
 	CUdeviceptr block[ALL], part[4], none;
 	int no = 0, yes = 1;
-	struct gate gate;
 
 	part[0] = async_get(4 * PART_BYTES, stream);
 	assert_ok(cuMemFreeAsync(part[0], stream));
@@ -424,7 +416,7 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 	assert_int_equal(part[1], part[0] + PART_BYTES);
 	part[2] = async_get(PART_BYTES, stream);
 	part[3] = async_get(PART_BYTES, stream);
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(part[2], stream));
 	assert_ok(cuMemFreeAsync(part[3], stream));
 	/* The owner is behind its frees. */
@@ -435,7 +427,7 @@ TEST(for_want_of_memory_a_stream_takes_what_another_has_freed)
 	assert_ok(cuStreamQuery(other));
 	assert_int_equal(async_get(PART_BYTES, other), part[3]);
 	assert_int_equal(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
-	async_let_go(&gate);
+	async_let_go(stream);
 	for (unsigned i = 0; i < n; i++)
 		assert_ok(cuMemFree_v2(block[i]));
 }

@@ -57,16 +57,14 @@ TEST(small_and_large_ones_do_not_mix)
 {
 	CUstream stream = core_stream();
 	CUdeviceptr large = async_get(40 * MIB, stream), small, begin;
-	struct gate gate;
 
 	assert_true(block_of(large, &begin) >= 40 * MIB);
 	/* Unused, it would be freed when ticks have stopped. */
-	async_hold(&gate, stream);
+	async_hold(stream);
 	assert_ok(cuMemFreeAsync(large, stream));
 	small = async_get(12 * MIB, stream);
 	assert_true(block_of(small, &begin) <= SPILL_SMALL_BLOCK);
 	assert_int_equal(async_get(20 * MIB, stream), large);
-	async_let_go(&gate);
 }
 
 /* The mover keeps some chunks at hand. */

@@ -230,23 +230,22 @@ TEST(a_block_put_off_during_a_wait_is_not_freed_by_that_wait)
 	CUdeviceptr first = core_block(4 * MIB), second = core_block(6 * MIB), target = core_block(512);
 	CUstream one = core_stream(), two = core_stream(), captured = core_stream();
 	unsigned long waits = sim_calls("cuCtxSynchronize");
-	struct gate early, late;
 	CUgraph graph;
 
-	async_hold(&early, one);
+	async_hold(one);
 	pthread_t thread = test_thread(free_first, &first);
 	UNTIL(sim_calls("cuCtxSynchronize") != waits);
 	/* The wait has begun. This work comes after it. */
-	async_hold(&late, two);
+	async_hold(two);
 	assert_ok(cuMemsetD8Async(second, 1, 6 * MIB, two));
 	assert_ok(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_ok(cuMemsetD8Async(target, 1, 512, captured));
 	assert_ok(cuMemFree_v2(second));
 	assert_ok(cuStreamEndCapture(captured, &graph));
-	sem_post(&early.open);
+	async_open(one);
 	pthread_join(thread, NULL);
 	assert_true(deferred_free_any());
-	sem_post(&late.open);
+	async_open(two);
 	assert_ok(cuStreamSynchronize(two));
 	assert_ok(cuGraphDestroy(graph));
 	assert_ok(cuMemFree_v2(target));

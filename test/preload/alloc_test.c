@@ -16,11 +16,9 @@ BEFORE_ALL
 /* Everything that was allocated is free again, however it was laid out: the whole budget can be had in one piece. */
 AFTER_EACH
 {
-	CUdeviceptr block;
-
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS); /* the driver's pools give back what they reserved */
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 96 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+	driver_free_rest();
+	assert_int_equal(cu.cuMemFree_v2(driver_alloc(96 * MIB)), CUDA_SUCCESS);
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
@@ -29,7 +27,7 @@ TEST(memory_holds_what_is_written_on_both_sides_of_the_budget)
 	CUdeviceptr block[4];
 
 	for (unsigned i = 0; i < 4; i++) {
-		assert_int_equal(cu.cuMemAlloc_v2(&block[i], 20 * MIB), CUDA_SUCCESS);
+		block[i] = driver_alloc(20 * MIB);
 		assert_true(driver_is_heap(block[i]));
 		assert_int_equal(driver_fill(NULL, block[i], i + 1, 20 * MIB / 4), CUDA_SUCCESS);
 	}
@@ -39,24 +37,19 @@ TEST(memory_holds_what_is_written_on_both_sides_of_the_budget)
 		assert_true(driver_holds(block[i], i + 1, 20 * MIB / 4));
 	assert_int_equal(cu.cuMemcpyDtoD_v2(block[3], block[0], 20 * MIB), CUDA_SUCCESS);
 	assert_true(driver_holds(block[3], 1, 20 * MIB / 4));
-	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(cu.cuMemFree_v2(block[i]), CUDA_SUCCESS);
 }
 
 /* The program gets its error, goes on, and what it had is as it was. */
 TEST(a_program_goes_on_after_out_of_memory)
 {
-	CUdeviceptr block, more = 4711;
+	CUdeviceptr block = driver_alloc(90 * MIB), more = 4711;
 
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 90 * MIB), CUDA_SUCCESS);
 	assert_int_equal(driver_fill(NULL, block, 99, 90 * MIB / 4), CUDA_SUCCESS);
 	for (int i = 0; i < 20; i++)
 		assert_int_equal(cu.cuMemAlloc_v2(&more, 10 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(more, 4711);
 	assert_true(driver_holds(block, 99, 90 * MIB / 4));
-	assert_int_equal(cu.cuMemAlloc_v2(&more, 6 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(more), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+	more = driver_alloc(6 * MIB);
 }
 
 TEST(odd_sizes_give_the_drivers_codes)
@@ -70,18 +63,15 @@ TEST(odd_sizes_give_the_drivers_codes)
 	assert_int_equal(cu.cuMemAlloc_v2(&block, SIZE_MAX - 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(cu.cuMemAlloc_v2(&block, (size_t)1 << 62), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(block, 4711);
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 1), CUDA_SUCCESS);
+	block = driver_alloc(1);
 	assert_int_equal(block % 512, 0);
 	assert_int_equal(cu.cuMemsetD32_v2(block, 1, 0), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
 TEST(a_block_is_freed_once)
 {
-	CUdeviceptr small, large;
+	CUdeviceptr small = driver_alloc(5000), large = driver_alloc(9 * MIB);
 
-	assert_int_equal(cu.cuMemAlloc_v2(&small, 5000), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAlloc_v2(&large, 9 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(small), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(large), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
@@ -92,10 +82,8 @@ TEST(a_block_is_freed_once)
 
 TEST(an_address_inside_a_block_frees_nothing)
 {
-	CUdeviceptr small, large;
+	CUdeviceptr small = driver_alloc(5000), large = driver_alloc(9 * MIB);
 
-	assert_int_equal(cu.cuMemAlloc_v2(&small, 5000), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAlloc_v2(&large, 9 * MIB), CUDA_SUCCESS);
 	assert_int_equal(driver_fill(NULL, large, 5, 9 * MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFree_v2(small + 512), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemFree_v2(large + 1), CUDA_ERROR_INVALID_VALUE);
@@ -103,8 +91,6 @@ TEST(an_address_inside_a_block_frees_nothing)
 	assert_int_equal(cu.cuMemFree_v2(large + 9 * MIB), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemFreeAsync(large + 2 * MIB, NULL), CUDA_ERROR_INVALID_VALUE);
 	assert_true(driver_holds(large, 5, 9 * MIB / 4));
-	assert_int_equal(cu.cuMemFree_v2(small), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(large), CUDA_SUCCESS);
 }
 
 TEST(what_the_driver_gave_is_freed_by_the_driver)

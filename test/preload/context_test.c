@@ -10,12 +10,9 @@ BEFORE_ALL
 	driver_start(0);
 }
 
-static CUdeviceptr alloc(size_t bytes)
+AFTER_EACH
 {
-	CUdeviceptr block = 0;
-
-	assert_int_equal(cu.cuMemAlloc_v2(&block, bytes), CUDA_SUCCESS);
-	return block;
+	driver_free_rest();
 }
 
 static size_t free_now(void)
@@ -31,7 +28,7 @@ TEST(memory_of_one_context_is_usable_and_freeable_in_another)
 	CUcontext primary, second, now;
 
 	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
-	CUdeviceptr block = alloc(8 * MIB);
+	CUdeviceptr block = driver_alloc(8 * MIB);
 	assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
 	assert_int_equal(driver_fill(NULL, block, 6, 2 * MIB), CUDA_SUCCESS);
 	assert_true(driver_holds(block, 6, 2 * MIB));
@@ -48,10 +45,10 @@ TEST(a_destroyed_context_takes_its_memory_along)
 	size_t before = free_now();
 
 	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
-	CUdeviceptr kept = alloc(4 * MIB);
+	CUdeviceptr kept = driver_alloc(4 * MIB);
 	assert_int_equal(driver_fill(NULL, kept, 3, MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
-	CUdeviceptr lost = alloc(30 * MIB), small = alloc(100);
+	CUdeviceptr lost = driver_alloc(30 * MIB), small = driver_alloc(100);
 	assert_int_equal(cu.cuCtxDestroy_v2(second), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxSetCurrent(primary), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemGetAddressRange_v2(NULL, NULL, lost), CUDA_ERROR_NOT_FOUND);
@@ -60,7 +57,7 @@ TEST(a_destroyed_context_takes_its_memory_along)
 	assert_true(driver_holds(kept, 3, MIB));
 	assert_int_equal(cu.cuMemFree_v2(kept), CUDA_SUCCESS);
 	assert_int_equal(free_now(), before);
-	assert_int_equal(cu.cuMemFree_v2(alloc(90 * MIB)), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(driver_alloc(90 * MIB)), CUDA_SUCCESS);
 }
 
 /* A context that ends while asynchronous frees are on their way. */
@@ -74,7 +71,7 @@ TEST(a_destroyed_context_ends_its_pending_frees)
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
 		assert_int_equal(cu.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
-		CUdeviceptr block = alloc(30 * MIB);
+		CUdeviceptr block = driver_alloc(30 * MIB);
 		assert_int_equal(driver_fill(stream, block, 1, 100), CUDA_SUCCESS);
 		assert_int_equal(cu.cuMemFreeAsync(block, stream), CUDA_SUCCESS);
 		assert_int_equal(cu.cuCtxDestroy_v2(second), CUDA_SUCCESS);
@@ -85,16 +82,15 @@ TEST(a_destroyed_context_ends_its_pending_frees)
 
 TEST(a_reset_primary_context_starts_again)
 {
-	CUdeviceptr block = alloc(30 * MIB), small = alloc(10);
+	CUdeviceptr block = driver_alloc(30 * MIB), small = driver_alloc(10);
 
 	assert_int_equal(cu.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
 	driver_start(0);
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
-	block = alloc(90 * MIB);
+	block = driver_alloc(90 * MIB);
 	assert_int_equal(driver_fill(NULL, block, 12, 90 * MIB / 4), CUDA_SUCCESS);
 	assert_true(driver_holds(block, 12, 90 * MIB / 4));
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
 TEST(without_a_context_calls_answer_as_the_driver)
@@ -104,11 +100,10 @@ TEST(without_a_context_calls_answer_as_the_driver)
 	size_t free, total;
 
 	assert_int_equal(cu.cuCtxGetCurrent(&before), CUDA_SUCCESS);
-	CUdeviceptr live = alloc(MIB);
+	CUdeviceptr live = driver_alloc(MIB);
 	assert_int_equal(cu.cuCtxSetCurrent(NULL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 4096), CUDA_ERROR_INVALID_CONTEXT);
 	assert_int_equal(cu.cuMemGetInfo_v2(&free, &total), CUDA_ERROR_INVALID_CONTEXT);
 	assert_int_equal(block, 4711);
 	assert_int_equal(cu.cuCtxSetCurrent(before), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(live), CUDA_SUCCESS);
 }

@@ -153,6 +153,27 @@ bool driver_is_heap(CUdeviceptr address)
 	return true;
 }
 
+static CUdeviceptr allocated[256];
+static unsigned n_allocated;
+
+CUdeviceptr driver_alloc(size_t bytes)
+{
+	if (n_allocated == sizeof(allocated) / sizeof(*allocated))
+		abort();
+	MUST(cu.cuMemAlloc_v2(&allocated[n_allocated], bytes));
+	return allocated[n_allocated++];
+}
+
+void driver_free_rest(void)
+{
+	CUdeviceptr base;
+
+	while (n_allocated)
+		if (cu.cuMemGetAddressRange_v2(&base, NULL, allocated[--n_allocated]) == CUDA_SUCCESS &&
+		    base == allocated[n_allocated])
+			MUST(cu.cuMemFree_v2(base));
+}
+
 /* ---- kernels: C functions for the simulated GPU, PTX for a real one ---- */
 
 static void fill_body(const struct sim_launch *launch, void **args)

@@ -57,6 +57,9 @@ void driver_base_name(const char *name, char *ret_base, size_t room);
 
 /* Is this address mapped by cuMemMap (a heap block), rather than the driver's own cuMemAlloc? */
 bool driver_is_heap(CUdeviceptr address);
+/* Memory for a test; its tear-down frees what the test has left of it. No more than 256 a test. */
+CUdeviceptr driver_alloc(size_t bytes);
+void driver_free_rest(void);
 
 /* A kernel of a module, which is loaded into the current context. */
 CUfunction driver_function(const void *code, const char *name);

@@ -9,6 +9,11 @@
 #include "test/preload/driver.h"
 #include "test/test.h"
 
+AFTER_EACH
+{
+	driver_free_rest();
+}
+
 /* First in this program: nothing has made a context yet. HAMi-core #169, #276. */
 TEST(mem_create_needs_no_context)
 {
@@ -33,12 +38,11 @@ static void launch_and_count(void)
 					      "cuMemGetInfo_v2"};
 	unsigned long before[7], launches = sim_calls("cuLaunchKernel");
 	CUfunction fill = driver_kernel("fill");
-	CUdeviceptr block;
 	unsigned value = 9;
 	size_t n = 10;
+	CUdeviceptr block = driver_alloc(4096);
 	void *params[] = {&block, &value, &n};
 
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
 	for (int i = 0; i < 7; i++)
 		before[i] = sim_calls(watched[i]);
 	for (int i = 0; i < 100; i++)
@@ -46,7 +50,6 @@ static void launch_and_count(void)
 	assert_int_equal(sim_calls("cuLaunchKernel") - launches, 100);
 	for (int i = 0; i < 7; i++)
 		assert_int_equal(sim_calls(watched[i]), before[i]);
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
 /* In every mode: who has enough pays for nothing. */
@@ -62,7 +65,7 @@ TEST(free_async_takes_pointers_of_every_origin)
 	CUdeviceptr heap, pooled, managed;
 
 	driver_start(0);
-	assert_int_equal(cu.cuMemAlloc_v2(&heap, 5 * MIB), CUDA_SUCCESS);
+	heap = driver_alloc(5 * MIB);
 	assert_int_equal(cu.cuMemAllocAsync(&pooled, 5 * MIB, NULL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemFreeAsync(heap, NULL), CUDA_SUCCESS);
@@ -77,12 +80,11 @@ TEST(free_async_takes_pointers_of_every_origin)
 /* ompi #12751: a library that is told "host" copies with the CPU. */
 TEST(a_spilled_block_is_device_memory_in_every_answer)
 {
-	CUdeviceptr first, spilled;
+	CUdeviceptr first = driver_alloc(32 * MIB), spilled = driver_alloc(8 * MIB);
 	unsigned word = 0;
 	void *pointer = &word;
 
-	assert_int_equal(cu.cuMemAlloc_v2(&first, 32 * MIB), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAlloc_v2(&spilled, 8 * MIB), CUDA_SUCCESS);
+	assert_int_equal(sim_where(first), 'D');
 	assert_int_equal(sim_where(spilled), 'H');
 	assert_int_equal(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, spilled), CUDA_SUCCESS);
 	assert_int_equal(word, CU_MEMORYTYPE_DEVICE);
@@ -90,17 +92,14 @@ TEST(a_spilled_block_is_device_memory_in_every_answer)
 			     CUDA_SUCCESS);
 	assert_int_equal(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, spilled), CUDA_SUCCESS);
 	assert_int_equal(word, 0);
-	assert_int_equal(cu.cuMemFree_v2(first), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(spilled), CUDA_SUCCESS);
 }
 
 /* docs/facts.md, Host access: with it, copies across the border crashed the driver. */
 TEST(copies_cross_the_border_between_device_and_host)
 {
 	static unsigned words[8 * MIB / 4];
-	CUdeviceptr block;
+	CUdeviceptr block = driver_alloc(60 * MIB);
 
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 60 * MIB), CUDA_SUCCESS);
 	assert_int_equal(sim_where(block), 'D');
 	assert_int_equal(sim_where(block + 59 * MIB), 'H');
 	for (size_t i = 0; i < sizeof(words) / 4; i++)
@@ -113,22 +112,19 @@ TEST(copies_cross_the_border_between_device_and_host)
 	assert_int_equal(cu.cuMemcpyDtoD_v2(block, block + 28 * MIB, sizeof(words)), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemsetD32_v2(block + 28 * MIB, 3, 2 * MIB), CUDA_SUCCESS);
 	assert_true(driver_holds(block + 28 * MIB, 3, 2 * MIB));
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
 /* nccl #2332, ucx #11461, torchcomms #3078. */
 TEST(the_range_of_a_block_of_many_chunks_is_the_block)
 {
-	CUdeviceptr block, base;
+	CUdeviceptr block = driver_alloc(75 * MIB + 3), base;
 	size_t size;
 
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 75 * MIB + 3), CUDA_SUCCESS);
 	for (size_t at = 0; at < 75 * MIB; at += 3 * MIB) {
 		assert_int_equal(cu.cuMemGetAddressRange_v2(&base, &size, block + at), CUDA_SUCCESS);
 		assert_int_equal(base, block);
 		assert_int_equal(size, 75 * MIB + 3);
 	}
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
 /* torch_memory_saver #24: expandable segments. The program's own mapping works, is counted, and is its own business. */
@@ -162,9 +158,8 @@ TEST(heap_memory_cannot_be_unmapped_from_outside)
 {
 	CUmemAccessDesc access = form_access(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	CUmemGenericAllocationHandle handle = 0;
-	CUdeviceptr block;
+	CUdeviceptr block = driver_alloc(8 * MIB);
 
-	assert_int_equal(cu.cuMemAlloc_v2(&block, 8 * MIB), CUDA_SUCCESS);
 	assert_int_equal(driver_fill(NULL, block, 44, 2 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuMemUnmap(block, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemSetAccess(block, 8 * MIB, &access, 1), CUDA_ERROR_INVALID_VALUE);
@@ -172,7 +167,6 @@ TEST(heap_memory_cannot_be_unmapped_from_outside)
 	assert_int_equal(cu.cuMemRetainAllocationHandle(&handle, (void *)block), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cu.cuMemMap(block, 2 * MIB, 0, handle, 0), CUDA_ERROR_INVALID_VALUE);
 	assert_true(driver_holds(block, 44, 2 * MIB));
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
 /* sglang #32718, and PyTorch's graph pools: what a graph reads is where it was, however tight memory gets. */
@@ -184,7 +178,7 @@ TEST(nothing_moves_while_a_capture_is_open)
 	unsigned n = 0;
 
 	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemAlloc_v2(&graph_input, 8 * MIB), CUDA_SUCCESS);
+	graph_input = driver_alloc(8 * MIB);
 	assert_int_equal(driver_fill(stream, graph_input, 17, 2 * MIB), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
 	char where = sim_where(graph_input);
@@ -200,7 +194,7 @@ TEST(nothing_moves_while_a_capture_is_open)
 	assert_int_equal(cu.cuMemFree_v2(graph_input), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamDestroy_v2(stream), CUDA_SUCCESS);
 	/* The deferred frees have come back. */
-	assert_int_equal(cu.cuMemAlloc_v2(&pressure[0], 96 * MIB), CUDA_SUCCESS);
+	pressure[0] = driver_alloc(96 * MIB);
 	assert_int_equal(cu.cuMemFree_v2(pressure[0]), CUDA_SUCCESS);
 }
 

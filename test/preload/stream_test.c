@@ -16,14 +16,6 @@ BEFORE_ALL
 	assert_int_equal(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
 }
 
-static CUdeviceptr alloc(size_t bytes)
-{
-	CUdeviceptr block = 0;
-
-	assert_int_equal(cu.cuMemAlloc_v2(&block, bytes), CUDA_SUCCESS);
-	return block;
-}
-
 static CUresult launch_copy(CUdeviceptr to, CUdeviceptr from, size_t words)
 {
 	void *params[] = {&to, &from, &words};
@@ -33,7 +25,8 @@ static CUresult launch_copy(CUdeviceptr to, CUdeviceptr from, size_t words)
 
 FIXTURE(nothing_is_lost)
 {
-	assert_int_equal(cu.cuMemFree_v2(alloc(96 * MIB)), CUDA_SUCCESS);
+	driver_free_rest();
+	assert_int_equal(cu.cuMemFree_v2(driver_alloc(96 * MIB)), CUDA_SUCCESS);
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
@@ -42,7 +35,7 @@ EACH_TEST(NULL, nothing_is_lost)
 TEST(cu_mem_alloc_memory_can_be_freed_asynchronously)
 {
 	for (int i = 0; i < 50; i++)
-		assert_int_equal(cu.cuMemFreeAsync(alloc(20 * MIB), i % 2 ? stream : NULL), CUDA_SUCCESS);
+		assert_int_equal(cu.cuMemFreeAsync(driver_alloc(20 * MIB), i % 2 ? stream : NULL), CUDA_SUCCESS);
 	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
@@ -66,7 +59,7 @@ static void must_be_capturing(void)
 /* Measured on an H200: INVALID_VALUE, and the capture goes on. */
 TEST(an_asynchronous_free_into_a_capturing_stream_is_refused)
 {
-	CUdeviceptr block = alloc(4 * MIB), from = alloc(MIB), to = alloc(MIB);
+	CUdeviceptr block = driver_alloc(4 * MIB), from = driver_alloc(MIB), to = driver_alloc(MIB);
 
 	assert_int_equal(driver_fill(stream, from, 31, MIB / 4), CUDA_SUCCESS);
 	assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
@@ -76,9 +69,6 @@ TEST(an_asynchronous_free_into_a_capturing_stream_is_refused)
 	must_be_capturing();
 	end_and_run();
 	assert_true(driver_holds(to, 31, MIB / 4));
-	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(from), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(to), CUDA_SUCCESS);
 }
 
 struct freer {
@@ -107,8 +97,8 @@ TEST(frees_of_another_thread_leave_a_capture_alone)
 						    CU_STREAM_CAPTURE_MODE_RELAXED};
 
 	for (size_t i = 0; i < 3; i++) {
-		struct freer freer = {.block = alloc(30 * MIB), .result = CUDA_ERROR_UNKNOWN};
-		CUdeviceptr from = alloc(MIB), to = alloc(MIB);
+		struct freer freer = {.block = driver_alloc(30 * MIB), .result = CUDA_ERROR_UNKNOWN};
+		CUdeviceptr from = driver_alloc(MIB), to = driver_alloc(MIB);
 
 		assert_int_equal(driver_fill(stream, from, 8, MIB / 4), CUDA_SUCCESS);
 		assert_int_equal(cu.cuStreamSynchronize(stream), CUDA_SUCCESS);
@@ -128,13 +118,13 @@ TEST(frees_of_another_thread_leave_a_capture_alone)
 /* A graph that was captured before a block was freed and allocated again still copies what is at its addresses. */
 TEST(a_captured_graph_runs_again_and_again)
 {
-	CUdeviceptr from = alloc(3 * MIB), to = alloc(3 * MIB);
+	CUdeviceptr from = driver_alloc(3 * MIB), to = driver_alloc(3 * MIB);
 
 	assert_int_equal(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
 	assert_int_equal(launch_copy(to, from, 3 * MIB / 4), CUDA_SUCCESS);
 	CUgraphExec exec = driver_captured(stream);
 	for (unsigned i = 0; i < 5; i++) {
-		CUdeviceptr churn = alloc(40 * MIB);
+		CUdeviceptr churn = driver_alloc(40 * MIB);
 
 		assert_int_equal(driver_fill(stream, from, i, 3 * MIB / 4), CUDA_SUCCESS);
 		assert_int_equal(cu.cuGraphLaunch(exec, stream), CUDA_SUCCESS);
@@ -142,6 +132,4 @@ TEST(a_captured_graph_runs_again_and_again)
 		assert_true(driver_holds(to, i, 3 * MIB / 4));
 	}
 	cu.cuGraphExecDestroy(exec);
-	assert_int_equal(cu.cuMemFree_v2(from), CUDA_SUCCESS);
-	assert_int_equal(cu.cuMemFree_v2(to), CUDA_SUCCESS);
 }

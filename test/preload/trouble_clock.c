@@ -20,6 +20,14 @@
 
 static _Atomic int64_t offset;
 
+/* The C library's, which is looked for once. */
+#define FOUND(of, next)                                                                                                \
+	({                                                                                                             \
+		if (!atomic_load(&(next)))                                                                             \
+			atomic_store(&(next), (__typeof__(&of))dlsym(RTLD_NEXT, #of));                                 \
+		atomic_load(&(next));                                                                                  \
+	})
+
 void trouble_set_clock(int64_t by)
 {
 	atomic_fetch_add(&offset, by);
@@ -42,14 +50,10 @@ static bool is_over(const struct timespec *end)
 
 int clock_gettime(clockid_t clock, struct timespec *ret)
 {
-	static _Atomic(int (*)(clockid_t, struct timespec *)) next;
-	int (*call)(clockid_t, struct timespec *) = atomic_load(&next);
-
+	static _Atomic(__typeof__(&clock_gettime)) next;
 	/* Not by dlsym() while it has never been set: others ask for the time before there is a loader to ask. */
-	if (!call && atomic_load(&offset)) {
-		call = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-		atomic_store(&next, call);
-	}
+	__typeof__(&clock_gettime) call = atomic_load(&offset) ? FOUND(clock_gettime, next) : NULL;
+
 	int result = call ? call(clock, ret) : (int)syscall(SYS_clock_gettime, clock, ret);
 	if (!result && clock == CLOCK_REALTIME)
 		*ret = later(*ret, atomic_load(&offset));
@@ -78,15 +82,10 @@ time_t time(time_t *ret)
 int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
 			   const struct timespec *restrict end)
 {
-	static _Atomic(int (*)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *)) next;
-	int (*call)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *) = atomic_load(&next);
+	static _Atomic(__typeof__(&pthread_cond_timedwait)) next;
+	__typeof__(&pthread_cond_timedwait) call = FOUND(pthread_cond_timedwait, next);
 	int result;
 
-	if (!call) {
-		call = (int (*)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *))dlsym(
-		    RTLD_NEXT, "pthread_cond_timedwait");
-		atomic_store(&next, call);
-	}
 	if (end->tv_sec < FIRST_DAY)
 		return call(cond, mutex, end);
 	do {
@@ -99,14 +98,10 @@ int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restr
 
 int sem_timedwait(sem_t *restrict semaphore, const struct timespec *restrict end)
 {
-	static _Atomic(int (*)(sem_t *, const struct timespec *)) next;
-	int (*call)(sem_t *, const struct timespec *) = atomic_load(&next);
+	static _Atomic(__typeof__(&sem_timedwait)) next;
+	__typeof__(&sem_timedwait) call = FOUND(sem_timedwait, next);
 	int result;
 
-	if (!call) {
-		call = (int (*)(sem_t *, const struct timespec *))dlsym(RTLD_NEXT, "sem_timedwait");
-		atomic_store(&next, call);
-	}
 	do {
 		struct timespec kernels = later(*end, -atomic_load(&offset));
 

@@ -51,6 +51,14 @@ static struct trace_file a_trace(void)
 	return file;
 }
 
+static void read_it(struct trace_file *file)
+{
+	file_save(file, temporary);
+	file_free(file);
+	replay_model_free(&model);
+	assert_int_equal(replay_model_read(&model, temporary), 0);
+}
+
 TEST(what_does_not_fit_is_counted_and_passed_over)
 {
 	struct trace_file file = file_new("version=1\nclock=0\n");
@@ -62,9 +70,7 @@ TEST(what_does_not_fit_is_counted_and_passed_over)
 	FILE_ADD(&file, freed, S + 1, 1);
 	FILE_ADD(&file, freed, S + 2, 1);
 	FILE_ADD(&file, freed, S + 3, 77);
-	file_save(&file, temporary);
-	file_free(&file);
-	assert_int_equal(replay_model_read(&model, temporary), 0);
+	read_it(&file);
 	assert_int_equal(model.strange, 3);
 	assert_int_equal(model.strange_at, 2);
 	assert_int_equal(model.n_blocks, 1);
@@ -91,9 +97,7 @@ TEST(a_trace_is_read)
 {
 	struct trace_file file = a_trace();
 
-	file_save(&file, temporary);
-	file_free(&file);
-	assert_int_equal(replay_model_read(&model, temporary), 0);
+	read_it(&file);
 	assert_int_equal(model.n_blocks, 3);
 	assert_int_equal(model.n_launches, 4);
 	assert_int_equal(model.refused, 1);
@@ -121,10 +125,7 @@ TEST(a_trace_of_a_job_that_spilled_says_so)
 			FILE_ADD(&file, made, 2 * S, 9, 0x40000000, 4 * MIB, POLICY_API_MALLOC, 0, 0, 0, 0, 2 * MIB);
 		if (how == 2)
 			FILE_ADD(&file, move, 2 * S, 1, 0, 0x20000000, 2 * MIB, 1, TRACE_WHY_ROOM);
-		file_save(&file, temporary);
-		file_free(&file);
-		replay_model_free(&model);
-		assert_int_equal(replay_model_read(&model, temporary), 0);
+		read_it(&file);
 		assert_int_equal(model.spilled, how != 0);
 	}
 }
@@ -141,10 +142,7 @@ TEST(a_trace_of_a_job_that_borrowed_says_so)
 		if (how > 1)
 			FILE_ADD(&file, move, 2 * S, 1, 0, 0x20000000, 2 * MIB, how != 3, TRACE_WHY_ROOM,
 				 how == 4 ? 0 : 2, how == 4 ? 2 : 0);
-		file_save(&file, temporary);
-		file_free(&file);
-		replay_model_free(&model);
-		assert_int_equal(replay_model_read(&model, temporary), 0);
+		read_it(&file);
 		assert_int_equal(model.peers, how != 0);
 		assert_true(model.spilled);
 	}
@@ -155,9 +153,7 @@ TEST(the_same_address_is_another_block_later)
 	struct trace_file file = a_trace();
 	const struct replay_event *last = NULL;
 
-	file_save(&file, temporary);
-	file_free(&file);
-	assert_int_equal(replay_model_read(&model, temporary), 0);
+	read_it(&file);
 	for (size_t i = 0; i < model.n_events; i++)
 		last = model.events[i].kind == REPLAY_SUBMIT ? &model.events[i] : last;
 	const struct replay_submit *submit = &model.submits[last->which];
