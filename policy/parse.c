@@ -159,8 +159,8 @@ static const struct {
 	unsigned uses;
 	const char *why, *write;
 } named_apis[] = {
-    {POLICY_API_MANAGED, 1u << POLICY_USE_SYSTEM | 1u << POLICY_USE_DRIVER | 1u << POLICY_USE_DENY,
-     "the CPU must reach such memory", "system, driver or deny"},
+    {POLICY_API_MANAGED, (1u << POLICY_USE_COUNT) - 1 - (1u << POLICY_USE_MANAGED),
+     "the driver makes such memory itself", "heap, system, driver or deny"},
     {POLICY_API_HOST, 1u << POLICY_USE_DRIVER | 1u << POLICY_USE_DENY, "it is the driver's own", "driver or deny"},
     {POLICY_API_VMM, 1u << POLICY_USE_DRIVER | 1u << POLICY_USE_DENY, "the program has the handles of it",
      "driver or deny"},

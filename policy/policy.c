@@ -244,6 +244,7 @@ uint64_t policy_rule_cap(const struct policy *policy, int rule)
 	ROW(heap, "heap")                                                                                              \
 	ROW(passthrough, "passthrough")                                                                                \
 	ROW(managed, "managed")                                                                                        \
+	ROW(managed_to_heap, "managed-to-heap")                                                                        \
 	ROW(system, "system")                                                                                          \
 	ROW(training, "training")                                                                                      \
 	ROW(training_fast, "training-fast")                                                                            \

@@ -57,6 +57,7 @@ function section_end(i, j, f, all, done) {
 	rest("The same, and synchronous where SYNC_MEMOPS was set on heap memory:", "SUBMIT_SYNC")
 	rest("The same as either, and between GPUs: what a device has no access to is copied in another way:", "COPY")
 	rest("The same; where the driver has no memory for it the heap makes room, and it is submitted again:", "LAUNCH")
+	rest("The same for one kernel; while memory that is taken on use is missing, its parameters are looked at:", "LAUNCH_KERNEL")
 	rest("The same; besides, kernels that may overlap no longer do once something has spilled (submit.pdl):", "LAUNCH_EX")
 	rest("Counted and passed on; where the driver has no memory for it the heap makes room, and it is called again:", "OOM_RETRY")
 	rest("Counted and passed on; where work has ended in an illegal access, and that may be of memory that is taken on use, it is said:", "WAIT")

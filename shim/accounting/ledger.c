@@ -268,6 +268,16 @@ bool ledger_set_sync_memops(uint64_t key, bool on)
 	return row != NULL;
 }
 
+bool ledger_hint(uint64_t key, void (*change)(struct ledger_hints *hints, const void *argument), const void *argument)
+{
+	lock_take(&ledger.lock);
+	struct ledger_row *row = *ledger_find_row(LEDGER_HEAP, key);
+	if (row)
+		change(&row->heap.hints, argument);
+	lock_drop(&ledger.lock);
+	return row != NULL;
+}
+
 size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes)
 {
 	size_t more = 0;

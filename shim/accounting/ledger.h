@@ -40,6 +40,13 @@ enum ledger_kind {
 	LEDGER_OURS = LEDGER_HEAP | LEDGER_MANAGED | LEDGER_SYSTEM,
 };
 
+/* What the program has said of managed memory on the heap, of all of an allocation; type INVALID: nothing. */
+struct ledger_hints {
+	CUmemLocation preferred, prefetched;
+	uint64_t accessed_by; /* bits: devices */
+	bool accessed_by_cpu, read_mostly;
+};
+
 /*
  * The fields before the variants hold for every kind. Each variant is for the kind of its name, and is read and
  * written only where the kind is known. A kind without a variant has no fields of its own.
@@ -76,10 +83,12 @@ struct ledger_row {
 		struct {
 			struct block *block; /* NULL: on_use */
 			bool on_use;         /* it is backed on use (heap/on_use.c) */
-			uint64_t had;        /* with on_use: bytes of memory that it had when it was freed */
-			CUmemoryPool pool;   /* pool that the program thinks it is from, or NULL */
-			uint64_t pool_id;    /* number of our pool that counts it (device.h); 0: none */
-			bool handed_back;    /* the program has freed it to the pool */
+			bool managed;        /* the program asked for managed memory (serve/managed.h); with on_use */
+			struct ledger_hints hints; /* with managed */
+			uint64_t had;              /* with on_use: bytes of memory that it had when it was freed */
+			CUmemoryPool pool;         /* pool that the program thinks it is from, or NULL */
+			uint64_t pool_id;          /* number of our pool that counts it (device.h); 0: none */
+			bool handed_back;          /* the program has freed it to the pool */
 		} heap;
 		struct {
 			uint64_t pool_id; /* as in heap */
@@ -162,6 +171,8 @@ bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);
+/* Lets `change` change the hints of a heap row. Returns false if there is none. */
+bool ledger_hint(uint64_t key, void (*change)(struct ledger_hints *hints, const void *argument), const void *argument);
 /* Raises the size of the heap row with this id. Returns by how much: 0 if it has gone or is as long already. */
 size_t ledger_grow(uint64_t key, uint64_t id, size_t bytes);
 /* Returns how many rows have sync_memops set at this moment. Read on the path of synchronous copies. */

@@ -8,9 +8,11 @@
 #define SPILLWAY_BASE_STATE_H
 
 #include "shim/base/python.h"
+#include "shim/base/signals.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -87,7 +89,24 @@ struct call_site_state {
 	_Atomic uintptr_t backtrace, address_of;
 };
 
+/* ---- signals.c ---- */
+
+struct signals_state {
+	/* The C library's functions; NULL: it has none. */
+	_Atomic(signals_action_function *) action;
+	_Atomic(signals_kin_function *) kin[SIGNALS_KIN_COUNT];
+	_Atomic(void (*)(uintptr_t address)) look; /* set when the handler is installed; NULL until then */
+	/*
+	 * Guards `theirs`, with all signals of the thread blocked: sigaction() may be called in a signal handler, also
+	 * in one that has interrupted it.
+	 */
+	atomic_bool held;
+	struct sigaction theirs; /* the program's action */
+	pid_t pid;               /* of the process whose action that is */
+};
+
 struct base_state {
+	struct signals_state signals;
 	struct identity_state identity;
 	struct log_state log;
 	struct python_process_state python_process;

@@ -39,6 +39,7 @@
 	X(PEER,             HOLDS, "what peer access was enabled (peer.c)",                   "VMM calls; never a wait for the GPU") \
 	X(VMM,              HOLDS, "what becomes of memory that programs map themselves",     "VMM calls; never a wait for the GPU") \
 	X(LIMIT,            HOLDS, "asking whether spill.limit leaves room, and taking it (make_room.c)", "VMM calls; never a wait for the GPU") \
+	X(MANAGED,          HOLDS, "whether allocations lack memory that is taken on use; the turn to bring managed memory", "no") \
 	X(SPILL,            HOLDS, "(device) submissions that wait for memory, orders",       "VMM calls, copies; never a wait for the GPU") \
 	X(HEAP,             HOLDS, "(device) blocks, slabs, chunks, address ranges of one heap", "VMM calls; never a wait for the GPU") \
 	X(VA_RANGES,        HOLDS, "address space that programs have reserved (ledger.c)",     "no")                           \

@@ -263,6 +263,23 @@ out:
 	errno = saved;
 }
 
+void log_text(const char *text, size_t bytes)
+{
+	static const char head[] = "spillway: ";
+	const size_t n_head = sizeof(head) - 1;
+	char line[LINE_BYTES];
+	int saved = errno;
+
+	if (bytes > sizeof(line) - n_head - 1)
+		bytes = sizeof(line) - n_head - 1;
+	memcpy(line, head, n_head);
+	memcpy(line + n_head, text, bytes);
+	line[n_head + bytes] = '\n';
+	if (atomic_load(&state->is_open))
+		put_quietly(line, n_head + bytes + 1);
+	errno = saved;
+}
+
 char *log_bytes(char *buffer, size_t room, unsigned long long bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

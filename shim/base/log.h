@@ -18,6 +18,9 @@
 /* Writes one line of at most 1023 bytes; adds the newline. On a terminal it is wrapped. */
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* As log_line(), for a finished text, which is not wrapped. Async-signal-safe. */
+void log_text(const char *text, size_t bytes);
+
 /* Writes a line once for each place in the code that uses the macro. */
 #define log_once(...)                                                                                                  \
 	do {                                                                                                           \

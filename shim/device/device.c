@@ -46,9 +46,11 @@ static _Atomic uint64_t with_heap, with_context;
 #define ARENA_TIMES 4
 /*
  * Preferred start of each arena: high, and 4 TiB apart by device, so that a heap address is unlikely to equal a number
- * that is a kernel parameter. The driver honoured such hints (docs/facts.md, Mapping); without one it gave 0x302000000.
+ * that is a kernel parameter; and 256 MiB behind a multiple of 4 GiB, where two int32 lead that are indices. The driver
+ * honoured such hints (docs/facts.md, Mapping); without one it gave 0x302000000.
  */
-#define ARENA_HINT(ordinal) ((ordinal) < 16 ? ((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32 : 0)
+#define ARENA_HINT(ordinal)                                                                                            \
+	((ordinal) < 16 ? (((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32) + ((CUdeviceptr)1 << 28) : 0)
 
 /*
  * Address space for programs that map memory themselves, as a multiple of the device's memory: PyTorch reserves 9/8 of

@@ -17,6 +17,7 @@
 #include "shim/process/process.h"
 #include "shim/serve/account.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/managed.h"
 #include "shim/submit/completion.h"
 #include "shim/trace/trace.h"
 
@@ -330,6 +331,7 @@ static void declare(const struct ledger_row *row, CUdeviceptr address, uint64_t 
 	lifetimes_declare(&report, row->key, row->bytes);
 }
 
+/* Of what the CPU has, births and deaths say nothing: it writes later, unseen. */
 int spillway_born(const void *address, uint64_t bytes)
 {
 	struct enter_scope scope;
@@ -340,6 +342,8 @@ int spillway_born(const void *address, uint64_t bytes)
 		return result;
 	if (bytes > row.bytes - (address_of(address) - row.key))
 		return entry_memory_leave(&scope, -EINVAL);
+	if (managed_is_cpus(device_get(row.device), row.key))
+		return entry_memory_leave(&scope, 0);
 	spill_reused(address_of(address), bytes);
 	declare(&row, address_of(address), bytes, true);
 	return entry_memory_leave(&scope, 0);
@@ -356,6 +360,8 @@ int spillway_discard(const void *address, uint64_t bytes)
 	uint64_t left = row.bytes - (address_of(address) - row.key);
 	if (bytes > left)
 		return entry_memory_leave(&scope, -EINVAL);
+	if (managed_is_cpus(device_get(row.device), row.key))
+		return entry_memory_leave(&scope, 0);
 	/* A discard up to the end of the block includes the rest of its last piece, which belongs to no block. */
 	spill_discard(device_get(row.device), address_of(address), bytes == left ? UINT64_MAX : bytes);
 	declare(&row, address_of(address), bytes, false);

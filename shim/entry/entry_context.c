@@ -6,6 +6,7 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/entry/entry.h"
+#include "shim/serve/managed.h"
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/make_room.h"
@@ -41,6 +42,7 @@
 		if (result == CUDA_SUCCESS && process_counts()) { \
 			context_known(*pctx, dev); \
 			peer_context_made(dev); \
+			managed_context_made(dev); \
 		} \
 		return result; \
 	}

@@ -17,6 +17,7 @@
 #include "shim/heap/arena.h"
 #include "shim/process/process.h"
 #include "shim/serve/make_room.h"
+#include "shim/serve/managed.h"
 #include "shim/serve/named.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/submission.h"
@@ -240,6 +241,8 @@ static CUresult serve_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph h
 
 static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
 {
+	if (result == CUDA_SUCCESS && params->type == CU_GRAPH_NODE_TYPE_HOST)
+		managed_host_function();
 	if (result != CUDA_SUCCESS || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		return result;
 	return entry_node_added(result, &params->alloc.poolProps);

@@ -229,6 +229,11 @@ static struct va_range space_of(const struct ledger_row *row)
 	return space;
 }
 
+static bool is_managed(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_SYSTEM ? row->system.asked_managed : row->kind == LEDGER_HEAP && row->heap.managed;
+}
+
 static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute attribute, CUdeviceptr address,
 			       union answer *ret, size_t *ret_bytes)
 {
@@ -268,7 +273,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		*ret_bytes = sizeof(ret->word);
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		return ANSWER(word, row->kind == LEDGER_SYSTEM && row->system.asked_managed);
+		return ANSWER(word, is_managed(row));
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		return ANSWER(word, row->kind == LEDGER_HEAP && !row->heap.on_use && process_settings()->ipc);
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
@@ -289,7 +294,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		return ANSWER(address, first_page);
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		if (row->kind == LEDGER_SYSTEM)
+		if (row->kind == LEDGER_SYSTEM || is_managed(row))
 			return ANSWER(address, address);
 		(void)ANSWER(pointer, NULL);
 		return CUDA_ERROR_INVALID_VALUE;

@@ -10,6 +10,8 @@
 #include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/make_room.h"
+#include "shim/serve/managed.h"
+#include "shim/serve/named.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/arguments.h"
 #include "shim/submit/submit_body.h"
@@ -29,10 +31,22 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 	return launch(config, function, params, extra);
 }
 
+/* Of the functions that are passed on. Folded at compile time. */
+static inline bool is_host_function(enum hook_id id)
+{
+	return id == HOOK_cuLaunchHostFunc || id == HOOK_cuLaunchHostFunc_ptsz || id == HOOK_cuLaunchHostFunc_v2 ||
+	       id == HOOK_cuLaunchHostFunc_v2_ptsz || id == HOOK_cuStreamAddCallback ||
+	       id == HOOK_cuStreamAddCallback_ptsz || id == HOOK_cuGraphAddHostNode;
+}
+
 /* clang-format off */
 #define SUBMIT(name, params, args)    SUBMIT_BODY(REAL(name) args, name, params, args)
-#define SUBMIT_EX(name, params, args) SUBMIT_BODY(launch_ex(REAL(name), SUBMIT_UNPACK args), name, params, args)
+#define GLANCE submission_glance(f, kernelParams, extra)
+#define SUBMIT_KERNEL(name, params, args) SUBMIT_BODY_UNLESS(GLANCE, REAL(name) args, name, params, args)
+#define SUBMIT_EX(name, params, args)                                                                                  \
+	SUBMIT_BODY_UNLESS(GLANCE, launch_ex(REAL(name), SUBMIT_UNPACK args), name, params, args)
 #define HOOK_SUBMIT SUBMIT
+#define HOOK_LAUNCH_KERNEL SUBMIT_KERNEL
 #define HOOK_SUBMIT_SYNC SUBMIT
 #define HOOK_LAUNCH_EX   SUBMIT_EX
 /* admit.c generates these. */
@@ -118,6 +132,8 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		SUBMIT_BEGIN(name, args);                                                                              \
+		if (is_host_function(HOOK_##name))                                                                     \
+			managed_host_function();                                                                       \
 		return REAL(name) args;                                                                                \
 	}
 #include "shim/driver/hooks.def"
@@ -226,18 +242,75 @@ static bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation 
 	return *ret_result != CUDA_SUCCESS || !is_reached(&row);
 }
 
+/* ---- managed memory on the heap: what the program says is kept, and answered ---- */
+
+struct hint {
+	CUmem_advise advice; /* 0: a prefetch */
+	CUmemLocation location;
+};
+
+static void keep_hint(struct ledger_hints *hints, const void *argument)
+{
+	const struct hint *hint = argument;
+	bool is_device = hint->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+	uint64_t device = is_device ? UINT64_C(1) << hint->location.id : 0;
+
+	switch ((int)hint->advice) {
+	case 0:
+		hints->prefetched = hint->location;
+		break;
+	case CU_MEM_ADVISE_SET_READ_MOSTLY:
+	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+		hints->read_mostly = hint->advice == CU_MEM_ADVISE_SET_READ_MOSTLY;
+		break;
+	case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+		hints->preferred = hint->location;
+		break;
+	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+		hints->preferred = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_INVALID};
+		break;
+	case CU_MEM_ADVISE_SET_ACCESSED_BY:
+		hints->accessed_by |= device;
+		hints->accessed_by_cpu |= !is_device;
+		break;
+	case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
+		hints->accessed_by &= ~device;
+		hints->accessed_by_cpu &= is_device;
+		break;
+	}
+}
+
+/* A prefetch to a device is a first use. One to the CPU is kept and has no effect, as for all memory of the heap. */
+static CUresult prefetch_managed(const struct ledger_row *row, CUdeviceptr address, size_t bytes,
+				 const CUmemLocation *location, CUstream stream, bool per_thread)
+{
+	const struct hint hint = {.location = *location};
+
+	if (row->kind != LEDGER_HEAP || !row->heap.managed)
+		return CUDA_SUCCESS;
+	ledger_hint(row->key, keep_hint, &hint);
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_SUCCESS;
+	if (managed_is_cpus(device_get(row->device), address))
+		managed_wait(stream, per_thread);
+	return on_use_take_range(address, bytes);
+}
+
 /* ---- prefetch ---- */
 
 static bool entry_hint_prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CUmemLocation location,
-				unsigned flags)
+				unsigned flags, CUstream stream, bool per_thread)
 {
 	struct enter_scope scope;
 
 	if (!enter_serve(&scope))
 		return false;
+	struct ledger_row row;
 	bool taken = hint_is_ours(address, bytes, &location, ret_result);
 	if (taken && flags)
 		*ret_result = CUDA_ERROR_INVALID_VALUE;
+	if (taken && *ret_result == CUDA_SUCCESS && serve_find(address, &row))
+		*ret_result = prefetch_managed(&row, address, bytes, &location, stream, per_thread);
 	enter_leave(&scope, CUDA_SUCCESS);
 	return taken;
 }
@@ -245,15 +318,15 @@ static bool entry_hint_prefetch(CUresult *ret_result, CUdeviceptr address, size_
 #define PREFETCH_OLD(name)                                                                                             \
 	bool hint_##name(CUresult *ret_result, CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) \
 	{                                                                                                              \
-		(void)hStream;                                                                                         \
-		return entry_hint_prefetch(ret_result, devPtr, count, location_of(dstDevice), 0);                      \
+		return entry_hint_prefetch(ret_result, devPtr, count, location_of(dstDevice), 0, hStream,              \
+					   submit_is_per_thread(#name));                                               \
 	}
 #define PREFETCH_NEW(name)                                                                                             \
 	bool hint_##name(CUresult *ret_result, CUdeviceptr devPtr, size_t count, CUmemLocation location,               \
 			 unsigned int flags, CUstream hStream)                                                         \
 	{                                                                                                              \
-		(void)hStream;                                                                                         \
-		return entry_hint_prefetch(ret_result, devPtr, count, location, flags);                                \
+		return entry_hint_prefetch(ret_result, devPtr, count, location, flags, hStream,                        \
+					   submit_is_per_thread(#name));                                               \
 	}
 PREFETCH_OLD(cuMemPrefetchAsync)
 PREFETCH_OLD(cuMemPrefetchAsync_ptsz)
@@ -291,6 +364,8 @@ static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
 			result = advise(&where, advice);                                                               \
 		if (result == CUDA_SUCCESS && is_reached(&row))                                                        \
 			REAL(name)(devPtr, count, advice, argument);                                                   \
+		if (result == CUDA_SUCCESS && row.kind == LEDGER_HEAP && row.heap.managed)                             \
+			ledger_hint(row.key, keep_hint, &(struct hint){advice, where});                                \
 		return result;                                                                                         \
 	}
 ADVISE(cuMemAdvise, CUdevice, device, location_of(device))
@@ -299,7 +374,7 @@ ADVISE(cuMemAdvise_v2, CUmemLocation, location, location)
 /* ---- attaching memory to a stream ---- */
 
 /*
- * For system memory that stands in for managed memory, attaching has no effect: every stream may access it at any
+ * For managed memory that is system memory, or on the heap, attaching has no effect: every stream may access it at any
  * time. As with managed memory, it must be for a whole block.
  */
 static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsigned flags)
@@ -310,7 +385,8 @@ static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsi
 
 	if (!enter_serve(&scope))
 		return false;
-	taken = ledger_find(LEDGER_SYSTEM, address, &row) && row.system.asked_managed;
+	taken = (ledger_find(LEDGER_SYSTEM, address, &row) && row.system.asked_managed) ||
+		(serve_find(address, &row) && row.heap.managed);
 	enter_leave(&scope, CUDA_SUCCESS);
 	if (taken)
 		*ret_result = row.key == address && (!bytes || bytes == row.bytes) &&
@@ -333,11 +409,17 @@ ATTACH(cuStreamAttachMemAsync_ptsz)
 
 /* ---- questions ---- */
 
-/* Answers as the driver does for managed memory that never had advice or a prefetch. */
-static CUresult answer(void *data, size_t bytes, CUmem_range_attribute attribute)
+static int device_or_cpu(const CUmemLocation *location)
 {
-	const int invalid = CU_DEVICE_INVALID, none = CU_MEM_LOCATION_TYPE_INVALID, zero = 0;
-	const int *value = &invalid;
+	return location->type == CU_MEM_LOCATION_TYPE_INVALID  ? CU_DEVICE_INVALID
+	       : location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id
+							       : CU_DEVICE_CPU;
+}
+
+/* Answers as the driver does for managed memory that had these hints, as a whole. */
+static CUresult answer_of(const struct ledger_hints *hints, void *data, size_t bytes, CUmem_range_attribute attribute)
+{
+	int value;
 
 	if (!data)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -345,28 +427,55 @@ static CUresult answer(void *data, size_t bytes, CUmem_range_attribute attribute
 	case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
 		if (!bytes || bytes % sizeof(int))
 			return CUDA_ERROR_INVALID_VALUE;
-		for (size_t at = 0; at < bytes; at += sizeof(int))
-			memcpy((char *)data + at, &invalid, sizeof(int));
+		for (int device = CU_DEVICE_CPU; device < DEVICE_MOST && bytes; device++) {
+			if (device == CU_DEVICE_CPU ? !hints->accessed_by_cpu : !(hints->accessed_by >> device & 1))
+				continue;
+			memcpy(data, &device, sizeof(device));
+			data = (char *)data + sizeof(device);
+			bytes -= sizeof(device);
+		}
+		for (value = CU_DEVICE_INVALID; bytes; bytes -= sizeof(value)) {
+			memcpy(data, &value, sizeof(value));
+			data = (char *)data + sizeof(value);
+		}
 		return CUDA_SUCCESS;
 	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
-		value = &zero;
+		value = hints->read_mostly;
 		break;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
+		value = (int)hints->preferred.type;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
-		value = &none;
+		value = (int)hints->prefetched.type;
 		break;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
-	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+		value = device_or_cpu(&hints->preferred);
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+		value = device_or_cpu(&hints->prefetched);
+		break;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
+		value = hints->preferred.type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : hints->preferred.id;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
+		value =
+		    hints->prefetched.type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : hints->prefetched.id;
 		break;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (bytes != sizeof(int))
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(data, value, sizeof(int));
+	memcpy(data, &value, sizeof(value));
 	return CUDA_SUCCESS;
+}
+
+static CUresult answer(const struct ledger_row *row, void *data, size_t bytes, CUmem_range_attribute attribute)
+{
+	static const struct ledger_hints none;
+
+	return answer_of(row->kind == LEDGER_HEAP && row->heap.managed ? &row->heap.hints : &none, data, bytes,
+			 attribute);
 }
 
 static CUresult serve_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
@@ -377,7 +486,7 @@ static CUresult serve_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_
 
 	if (!is_for_us(devPtr, count, &row, &result))
 		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
-	return result ?: answer(data, dataSize, attribute);
+	return result ?: answer(&row, data, dataSize, attribute);
 }
 
 static CUresult serve_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
@@ -391,7 +500,7 @@ static CUresult serve_cuMemRangeGetAttributes(void **data, size_t *dataSizes, CU
 	if (!data || !dataSizes || !attributes || !numAttributes)
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < numAttributes && result == CUDA_SUCCESS; i++)
-		result = answer(data[i], dataSizes[i], attributes[i]);
+		result = answer(&row, data[i], dataSizes[i], attributes[i]);
 	return result;
 }
 
@@ -507,7 +616,8 @@ static void entry_batch_discard(const struct batch *batch, bool held)
 		CUdeviceptr address = batch->addresses[i];
 		struct ledger_row row;
 
-		if (!serve_find(address, &row) || batch->sizes[i] > row.bytes - (address - row.key))
+		if (!serve_find(address, &row) || batch->sizes[i] > row.bytes - (address - row.key) ||
+		    managed_is_cpus(device_get(row.device), row.key))
 			continue;
 		bool to_end = batch->sizes[i] == row.bytes - (address - row.key);
 		spill_discard_behind(device_get(row.device), address, to_end ? UINT64_MAX : batch->sizes[i],
@@ -538,6 +648,23 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 	submission_close(submission, inside);
 }
 
+/* The prefetches of managed memory on the heap. Returns the first error. */
+static CUresult entry_batch_prefetch(const struct batch *batch)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct ledger_row row;
+	size_t at = 0;
+
+	for (size_t i = 0; batch->prefetches && i < batch->n && result == CUDA_SUCCESS; i++) {
+		const CUmemLocation *location = batch_location(batch, i, &at);
+
+		if (serve_find(batch->addresses[i], &row))
+			result = prefetch_managed(&row, batch->addresses[i], batch->sizes[i], location, batch->stream,
+						  batch->per_thread);
+	}
+	return result;
+}
+
 /*
  * Returns true if *ret_result is the answer to the program, apart from the driver's part. If there is such a part
  * (part->locations is not NULL), the caller must submit it, and free part->locations.
@@ -554,6 +681,8 @@ static bool entry_batch_take(const struct batch *batch, struct part *part, CUres
 		*ret_result = entry_batch_check(batch);
 		if (*ret_result == CUDA_SUCCESS && n < batch->n && !entry_batch_split(batch, batch->n - n, part))
 			*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+		if (*ret_result == CUDA_SUCCESS)
+			*ret_result = entry_batch_prefetch(batch);
 	}
 	enter_leave(&scope, CUDA_SUCCESS);
 	return n != 0;

@@ -343,8 +343,11 @@ MAP_ARRAYS(cuMemMapArrayAsync_ptsz)
  */
 static CUresult entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
-	CUresult result = on_use_take_range(address, bytes);
+	struct ledger_row row;
 
+	if (serve_find(address, &row) && row.kind == LEDGER_HEAP && row.heap.managed)
+		return CUDA_ERROR_INVALID_VALUE; /* as natively */
+	CUresult result = on_use_take_range(address, bytes);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (heap_pin(heap, address, bytes))

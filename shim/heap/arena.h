@@ -114,6 +114,17 @@ struct unit_state {
 	/* of an allocation that is backed on use and begins here (on_use.c): its length, and how much has no memory */
 	_Atomic uint32_t on_use_units, on_use_left;
 	struct on_use *on_use; /* the same; under HEAP */
+	/*
+	 * the same: who may touch it, for managed memory (serve/managed.c), with the rule that decided; the site that
+	 * it counts for; how many allocations have begun here, ever
+	 */
+	_Atomic uint8_t side; /* enum on_use_side */
+	_Atomic uint32_t on_use_site;
+	_Atomic uint16_t on_use_rule;
+	_Atomic uint32_t on_use_id;
+	/* managed.c: all of it is mapped for good (heap_stay_beside); its place on the list of who has the turn */
+	_Atomic bool on_use_stays;
+	_Atomic uint32_t on_use_list;
 };
 
 struct arena {
@@ -233,6 +244,13 @@ static inline bool arena_is_on_use(const struct arena *arena, CUdeviceptr addres
 	uint32_t word = atomic_load_explicit(&arena->on_use[arena_unit(arena, address)], memory_order_acquire);
 	*ret_first = word - 1;
 	return word != 0;
+}
+/* Returns whether its contents are the CPU's, or are still being copied from there. Locking: none. */
+static inline bool arena_on_use_is_cpus(const struct arena *arena, uint32_t first)
+{
+	uint8_t side = atomic_load(&arena->states[first].side);
+
+	return side == ON_USE_CPU || side == ON_USE_GOING;
 }
 /*
  * Stores the bytes that a pointer into such an allocation may mean: what was born there, or more. Returns false if that

@@ -373,6 +373,14 @@ bool heap_is_ticking(uint64_t ticked);
  */
 #define ON_USE_NEAR 512
 
+/* Who may touch an allocation that the program takes for managed memory (serve/managed.h). */
+enum on_use_side {
+	ON_USE_PLAIN, /* it is not managed memory */
+	ON_USE_CPU,   /* the CPU: its contents lie in plain memory at the same address */
+	ON_USE_GOING, /* the CPU may read it; its contents are being copied to memory of the heap */
+	ON_USE_GPU,   /* the GPU: its contents lie in memory of the heap */
+};
+
 /*
  * Reserves address space for an allocation of `bytes`. Returns NO_MEMORY if there is none. keep: as heap_keep(), for
  * all parts.
@@ -393,10 +401,12 @@ enum sw_status heap_on_use_take(struct heap *heap, size_t bytes, enum chunk_kind
  */
 bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *address, uint64_t *bytes);
 /*
- * Stores the lowest address, from `from` on, at which an allocation begins that has not all its memory. Returns false
- * if there is none.
+ * Stores the lowest address, from `from` on, at which an allocation begins that has not all its memory, or that the CPU
+ * has. Returns false if there is none.
  */
 bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base, uint64_t *ret_bytes);
+/* Returns whether there is any. */
+bool heap_on_use_any(struct heap *heap);
 /* Adds up, by place, the bytes that it has; *ret_stays: any of them are pinned. Returns INVALID if there is none. */
 enum sw_status heap_on_use_where(struct heap *heap, CUdeviceptr base, uint64_t ret_bytes[CHUNK_PLACES],
 				 bool *ret_stays);

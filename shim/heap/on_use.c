@@ -24,6 +24,24 @@ static uint32_t units_for(uint64_t bytes)
 
 /* ---- the allocation ---- */
 
+/*
+ * Two int32 that are indices make up an address close behind a multiple of 4 GiB, and would count as a pointer
+ * (serve/managed.c). So what is not long itself does not lie there: such a place stays taken.
+ */
+#define EDGE_UNITS   ((UINT64_C(1) << 32) / HEAP_UNIT)
+#define BEHIND_UNITS ((UINT64_C(64) << 20) / HEAP_UNIT)
+
+static bool take_units(struct arena *arena, uint32_t units, uint32_t *ret_unit)
+{
+	while (arena_take(arena, units, ret_unit)) {
+		uint64_t past = arena_address(arena, *ret_unit) / HEAP_UNIT % EDGE_UNITS;
+
+		if (units > EDGE_UNITS / 2 || (past >= BEHIND_UNITS && past + units <= EDGE_UNITS))
+			return true;
+	}
+	return false;
+}
+
 static void mark(struct arena *arena, const struct on_use *on_use, uint32_t word)
 {
 	for (uint32_t i = 0; i < on_use->units; i++)
@@ -43,7 +61,7 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, C
 	on_use->units = units_for(bytes);
 	on_use->keep = keep;
 	lock_take(&heap->lock);
-	bool taken = arena_take(arena, on_use->units, &on_use->unit);
+	bool taken = take_units(arena, on_use->units, &on_use->unit);
 	if (taken) {
 		struct unit_state *state = &arena->states[on_use->unit];
 
@@ -54,6 +72,10 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, C
 		heap->on_use = on_use;
 		state->on_use = on_use;
 		atomic_store(&state->n_bounded, 0);
+		atomic_store(&state->side, ON_USE_PLAIN);
+		atomic_store(&state->on_use_site, 0);
+		atomic_fetch_add(&state->on_use_id, 1);
+		atomic_store(&state->on_use_stays, false);
 		atomic_store(&state->on_use_units, on_use->units);
 		atomic_store(&state->on_use_left, on_use->units);
 		atomic_store(&arena->any_on_use, true);
@@ -154,6 +176,23 @@ bool heap_on_use_missing(const struct heap *heap, bool round, CUdeviceptr *addre
 	return true;
 }
 
+/* Locking: the caller holds HEAP. */
+static bool lacks(const struct arena *arena, const struct on_use *on_use)
+{
+	return atomic_load(&arena->states[on_use->unit].on_use_left) || arena_on_use_is_cpus(arena, on_use->unit);
+}
+
+bool heap_on_use_any(struct heap *heap)
+{
+	const struct on_use *one;
+
+	lock_take(&heap->lock);
+	for (one = heap->on_use; one && !lacks(&heap->store.arena, one);)
+		one = one->next;
+	heap_leave(heap);
+	return one != NULL;
+}
+
 bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base, uint64_t *ret_bytes)
 {
 	const struct arena *arena = &heap->store.arena;
@@ -161,8 +200,7 @@ bool heap_on_use_next(struct heap *heap, CUdeviceptr from, CUdeviceptr *ret_base
 
 	lock_take(&heap->lock);
 	for (const struct on_use *one = heap->on_use; one; one = one->next)
-		if (arena_address(arena, one->unit) >= from && (!found || one->unit < found->unit) &&
-		    atomic_load(&arena->states[one->unit].on_use_left))
+		if (arena_address(arena, one->unit) >= from && (!found || one->unit < found->unit) && lacks(arena, one))
 			found = one;
 	if (found) {
 		*ret_base = arena_address(arena, found->unit);
@@ -273,7 +311,9 @@ void heap_on_use_set_site(struct heap *heap, CUdeviceptr base, unsigned site)
 		stats_grown(on_use->site, -(block->units * HEAP_UNIT));
 		stats_grown(site, block->units * HEAP_UNIT);
 	}
-	if (on_use)
+	if (on_use) {
 		on_use->site = site;
+		atomic_store_explicit(&arena->states[on_use->unit].on_use_site, site, memory_order_release);
+	}
 	heap_leave(heap);
 }

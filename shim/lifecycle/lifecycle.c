@@ -21,6 +21,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
+#include "shim/base/signals.h"
 #include "shim/base/number.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
@@ -327,6 +328,7 @@ static struct lock *const fork_locks[] = {&capture_lock, &pool_lock, &peer_lock}
 /* In the child of a fork: gives up what belongs to the parent. Async-signal-safe. Locking: takes no lock. */
 static void modules_child(void)
 {
+	signals_child();
 	stats_child();
 	quota_child();
 	follow_child();

@@ -35,6 +35,7 @@ struct serve_state serve_state = {
     .ipc_take.lock = LOCK_INIT(LOCK_IPC_OPENED),
     .limit = LOCK_INIT(LOCK_LIMIT),
     .vmm.lock = LOCK_INIT(LOCK_VMM),
+    .managed.lock = LOCK_INIT(LOCK_MANAGED),
 };
 
 static atomic_bool said_first;      /* the line about the first device memory */

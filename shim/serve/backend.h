@@ -76,6 +76,14 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
  */
 uint64_t backend_heap_most(const struct device *device, struct policy_size limit);
 
+/*
+ * Must be called when an allocation that is backed on use has got memory or contents: where nothing is lacking any
+ * more, launches are looked at no longer. Locking: takes MANAGED and HEAP.
+ */
+void on_use_settle(void);
+/* Has launches looked at for this allocation, from before the program knows the address. Locking: takes MANAGED. */
+void on_use_begins(CUdeviceptr address, uint64_t bytes);
+
 /* The pitch is a multiple of this. Measured (H200): the driver's pitch for cuMemAlloc memory is a multiple of 512. */
 #define BACKEND_PITCH 512
 

@@ -434,6 +434,28 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	return SW_OK;
 }
 
+void on_use_begins(CUdeviceptr address, uint64_t bytes)
+{
+	lock_take(&serve_state.managed.lock);
+	submission_set_on_use(address, bytes);
+	lock_drop(&serve_state.managed.lock);
+}
+
+void on_use_settle(void)
+{
+	bool any = false;
+
+	lock_take(&serve_state.managed.lock);
+	for (struct device *device = device_next(NULL); device && !any; device = device_next(device)) {
+		struct heap *heap = atomic_load(&device->heap);
+
+		any = heap && heap_on_use_any(heap);
+	}
+	if (!any)
+		submission_set_on_use_off();
+	lock_drop(&serve_state.managed.lock);
+}
+
 /* By address space alone; submissions take memory (serve/named.h). */
 static enum sw_status reserve(struct device *device, const struct backend_request *request, struct ledger_row *row)
 {
@@ -448,16 +470,16 @@ static enum sw_status reserve(struct device *device, const struct backend_reques
 		return SW_LIMIT;
 	/*
 	 * More than fits on the device natively, or into the budgets, could never be used, and a program that asks for
-	 * less and less until it gets it is to learn that.
+	 * less and less until it gets it is to learn that. Managed memory may be larger than the device natively.
 	 */
-	if (request->bytes > device->total &&
+	bool managed = request->api == POLICY_API_MANAGED;
+	if ((managed || request->bytes > device->total) &&
 	    request->bytes > make_room_most(device, heap, backend_heap_from(request->decision)))
 		return SW_NO_MEMORY;
 	enum sw_status status = heap_on_use_reserve(heap, request->bytes, request->decision->keep, &address);
 	if (status != SW_OK)
 		return status;
-	/* Before the program knows the address. */
-	submission_set_on_use();
+	on_use_begins(address, request->bytes);
 	row->key = address;
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_heap;
@@ -493,12 +515,14 @@ static void backend_heap_release(struct ledger_row *row)
 	struct device *device = device_get(row->device);
 
 	pool_row_freed(row, true);
-	if (row->heap.on_use)
+	if (row->heap.on_use) {
 		row->heap.had = heap_on_use_free(atomic_load(&device->heap), row->key);
-	else if (segments_has(row))
+		on_use_settle();
+	} else if (segments_has(row)) {
 		segments_release(row);
-	else
+	} else {
 		heap_free(atomic_load(&device->heap), row->heap.block, row->key);
+	}
 	ledger_row_free(row);
 }
 

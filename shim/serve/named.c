@@ -11,9 +11,12 @@
 #include "shim/heap/arena.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/account.h"
+#include "shim/serve/managed.h"
 #include "shim/serve/serve.h"
+#include "shim/serve/types.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/arguments.h"
+#include "shim/submit/channel.h"
 #include "shim/submit/submission.h"
 
 #include <stdlib.h>
@@ -41,8 +44,7 @@ static enum sw_status try(struct device *device, CUdeviceptr address, uint64_t b
 	return status;
 }
 
-/* Takes memory for a range of one allocation. */
-static enum sw_status take_range(struct device *device, CUdeviceptr address, uint64_t bytes, bool whole)
+static enum sw_status take_missing(struct device *device, CUdeviceptr address, uint64_t bytes, bool whole)
 {
 	struct heap *heap = atomic_load(&device->heap);
 	CUdeviceptr at = address;
@@ -80,15 +82,27 @@ static enum sw_status take_named(struct device *device, CUdeviceptr address, uin
 	if (!arena_is_on_use(arena, address, &unit))
 		return SW_OK;
 	if (bytes && !whole)
-		return take_range(device, address, bytes, false);
+		return take_missing(device, address, bytes, false);
 	if (!arena_bounds(arena, address, &first, &all))
 		return SW_OK;
 	if (whole || !arena_on_use_extent(arena, unit, address, &begin, &length))
-		return take_range(device, first, all, true);
+		return take_missing(device, first, all, true);
 	/* Near its ends, too, within the allocation. */
 	CUdeviceptr end = begin + length + ON_USE_NEAR < first + all ? begin + length + ON_USE_NEAR : first + all;
 	begin = begin - first > ON_USE_NEAR ? begin - ON_USE_NEAR : first;
-	return take_range(device, begin, end - begin, false);
+	return take_missing(device, begin, end - begin, false);
+}
+
+/* The same, and brings what the CPU has there. */
+static enum sw_status use_named(struct device *device, CUdeviceptr address, uint64_t bytes, bool whole)
+{
+	const struct named name = {address, bytes};
+	enum sw_status status = take_named(device, address, bytes, whole);
+
+	if (status == SW_OK && managed_is_cpus(device, address))
+		status = managed_bring(&name, 1, 0, take_missing);
+	on_use_settle();
+	return status;
 }
 
 static enum sw_status take_all_of(struct device *device)
@@ -99,7 +113,7 @@ static enum sw_status take_all_of(struct device *device)
 	uint64_t bytes;
 
 	while (heap && status == SW_OK && heap_on_use_next(heap, from, &base, &bytes)) {
-		status = take_range(device, base, bytes, true);
+		status = take_missing(device, base, bytes, true);
 		from = base + bytes;
 	}
 	return status;
@@ -114,12 +128,14 @@ static CUresult take_none(CUdeviceptr address, uint64_t bytes)
 	const struct device *device = process_stage() == STAGE_ENDING ? device_of(address) : NULL;
 
 	bytes = bytes ? bytes : 1;
-	return device && heap_on_use_missing(atomic_load(&device->heap), false, &address, &bytes)
+	return device && (managed_is_cpus(device, address) ||
+			  heap_on_use_missing(atomic_load(&device->heap), false, &address, &bytes))
 		   ? CUDA_ERROR_DEINITIALIZED
 		   : CUDA_SUCCESS;
 }
 
-CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
+static CUresult served(enum sw_status (*take)(struct device *device, CUdeviceptr address, uint64_t bytes, bool whole),
+		       CUdeviceptr address, uint64_t bytes, bool whole)
 {
 	struct device *device = device_of(address);
 	enum sw_status status = SW_OK;
@@ -128,8 +144,18 @@ CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
 	if (!enter_serve(&scope))
 		return take_none(address, bytes);
 	if (device)
-		status = take_named(device, address, bytes, whole);
+		status = take(device, address, bytes, whole);
 	return enter_leave(&scope, status_result(status));
+}
+
+static CUresult on_use_take_named(CUdeviceptr address, uint64_t bytes, bool whole)
+{
+	return served(take_named, address, bytes, whole);
+}
+
+CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole)
+{
+	return served(use_named, address, bytes, whole);
 }
 
 static CUresult on_use_take_all(uint64_t devices)
@@ -145,13 +171,24 @@ static CUresult on_use_take_all(uint64_t devices)
 	return enter_leave(&scope, status_result(status));
 }
 
-const struct submission_takes on_use_takes = {on_use_take, on_use_take_all};
+static CUresult on_use_bring(const struct named *names, uint32_t n, uint64_t devices)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope))
+		return CUDA_SUCCESS;
+	enum sw_status status = managed_bring(names, n, devices, take_missing);
+	on_use_settle();
+	return enter_leave(&scope, status_result(status));
+}
+
+const struct submission_takes on_use_takes = {on_use_take_named, on_use_take_all, on_use_bring};
 
 CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes)
 {
 	struct device *device = device_of(address);
 
-	return device && bytes ? status_result(take_named(device, address, bytes, false)) : CUDA_SUCCESS;
+	return device && bytes ? status_result(use_named(device, address, bytes, false)) : CUDA_SUCCESS;
 }
 
 /* ---- pins for graphs ---- */
@@ -172,7 +209,7 @@ static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t byte
 	if (!device || !ARRAY_ROOM(hold->at, hold->n, hold->room, ARRAY_MOST))
 		return;
 	/* A graph uses it at each launch. */
-	if (take_named(device, start, 0, true) != SW_OK)
+	if (use_named(device, start, 0, true) != SW_OK)
 		hold->late = true;
 	else if (heap_pin(atomic_load(&device->heap), start, bytes))
 		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
@@ -222,8 +259,14 @@ static void add_box(struct graph_pin *hold, CUdeviceptr base, const struct copy_
 	CUdeviceptr first;
 	size_t bytes;
 
-	if (copy_extent_range(base, place, extent, &first, &bytes) && bytes)
+	if (base && copy_extent_range(base, place, extent, &first, &bytes) && bytes)
 		graph_pin_add(hold, first, bytes);
+}
+
+/* Managed memory may be given as memory of the host. Of other memory of the host nothing is pinned. */
+static CUdeviceptr side_of(CUmemorytype type, CUdeviceptr device, const void *host)
+{
+	return type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)(uintptr_t)host : is_device(type) ? device : 0;
 }
 
 static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
@@ -234,10 +277,8 @@ static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
 	const struct copy_extent_place dst = {copy->dstXInBytes, copy->dstY, copy->dstZ, copy->dstPitch,
 					      copy->dstHeight};
 
-	if (is_device(copy->srcMemoryType))
-		add_box(hold, copy->srcDevice, &src, &extent);
-	if (is_device(copy->dstMemoryType))
-		add_box(hold, copy->dstDevice, &dst, &extent);
+	add_box(hold, side_of(copy->srcMemoryType, copy->srcDevice, copy->srcHost), &src, &extent);
+	add_box(hold, side_of(copy->dstMemoryType, copy->dstDevice, copy->dstHost), &dst, &extent);
 }
 
 static void add_set(struct graph_pin *hold, const CUDA_MEMSET_NODE_PARAMS *set)

@@ -105,5 +105,4 @@ CUresult on_use_take(CUdeviceptr address, uint64_t bytes, bool whole);
  * without a submission that names it.
  */
 CUresult on_use_take_range(CUdeviceptr address, uint64_t bytes);
-
 #endif

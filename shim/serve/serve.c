@@ -17,6 +17,7 @@
 #include "shim/process/process.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/make_room.h"
+#include "shim/serve/managed.h"
 #include "shim/serve/named.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/types.h"
@@ -498,6 +499,36 @@ static enum sw_status ask_system_managed(struct device *device, size_t bytes, co
 	return SW_OK;
 }
 
+/* Tries the heap (managed.h). */
+static enum sw_status ask_heap_managed(struct device *device, struct backend_request *request,
+				       const struct account_claim *claim, CUdeviceptr *ret_address)
+{
+	struct ledger_row *row = ledger_row_new(LEDGER_HEAP);
+	CUcontext context;
+	enum sw_status status = SW_NO_HOST_MEMORY;
+
+	if (row && context_for_memory(device->ordinal, &context) == CUDA_SUCCESS) {
+		row->device = device->ordinal;
+		row->bytes = request->bytes;
+		row->context = context;
+		row->rule = claim->rule;
+		row->cap = claim->cap;
+		status = managed_alloc(device, request, row);
+	} else if (row) {
+		status = SW_NOT_SUPPORTED; /* the driver says what is wrong with the context */
+	}
+	if (status != SW_OK) {
+		if (row)
+			row->cap = NULL;
+		ledger_row_free(row);
+		account_claim_end(claim, request->bytes);
+		return status;
+	}
+	*ret_address = row->key;
+	account_commit(row, POLICY_API_MANAGED, claim->site);
+	return SW_OK;
+}
+
 /* Tries the uses in their order, as in serve.c. */
 static CUresult ask_in_turn(struct device *device, const struct policy_decision *decision, size_t bytes, unsigned flags,
 			    const struct call_site *site, CUdeviceptr *ret_address)
@@ -511,6 +542,12 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else if (decision->uses[i] == POLICY_USE_SYSTEM)
 			result = status_result(ask_system_managed(device, bytes, decision, &claim, ret_address));
+		else if (decision->uses[i] == POLICY_USE_HEAP)
+			result = status_result(ask_heap_managed(
+			    device,
+			    &(struct backend_request){
+				.bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision, .site = site},
+			    &claim, ret_address));
 		else
 			result = ask_driver_managed(ret_address, bytes, flags, &claim);
 		if (result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_SUPPORTED)

@@ -6,6 +6,7 @@
 #define SPILLWAY_SERVE_TYPES_H
 
 #include "shim/base/array.h"
+#include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 
@@ -70,6 +71,17 @@ struct vmm_state {
 	_Atomic uint64_t n_handles; /* handles of ours made, ever */
 };
 
+/* ---- managed.c ---- */
+
+struct managed_state {
+	struct lock lock; /* MANAGED */
+	bool busy;        /* a thread brings, makes or ends managed memory. Guarded by MANAGED. */
+	struct clock_cond done;
+	_Atomic uint64_t low, high;  /* bounds of all that ever was; written in that turn; high 0: none was */
+	atomic_uint n_lines;         /* that the handler has written */
+	_Atomic bool host_functions; /* the program has used functions of the host in streams or graphs */
+};
+
 struct serve_state {
 	struct async_state async;
 	struct deferred_free_state deferred_free;
@@ -80,6 +92,7 @@ struct serve_state {
 	_Atomic uint64_t turns[DEVICE_MOST]; /* make_room.c: end of the turn (ns), by device; 0: no request has it */
 	struct segments_state segments;
 	struct vmm_state vmm;
+	struct managed_state managed;
 };
 
 /* Hidden, so that its address is not loaded from the GOT. */

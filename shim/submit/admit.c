@@ -355,18 +355,22 @@ CUresult submission_back_slowly(struct submission *submission)
 	const struct submission_takes *takes = atomic_load(&submit_state.submission.takes);
 	/* What a graph uses, it uses at each launch, whatever is born there meanwhile. */
 	bool whole = submission_is_graph(submission) || capture_is_open();
+	bool all = submission->reach == REACH_ALL || submission->stores_any;
+	uint64_t devices = 0;
 	unsigned n = submission->n_wanted;
 	CUresult result = CUDA_SUCCESS;
 	int saved = errno;
 
-	if (!takes || (!n && submission->reach != REACH_ALL && !submission->stores_any))
+	if (!takes || (!n && !all))
 		return CUDA_SUCCESS;
-	if (submission->reach == REACH_ALL || submission->stores_any)
-		result = takes->all(on_use_names_devices(submission));
-	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
+	if (all)
+		result = takes->all(devices = on_use_names_devices(submission));
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
 		result = takes->named(submission->wanted[i].address, submission->wanted[i].bytes, whole);
+	if (result == CUDA_SUCCESS)
+		result = takes->bring(submission->wanted, n, devices);
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
 		submission_name_in_heaps(submission, submission->wanted[i].address, submission->wanted[i].bytes);
-	}
 	if (result != CUDA_SUCCESS) {
 		/* It counts in the trace, like one that the driver refuses. */
 		if (submission->state & SUBMISSION_TRACE)
@@ -386,8 +390,9 @@ void submission_faulted(void)
 	if (!stats_live(PLACE_UNUSED))
 		return;
 	stats_add(STAT_on_use_faults, 1);
-	log_once("AN ILLEGAL ACCESS: if it was to an allocation with place: on-use (%s have no memory), the GPU "
-		 "used an address that no call had named; a rule with place: auto for it avoids that",
+	log_once("AN ILLEGAL ACCESS: if it was to an allocation with place: on-use, or to managed memory on the heap "
+		 "(%s have no memory), the GPU used an address that no call had named; a rule with place: auto, or "
+		 "with use: driver for managed memory, avoids that",
 		 log_bytes(text, sizeof(text), stats_live(PLACE_UNUSED)));
 	errno = saved;
 }
@@ -602,9 +607,31 @@ void submission_set_trace(bool on)
 		atomic_fetch_and(&submission_state, ~SUBMISSION_TRACE);
 }
 
-void submission_set_on_use(void)
+/* The bounds first: who sees the state sees them. */
+void submission_set_on_use(CUdeviceptr address, uint64_t bytes)
 {
+	struct submissions_state *const state = &submit_state.submission;
+	const struct device *device = device_of(address);
+	const struct arena *arena = device ? heap_arena(atomic_load(&device->heap)) : NULL;
+	bool off = !(atomic_load(&submission_state) & SUBMISSION_ON_USE);
+	CUdeviceptr low = off ? UINT64_MAX : atomic_load(&state->on_use_low);
+	CUdeviceptr end = off ? 0 : low + atomic_load(&state->on_use_span);
+
+	/* A pointer close to one means it, too. */
+	low = address - ON_USE_NEAR < low ? address - ON_USE_NEAR : low;
+	end = address + bytes + ON_USE_NEAR > end ? address + bytes + ON_USE_NEAR : end;
+	/* First the wider span: a reader of both may see too much, never too little. */
+	atomic_store(&state->on_use_span, UINT64_MAX);
+	if (off || arena != atomic_load(&state->on_use_arena))
+		atomic_store(&state->on_use_arena, off ? arena : NULL);
+	atomic_store(&state->on_use_low, low);
+	atomic_store(&state->on_use_span, end - low);
 	atomic_fetch_or(&submission_state, SUBMISSION_ON_USE);
+}
+
+void submission_set_on_use_off(void)
+{
+	atomic_fetch_and(&submission_state, ~SUBMISSION_ON_USE);
 }
 
 void gate_for(uint64_t devices)

@@ -41,13 +41,6 @@ _Static_assert(sizeof(struct kernel_params_run) == sizeof(uint64_t), "a run is r
 
 _Static_assert(KERNEL_PARAMS_NAME % sizeof(uint64_t) == 0, "a name is read and written by words");
 
-static struct kernel_params_slot *slot_of(uint64_t function, unsigned way)
-{
-	uint64_t home = (function * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - KERNEL_PARAMS_SLOT_BITS);
-
-	return &submit_tables.kernel_params.slots[(home + way) & ((1u << KERNEL_PARAMS_SLOT_BITS) - 1)];
-}
-
 void kernel_params_drop(void)
 {
 	atomic_fetch_add_explicit(&submit_state.kernel_params_generation, 1, memory_order_acq_rel);
@@ -80,6 +73,22 @@ static bool copy_slot(struct kernel_params_slot *slot, uint64_t function, uint64
 	return atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence;
 }
 
+/* Returns the parameters of a layout, as bits, if each is one word, else 0. */
+static uint64_t plain_of(const struct kernel_params *layout)
+{
+	uint64_t plain = 0;
+
+	for (unsigned i = 0; i < layout->n && layout->n != IS_LONG; i++) {
+		struct kernel_params_run run = layout->run[i];
+
+		if (run.words != 1 || run.first + run.count > 64)
+			return 0;
+		for (unsigned param = run.first; param < run.first + (unsigned)run.count; param++)
+			plain |= UINT64_C(1) << param;
+	}
+	return plain;
+}
+
 static void kernel_params_fill(struct kernel_params_slot *slot, uint64_t function, uint64_t asked_in,
 			       const struct kernel_params *layout, const char name[KERNEL_PARAMS_NAME])
 {
@@ -89,6 +98,7 @@ static void kernel_params_fill(struct kernel_params_slot *slot, uint64_t functio
 	atomic_store_explicit(&slot->function, function, memory_order_release);
 	atomic_store_explicit(&slot->generation, asked_in, memory_order_release);
 	atomic_store_explicit(&slot->n, n, memory_order_release);
+	atomic_store_explicit(&slot->plain, plain_of(layout), memory_order_release);
 	for (uint32_t i = 0; n != IS_LONG && i < n; i++) {
 		uint64_t run;
 		memcpy(&run, &layout->run[i], sizeof(run));
@@ -115,7 +125,7 @@ static void kernel_params_remember(uint64_t function, uint64_t asked_in, const s
 	if (atomic_flag_test_and_set_explicit(&submit_tables.kernel_params.writing, memory_order_acquire))
 		return;
 	for (unsigned way = 0; way < WAYS; way++) {
-		struct kernel_params_slot *slot = slot_of(function, way);
+		struct kernel_params_slot *slot = kernel_params_slot_of(function, way);
 
 		if (atomic_load_explicit(&slot->function, memory_order_relaxed) == function) {
 			place = slot;
@@ -124,8 +134,8 @@ static void kernel_params_remember(uint64_t function, uint64_t asked_in, const s
 		if (!place && atomic_load_explicit(&slot->generation, memory_order_relaxed) != asked_in)
 			place = slot;
 	}
-	kernel_params_fill(place ? place : slot_of(function, submit_tables.kernel_params.turn++ % WAYS), function,
-			   asked_in, layout, name);
+	kernel_params_fill(place ? place : kernel_params_slot_of(function, submit_tables.kernel_params.turn++ % WAYS),
+			   function, asked_in, layout, name);
 	atomic_flag_clear_explicit(&submit_tables.kernel_params.writing, memory_order_release);
 }
 
@@ -253,7 +263,7 @@ const char *kernel_params_full_name(CUfunction function)
 bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME])
 {
 	for (unsigned way = 0; way < WAYS; way++) {
-		struct kernel_params_slot *slot = slot_of(function, way);
+		struct kernel_params_slot *slot = kernel_params_slot_of(function, way);
 		uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 
 		if (atomic_load_explicit(&slot->function, memory_order_acquire) != function || sequence & 1)
@@ -270,14 +280,26 @@ bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME])
 	return false;
 }
 
+static bool find_cached(uint64_t function, uint64_t now, struct kernel_params *ret_layout)
+{
+	for (unsigned way = 0; way < WAYS; way++)
+		if (copy_slot(kernel_params_slot_of(function, way), function, now, ret_layout))
+			return true;
+	return false;
+}
+
+bool kernel_params_cached(CUfunction function, struct kernel_params *ret_layout)
+{
+	return find_cached((uintptr_t)function, kernel_params_generation(), ret_layout) && ret_layout->n != IS_LONG;
+}
+
 enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_params *ret_layout)
 {
 	uint64_t key = (uint64_t)(uintptr_t)function;
-	uint64_t now = atomic_load_explicit(&submit_state.kernel_params_generation, memory_order_acquire);
+	uint64_t now = kernel_params_generation();
 
-	for (unsigned way = 0; way < WAYS; way++)
-		if (copy_slot(slot_of(key, way), key, now, ret_layout))
-			return ret_layout->n == IS_LONG ? KERNEL_PARAMS_LONG : KERNEL_PARAMS_KNOWN;
+	if (find_cached(key, now, ret_layout))
+		return ret_layout->n == IS_LONG ? KERNEL_PARAMS_LONG : KERNEL_PARAMS_KNOWN;
 	bool is_kernel;
 	enum kernel_params_answer answer = ask_all(function, ret_layout, &is_kernel);
 	if (answer != KERNEL_PARAMS_UNKNOWN) {

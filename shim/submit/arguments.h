@@ -37,7 +37,7 @@ struct kernel_params_run {
 };
 
 /* The most runs of a cached layout, so that a cache slot has 256 bytes. */
-#define KERNEL_PARAMS_RUNS 29
+#define KERNEL_PARAMS_RUNS 28
 
 struct kernel_params {
 	unsigned n;
@@ -55,6 +55,9 @@ enum kernel_params_answer {
  * function may be a CUkernel, cast to CUfunction.
  */
 enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_params *ret_layout);
+
+/* The same without asking the driver. Returns false if the layout is not cached, or too long. */
+bool kernel_params_cached(CUfunction function, struct kernel_params *ret_layout);
 
 /*
  * Queries one parameter from the driver, as a run of one, with no words if it cannot hold an address. Returns false if

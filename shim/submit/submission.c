@@ -8,12 +8,15 @@
 #include "shim/base/array.h"
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/process/process.h"
+#include "shim/submit/arguments.h"
 #include "shim/submit/graph.h"
+#include "shim/submit/pointer_arrays.h"
 #include "shim/submit/types.h"
 #include "shim/trace/trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /*
  * Limit of the list, more than any graph should need; beyond it, the submission counts as one that may touch anything.
@@ -77,6 +80,9 @@ static bool may_be_missing(const struct submission *submission, struct heap *hea
 	const struct arena *arena = heap_arena(heap);
 	CUdeviceptr low = arena_address(arena, first), begin = address;
 
+	/* Its contents have to come, whether or not there is memory for them. */
+	if (arena_on_use_is_cpus(arena, first))
+		return true;
 	if (!atomic_load_explicit(&arena->states[first].on_use_left, memory_order_relaxed))
 		return false;
 	if (submission_is_graph(submission) || capture_is_open())
@@ -130,6 +136,76 @@ void submission_stores(struct submission *submission, CUdeviceptr address)
 		on_use_names_add(submission, address, 0);
 	else
 		submission->stores_any = true;
+}
+
+/* Most words are no address in the range in which such allocations are; the table decides about the others. */
+static __attribute__((noinline)) bool glance_slowly(CUfunction function, void *const *params)
+{
+	CUdeviceptr low = atomic_load(&submit_state.submission.on_use_low);
+	uint64_t span = atomic_load(&submit_state.submission.on_use_span);
+	struct kernel_params layout;
+	struct heap *heap;
+	uint32_t first;
+
+	if (!kernel_params_cached(function, &layout))
+		return false;
+	for (unsigned run = 0; run < layout.n; run++) {
+		for (unsigned i = 0; i < layout.run[run].count; i++) {
+			const char *param = params[layout.run[run].first + i];
+
+			for (unsigned at = 0; param && at < layout.run[run].words; at++) {
+				CUdeviceptr word;
+
+				memcpy(&word, param + (size_t)at * layout.run[run].step, sizeof(word));
+				word = submission_pointer(word);
+				if (__builtin_expect(word - low < span, 0) && find_near(&word, 0, &heap, &first))
+					return false;
+			}
+		}
+	}
+	return true;
+}
+
+/*
+ * The slot is read like the runs in copy_slot() (arguments.c), before a parameter is looked at. This is what a launch
+ * costs more while something lacks memory: one function without a frame. What tables of pointers lead to is named by
+ * whoever takes the table, so no glance can tell.
+ */
+bool submission_glance(CUfunction function, void *const *params, void *const *extra)
+{
+	const struct submissions_state *state = &submit_state.submission;
+	struct kernel_params_slot *slot = kernel_params_slot_of((uintptr_t)function, 0);
+	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
+	uint64_t plain = atomic_load_explicit(&slot->plain, memory_order_acquire), value;
+	/* In this order: a wider span is stored before the lower bound. */
+	CUdeviceptr low = atomic_load_explicit(&state->on_use_low, memory_order_acquire);
+	uint64_t span = atomic_load_explicit(&state->on_use_span, memory_order_relaxed);
+	const struct arena *arena = atomic_load_explicit(&state->on_use_arena, memory_order_acquire);
+
+	if (extra || !params || atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed))
+		return false;
+	if (!plain || sequence & 1 ||
+	    atomic_load_explicit(&slot->function, memory_order_acquire) != (uintptr_t)function ||
+	    atomic_load_explicit(&slot->generation, memory_order_acquire) !=
+		atomic_load_explicit(&submit_state.kernel_params_generation, memory_order_acquire) ||
+	    atomic_load_explicit(&slot->sequence, memory_order_relaxed) != sequence)
+		return glance_slowly(function, params);
+	for (; plain; plain &= plain - 1) {
+		const void *param = params[__builtin_ctzll(plain)];
+
+		if (!param)
+			return false;
+		memcpy(&value, param, sizeof(value));
+		value = submission_pointer(value);
+		if (value - low >= span)
+			continue;
+		/* Other memory lies between, as a rule: neither what is NEAR before nor behind is backed on use. */
+		if (!arena || value - arena->base - NEAR >= arena->bytes - 2 * NEAR ||
+		    atomic_load_explicit(&arena->on_use[arena_unit(arena, value - NEAR)], memory_order_acquire) |
+			atomic_load_explicit(&arena->on_use[arena_unit(arena, value + NEAR - 1)], memory_order_acquire))
+			return glance_slowly(function, params);
+	}
+	return true;
 }
 
 /*
@@ -239,6 +315,13 @@ struct submission *submission_open(uint64_t id)
 	submission->id = submission->function = id;
 	submission->n_named = submission->n_held = submission->n_all = submission->n_wanted = 0;
 	return submission;
+}
+
+bool submission_stream_now(CUstream *ret_stream, bool *ret_per_thread)
+{
+	*ret_stream = mine.stream;
+	*ret_per_thread = mine.per_thread;
+	return mine.phase == PHASE_OPEN && mine.stream != COMPLETION_ANY_STREAM;
 }
 
 bool submission_was_refused(void)

@@ -196,6 +196,12 @@ static inline bool submission_is_tracking(void)
 }
 
 /*
+ * Returns true if a launch of this kernel with these arguments surely names no allocation that is backed on use and has
+ * not all its memory or its contents (submission_set_on_use()). Locking: takes none.
+ */
+bool submission_glance(CUfunction function, void *const *params, void *const *extra);
+
+/*
  * Begins the submission of this thread. id: of the entry point. Returns NULL if the call was made inside another
  * tracked call, or by the library; admit() and submission_close() accept NULL.
  */
@@ -212,6 +218,11 @@ static inline CUresult submission_back(struct submission *submission)
 		   ? submission_back_slowly(submission)
 		   : CUDA_SUCCESS;
 }
+/*
+ * Stores the stream of the submission that this thread has begun. Returns false if there is none, or if it has no
+ * certain stream.
+ */
+bool submission_stream_now(CUstream *ret_stream, bool *ret_per_thread);
 /*
  * Returns whether submission_back() has refused the latest submission of this thread. Everything that could have made
  * memory for it has been tried then.
@@ -285,6 +296,8 @@ void submission_set_trace(bool on);
 
 /* ---- called for allocations that are backed on use (serve/named.h) ---- */
 
+struct named;
+
 struct submission_takes {
 	/*
 	 * Takes memory for what has none of these bytes; bytes 0: for all that the pointer may mean; whole: for all of
@@ -293,11 +306,20 @@ struct submission_takes {
 	CUresult (*named)(CUdeviceptr address, uint64_t bytes, bool whole);
 	/* Takes memory for what has none of all allocations on these devices (bits). */
 	CUresult (*all)(uint64_t devices);
+	/*
+	 * Called then, once: brings to the GPU what the CPU has of managed memory among n names, and on the devices.
+	 * All that is needed goes, or nothing does.
+	 */
+	CUresult (*bring)(const struct named *names, uint32_t n, uint64_t devices);
 };
 /* Sets what submission_back() calls. Must be called before submission_set_on_use(); *takes must stay. */
 void submission_on_take(const struct submission_takes *takes);
-/* Lets submission_back() work. It stays on, and costs what tracking costs. */
-void submission_set_on_use(void);
+/*
+ * Lets submission_back() work for allocations in this range, in addition to earlier ones. Off: no allocation lacks
+ * memory or contents any more. The caller must not run two calls at once.
+ */
+void submission_set_on_use(CUdeviceptr address, uint64_t bytes);
+void submission_set_on_use_off(void);
 
 /* ---- called by the mover ---- */
 

@@ -41,8 +41,11 @@
 
 /* ---- the body ---- */
 
-/* call: the expression that calls the driver. */
-#define SUBMIT_BODY(call, name, params, args)                                                                          \
+/*
+ * call: the expression that calls the driver. glance: one that says that the call surely names nothing that is backed
+ * on use; asked while nothing else has to be known of it.
+ */
+#define SUBMIT_BODY_UNLESS(glance, call, name, params, args)                                                                          \
 	static __attribute__((noinline)) CUresult tracked_##name params                                                \
 	{                                                                                                              \
 		struct submission *submission = submission_open(HOOK_##name);                                                               \
@@ -62,11 +65,13 @@
 	static inline CUresult track_##name params                                                                     \
 	{                                                                                                              \
 		/* Most programs that are ever watched are so from early on; this look spares them the second one. */  \
-		if (__builtin_expect(submission_is_watched(), 0))                                                             \
+		uint32_t seen = atomic_load(&submission_state);                                                        \
+                                                                                                                       \
+		if (__builtin_expect(seen != 0, 0) && !(seen == SUBMISSION_ON_USE && (glance)))                        \
 			return tracked_##name args;                                                                    \
 		struct submission_stripe *inside = submission_enter();                                                               \
                                                                                                                        \
-		if (__builtin_expect(submission_is_watched(), 0)) {                                                           \
+		if (__builtin_expect(atomic_load(&submission_state) & ~seen, 0)) {                                                           \
 			submission_leave(inside);                                                                             \
 			return tracked_##name args;                                                                    \
 		}                                                                                                      \
@@ -74,6 +79,7 @@
 		submission_leave(inside);                                                                                     \
 		return result;                                                                                         \
 	}
+#define SUBMIT_BODY(call, name, params, args) SUBMIT_BODY_UNLESS(false, call, name, params, args)
 /* Counts the call. At STAGE_OFF (process.h) it only calls the driver: nothing waits for submissions inside it. */
 #define SUBMIT_BEGIN(name, args)                                                                                       \
 	do {                                                                                                           \

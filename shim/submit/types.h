@@ -218,6 +218,9 @@ struct submissions_state {
 	atomic_uint next_stripe;                     /* threads that took a stripe, ever */
 	atomic_uint n_besides; /* how often memory began to move beside submissions; raised before TICKETS is set */
 	_Atomic(const struct submission_takes *) takes; /* submission_on_take(); NULL: none yet */
+	/* Where allocations are that are backed on use and may lack something; valid while that is looked at. */
+	_Atomic uint64_t on_use_low, on_use_span;
+	_Atomic(const struct arena *) on_use_arena; /* that they are in; NULL: they are in several */
 };
 
 /* ---- arguments.c: parameters of kernels ---- */
@@ -229,6 +232,7 @@ struct kernel_params_slot {
 	_Atomic uint32_t sequence; /* odd while the slot is written */
 	_Atomic uint32_t n;
 	_Atomic uint64_t function, generation;
+	_Atomic uint64_t plain; /* bits: the parameters, if each is one word; 0: read the runs */
 	_Atomic uint64_t run[KERNEL_PARAMS_RUNS];
 } __attribute__((aligned(64)));
 
@@ -307,6 +311,14 @@ struct submit_tables {
 	struct pointer_arrays_state pointer_arrays;
 };
 extern struct submit_tables submit_tables __attribute__((visibility("hidden")));
+
+/* Returns the slot that a function may use, from its home slot (way 0) on. */
+static inline struct kernel_params_slot *kernel_params_slot_of(uint64_t function, unsigned way)
+{
+	uint64_t home = (function * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - KERNEL_PARAMS_SLOT_BITS);
+
+	return &submit_tables.kernel_params.slots[(home + way) & ((1u << KERNEL_PARAMS_SLOT_BITS) - 1)];
+}
 
 /*
  * Looks after the tail of a context (completion.c), up to the number; for tests, too. Locking: takes ROWS, and ROW;

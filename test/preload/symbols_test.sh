@@ -14,6 +14,7 @@ failed=0
 awk -f "$(dirname "$hooks")/../../scripts/driver_names.awk" "$hooks" | grep '^HOOK_' | grep -v '^HOOK_USE' |
 	sed 's/.*(//; s/,$//' >"$here/rows"
 echo dlsym >>"$here/rows"
+printf '%s\n' sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset sigignore >>"$here/rows"
 echo InitializeInjectionNvtx2 >>"$here/rows" # entry_api.c
 echo _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE >>"$here/rows" # entry_api.c
 grep -oE '\bspillway_[a-z_]+\(' "$(dirname "$(dirname "$hooks")")/spillway.h" | tr -d '(' >>"$here/rows"

@@ -378,6 +378,7 @@ TEST(shipped_policies_send_to_the_heap_what_pools_cannot_serve)
 	} rows[] = {
 	    {"heap", POLICY_ASYNC_AUTO},          {"training", POLICY_ASYNC_AUTO},
 	    {"training-fast", POLICY_ASYNC_AUTO}, {"inference", POLICY_ASYNC_AUTO},
+	    {"managed-to-heap", POLICY_ASYNC_AUTO},
 	    {"managed", POLICY_ASYNC_DRIVER},     {"system", POLICY_ASYNC_DRIVER},
 	    {"passthrough", POLICY_ASYNC_DRIVER}, {"observe", POLICY_ASYNC_DRIVER},
 	};

@@ -440,8 +440,8 @@ TEST(what_is_no_small_regular_file_is_refused_and_never_waited_for)
 	expect_refused("/dev/zero", "it is a device or a socket, not a regular file; write the path of a file");
 	expect_refused("heep", "there is no built-in policy \"heep\"; did you mean \"heap\"?");
 	expect_refused(
-	    "zzz", "there is no built-in policy \"zzz\"; write one of heap, passthrough, managed, system, training, "
-		   "training-fast, inference, observe, or the path of a file (with a / or ending in .yaml)");
+	    "zzz", "there is no built-in policy \"zzz\"; write one of heap, passthrough, managed, managed-to-heap, system, "
+		   "training, training-fast, inference, observe, or the path of a file (with a / or ending in .yaml)");
 	alarm(0);
 }
 

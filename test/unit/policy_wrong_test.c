@@ -142,18 +142,21 @@ TEST(memory_that_is_taken_on_use_moves)
 
 TEST(memory_of_a_kind_can_be_of_few_others)
 {
-	expect_problems("rules:\n"
-			"- {match: {api: managed}, use: heap}\n"
-			"- {match: {api: [malloc, host]}, use: managed}\n"
-			"- {match: {api: vmm}, use: driver, fallback: [system, deny]}\n"
-			"- {match: {api: managed}, use: system, fallback: [driver, deny]}\n"
-			"- {match: {api: [host, vmm]}, use: deny}\n",
-			"p.yaml:2:27: error: rule 1: use: heap cannot serve api managed, for the CPU must reach such "
-			"memory; write system, driver or deny, or a rule of its own for it\n"
-			"p.yaml:3:34: error: rule 2: use: managed cannot serve api host, for it is the driver's own; "
-			"write driver or deny, or a rule of its own for it\n"
-			"p.yaml:4:36: error: rule 3: fallback: system cannot serve api vmm, for the program has the "
-			"handles of it; write driver or deny, or a rule of its own for it\n");
+	expect_problems(
+	    "rules:\n"
+	    "- {match: {api: managed}, use: managed}\n"
+	    "- {match: {api: [malloc, host]}, use: managed}\n"
+	    "- {match: {api: vmm}, use: driver, fallback: [system, deny]}\n"
+	    "- {match: {api: managed}, use: system, fallback: [driver, deny]}\n"
+	    "- {match: {api: [host, vmm]}, use: deny}\n",
+	    "p.yaml:2:27: error: rule 1: use: managed cannot serve api managed, for the driver makes such memory "
+	    "itself; "
+	    "write heap, system, driver or deny, or a rule of its own for it\n"
+	    "p.yaml:3:34: error: rule 2: use: managed cannot serve api host, for it is the driver's own; write driver "
+	    "or "
+	    "deny, or a rule of its own for it\n"
+	    "p.yaml:4:36: error: rule 3: fallback: system cannot serve api vmm, for the program has the handles of it; "
+	    "write driver or deny, or a rule of its own for it\n");
 }
 
 TEST(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind)
