@@ -19,6 +19,7 @@ import bars
 import harness
 import larger_bars
 import larger_jobs
+import managed_bars
 import programs_bars
 import programs_jobs
 import share_bars
@@ -874,6 +875,56 @@ class Programs(unittest.TestCase):
         self.assertEqual(rows["tight", "under Spillway, plain, static: ended"][2], "pass")
         same = "accelerate: 20480 MiB, spill.limit 25%, {}: the same batch by the same tries"
         self.assertEqual([rows["finder", same.format(mode)][2] for mode in ("static", "exact", "fast")], ["pass", "pass", "MISS"])
+
+
+# A program for managed_bars.py, and the compiler that makes it. "vector" and "tasks" are stopped; "chains" goes wrong in fast;
+# "graph" spills nothing; jax_job.py takes too much for a native run, in which it would leave a file.
+MANAGED_PROGRAM = """
+import os, sys
+name = "jax" if __file__.endswith("jax_job.py") else sys.argv[1]
+settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+if not settings and name == "jax":
+    open(__file__ + ".ran", "w").close()
+if settings and name in ("vector", "tasks"):
+    sys.exit("spillway: THE CPU USED MANAGED MEMORY THAT THE GPU HAS: address 0x1")
+print("each 1 2.5 7")
+print("check sum", "1" if name == "chains" and settings.get("spill.mode") == "fast" else "0")
+if settings:
+    unused = 4096 if name == "jax" else 300
+    print("spillway: summary of process 1")
+    print("spillway:   device          0 B live at exit,   300.0 MiB at most, budget 8.0 GiB")
+    print(f"spillway:   place: on-use: 300.0 MiB taken, {unused}.0 MiB unused at most; 1 times all that was missing (3 MiB)")
+    if "spill.mode" in settings and name != "graph":
+        print("spillway:   host        0 B live at exit,   100.0 MiB at most, budget 8.0 GiB")
+"""
+
+
+class Managed(unittest.TestCase):
+    def test_what_the_table_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            programs = {"jax_job.py": MANAGED_PROGRAM, "program": f"#!{sys.executable}{MANAGED_PROGRAM}",
+                        "nvcc": f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\ncp {folder}/program "$2"\n'}
+            for name, text in programs.items():
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                os.chmod(os.path.join(folder, name), 0o755)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "managed_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--nvcc", os.path.join(folder, "nvcc"),
+                                  "--only", "vector,vector-copied,tasks,graph,chains,jax", "programs"], capture_output=True, text=True)
+            self.assertFalse(os.path.exists(os.path.join(folder, "jax_job.py.ran")))
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        table = run.stdout[run.stdout.rindex("\nprogram "):].splitlines()[2:]
+        rows = {cells[0]: cells[1:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        equal, spilled = "equal, 2.5 ms", "equal, 2.5 ms, 100.0 MiB spilled"
+        self.assertEqual(rows["vector"], ["", equal, "line", "", ""])
+        self.assertEqual(rows["vector-copied"], ["300 MiB", equal, equal, spilled, spilled])
+        self.assertEqual(rows["graph"][3], "equal, NOTHING SPILLED, 2.5 ms, none spilled")
+        self.assertEqual(rows["chains"], ["300 MiB", equal, equal, spilled, "DIFFERS: sum 1 for 0, 2.5 ms, 100.0 MiB spilled"])
+        self.assertEqual(rows["jax"][:2], ["4096 MiB", ""])
+        missed = re.findall(r"^programs \| (\w+): .*(?:MISS|n/a)", run.stdout, re.MULTILINE)
+        self.assertEqual(sorted(set(missed)), ["chains", "graph", "jax", "tasks"])
+        self.assertEqual(managed_bars.on_use("spillway:   place: on-use: 1.5 GiB taken, 300.0 MiB unused at most"),
+                         (1.5 * 2**30, 300 * 2**20))
 
 
 if __name__ == "__main__":

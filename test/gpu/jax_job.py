@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JAX training job with fixed seeds: an MLP with Adam, jitted. How JAX takes its memory is set by its environment."""
+"""A JAX training job with fixed seeds: an MLP with Adam, jitted: python jax_job.py [WIDTH LAYERS BATCH STEPS]. How JAX takes
+its memory is set by its environment."""
 import os
+import sys
 
 # Autotuning may choose another kernel in another run, and with it other bits.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0 --xla_gpu_deterministic_ops=true"
@@ -8,7 +10,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune
 import jax
 import jax.numpy as jnp
 
-width, layers, batch, steps = 3072, 5, 1024, 15
+width, layers, batch, steps = map(int, sys.argv[1:] or (3072, 5, 1024, 15))
 key = jax.random.PRNGKey(0)
 keys = jax.random.split(key, layers + 2)
 weights = [jax.random.normal(k, (width, width)) * (2.0 / width) ** 0.5 for k in keys[:layers]]
