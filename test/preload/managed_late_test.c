@@ -235,10 +235,16 @@ static void on_stack(int number, siginfo_t *info, void *context)
 	_exit(!sigaltstack(NULL, &stack) && stack.ss_flags & SS_ONSTACK && (uintptr_t)&here ? 42 : 43);
 }
 
-/* No larger than a handler needs that does nothing. */
+/* No larger than a handler needs that does nothing; with a sanitizer's checks in its functions it needs more. */
+#ifdef __SANITIZE_ADDRESS__
+#define SMALL_STACK 65536
+#else
+#define SMALL_STACK 4096
+#endif
+
 static void on_small_stack(void)
 {
-	size_t bytes = (size_t)sysconf(_SC_MINSIGSTKSZ) + 4096;
+	size_t bytes = (size_t)sysconf(_SC_MINSIGSTKSZ) + SMALL_STACK;
 	stack_t stack = {.ss_sp = malloc(bytes), .ss_size = bytes};
 	struct sigaction action = {.sa_sigaction = on_stack, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
