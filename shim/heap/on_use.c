@@ -26,20 +26,34 @@ static uint32_t units_for(uint64_t bytes)
 
 /*
  * Two int32 that are indices make up an address close behind a multiple of 4 GiB, and would count as a pointer
- * (serve/managed.c). So what is not long itself does not lie there: such a place stays taken.
+ * (serve/managed.c). So what is not long itself does not lie there, as long as there is another place. What was tried
+ * and is short stays taken; the rest is given back in the end, and until then is a chain by on_use_list.
  */
 #define EDGE_UNITS   ((UINT64_C(1) << 32) / HEAP_UNIT)
 #define BEHIND_UNITS ((UINT64_C(64) << 20) / HEAP_UNIT)
+#define NO_UNIT      UINT32_MAX
 
 static bool take_units(struct arena *arena, uint32_t units, uint32_t *ret_unit)
 {
-	while (arena_take(arena, units, ret_unit)) {
+	uint32_t held = NO_UNIT;
+	bool found = false;
+
+	while (!found && arena_take(arena, units, ret_unit)) {
 		uint64_t past = arena_address(arena, *ret_unit) / HEAP_UNIT % EDGE_UNITS;
 
-		if (units > EDGE_UNITS / 2 || (past >= BEHIND_UNITS && past + units <= EDGE_UNITS))
-			return true;
+		found = units > EDGE_UNITS / 2 || (past >= BEHIND_UNITS && past + units < EDGE_UNITS);
+		if (!found && units > BEHIND_UNITS) {
+			atomic_store(&arena->states[*ret_unit].on_use_list, held);
+			held = *ret_unit;
+		}
 	}
-	return false;
+	while (held != NO_UNIT) {
+		uint32_t next = atomic_load(&arena->states[held].on_use_list);
+
+		arena_give(arena, held, units);
+		held = next;
+	}
+	return found || arena_take(arena, units, ret_unit);
 }
 
 static void mark(struct arena *arena, const struct on_use *on_use, uint32_t word)

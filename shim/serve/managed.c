@@ -622,23 +622,18 @@ static bool is_reached_by_all(CUdevice device)
 	return true;
 }
 
-/* Opens the heaps of the two devices to each other, for good. */
-static bool open_to(CUdevice device, CUdevice other)
-{
-	bool open = other == device || peer_open_for_copies(device, other);
-
-	if (!open)
-		log_once("GPU %d cannot reach managed memory that is on the heap of GPU %d", other, device);
-	return open;
-}
-
+/* Opens the heaps of the device and of all others that the process uses to each other, for good. */
 static bool open_to_all(CUdevice device)
 {
-	bool open = true;
-
 	for (CUdevice other = 0; other < DEVICE_MOST; other++)
-		open = (!context_any(other) || open_to(device, other)) && open;
-	return open;
+		if (other != device && context_any(other) && !peer_open_for_copies(device, other))
+			return false;
+	return true;
+}
+
+static void cannot_reach(CUdevice device, CUdevice owner)
+{
+	log_once("GPU %d cannot reach managed memory that is on the heap of GPU %d", device, owner);
 }
 
 static enum sw_status to_driver(const struct backend_request *request, const char *why)
@@ -661,10 +656,10 @@ enum sw_status managed_alloc(struct device *device, const struct backend_request
 	if (!is_reached_by_all(device->ordinal))
 		return to_driver(request, "not all GPUs that the process sees reach each other's memory "
 					  "(CUDA_VISIBLE_DEVICES hides GPUs)");
-	if (!open_to_all(device->ordinal))
-		return to_driver(request, "the GPUs of the process cannot reach each other's memory");
 	if (!signals_watch(look))
 		return to_driver(request, "no handler of SIGSEGV can be installed");
+	if (!open_to_all(device->ordinal))
+		return to_driver(request, "the heaps of the process's GPUs cannot be opened to each other now");
 	enum sw_status status = backend_heap.alloc(device, &reserved, row);
 	if (status == SW_NO_MEMORY)
 		return to_driver(request, "that is more than both budgets together, or than there are addresses for");
@@ -695,7 +690,9 @@ enum sw_status managed_alloc(struct device *device, const struct backend_request
 		return to_driver(request, "the kernel maps no more memory for it");
 	}
 	/* To contexts made since; those made from here on find that there is managed memory (managed_context_made). */
-	open_to_all(device->ordinal);
+	for (CUdevice other = 0; other < DEVICE_MOST; other++)
+		if (other != device->ordinal && context_any(other) && !peer_open_for_copies(device->ordinal, other))
+			cannot_reach(other, device->ordinal);
 	row->heap.managed = true;
 	row->home = &backend_managed_on_heap;
 	stats_add(STAT_managed_made, 1);
@@ -706,6 +703,7 @@ enum sw_status managed_alloc(struct device *device, const struct backend_request
 void managed_context_made(CUdevice device)
 {
 	for (const struct device *other = device_next(NULL); other; other = device_next(other))
-		if (atomic_load(&serve_state.managed.high) && atomic_load(&other->heap))
-			open_to(other->ordinal, device);
+		if (other->ordinal != device && atomic_load(&serve_state.managed.high) && atomic_load(&other->heap) &&
+		    !peer_open_for_copies(other->ordinal, device))
+			cannot_reach(device, other->ordinal);
 }

@@ -334,6 +334,24 @@ PART_TEST(numbers_of_four_bytes_are_no_pointers,
 	end();
 }
 
+/* Its address space has room for some 30 of these. */
+PART_TEST(addresses_are_not_used_up_by_looking_for_a_place,
+	  assert_int_equal(run_as("device.budget=64MiB,host.budget=16GiB", NULL, part), 0))
+{
+	enum { TIMES = 40 };
+
+	driver_start(0);
+	for (size_t before = 1780; before <= 1820; before += 4) {
+		CUdeviceptr first = driver_managed(before * MIB);
+
+		for (int i = 0; i < TIMES; i++)
+			MUST(cu.cuMemFree_v2(driver_managed(2044 * MIB)));
+		MUST(cu.cuMemFree_v2(first));
+	}
+	CHECK(counted(STAT_managed_made) == 11 * (TIMES + 1));
+	end();
+}
+
 /* A pointer may be given where the memory ends, or close beside it. */
 PART_TEST(pointers_to_the_ends_are_followed, assert_int_equal(run(part), 0))
 {
