@@ -139,31 +139,29 @@ void submission_stores(struct submission *submission, CUdeviceptr address)
 }
 
 /* Most words are no address in the range in which such allocations are; the table decides about the others. */
-static __attribute__((noinline)) bool glance_slowly(CUfunction function, void *const *params)
+static inline void glance_at(void *is_clear, const char *at)
 {
-	CUdeviceptr low = atomic_load(&submit_state.submission.on_use_low);
+	CUdeviceptr low = atomic_load(&submit_state.submission.on_use_low), word;
 	uint64_t span = atomic_load(&submit_state.submission.on_use_span);
-	struct kernel_params layout;
 	struct heap *heap;
 	uint32_t first;
 
-	if (!kernel_params_cached(function, &layout))
-		return false;
-	for (unsigned run = 0; run < layout.n; run++) {
-		for (unsigned i = 0; i < layout.run[run].count; i++) {
-			const char *param = params[layout.run[run].first + i];
+	if (!at)
+		return;
+	memcpy(&word, at, sizeof(word));
+	word = submission_pointer(word);
+	if (__builtin_expect(word - low < span, 0) && find_near(&word, 0, &heap, &first))
+		*(bool *)is_clear = false;
+}
 
-			for (unsigned at = 0; param && at < layout.run[run].words; at++) {
-				CUdeviceptr word;
+static __attribute__((noinline)) bool glance_slowly(CUfunction function, void *const *params)
+{
+	struct kernel_params layout;
+	bool is_clear = kernel_params_cached(function, &layout);
 
-				memcpy(&word, param + (size_t)at * layout.run[run].step, sizeof(word));
-				word = submission_pointer(word);
-				if (__builtin_expect(word - low < span, 0) && find_near(&word, 0, &heap, &first))
-					return false;
-			}
-		}
-	}
-	return true;
+	for (unsigned i = 0; is_clear && i < layout.n; i++)
+		kernel_params_look(layout.run[i], params, glance_at, &is_clear);
+	return is_clear;
 }
 
 /*
