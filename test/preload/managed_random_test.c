@@ -7,8 +7,7 @@
  * seed is printed; MANAGED_SEED sets it, MANAGED_STEPS how many steps.
  */
 #include "shim/spillway.h"
-#include "test/preload/figures_help.h"
-#include "test/test.h"
+#include "test/preload/managed_heap_help.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -333,15 +332,7 @@ static void program(void)
 
 TEST(cpu_and_gpu_take_turns)
 {
-	static char settings[256];
-
-	snprintf(settings, sizeof(settings),
-		 "SPILLWAY_SET=spill.mode=%s,device.budget=24MiB,host.budget=384MiB,report.summary=no",
-		 getenv("SPILL_MODE"));
-	assert_int_equal(child_run((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime,
-							 "SPILLWAY_POLICY=" MANAGED_POLICY, settings, NULL},
-				   program),
-			 0);
+	assert_int_equal(run_as("device.budget=24MiB,host.budget=384MiB", NULL, program), 0);
 }
 
 /* ---- chains that two threads use first, while a third one takes memory ---- */
@@ -486,15 +477,7 @@ static void share_chains(void)
 
 TEST(two_threads_share_chains_while_memory_is_short)
 {
-	static char settings[256];
-
-	snprintf(settings, sizeof(settings),
-		 "SPILLWAY_SET=spill.mode=%s,device.budget=24MiB,host.budget=24MiB,report.summary=no",
-		 getenv("SPILL_MODE"));
-	assert_int_equal(child_run((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", runtime,
-							 "SPILLWAY_POLICY=" MANAGED_POLICY, settings, NULL},
-				   share_chains),
-			 0);
+	assert_int_equal(run_as("device.budget=24MiB,host.budget=24MiB", NULL, share_chains), 0);
 }
 
 EACH_TEST(folder_make, folder_remove)
