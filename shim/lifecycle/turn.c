@@ -608,6 +608,18 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 
 /* ---- looking ---- */
 
+/*
+ * Returns whether a process has entered the account and has not published yet whether it takes turns: it does with its
+ * first look, a second after its start. What is decided before that may not last.
+ */
+static bool any_is_new(const struct gpu_account_view *view)
+{
+	for (uint32_t i = 0; i < view->n; i++)
+		if (!view->members[i].claim.beat)
+			return true;
+	return false;
+}
+
 /* It takes no turns: it goes on if it is away because of them. */
 static void goes_on(const struct device *device)
 {
@@ -658,7 +670,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 	}
 	uint32_t self = turn_account_units(device, view, &turns);
 	bool takes_part = gpu_turn_takes_part(&turns, self), wanted = gpu_turn_wanted(&turns);
-	if (takes_part && !wanted && !turns.on)
+	if (takes_part && !wanted && !turns.on && !any_is_new(view))
 		say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
 		/* The process that begins with it is running, so it has the first turn. */
@@ -686,6 +698,7 @@ bool turn_look(struct device *device, const struct gpu_account_member *member, c
 	bool sets = look(device, member, view, most, ret_limit);
 
 	turn_of(device)->lacks &= sets;
+	turn_of(device)->lacks |= turn_of(device)->claim.kind != GPU_TURN_OFF && any_is_new(view);
 	return sets;
 }
 

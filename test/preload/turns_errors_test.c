@@ -139,7 +139,7 @@ static _Noreturn void end_while_moving(void)
 
 /*
  * turns_obey(), and 'u': a suspension that fails; 'm': use more for a moment; 'b' N: begin with more than the host
- * holds, and (1) with an open capture; 'h': ask for more than there is; 'y': close the account, and stop; 'x': close all
+ * holds, and (1) with an open capture; 'h': ask for more than there is; 'y': close the account, and stop; 'z': close the account; 'x': close all
  * sockets that listen; 'q': the next copy stands still; 'w': end when it does.
  */
 static uint64_t obey(char what, unsigned n)
@@ -160,6 +160,8 @@ static uint64_t obey(char what, unsigned n)
 	case 'y':
 		/* Before the control thread looks. */
 		return account_close() && raise(SIGSTOP) == 0;
+	case 'z':
+		return account_close();
 	case 'q':
 		sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
 		return 1;
@@ -250,6 +252,19 @@ TEST(who_comes_while_another_has_all_waits_for_its_turn)
 {
 	come_later(TIGHT ",spill.mode=exact", 0);
 	come_later(TIGHT ",spill.mode=fast", 0);
+}
+
+/* The other holds the device, and is to publish what it needs only after it has entered the account again. */
+TEST(who_comes_after_one_that_has_just_lost_the_account_waits_for_its_turn)
+{
+	struct rank ranks[2];
+
+	ranks[0] = turns_start(&part, TIGHT, TURNS_NEEDS);
+	assert_true(rank_ask(&ranks[0], 'z', 0));
+	ranks[1] = turns_start(&part, TIGHT, TURNS_NEEDS);
+	assert_true(rank_ask(&ranks[1], 'm', 0));
+	turns_run_and_end(ranks, 2, 1);
+	assert_false(log_has("there are no turns"));
 }
 
 TEST(who_cannot_leave_yet_when_it_finds_no_memory_waits_for_its_turn)
