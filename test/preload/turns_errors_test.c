@@ -54,7 +54,7 @@ static uint64_t fail_to_suspend(void)
 
 	child_refuse("cuMemRelease", 1000000);
 	CHECK(spillway_suspend() != 0);
-	MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 4 * MIB / 4));
+	turns_write(turns_blocks[0], turns_fills);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(turn_number() != before);
 	child_refuse("cuMemRelease", 0);
@@ -102,7 +102,7 @@ static uint64_t begin_with_much(bool captures)
 		turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
 	use_more();
 	CHECK(!captures || pthread_join(thread, NULL) == 0);
-	return turns_obey('s', 1);
+	return turns_obey('a', 0);
 }
 
 /* What no turn can give: it is refused while it is another's. */

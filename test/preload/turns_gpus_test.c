@@ -25,7 +25,8 @@ struct part {
 static const struct part *own;
 static CUcontext contexts[DEVICES];
 static CUdeviceptr blocks[DEVICES][BLOCKS];
-static unsigned fills, more; /* blocks on its first device, above those of `own` */
+static unsigned filled[DEVICES]; /* so many of them */
+static unsigned fills, more;     /* blocks on its first device, above those of `own` */
 
 static void be(unsigned device)
 {
@@ -52,9 +53,13 @@ static void allocate_on(unsigned i)
 
 static void fill(unsigned i)
 {
-	be(own->device[i]);
+	unsigned device = own->device[i];
+
+	be(device);
+	for (; filled[device] < blocks_on(i); filled[device]++)
+		turns_new(blocks[device][filled[device]], filled[device]);
 	for (unsigned j = 0; j < blocks_on(i); j++)
-		MUST(driver_fill(NULL, blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
+		turns_write(blocks[device][j], value(device, j));
 	turns_rest();
 }
 
@@ -82,7 +87,7 @@ static bool are_right(void)
 	for (unsigned i = 0; i < own->n; i++) {
 		be(own->device[i]);
 		for (unsigned j = 0; j < blocks_on(i); j++)
-			CHECK(driver_holds(blocks[own->device[i]][j], value(own->device[i], j), 4 * MIB / 4));
+			CHECK(turns_holds(blocks[own->device[i]][j], j, value(own->device[i], j)));
 	}
 	return sim_broken_rules() == 0;
 }

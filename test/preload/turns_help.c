@@ -111,28 +111,76 @@ void turns_begin(const void *settings)
 	child_set(settings);
 }
 
+enum { BLOCK_WORDS = 4 * MIB / 4, WORDS_EACH = 65536 / 4 };
+
+static void write_body(const struct sim_launch *launch, void **args)
+{
+	unsigned *at = *(unsigned **)args[0];
+
+	for (size_t i = 0; i < BLOCK_WORDS; i += WORDS_EACH)
+		at[i] = *(unsigned *)args[1];
+}
+
 static void rest_body(const struct sim_launch *launch, void **args)
 {
 	usleep(4000);
 }
 
-SIM_MODULE(image, SIM_KERNEL("rest", rest_body, sizeof(unsigned)));
+SIM_MODULE(image, SIM_KERNEL("write", write_body, sizeof(CUdeviceptr), sizeof(unsigned)),
+	   SIM_KERNEL("rest", rest_body, sizeof(unsigned)));
+
+static void launch(const char *name, void **params)
+{
+	MUST(cu.cuLaunchKernel(driver_function(&image, name), 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+}
+
+void turns_new(CUdeviceptr block, unsigned first)
+{
+	MUST(driver_fill(NULL, block, first, BLOCK_WORDS));
+}
+
+void turns_write(CUdeviceptr block, unsigned value)
+{
+	launch("write", (void *[]){&block, &value});
+}
+
+bool turns_holds(CUdeviceptr block, unsigned first, unsigned value)
+{
+	static unsigned words[BLOCK_WORDS];
+	bool right = true;
+
+	MUST(cu.cuMemcpyDtoH_v2(words, block, sizeof(words)));
+	for (size_t i = 0; i < BLOCK_WORDS; i += WORDS_EACH) {
+		right &= words[i] == value;
+		words[i] = first;
+	}
+	return right && !memcmp(words, words + 1, sizeof(words) - sizeof(*words));
+}
 
 void turns_rest(void)
 {
 	unsigned nothing = 0;
-	void *params[] = {&nothing};
 
-	if (driver_native("sim_calls"))
-		MUST(cu.cuLaunchKernel(driver_function(&image, "rest"), 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	launch("rest", (void *[]){&nothing});
 }
 
-static uint64_t fill(unsigned from)
+static uint64_t new_blocks(unsigned from)
 {
-	for (unsigned i = from; i < turns_n_blocks; i++)
-		MUST(driver_fill(NULL, turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+	for (unsigned i = from; i < turns_n_blocks; i++) {
+		turns_new(turns_blocks[i], i);
+		turns_write(turns_blocks[i], turns_fills + i);
+	}
 	MUST(cu.cuCtxSynchronize());
 	return 1;
+}
+
+static void step(void)
+{
+	turns_fills++;
+	for (unsigned i = 0; i < turns_n_blocks; i++)
+		turns_write(turns_blocks[i], turns_fills + i);
+	turns_rest();
+	MUST(cu.cuCtxSynchronize());
 }
 
 uint64_t turns_obey(char what, unsigned n)
@@ -148,16 +196,14 @@ uint64_t turns_obey(char what, unsigned n)
 		for (; n; n--)
 			turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
 		turns_fills += what == 'a';
-		return fill(what == 'a' ? 0 : before);
+		return new_blocks(what == 'a' ? 0 : before);
 	case 's':
-		for (; n; n--) {
-			turns_fills++;
-			fill(0);
-		}
+		for (; n; n--)
+			step();
 		return 1;
 	case 'c':
 		for (unsigned i = 0; i < turns_n_blocks; i++)
-			CHECK(driver_holds(turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+			CHECK(turns_holds(turns_blocks[i], i, turns_fills + i));
 		return sim_broken_rules() == 0;
 	case 'p':
 		return turns_leave_a_child(n);

@@ -47,21 +47,25 @@ enum { TURNS_NEEDS = 6 };    /* blocks of 4 MiB: more than half of it */
 enum { TURNS_MOST = 64 };    /* blocks of a rank */
 enum { TURNS_TRIES = 3000 }; /* what has not happened by then never does */
 
-/* Of a rank: block i holds `fills` + i. */
+/* Of a rank: block i holds `fills` + i, and i where no step writes (turns_holds()). */
 extern CUdeviceptr turns_blocks[TURNS_MOST];
 extern unsigned turns_n_blocks, turns_fills;
 
 /*
- * In a rank, at the end of a step: the simulated GPU works for some milliseconds without a processor, as real ones do.
- * Without it, a turn is as many more steps, each of which fills all blocks.
+ * In a rank: what a block of 4 MiB holds. A step writes one word of each 64 KiB; what it does not write holds what was
+ * written once, when the block was new. So a step costs the processor little, and every byte can be checked.
  */
+void turns_new(CUdeviceptr block, unsigned first);
+void turns_write(CUdeviceptr block, unsigned value);
+bool turns_holds(CUdeviceptr block, unsigned first, unsigned value);
+/* At the end of a step: the simulated GPU works for some milliseconds without a processor, as real ones do. */
 void turns_rest(void);
 
 /* For struct rank_part: the settings that all of them have, and those of one. */
 void turns_begin(const void *settings);
 /*
- * 'd' N: begin with device N; 'a' N: allocate N blocks, and a step; 'm' N: allocate N blocks, and fill them alone; 's' N: N
- * steps, each fills all blocks; 'c': whether all contents are right; 'p' N: turns_leave_a_child(N); 'e': end.
+ * 'd' N: begin with device N; 'a' N: allocate N blocks, and fill all anew; 'm' N: allocate N blocks, and fill them alone;
+ * 's' N: N steps, each writes to all blocks; 'c': whether all contents are right; 'p' N: turns_leave_a_child(N); 'e': end.
  */
 uint64_t turns_obey(char what, unsigned n);
 /* One that has begun with device 0, and has allocated n blocks; so many of them, each with TURNS_NEEDS. */

@@ -49,14 +49,21 @@ static bool meet(unsigned step)
 	return true;
 }
 
+static void submit_step(void)
+{
+	for (unsigned i = 0; i < own->n && !fills; i++)
+		turns_new(blocks[i], i);
+	fills++;
+	for (unsigned i = 0; i < own->n; i++)
+		turns_write(blocks[i], fills * 16 + own->number + i);
+	turns_rest();
+}
+
 static bool step(void)
 {
 	uint64_t found = 0;
 
-	fills++;
-	for (unsigned i = 0; i < own->n; i++)
-		MUST(driver_fill(NULL, blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
-	turns_rest();
+	submit_step();
 	for (unsigned i = 0; i < own->n; i++) {
 		unsigned word;
 
@@ -85,10 +92,7 @@ static bool step_by_gpu(void)
 		MUST(cuMemHostRegister(meeting, sizeof(*meeting), CU_MEMHOSTREGISTER_DEVICEMAP));
 		words = (CUdeviceptr)meeting->words;
 	}
-	fills++;
-	for (unsigned i = 0; i < own->n; i++)
-		MUST(driver_fill(NULL, blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
-	turns_rest();
+	submit_step();
 	MUST(cuStreamWriteValue32_v2(NULL, words + 4 * own->number, fills, 0));
 	/* Ranks of a job have consecutive numbers. */
 	unsigned first = own->number / own->size * own->size;
@@ -116,7 +120,7 @@ static uint64_t obey(char what, unsigned n)
 		return 1;
 	case 'c':
 		for (unsigned i = 0; i < own->n; i++)
-			CHECK(driver_holds(blocks[i], fills * 16 + own->number + i, 4 * MIB / 4));
+			CHECK(turns_holds(blocks[i], i, fills * 16 + own->number + i));
 		return sim_broken_rules() == 0;
 	case 'l':
 		return loss;

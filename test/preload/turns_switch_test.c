@@ -80,7 +80,7 @@ static void work_for(uint64_t ms, unsigned n)
 	for (uint64_t end = test_now() / 1000000 + ms; test_now() / 1000000 < end;) {
 		turns_fills++;
 		for (unsigned i = 0; i < n; i++)
-			MUST(driver_fill(NULL, turns_blocks[i], turns_fills + i, 4 * MIB / 4));
+			turns_write(turns_blocks[i], turns_fills + i);
 		turns_rest();
 		MUST(cu.cuCtxSynchronize());
 	}
@@ -93,6 +93,7 @@ static uint64_t long_steps(unsigned n)
 		set_alive(false, turns_n_blocks);
 		work_for(20, 1);
 		set_alive(true, turns_n_blocks);
+		turns_obey('a', 0);
 		work_for(700, turns_n_blocks);
 	}
 	return 1;
@@ -102,7 +103,7 @@ static uint64_t long_steps(unsigned n)
 static uint64_t let_die(unsigned n)
 {
 	set_alive(false, n + 1);
-	MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 4 * MIB / 4));
+	turns_write(turns_blocks[0], turns_fills);
 	MUST(cu.cuCtxSynchronize());
 	return 1;
 }
@@ -359,7 +360,7 @@ TEST(copies_do_not_wait_until_the_dead_have_left)
 	rank_tell(&ranks[1], 's', 1);
 	assert_int_equal(rank_ask(&ranks[0], 'p', 0), TURNS_NEEDS * 4);
 	let_go_on(&ranks[0]);
-	assert_true(rank_hear(&ranks[1]));
+	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[0], 'a', 0));
 	turns_run_and_end(ranks, 2, 2);
 }
 
