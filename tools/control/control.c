@@ -41,21 +41,17 @@ struct verb {
 	const char *head, *tail; /* of the help */
 };
 
-#define JOB_ROW(done)                                                                                                  \
-	OPTION_TEXT("job", "NAME", request, job,                                                                       \
-		    "all processes of this job on this machine, or none: if one cannot be " done                       \
-		    ", the others are as\nthey were. NAME is SPILLWAY_JOB, or the id that Slurm, MPI, torchrun or "    \
-		    "Ray give it")
-#define HEAD(name, text)                                                                                               \
-	"usage: spillway " name " PID|ID...\n       spillway " name " --job NAME\n\n" text                             \
-	"\n`spillway list` shows the processes that can be asked, with both.\n"
-#define TAIL(name, done)                                                                                               \
-	"Exit status: 0 all are " done ", 1 one could not be, 2 wrong usage: nothing was done.\n\n"                    \
-	"examples:\n  spillway " name " 4711\n  spillway " name " --job 218305\n"
-
 #define VERB(name, done, moved, state, text)                                                                           \
 	{                                                                                                              \
-		name, name "\n", done, moved, state, JOB_ROW(done), HEAD(name, text), TAIL(name, done)                 \
+		name, name "\n", done, moved, state,                                                                   \
+		    OPTION_TEXT("job", "NAME", request, job,                                                           \
+				"all processes of this job on this machine, or none: if one cannot be " done           \
+				", the others are as\nthey were. NAME is SPILLWAY_JOB, or the id that Slurm, MPI, "    \
+				"torchrun or Ray give it"),                                                            \
+		    "usage: spillway " name " PID|ID...\n       spillway " name " --job NAME\n\n" text                 \
+		    "\n`spillway list` shows the processes that can be asked, with both.\n",                           \
+		    "Exit status: 0 all are " done ", 1 one could not be, 2 wrong usage: nothing was done.\n\n"        \
+		    "examples:\n  spillway " name " 4711\n  spillway " name " --job 218305\n"                          \
 	}
 
 static const struct verb suspend_verb =
@@ -95,10 +91,23 @@ static void explain_reply(const struct verb *verb, const char *who, const char *
 		tool_say("process %s: its answer is not understood: %s", who, reply);
 }
 
-/* Waits for the reply to what was sent, and closes fd. Returns false, having said why, if there is none. */
-static bool hear(const struct process_name *name, int fd, bool sent, char reply[PROCESS_REPLY])
+/* Sends a request to the process. Returns where its reply will come, or -1, having said why it could not be asked. */
+static int ask(const struct verb *verb, const struct process_name *name, const char *request)
 {
-	int got = sent ? process_receive(fd, PATIENCE_MS, reply) : -1;
+	int fd = process_connect(name);
+
+	if (fd >= 0 && process_send(fd, request))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	process_explain(name, verb->name);
+	return -1;
+}
+
+/* Waits for the reply to what was asked, and closes fd. Returns false, having said why, if there is none. */
+static bool hear(const struct process_name *name, int fd, char reply[PROCESS_REPLY])
+{
+	int got = process_receive(fd, PATIENCE_MS, reply);
 
 	if (got == 0) {
 		tool_say("process %s is not done yet; waiting for it", process_named(name));
@@ -117,7 +126,7 @@ static bool hear_one(const struct verb *verb, const struct process_name *name, i
 	char reply[PROCESS_REPLY];
 	unsigned long long bytes;
 
-	if (!hear(name, fd, true, reply))
+	if (!hear(name, fd, reply))
 		return false;
 	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu", &bytes) != 1) {
 		explain_reply(verb, who, reply);
@@ -130,14 +139,9 @@ static bool hear_one(const struct verb *verb, const struct process_name *name, i
 /* Returns whether the process has done what was asked. */
 static bool ask_one(const struct verb *verb, const struct process_name *name)
 {
-	int fd = process_connect(name);
+	int fd = ask(verb, name, verb->request);
 
-	if (fd >= 0 && process_send(fd, verb->request))
-		return hear_one(verb, name, fd);
-	if (fd >= 0)
-		close(fd);
-	process_explain(name, verb->name);
-	return false;
+	return fd >= 0 && hear_one(verb, name, fd);
 }
 
 /* ---- jobs ---- */
@@ -247,18 +251,8 @@ static bool ask_members(const struct verb *verb, struct list *list)
 
 	for (size_t i = 0; i < list->n; i++)
 		list->entry[i].already = hear_state(&list->entry[i], end, state) && strcmp(state, verb->state) == 0;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct process_name name = {.pid = list->entry[i].process.pid};
-		int fd = process_connect(&name);
-
-		if (fd < 0)
-			process_explain(&name, verb->name);
-		if (fd >= 0 && !process_send(fd, verb->request)) {
-			close(fd);
-			fd = -1;
-		}
-		list->entry[i].fd = fd;
-	}
+	for (size_t i = 0; i < list->n; i++)
+		list->entry[i].fd = ask(verb, &(struct process_name){.pid = list->entry[i].process.pid}, verb->request);
 	for (size_t i = 0; i < list->n; i++) {
 		const struct process_name name = {.pid = list->entry[i].process.pid};
 
@@ -276,7 +270,6 @@ static bool ask_members(const struct verb *verb, struct list *list)
 static int ask_job(const struct verb *verb, const struct verb *back, const char *job)
 {
 	struct list list = {.job = job};
-	bool good;
 
 	process_each(list_add, &list);
 	if (list.failed || !list.n) {
@@ -288,7 +281,7 @@ static int ask_job(const struct verb *verb, const struct verb *back, const char 
 		free(list.entry);
 		return TOOL_BROKEN;
 	}
-	good = ask_members(verb, &list);
+	bool good = ask_members(verb, &list);
 	for (size_t i = 0; !good && i < list.n; i++)
 		if (list.entry[i].done && !list.entry[i].already)
 			ask_one(back, &(struct process_name){.pid = list.entry[i].process.pid});
@@ -374,12 +367,9 @@ static bool set_one(const struct process_name *name, const char *setting)
 	char reply[PROCESS_REPLY], request[MOST_SETTING + 8];
 	unsigned long long bytes, ms, above;
 
-	int fd = process_connect(name);
-
-	if (fd < 0)
-		process_explain(name, set_verb.name);
 	snprintf(request, sizeof(request), "set %s\n", setting);
-	if (fd < 0 || !hear(name, fd, process_send(fd, request), reply))
+	int fd = ask(&set_verb, name, request);
+	if (fd < 0 || !hear(name, fd, reply))
 		return false;
 	if (version_of(reply) != CONTROL_VERSION || sscanf(reply, "ok %llu %llu %llu", &bytes, &ms, &above) != 3) {
 		explain_reply(&set_verb, who, reply);
