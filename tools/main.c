@@ -67,16 +67,12 @@ static int print_help(void)
 static int report_unknown(const char *name)
 {
 	struct policy_suggestion suggestion = {.typed = name};
-	char quoted[POLICY_QUOTED_BYTES];
 
-	policy_quote(name, quoted);
 	for (int i = 0; i < N_COMMANDS; i++)
 		policy_suggest(&suggestion, commands[i].name);
 	if (suggestion.best)
-		tool_say("unknown command %s; did you mean \"%s\"?", quoted, suggestion.best);
-	else
-		tool_say("unknown command %s; `spillway --help` lists the commands", quoted);
-	return TOOL_BAD;
+		return tool_bad("unknown command %s; did you mean \"%s\"?", policy_quoted(name), suggestion.best);
+	return tool_bad("unknown command %s; `spillway --help` lists the commands", policy_quoted(name));
 }
 
 static const struct command *find_command(const char *name)

@@ -242,24 +242,21 @@ static bool gains_rights(int fd, const char *path)
 		return false;
 	if (fstatvfs(fd, &volume) == 0 && (volume.f_flag & ST_NOSUID))
 		return false;
-	if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
-		return true;
-	if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
-		return true;
-	return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
+	return ((status.st_mode & S_ISUID) && status.st_uid != getuid()) ||
+	       ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid()) ||
+	       (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
 /* Returns why the loader will not load the library into this ELF file, of which `head` is the head; NULL if it will. */
 static const char *elf_reason(int fd, const char *path, const Elf64_Ehdr *head)
 {
-	struct elf_file *file;
 	const char *loader, *reason = NULL;
 
 	if (head->e_ident[EI_CLASS] == ELFCLASS32)
 		return "it is a 32-bit program";
 	if (head->e_machine != OUR_MACHINE)
 		return "it is a program for another kind of processor";
-	file = elf_open(path);
+	struct elf_file *file = elf_open(path);
 	/* What cannot be read the kernel will refuse. */
 	if (!file)
 		return NULL;
@@ -307,14 +304,12 @@ const char *target_reason(const char *path, char ret_file[PATH_MAX])
 		int fd = open(ret_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 		const char *reason = NULL;
 		Elf64_Ehdr head;
-		ssize_t bytes;
-		bool script;
 
 		if (fd < 0)
 			return NULL;
-		bytes = pread(fd, line, MAX_LINE, 0);
+		ssize_t bytes = pread(fd, line, MAX_LINE, 0);
 		line[bytes > 0 ? bytes : 0] = '\0';
-		script = strncmp(line, "#!", 2) == 0;
+		bool script = strncmp(line, "#!", 2) == 0;
 		if (bytes >= (ssize_t)sizeof(head) && memcmp(line, ELFMAG, SELFMAG) == 0) {
 			memcpy(&head, line, sizeof(head));
 			reason = elf_reason(fd, ret_file, &head);

@@ -56,21 +56,14 @@ static struct {
 	unsigned age; /* readings since the list was built */
 } views;
 
-static bool is_new_view(uint64_t id, uint64_t own)
-{
-	if (!id || id == own)
-		return false;
-	for (unsigned i = 0; i < views.n; i++)
-		if (views.view[i].id == id)
-			return false;
-	return true;
-}
-
 static bool add_view(const char *process, uint64_t own)
 {
 	uint64_t id = namespace_of(process, "mnt");
+	bool known = !id || id == own;
 
-	if (!is_new_view(id, own))
+	for (unsigned i = 0; i < views.n; i++)
+		known |= views.view[i].id == id;
+	if (known)
 		return true;
 	views.view[views.n].pid = (pid_t)strtol(process, NULL, 10);
 	views.view[views.n++].id = id;
@@ -106,27 +99,21 @@ static void look_at(const char *parent, const char *name, uid_t owner, struct fo
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return;
-	bool known = fstat(fd, &status) == 0;
+	bool known = fstat(fd, &status) == 0, wanted = true;
 	if (known && search->other_view) {
 		owner = status.st_uid;
-		if ((geteuid() != 0 && owner != geteuid()) || (search->only != (uid_t)-1 && owner != search->only)) {
-			close(fd);
-			return;
-		}
+		wanted = (geteuid() == 0 || owner == geteuid()) && (search->only == (uid_t)-1 || owner == search->only);
 	}
-	if (known && status.st_uid == owner && (status.st_mode & 0077) == 0) {
+	if (wanted && known && status.st_uid == owner && (status.st_mode & 0077) == 0)
 		search->visit(&(struct user_dir){.fd = fd}, owner, search->argument);
-		close(fd);
-		return;
-	}
-	search->n_refused++;
+	else
+		search->n_refused += wanted;
 	close(fd);
 }
 
 /* ---- folders of one mount namespace; root: the prefix of their paths ---- */
 
-/* Reads a user id that takes the whole text; (uid_t)-1 if it is none. */
-static uid_t read_user(const char *text)
+uid_t view_user(const char *text)
 {
 	char *end;
 
@@ -150,7 +137,7 @@ static void look_at_all_users(const char *parent, const char *prefix, const char
 
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
 			continue;
-		uid_t user = read_user(entry->d_name + strlen(prefix));
+		uid_t user = view_user(entry->d_name + strlen(prefix));
 		if (user == (uid_t)-1)
 			continue;
 		if (!below)

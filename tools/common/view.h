@@ -40,6 +40,9 @@ void folders_own(struct folders *folders);
  */
 void folders_of_views(struct folders *folders);
 
+/* Returns the user id that the text is; (uid_t)-1 if it is none. */
+uid_t view_user(const char *text);
+
 /* Returns the number of this process's PID namespace; 0 if it is not known. */
 uint64_t view_own_space(void);
 

@@ -136,7 +136,11 @@ enum { NAME_TEXT = 96 };
 
 struct judge {
 	struct digest *digest;
-	struct digest_device sum; /* of all devices */
+	struct digest_device sum;             /* of all devices */
+	const struct digest_device *tightest; /* needs most of its budget; NULL: none is known */
+	enum digest_by by;                    /* the table whose lines show the cause best */
+	const struct digest_group
+	    *worst; /* of it: what is waited for most; NULL if neither rules nor sites are known */
 	struct digest_cost all[DIGEST_COST_KINDS];
 	char mode[32];
 };
@@ -146,7 +150,7 @@ const char *const digest_cost_names[DIGEST_COST_KINDS] = {
     "page faults",        "memory read over the link",
 };
 
-/* Returns the table whose lines show the cause best: rules if there are any, otherwise sites. */
+/* Rules if there are any, otherwise sites. */
 static enum digest_by costs_telling(const struct digest *digest)
 {
 	const struct digest_table *rules = &digest->tables[DIGEST_BY_RULE], *sites = &digest->tables[DIGEST_BY_SITE];
@@ -155,7 +159,6 @@ static enum digest_by costs_telling(const struct digest *digest)
 	return !known && sites->n && sites->groups[0].number ? DIGEST_BY_SITE : DIGEST_BY_RULE;
 }
 
-/* Returns the group that is waited for most; NULL if neither rules nor sites are known. */
 static const struct digest_group *worst_of(const struct digest *digest, enum digest_by by)
 {
 	const struct digest_table *table = &digest->tables[by];
@@ -207,20 +210,18 @@ static void judge_waiting(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_WAITING];
-	enum digest_by by = costs_telling(digest);
-	const struct digest_group *worst = worst_of(digest, by);
+	const struct digest_group *worst = judge->worst;
 	char name[NAME_TEXT];
-	int at;
+	int at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", text_number(judge->sum.waits, "wait"));
 
-	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", text_number(judge->sum.waits, "wait"));
 	if (worst && worst->wait_ns && worst->tensors)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
 			 "; %s of it for tensors of %s, of which %s were brought in", text_time(worst->wait_ns),
-			 costs_call(digest, by, worst->number, name), text_bytes(worst->bytes_in));
+			 costs_call(digest, judge->by, worst->number, name), text_bytes(worst->bytes_in));
 	else if (worst && worst->wait_ns)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
 			 "; %s of it for blocks of %s, %s, brought in %s", text_time(worst->wait_ns),
-			 costs_call(digest, by, worst->number, name), text_bytes(worst->peak),
+			 costs_call(digest, judge->by, worst->number, name), text_bytes(worst->peak),
 			 text_number(worst->moves_in, "time"));
 }
 
@@ -238,11 +239,10 @@ static void judge_asking(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_ASKING];
-	int at;
+	int at = snprintf(cost->evidence, sizeof(cost->evidence), "%s, %s in all",
+			  text_number(digest->total.allocations + digest->total.refused, "allocation"),
+			  text_bytes(digest->total.bytes));
 
-	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s, %s in all",
-		      text_number(digest->total.allocations + digest->total.refused, "allocation"),
-		      text_bytes(digest->total.bytes));
 	if (digest->n_ask_host)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at, "; %s of it for %s placed %s",
 			 text_time(digest->ask_host_ns), text_count(digest->n_ask_host), digest_away(digest));
@@ -354,7 +354,7 @@ static const struct digest_device *costs_tightest(const struct digest *digest)
 static void judge_verdict(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
-	const struct digest_device *device = costs_tightest(digest);
+	const struct digest_device *device = judge->tightest;
 	char n[UNITS_TEXT];
 	int at = 0;
 
@@ -424,7 +424,7 @@ static void advise_refused(struct judge *judge)
 
 static void advise_budget(struct judge *judge, char *room)
 {
-	const struct digest_device *device = costs_tightest(judge->digest);
+	const struct digest_device *device = judge->tightest;
 
 	snprintf(room, DIGEST_TEXT,
 		 "The job needs %s and its device budget is %s: device.budget: %" PRIu64
@@ -454,18 +454,17 @@ static bool is_for_host(const struct digest *digest, const struct digest_group *
 
 static void advise_host(struct judge *judge, char *room)
 {
-	const struct digest *digest = judge->digest;
-	enum digest_by by = costs_telling(digest);
-	const struct digest_group *worst = worst_of(digest, by);
-	uint64_t steps = n_steps_of(digest);
+	const struct digest_group *worst = judge->worst;
+	uint64_t steps = n_steps_of(judge->digest);
 	char name[NAME_TEXT];
 
 	snprintf(
 	    room, DIGEST_TEXT,
 	    "%s (%s) is named %.1f times a step and causes %s of what is brought in: place: host for it saves up to %s "
 	    "of waiting a step, less what its kernels lose by reading over the link.",
-	    costs_call(digest, by, worst->number, name), text_bytes(worst->peak), touches_of(worst, steps),
-	    text_share((double)worst->bytes_in, (double)judge->sum.bytes_in), text_time(worst->wait_ns / steps));
+	    costs_call(judge->digest, judge->by, worst->number, name), text_bytes(worst->peak),
+	    touches_of(worst, steps), text_share((double)worst->bytes_in, (double)judge->sum.bytes_in),
+	    text_time(worst->wait_ns / steps));
 }
 
 /*
@@ -501,14 +500,13 @@ static const char *advice_for(const struct digest *digest, uint64_t site)
 
 static void advise_tensors(struct judge *judge, char *room)
 {
-	const struct digest *digest = judge->digest;
-	enum digest_by by = costs_telling(digest);
-	const struct digest_group *worst = worst_of(digest, by);
+	const struct digest_group *worst = judge->worst;
 	char name[NAME_TEXT];
 
 	snprintf(room, DIGEST_TEXT, "Tensors of %s cause %s of what is brought in: %s.",
-		 costs_call(digest, by, worst->number, name),
-		 text_share((double)worst->bytes_in, (double)judge->sum.bytes_in), advice_for(digest, worst->number));
+		 costs_call(judge->digest, judge->by, worst->number, name),
+		 text_share((double)worst->bytes_in, (double)judge->sum.bytes_in),
+		 advice_for(judge->digest, worst->number));
 }
 
 static void advise_move(struct judge *judge, char *room)
@@ -534,8 +532,8 @@ static void advise_changes(struct judge *judge)
 	    [ADVICE_SITE] = advise_host,     [ADVICE_LINE] = advise_tensors,
 	};
 	const struct digest *digest = judge->digest;
-	const struct digest_device *sum = &judge->sum, *device = costs_tightest(digest);
-	const struct digest_group *worst = worst_of(digest, costs_telling(digest));
+	const struct digest_device *sum = &judge->sum, *device = judge->tightest;
+	const struct digest_group *worst = judge->worst;
 	struct advice_figures figures = {
 	    .mode = judge->mode,
 	    .run = (double)digest->run_ns / 1e9,
@@ -564,9 +562,9 @@ static void advise_idle(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	const struct trace *trace = digest->trace;
-	enum digest_by by = costs_telling(digest);
+	enum digest_by by = judge->by;
 	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
-	uint64_t *idle = calloc(n, sizeof(*idle)), budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;
+	uint64_t *idle = calloc(n, sizeof(*idle)), budget = judge->tightest ? judge->tightest->budget : 0;
 	char *room, name[NAME_TEXT];
 
 	for (size_t i = 0; idle && i < trace->n_blocks; i++) {
@@ -606,7 +604,11 @@ static void advise_rules(struct judge *judge)
 
 void digest_costs_make(struct digest *digest)
 {
-	struct judge judge = {.digest = digest, .sum = sum_of(digest)};
+	struct judge judge = {.digest = digest,
+			      .sum = sum_of(digest),
+			      .tightest = costs_tightest(digest),
+			      .by = costs_telling(digest),
+			      .worst = worst_of(digest, costs_telling(digest))};
 
 	trace_value(digest->trace, "mode", judge.mode, sizeof(judge.mode));
 	judge_costs(&judge);

@@ -110,9 +110,7 @@ static int link_attribute(CUdevice_P2PAttribute which, int from, int to)
 {
 	int value = -1;
 
-	if (!driver.cuDeviceGetP2PAttribute || driver.cuDeviceGetP2PAttribute(&value, which, from, to))
-		return -1;
-	return value >= 0 ? value : -1;
+	return driver.cuDeviceGetP2PAttribute && !driver.cuDeviceGetP2PAttribute(&value, which, from, to) ? value : -1;
 }
 
 static void look_at_links(int ordinal, int n, struct doctor_gpu *gpu)
@@ -189,9 +187,7 @@ static bool open_side(int ordinal, struct doctor_gpu *gpu)
 		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "no context: error %d", (int)result);
 		return false;
 	}
-	result = driver.cuCtxSetCurrent(side->context);
-	if (!result)
-		result = driver.cuMemGetInfo(&free, &total);
+	result = driver.cuCtxSetCurrent(side->context) ?: driver.cuMemGetInfo(&free, &total);
 	gpu->free = free;
 	if (!result && free < FREE_LEAST) {
 		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "less than %zu MiB of its memory are free",
@@ -201,10 +197,8 @@ static bool open_side(int ordinal, struct doctor_gpu *gpu)
 	}
 	for (int i = 0; i < 2 && !result; i++)
 		result = driver.cuMemAlloc(&side->block[i], PIECE);
-	if (!result)
-		result = driver.cuStreamCreate(&side->in, CU_STREAM_NON_BLOCKING);
-	if (!result)
-		result = driver.cuStreamCreate(&side->out, CU_STREAM_NON_BLOCKING);
+	result = result ?: driver.cuStreamCreate(&side->in, CU_STREAM_NON_BLOCKING);
+	result = result ?: driver.cuStreamCreate(&side->out, CU_STREAM_NON_BLOCKING);
 	if (!result)
 		return true;
 	snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
@@ -240,13 +234,10 @@ static CUresult round_of(const struct flow *flow)
 /* Measures bytes per second, all directions added. The first round is only a warm-up; at least one more is made. */
 static CUresult rate_of(const struct flow *flow, double for_ms, double *ret_rate)
 {
-	CUresult result = driver.cuCtxSetCurrent(flow->side->context);
-	uint64_t start, end;
+	CUresult result = driver.cuCtxSetCurrent(flow->side->context) ?: round_of(flow);
+	uint64_t start = clock_now(), end = start;
 	double rounds = 0;
 
-	if (!result)
-		result = round_of(flow);
-	start = end = clock_now();
 	while (!result && (double)(end - start) < for_ms * 1e6) {
 		result = round_of(flow);
 		rounds++;
@@ -268,12 +259,9 @@ static void measure_device(const struct side *side, struct doctor_gpu *gpu, doub
 		if (!result)
 			memset(host[i], 0, PIECE);
 	}
-	if (!result)
-		result = rate_of(&(struct flow){.side = side, .in = host[0]}, for_ms, &gpu->to_device);
-	if (!result)
-		result = rate_of(&(struct flow){.side = side, .out = host[1]}, for_ms, &gpu->to_host);
-	if (!result)
-		result = rate_of(&(struct flow){.side = side, .in = host[0], .out = host[1]}, for_ms, &gpu->both);
+	result = result ?: rate_of(&(struct flow){.side = side, .in = host[0]}, for_ms, &gpu->to_device);
+	result = result ?: rate_of(&(struct flow){.side = side, .out = host[1]}, for_ms, &gpu->to_host);
+	result = result ?: rate_of(&(struct flow){.side = side, .in = host[0], .out = host[1]}, for_ms, &gpu->both);
 	for (int i = 0; i < 2; i++)
 		if (host[i])
 			driver.cuMemFreeHost(host[i]);
@@ -300,11 +288,9 @@ static void measure_devices(const char *lacking, struct doctor_cuda *cuda)
 /* Enables or disables one device's access to the memory of the other, if it can have any. */
 static CUresult give_access(const struct doctor_cuda *cuda, int one, int other, bool enable)
 {
-	CUresult result;
-
 	if (!(cuda->devices[one].peers >> other & 1))
 		return CUDA_SUCCESS;
-	result = driver.cuCtxSetCurrent(sides[one].context);
+	CUresult result = driver.cuCtxSetCurrent(sides[one].context);
 	if (!result)
 		result = enable ? driver.cuCtxEnablePeerAccess(sides[other].context, 0)
 				: driver.cuCtxDisablePeerAccess(sides[other].context);

@@ -17,14 +17,12 @@ enum { PROCESSES_MOST = 1000, OBJECTS_MOST = 4000, FIELDS_MOST = 10 };
 
 static struct door_process *add_process(struct doors *doors, int pid, const char *executable)
 {
-	char *copy = doors->n < PROCESSES_MOST ? strdup(executable) : NULL;
-
-	if (!copy || !grow(&doors->processes, doors->n, &doors->room, sizeof(*doors->processes))) {
-		free(copy);
+	if (doors->n == PROCESSES_MOST || !grow(&doors->processes, doors->n, &doors->room, sizeof(*doors->processes)))
 		return NULL;
-	}
-	doors->processes[doors->n] = (struct door_process){.pid = pid, .executable = copy};
-	return &doors->processes[doors->n++];
+	struct door_process *process = &doors->processes[doors->n];
+	*process = (struct door_process){.pid = pid, .executable = strdup(executable)};
+	doors->n += process->executable != NULL;
+	return process->executable ? process : NULL;
 }
 
 /*
@@ -40,18 +38,16 @@ static struct door_process *process_of(struct doors *doors, int pid)
 
 static struct door_object *object_of(struct door_process *process, const char *path)
 {
-	char *copy;
-
 	for (size_t i = 0; i < process->n_objects; i++)
 		if (strcmp(process->objects[i].path, path) == 0)
 			return &process->objects[i];
-	copy = process->n_objects < OBJECTS_MOST ? strdup(path) : NULL;
-	if (!copy || !grow(&process->objects, process->n_objects, &process->room, sizeof(*process->objects))) {
-		free(copy);
+	if (process->n_objects == OBJECTS_MOST ||
+	    !grow(&process->objects, process->n_objects, &process->room, sizeof(*process->objects)))
 		return NULL;
-	}
-	process->objects[process->n_objects] = (struct door_object){.path = copy};
-	return &process->objects[process->n_objects++];
+	struct door_object *object = &process->objects[process->n_objects];
+	*object = (struct door_object){.path = strdup(path)};
+	process->n_objects += object->path != NULL;
+	return object->path ? object : NULL;
 }
 
 /* OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT */
@@ -70,8 +66,6 @@ static void take_object(struct door_object *object, char **field)
 static bool take_line(struct doors *doors, char *line)
 {
 	char *field[FIELDS_MOST] = {0}, *rest = line;
-	struct door_process *process;
-	struct door_object *object;
 	size_t n = 0;
 
 	while (n < FIELDS_MOST && (field[n] = strsep(&rest, "\t")))
@@ -81,7 +75,7 @@ static bool take_line(struct doors *doors, char *line)
 		return true;
 	if (n == 3 && strcmp(field[1], "start") == 0)
 		return add_process(doors, pid, field[2]) != NULL;
-	process = process_of(doors, pid);
+	struct door_process *process = process_of(doors, pid);
 	if (!process)
 		return false;
 	process->ended |= n == 2 && strcmp(field[1], "end") == 0;
@@ -89,7 +83,7 @@ static bool take_line(struct doors *doors, char *line)
 	bool is_mapped = n == 3 && strcmp(field[1], "mapped") == 0;
 	if (!is_look && !is_object && !is_mapped)
 		return true;
-	object = object_of(process, field[n - 1]);
+	struct door_object *object = object_of(process, field[n - 1]);
 	if (object && is_look) {
 		object->looked.through += strcmp(field[3], "ours") == 0 || strcmp(field[3], "driver") == 0;
 		object->looked.past += strcmp(field[3], "copy") == 0 || strcmp(field[3], "other") == 0;

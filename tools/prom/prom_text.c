@@ -273,26 +273,24 @@ static void put_all_shared(FILE *out)
 static void put_buckets(FILE *out, const char *name, const struct page *page, enum histogram histogram)
 {
 	const _Atomic uint64_t *bucket = page->copy->histogram[histogram];
-	uint64_t n = 0, all = 0;
+	uint64_t n = 0;
 	unsigned at = 0;
 
-	for (unsigned power = LEAST_POWER; power <= MOST_POWER; power++) {
-		uint64_t bound = (uint64_t)1 << power;
+	for (unsigned power = LEAST_POWER; power <= MOST_POWER + 1; power++) {
+		uint64_t bound = power <= MOST_POWER ? (uint64_t)1 << power : UINT64_MAX;
 
 		for (; at < STATS_BUCKETS && stats_bucket_least(at) < bound; at++)
 			n += bucket[at];
 		fprintf(out, "%s_bucket", name);
 		put_process(out, page);
-		fprintf(out, ",le=\"%.11g\"} %" PRIu64 "\n", (double)(bound - 1) / 1e9, n);
+		fprintf(out, bound < UINT64_MAX ? ",le=\"%.11g\"} " : ",le=\"+Inf\"} ", (double)(bound - 1) / 1e9);
+		fprintf(out, "%" PRIu64 "\n", n);
 	}
-	all = figures_measured(bucket);
-	fprintf(out, "%s_bucket", name);
-	put_process(out, page);
-	fprintf(out, ",le=\"+Inf\"} %" PRIu64 "\n%s_sum", all, name);
+	fprintf(out, "%s_sum", name);
 	put_process(out, page);
 	fprintf(out, "} %.9g\n%s_count", figures_sum(bucket) / 1e9, name);
 	put_process(out, page);
-	fprintf(out, "} %" PRIu64 "\n", all);
+	fprintf(out, "} %" PRIu64 "\n", n);
 }
 
 static void put_histogram(FILE *out, const struct figures *figures, enum histogram histogram)

@@ -90,11 +90,9 @@ bool replay_add_part(struct replay_model *model, enum replay_kind kind, const st
 
 bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret_text)
 {
-	char *copy;
-
 	if (!model_more(&model->texts, model->n_texts, &model->room_texts, sizeof(*model->texts)))
 		return false;
-	copy = strdup(text);
+	char *copy = strdup(text);
 	if (!copy)
 		return false;
 	*ret_text = (uint32_t)model->n_texts;
@@ -325,8 +323,7 @@ int replay_model_read(struct replay_model *model, const char *path)
 	int status = trace_read_file(path, &trace);
 
 	*model = (struct replay_model){0};
-	if (!status)
-		status = replay_model_take(model, &trace);
+	status = status ?: replay_model_take(model, &trace);
 	if (status && *trace.problem)
 		memcpy(model->problem, trace.problem, sizeof(trace.problem));
 	else if (trace.cut && status == -EINVAL)

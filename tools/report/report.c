@@ -122,13 +122,10 @@ static void show_progress(const char *what, uint64_t part, uint64_t whole)
 /* Reads a trace and computes its digest. Prints what is wrong with it; problem gets why it cannot be read. */
 static int run_read(const char *path, struct trace *trace, struct digest *digest, char problem[REPORT_PROBLEM])
 {
-	int error;
-
 	progress_begin("reading", 0);
-	error = trace_read_file(path, trace);
+	int error = trace_read_file(path, trace);
 	progress_end();
-	if (!error)
-		error = digest_make(trace, show_progress, digest);
+	error = error ?: digest_make(trace, show_progress, digest);
 	progress_end();
 	if (error == -ENOMEM)
 		tool_say("no memory for %s", policy_quoted(path));
@@ -194,7 +191,6 @@ static bool report_redirect(const char *path, struct destination *ret_output)
 	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
 	struct stat there;
 	bool is_new = lstat(path, &there) != 0, replaces = is_new || S_ISREG(there.st_mode);
-	int fd;
 
 	*ret_output = (struct destination){.path = path};
 	/*
@@ -203,7 +199,7 @@ static bool report_redirect(const char *path, struct destination *ret_output)
 	 */
 	if (replaces && ((!is_new && access(path, W_OK)) || !name_temporary(ret_output)))
 		return cannot_write(path);
-	fd = open(replaces ? ret_output->temporary : path, replaces ? flags | O_EXCL : flags, 0600);
+	int fd = open(replaces ? ret_output->temporary : path, replaces ? flags | O_EXCL : flags, 0600);
 	if (fd < 0)
 		return cannot_write(path);
 	if (replaces && !is_new)

@@ -271,12 +271,11 @@ static bool set_environment(const struct request *request, const char *policy, c
 static int run_start(char **program)
 {
 	char path[PATH_MAX];
-	int error;
 
 	if (!target_warn_launcher(program) && target_find(program[0], path))
 		target_warn(path);
 	execvp(program[0], program);
-	error = errno;
+	int error = errno;
 	if (error == ENOENT && target_find(program[0], path))
 		tool_say("%s: the interpreter or loader that it names is not found", program[0]);
 	else if (error == ENOENT)
@@ -384,10 +383,9 @@ static int request_complete(struct request *request)
 	if (request->known && !known)
 		return TOOL_BAD;
 	propose(request);
-	if ((known && !add_known(request, known)) || (request->fit && !add_fit(request)) ||
-	    (request->share && !add_share(request)))
-		return TOOL_BROKEN;
-	return TOOL_OK;
+	bool done = (!known || add_known(request, known)) && (!request->fit || add_fit(request)) &&
+		    (!request->share || add_share(request));
+	return done ? TOOL_OK : TOOL_BROKEN;
 }
 
 static int start(const struct request *request, enum policy_report report)

@@ -20,6 +20,7 @@
 #include "tools/common/seconds.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
+#include "tools/common/view.h"
 
 struct wish {
 	bool once, json, plain, interval_given;
@@ -34,25 +35,16 @@ struct wish {
 static bool read_user(const char *text, uid_t *ret_user)
 {
 	const struct passwd *entry = getpwnam(text);
-	char *end;
 
-	if (entry) {
-		*ret_user = entry->pw_uid;
-		return true;
-	}
-	errno = 0;
-	unsigned long number = strtoul(text, &end, 10);
-	*ret_user = (uid_t)number;
-	return policy_is_digit(*text) && !errno && !*end && number < (uid_t)-1;
+	*ret_user = entry ? entry->pw_uid : view_user(text);
+	return *ret_user != (uid_t)-1;
 }
 
 static bool read_count(const char *text, unsigned long *ret_count)
 {
-	char *end;
+	char why[POLICY_EXPLAIN_BYTES];
 
-	errno = 0;
-	*ret_count = strtoul(text, &end, 10);
-	return policy_is_digit(*text) && !errno && !*end && *ret_count > 0;
+	return options_whole(text, 1, UINT64_MAX, ret_count, why);
 }
 
 static bool say_wrong(const char *what, const char *text, const char *instead)

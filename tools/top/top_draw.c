@@ -412,13 +412,12 @@ static double most_of(const struct figures_history *history, int readings)
 static int draw_flows(const struct figures_history history[FLOW_COUNT], const char *no_faults, int y, int end)
 {
 	int width = COLS - FLOW_LABEL - 12;
-	double most_moved;
 	char scale[64];
 
 	if (width > FIGURES_HISTORY)
 		width = FIGURES_HISTORY;
 	/* Both directions have one scale, because they share the link. */
-	most_moved = fmax(most_of(&history[FLOW_IN], width), most_of(&history[FLOW_OUT], width));
+	double most_moved = fmax(most_of(&history[FLOW_IN], width), most_of(&history[FLOW_OUT], width));
 	for (unsigned i = 0; i < FLOW_COUNT && y < end; i++, y++) {
 		double now = figures_ago(&history[i], 0),
 		       most = i == FLOW_FAULTS ? most_of(&history[i], width) : most_moved;
@@ -442,13 +441,6 @@ static int draw_flows(const struct figures_history history[FLOW_COUNT], const ch
 
 /* ---- the table ---- */
 
-static bool is_shown(const struct draw *draw, unsigned column)
-{
-	if (column == (unsigned)top_column_named("user"))
-		return draw->many_users && COLS >= 72;
-	return COLS >= top_columns[column].at_least;
-}
-
 /* process NULL: draws the head. */
 static void draw_row(const struct draw *draw, int y, const struct figures_process *process, enum pen_style style)
 {
@@ -461,7 +453,7 @@ static void draw_row(const struct draw *draw, int y, const struct figures_proces
 		const struct top_column *column = &top_columns[i];
 		int width = column->width ? column->width : COLS - x;
 
-		if (!is_shown(draw, i))
+		if (strcmp(column->key, "user") ? COLS < column->at_least : !draw->many_users || COLS < 72)
 			continue;
 		const char *text = process ? top_cell(process, i, room, sizeof(room)) : column->title;
 		enum pen_style how = !process && i == draw->view->sort ? PEN_STRONG : style;
@@ -561,11 +553,9 @@ void draw_main(struct draw *draw)
 		 * Each of the two lists needs a head and a blank line above it. The table gets the rows that it needs;
 		 * these lists get the rest.
 		 */
-		int room = end - y - 1 - LEAST_ROWS - 4, wanted = room / 2;
-		int ranked = wanted > MOST_RANKED ? MOST_RANKED : wanted;
-		if (ranked > 3 && (int)draw->n > LEAST_ROWS)
-			ranked =
-			    wanted - ((int)draw->n - LEAST_ROWS) / 2 > 3 ? wanted - ((int)draw->n - LEAST_ROWS) / 2 : 3;
+		int wanted = (end - y - 1 - LEAST_ROWS - 4) / 2, more = (int)draw->n - LEAST_ROWS;
+		int left = more > 0 ? wanted - more / 2 : wanted;
+		int ranked = wanted > 3 && left < 3 ? 3 : wanted > 3 ? left : wanted;
 		if (ranked > MOST_RANKED)
 			ranked = MOST_RANKED;
 		int rows = end - y - 1 - (ranked > 0 ? 2 * ranked + 4 : 0);
@@ -581,17 +571,6 @@ void draw_main(struct draw *draw)
 
 /* ---- details ---- */
 
-/* Returns the start of the line in text, or the end of the text. */
-static const char *line_at(const char *text, unsigned line)
-{
-	while (line-- && *text) {
-		const char *end = strchr(text, '\n');
-
-		text = end ? end + 1 : text + strlen(text);
-	}
-	return text;
-}
-
 static void draw_lines(struct draw *draw, const char *text, int y)
 {
 	int rows = LINES - 1 - y;
@@ -603,7 +582,8 @@ static void draw_lines(struct draw *draw, const char *text, int y)
 	draw->n_lines = n;
 	if (draw->line + (unsigned)(rows > 0 ? rows : 0) > n)
 		draw->line = n > (unsigned)rows ? n - (unsigned)rows : 0;
-	text = line_at(text, draw->line);
+	for (unsigned i = 0; i < draw->line; i++)
+		text = strchr(text, '\n') + 1;
 	for (; *text && y < LINES - 1; y++) {
 		size_t length = strcspn(text, "\n"), from = draw->column < length ? draw->column : length;
 

@@ -423,6 +423,15 @@ static void put_places(struct json *json, const _Atomic uint64_t live[PLACE_COUN
 	json_close(json, '}');
 }
 
+/* Writes the numbers of a row that is said once, among other members. */
+static void put_once(struct json *json, const struct page *page, enum figures_group group, unsigned row)
+{
+	const struct figures_group_about *about = &figures_groups[group];
+
+	for (unsigned i = 0; i < about->n; i++)
+		put_number(json, about->name[i].name, figures_get(page, group, row, i));
+}
+
 /* Writes the numbers of a row, and the rates of those that grow. */
 static void put_row(struct json *json, const struct figures_process *process, enum figures_group group, unsigned row,
 		    const char *numbers, const char *rates)
@@ -430,23 +439,13 @@ static void put_row(struct json *json, const struct figures_process *process, en
 	const struct figures_group_about *about = &figures_groups[group];
 
 	json_open(json, numbers, '{');
-	for (unsigned i = 0; i < about->n; i++)
-		put_number(json, about->name[i].name, figures_get(process->page, group, row, i));
+	put_once(json, process->page, group, row);
 	json_close(json, '}');
 	json_open(json, rates, '{');
 	for (unsigned i = 0; i < about->n; i++)
 		if (!about->name[i].gauge)
 			put_real(json, about->name[i].name, figures_get_rate(process, group, row, i));
 	json_close(json, '}');
-}
-
-/* The same of a row that is said once, among other members. */
-static void put_once(struct json *json, const struct page *page, enum figures_group group, unsigned row)
-{
-	const struct figures_group_about *about = &figures_groups[group];
-
-	for (unsigned i = 0; i < about->n; i++)
-		put_number(json, about->name[i].name, figures_get(page, group, row, i));
 }
 
 static void put_histogram(struct json *json, const struct figures_name *name,

@@ -474,8 +474,7 @@ static int read_file(struct reader *reader, const char *path)
 		reader_problem(reader->trace, "is not a regular file");
 		error = -EINVAL;
 	}
-	if (!error)
-		error = read_all(reader, fd, (size_t)status.st_size);
+	error = error ?: read_all(reader, fd, (size_t)status.st_size);
 	close(fd);
 	if (!error && reader_is_packed(reader->trace->file, reader->bytes))
 		error = reader_unpack(reader);
@@ -657,10 +656,8 @@ static bool sort_rows(struct trace *trace)
 static int read_whole(struct reader *reader, const char *path)
 {
 	struct trace *trace = reader->trace;
-	int error = read_file(reader, path);
+	int error = read_file(reader, path) ?: read_head(reader);
 
-	if (!error)
-		error = read_head(reader);
 	if (error)
 		return error;
 	size_t at = HEAD + reader_fixed((const uint8_t *)trace->file + 8, 4), bytes = 1;
