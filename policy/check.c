@@ -343,7 +343,6 @@ static void warn_rule(const struct policy *policy, const struct policy_rule *rul
 		      int n, struct policy_errors *errors)
 {
 	uint64_t here = (1ull << n) - 1, mask = rule->devices ? rule->devices & here : here;
-	const char *what;
 	unsigned char uses[POLICY_MAX_USES] = {(unsigned char)rule->use};
 
 	if (!mask) {
@@ -353,7 +352,7 @@ static void warn_rule(const struct policy *policy, const struct policy_rule *rul
 	}
 	for (unsigned i = 0; i < rule->fallback.n; i++)
 		uses[1 + i] = rule->fallback.use[i];
-	what = all_lack(devices, n, mask, uses, 1 + rule->fallback.n, &rule->system, rule->place);
+	const char *what = all_lack(devices, n, mask, uses, 1 + rule->fallback.n, &rule->system, rule->place);
 	if (what)
 		WARN_RULE(policy, rule,
 			  "rule %u: no device here can serve use: %s%s (there is no %s); the driver serves what it "
@@ -366,13 +365,12 @@ void policy_warn_devices(const struct policy *policy, const struct policy_device
 			 struct policy_errors *errors)
 {
 	unsigned char use = (unsigned char)policy->settings.use;
-	const char *what;
 
 	if (n <= 0)
 		return;
 	if (n > POLICY_MAX_DEVICES)
 		n = POLICY_MAX_DEVICES;
-	what = all_lack(devices, n, (1ull << n) - 1, &use, 1, &policy->settings.system, POLICY_PLACE_AUTO);
+	const char *what = all_lack(devices, n, (1ull << n) - 1, &use, 1, &policy->settings.system, POLICY_PLACE_AUTO);
 	if (what)
 		WARN(policy,
 		     "default: no device here can serve %s (there is no %s); the driver serves what no rule matches",

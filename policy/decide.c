@@ -243,11 +243,10 @@ struct asked {
 static bool text_matches(const struct policy_more *more, int which, struct asked *asked)
 {
 	uint64_t bit = more->memo[which] ? 1ull << more->memo[which] : 0;
-	bool matches;
 
 	if (asked->done & bit)
 		return asked->matched & bit;
-	matches = policy_globs_match(more->text[which], asked->text[which]);
+	bool matches = policy_globs_match(more->text[which], asked->text[which]);
 	asked->done |= bit;
 	asked->matched |= matches ? bit : 0;
 	return matches;

@@ -246,11 +246,9 @@ char *policy_printable(const char *text, char *buffer, size_t bytes)
 
 char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES])
 {
-	size_t n;
-
 	buffer[0] = '"';
 	policy_printable(text, buffer + 1, POLICY_QUOTED_BYTES - 2);
-	n = strlen(buffer);
+	size_t n = strlen(buffer);
 	buffer[n] = '"';
 	buffer[n + 1] = '\0';
 	return buffer;

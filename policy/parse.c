@@ -117,7 +117,6 @@ static void section_walk(struct walk *w, const struct policy_node *map, const st
 static void pair_walk(struct walk *w, const struct policy_node *map, const struct policy_node *key, const char *prefix)
 {
 	char name[POLICY_MAX_KEY + 1];
-	int index;
 
 	if (key->kind == POLICY_NODE_BAD)
 		return;
@@ -130,7 +129,7 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 			policy_quoted(key->text));
 		return;
 	}
-	index = policy_key_find(w->keys, name);
+	int index = policy_key_find(w->keys, name);
 	/* `report` is both a key and a section. */
 	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_in_section(w->keys, name)) {
 		section_walk(w, map, key, name);
@@ -504,10 +503,8 @@ static const char set_file[] = "SPILLWAY_SET";
 /* Removes blanks from both ends of text, in place. */
 static char *set_trim(char *text)
 {
-	size_t length;
-
 	text += strspn(text, " ");
-	length = strlen(text);
+	size_t length = strlen(text);
 	while (length > 0 && text[length - 1] == ' ')
 		text[--length] = '\0';
 	return text;
@@ -534,7 +531,6 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 {
 	char *equals = strchr(item, '='), *name, why[POLICY_MAX_WHY];
 	const struct policy_key *key;
-	int index;
 
 	if (!*set_trim(item)) {
 		policy_error_add(errors, set_file, place,
@@ -548,7 +544,7 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 	}
 	*equals = '\0';
 	name = set_trim(item);
-	index = policy_key_find(&policy_file_keys, name);
+	int index = policy_key_find(&policy_file_keys, name);
 	if (index < 0) {
 		set_unknown(name, place, errors);
 		return;

@@ -119,7 +119,6 @@ static struct policy *read_file(const char *name, char *text, size_t bytes, cons
 struct policy *policy_read(const char *name, const char *set, struct policy_errors *errors)
 {
 	struct policy_limits limits = policy_no_limits;
-	const char *builtin;
 	size_t bytes = 0;
 	char *text, why[POLICY_MAX_WHY];
 
@@ -132,7 +131,7 @@ struct policy *policy_read(const char *name, const char *set, struct policy_erro
 	free(text);
 	if (!name || !*name)
 		name = policy_builtin_names()[0];
-	builtin = policy_builtin_find(name, &bytes);
+	const char *builtin = policy_builtin_find(name, &bytes);
 	if (builtin)
 		return read_text(name, name, builtin, bytes, set, &limits, errors);
 	text = NULL;
@@ -321,15 +320,13 @@ static bool make_room(struct policy_errors *errors, const struct policy_error *p
 
 static void error_keep(struct policy_errors *errors, const struct policy_error *problem)
 {
-	size_t at;
-
 	if (!errors->kept)
 		errors->kept = malloc(POLICY_MAX_ERRORS * sizeof(*errors->kept));
 	if (!errors->kept)
 		return;
 	if (errors->n_kept == POLICY_MAX_ERRORS && !make_room(errors, problem))
 		return;
-	at = errors->n_kept;
+	size_t at = errors->n_kept;
 	/* Problems of one file stay together, also if problems of a file that it includes were added meanwhile. */
 	while (at > 0 && strcmp(errors->kept[at - 1].file, problem->file) != 0)
 		at--;

@@ -173,7 +173,6 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 	const struct unit *unit = NULL;
 	struct number number;
 	unsigned __int128 product;
-	uint64_t divisor;
 
 	if (!policy_is_digit(*text))
 		return fail_start(text, full, ret_why);
@@ -187,7 +186,7 @@ static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *
 	if (*number.end && !unit)
 		return fail_unit(text, number.end, ret_why);
 	/* The whole part is checked first, so the product stays below 2^64 * 10^18. */
-	divisor = power_of_ten(number.n_fraction);
+	uint64_t divisor = power_of_ten(number.n_fraction);
 	product = number.digits * (unit ? unit->bytes : 1);
 	if (number.digits / divisor > UINT64_MAX / (unit ? unit->bytes : 1) || product / divisor > UINT64_MAX)
 		return policy_wrong(ret_why, text,

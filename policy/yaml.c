@@ -137,11 +137,10 @@ static struct policy_place place_of_offset(const char *text, size_t bytes, size_
 static bool line_check(const char *file, const char *line, size_t length, unsigned number, struct policy_errors *errors)
 {
 	size_t indent = 0;
-	const char *tab;
 
 	while (indent < length && (line[indent] == ' ' || line[indent] == '\t'))
 		indent++;
-	tab = memchr(line, '\t', indent);
+	const char *tab = memchr(line, '\t', indent);
 	/* Empty lines and comments may begin with tabs. */
 	if (tab && indent < length && line[indent] != '#' && line[indent] != '\r') {
 		policy_error_add(errors, file, (struct policy_place){number, (unsigned)(tab - line) + 1},
@@ -294,13 +293,12 @@ static struct policy_place place_of(const yaml_mark_t *mark)
 static void tree_attach(struct builder *b, struct policy_node *node)
 {
 	struct policy_node *parent = b->depth ? b->open[b->depth - 1] : NULL;
-	size_t limit;
 
 	if (!parent) {
 		b->tree->root = node;
 		return;
 	}
-	limit = parent->kind == POLICY_NODE_MAP ? 2 * POLICY_MAX_MAP : POLICY_MAX_RULES;
+	size_t limit = parent->kind == POLICY_NODE_MAP ? 2 * POLICY_MAX_MAP : POLICY_MAX_RULES;
 	if (parent->n > limit)
 		return;
 	if (parent->n++ == limit) {
@@ -368,8 +366,6 @@ static void add_alias(struct builder *b, const yaml_event_t *event)
 
 static void open_node(struct builder *b, enum policy_node_kind kind, const yaml_event_t *event)
 {
-	struct policy_node *node;
-
 	if (b->depth == POLICY_MAX_DEPTH) {
 		PROBLEM(b, place_of(&event->start_mark),
 			"lists and maps are nested more than %d deep; write a flat policy, 4 are enough",
@@ -381,7 +377,7 @@ static void open_node(struct builder *b, enum policy_node_kind kind, const yaml_
 		refuse_extras(b, &event->start_mark, event->data.sequence_start.anchor, event->data.sequence_start.tag);
 	else
 		refuse_extras(b, &event->start_mark, event->data.mapping_start.anchor, event->data.mapping_start.tag);
-	node = add_node(b, kind, &event->start_mark, NULL);
+	struct policy_node *node = add_node(b, kind, &event->start_mark, NULL);
 	if (!node)
 		return;
 	node->complete = false;

@@ -27,11 +27,10 @@ bool policy_file_put_quoted(FILE *file, const char *text)
 int policy_file_check(const char *path)
 {
 	struct policy_errors errors;
-	struct policy *policy;
 
 	if (!policy_is_path(path))
 		return TOOL_OK;
-	policy = policy_read(path, NULL, &errors);
+	struct policy *policy = policy_read(path, NULL, &errors);
 	tool_print_errors(&errors);
 	policy_errors_free(&errors);
 	policy_free(policy);

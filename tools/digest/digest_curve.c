@@ -55,15 +55,13 @@ static int by_time(const void *a, const void *b)
 bool digest_steps_find(struct digest *digest)
 {
 	struct replay_model model;
-	bool good;
-	int status;
 
 	if (!digest->n_events[TRACE_submit] || !digest->trace->n_blocks)
 		return true;
 	/* Each submission begins a step of its device at most. */
 	digest->steps = calloc((size_t)digest->n_events[TRACE_submit], sizeof(*digest->steps));
-	good = digest->steps != NULL;
-	status = replay_model_take(&model, digest->trace);
+	bool good = digest->steps != NULL;
+	int status = replay_model_take(&model, digest->trace);
 	for (uint32_t device = 0; !status && good && device < REPLAY_DEVICES; device++)
 		if (digest->devices[device].seen)
 			good = find_on(digest, &model, device);

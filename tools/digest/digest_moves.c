@@ -45,10 +45,9 @@ bool digest_moves_find(struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
 	struct number_map numbers = {0};
-	bool good;
 
 	digest->moves = calloc((size_t)digest->n_events[TRACE_move], sizeof(*digest->moves));
-	good = digest->moves != NULL;
+	bool good = digest->moves != NULL;
 	for (size_t i = 0; good && i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
 		uint64_t which;
@@ -120,11 +119,10 @@ void digest_moves_blame(struct digest *digest, struct digest_move *const *ended,
 			arrivals[n++] = ended[i];
 	for (size_t i = 0; i < trace->n_rows; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
-		uint64_t begin;
 
 		if (event->kind != TRACE_wait || event->wait.device >= DIGEST_DEVICES)
 			continue;
-		begin = digest_since(digest, event->time);
+		uint64_t begin = digest_since(digest, event->time);
 		share_out(digest, arrivals, n, (uint32_t)event->wait.device, begin,
 			  digest_end(digest, begin, event->wait.ns));
 	}

@@ -134,7 +134,6 @@ static void block_becomes(struct digest *digest, struct digest_places *places, u
 {
 	const struct trace_block *block = &digest->trace->blocks[which];
 	struct digest_bin *now;
-	uint64_t *place;
 
 	if (block->device >= DIGEST_DEVICES)
 		return;
@@ -143,7 +142,7 @@ static void block_becomes(struct digest *digest, struct digest_places *places, u
 		return;
 	}
 	now = &places->now[block->device];
-	place = place_of(now, block->backend);
+	uint64_t *place = place_of(now, block->backend);
 	on_host = on_host < bytes ? on_host : bytes;
 	on_peers = on_peers < on_host ? on_peers : on_host;
 	places_until(digest, places, block->device, time);
@@ -161,7 +160,6 @@ static void take_faults(struct digest *digest, struct digest_places *places, con
 	struct digest_device *device = digest_device(digest, event->faults.device);
 	const uint64_t now[4] = {event->faults.gpu, event->faults.cpu, event->faults.bytes_in, event->faults.bytes_out};
 	uint64_t *base, more[4];
-	struct digest_bin *bin;
 
 	if (!device || !bins_of(digest, device))
 		return;
@@ -170,7 +168,7 @@ static void take_faults(struct digest *digest, struct digest_places *places, con
 		more[i] = now[i] > base[i] ? now[i] - base[i] : 0;
 		base[i] = now[i];
 	}
-	bin = &device->bins[bin_of(digest, digest_since(digest, event->time))];
+	struct digest_bin *bin = &device->bins[bin_of(digest, digest_since(digest, event->time))];
 	bin->faults_gpu += more[0];
 	bin->faults_cpu += more[1];
 	bin->fault_in += more[2];
@@ -274,12 +272,11 @@ void digest_series_moved(struct digest *digest, struct digest_places *places, co
 {
 	struct digest_device *device = digest_device(digest, move->device);
 	bool away = move->left != DIGEST_HOST, lent = move->lender != DIGEST_HOST;
-	struct digest_bin *bin;
 	uint64_t on_host, on_peers;
 
 	if (!device || !bins_of(digest, device))
 		return;
-	bin = &device->bins[bin_of(digest, move->end)];
+	struct digest_bin *bin = &device->bins[bin_of(digest, move->end)];
 	*(move->to_host ? &bin->bytes_out : &bin->bytes_in) += move->bytes;
 	*(move->to_host ? &device->bytes_out : &device->bytes_in) += move->bytes;
 	*(move->to_host ? &device->moves_out : &device->moves_in) += 1;

@@ -17,15 +17,13 @@
 
 static void preload_library(const struct doctor *doctor, struct doctor_finding *finding)
 {
-	bool is_ours;
-
 	if (!*doctor->found_library) {
 		doctor_is(finding, DOCTOR_PROBLEM, "libspillway.so is not found, or cannot be preloaded (see above)");
 		doctor_advise(finding, "`spillway run` cannot start anything",
 			      "spillway run --library /path/to/libspillway.so ...   # or install it: make install");
 		return;
 	}
-	is_ours = library_is_ours(doctor->found_library);
+	bool is_ours = library_is_ours(doctor->found_library);
 	doctor_is(finding, is_ours ? DOCTOR_OK : DOCTOR_PROBLEM, "%s%s", doctor->found_library,
 		  is_ours ? "" : " is not Spillway's library for this machine");
 	if (is_ours)

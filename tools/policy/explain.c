@@ -280,7 +280,6 @@ int tool_explain(int argc, char **argv)
 {
 	struct question question = {.request = {.bytes = 1 << 20}, .rank = POLICY_NO_RANK};
 	int status = question_read(argc, argv, &question);
-	struct policy_decision decision;
 	struct policy_errors errors;
 	struct policy *policy;
 
@@ -292,7 +291,7 @@ int tool_explain(int argc, char **argv)
 	if (!policy)
 		return TOOL_BAD;
 	policy_bind(policy, question.process, question.arguments, question.rank);
-	decision = policy_decide(policy, &question.request);
+	struct policy_decision decision = policy_decide(policy, &question.request);
 	if (question.json)
 		print_json(policy, &question.request, &decision);
 	else

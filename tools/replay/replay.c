@@ -184,14 +184,12 @@ static const struct options options = {
 /* Returns OPTIONS_GO_ON, or the exit status. */
 static int replay_options(int argc, char **argv, struct replay_request *ret_request)
 {
-	int status;
-
 	*ret_request = (struct replay_request){.mode = POLICY_SPILL_COUNT,
 					       .host_budget = UINT64_MAX,
 					       .link = LINK,
 					       .steps = REPLAY_STEPS,
 					       .device = REPLAY_NONE};
-	status = options_read(&options, argc, argv, ret_request);
+	int status = options_read(&options, argc, argv, ret_request);
 	if (status != OPTIONS_GO_ON)
 		return status;
 	if (optind + 1 != argc || !*argv[optind])

@@ -367,11 +367,11 @@ static bool see_to_waiter(struct run *run)
 	for (unsigned i = 0; i < n; i++)
 		run->spots[run->named[i]].comes = !run->scheduler.stalled;
 	if (!run->scheduler.stalled)
-		answer = scheduler_wait(&run->scheduler,
-					&(struct scheduler_named){.pieces = run->named,
-								  .n = n,
-								  .age = (uint64_t)((before - run->asked_at) * 1e3)},
-					(uint64_t)((before - since) * 1e3));
+		answer =
+		    scheduler_wait(&run->scheduler,
+				   &(struct scheduler_named){
+				       .pieces = run->named, .n = n, .age = (uint64_t)((before - run->asked_at) * 1e3)},
+				   (uint64_t)((before - since) * 1e3));
 	for (unsigned i = 0; i < n && answer == SCHEDULER_GIVEN_UP; i++)
 		run->spots[run->named[i]].comes = false;
 	map_blocks_of(run, waiter);
@@ -487,14 +487,12 @@ static void gap_for_new(struct run *run)
 /* The same, in `exact`. */
 static bool gap_round(struct run *run)
 {
-	const struct job_event *waiter;
-
 	live_listen(run);
 	if (run->room) {
 		gap_for_new(run);
 		return true;
 	}
-	waiter = run_waiter(run);
+	const struct job_event *waiter = run_waiter(run);
 	if (!waiter)
 		return false;
 	for (unsigned i = 0, n = live_names(run, waiter); i < n; i++)

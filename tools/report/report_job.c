@@ -21,11 +21,9 @@ enum { MISSING_MOST = 16, LIST_MOST = 200 };
 
 static struct job_rank *add_row(struct report_job *job, const char *path)
 {
-	struct job_rank *row;
-
 	if (!grow(&job->rank, job->n, &job->room, sizeof(*job->rank)))
 		return NULL;
-	row = &job->rank[job->n];
+	struct job_rank *row = &job->rank[job->n];
 	*row = (struct job_rank){.path = strdup(path)};
 	job->n += row->path != NULL;
 	return row->path ? row : NULL;

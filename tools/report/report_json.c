@@ -191,10 +191,8 @@ static void put_callers(struct json *json, const char *callers)
 	}
 	json_open(json, "callers", '[');
 	for (const char *end; *callers; callers = end) {
-		size_t n;
-
 		end = strstr(callers, CALLED_BY);
-		n = end ? (size_t)(end - callers) : strlen(callers);
+		size_t n = end ? (size_t)(end - callers) : strlen(callers);
 		snprintf(name, sizeof(name), "%.*s", (int)(n < sizeof(name) ? n : sizeof(name) - 1), callers);
 		json_text(json, NULL, name);
 		end = end ? end + strlen(CALLED_BY) : callers + n;

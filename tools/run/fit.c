@@ -241,13 +241,11 @@ static bool take_signals(struct fit *fit)
 /* In the child. told: is closed by the exec, or gets the exit status. */
 __attribute__((noreturn)) static void become_program(const struct fit *fit, pid_t parent, int told)
 {
-	unsigned char status;
-
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(TOOL_BROKEN);
 	sigprocmask(SIG_SETMASK, &fit->before, NULL);
-	status = (unsigned char)fit->request->start(fit->request->program);
+	unsigned char status = (unsigned char)fit->request->start(fit->request->program);
 	while (write(told, &status, 1) < 0 && errno == EINTR)
 		;
 	_exit(status);

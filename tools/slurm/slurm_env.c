@@ -70,11 +70,9 @@ static bool append(char text[SLURM_ENV_BYTES], char separator, const char *item,
 /* The length of the key of an item, without blanks around it; 0 if there is none. */
 static size_t key_length(const char **item, const char *end)
 {
-	const char *equals;
-
 	while (*item < end && **item == ' ')
 		(*item)++;
-	equals = memchr(*item, '=', (size_t)(end - *item));
+	const char *equals = memchr(*item, '=', (size_t)(end - *item));
 	if (!equals)
 		return 0;
 	while (equals > *item && equals[-1] == ' ')
