@@ -137,10 +137,8 @@ static void spans_add(struct ledger_row *row)
 
 bool ledger_span(struct ledger_row *row)
 {
-	bool ok;
-
 	lock_take(&ledger.lock);
-	ok = ARRAY_ROOM(ledger.spans, ledger.n_spanning, ledger.spans_room, ARRAY_MOST);
+	bool ok = ARRAY_ROOM(ledger.spans, ledger.n_spanning, ledger.spans_room, ARRAY_MOST);
 	ledger.n_spanning += ok;
 	row->spans = ok;
 	lock_drop(&ledger.lock);

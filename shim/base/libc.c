@@ -120,11 +120,10 @@ bool elf_symbols_find(const char *object, const char *const names[], unsigned n,
 {
 	struct search search = {.object = object, .names = names, .n = n, .addresses = ret_addresses};
 	const struct link_map *map;
-	void *handle;
 
 	if (dl_iterate_phdr(look_in, &search) != 1)
 		return false;
-	handle = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
+	void *handle = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
 	/*
 	 * What was found may have been closed before it was held: what is found now is held, if it is at that address.
 	 */

@@ -447,11 +447,9 @@ static struct links links_of(const struct objects *objects, const struct object 
 
 static void write_object(const struct objects *objects, const struct object *object)
 {
-	struct links links;
-
 	if (is_driver(object) || object == object_at(objects, (uintptr_t)write_object))
 		return;
-	links = links_of(objects, object);
+	struct links links = links_of(objects, object);
 	line_out("object", object->path, "\t%u\t%u\t%u\t%u\t%s\t%.60s", links.ours, links.past, links.unbound,
 		 links.elsewhere, links.c_dlsym, links.runtime ? links.runtime : "-");
 }

@@ -381,12 +381,11 @@ static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsi
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	bool taken;
 
 	if (!enter_serve(&scope))
 		return false;
-	taken = (ledger_find(LEDGER_SYSTEM, address, &row) && row.system.asked_managed) ||
-		(serve_find(address, &row) && row.heap.managed);
+	bool taken = (ledger_find(LEDGER_SYSTEM, address, &row) && row.system.asked_managed) ||
+		     (serve_find(address, &row) && row.heap.managed);
 	enter_leave(&scope, CUDA_SUCCESS);
 	if (taken)
 		*ret_result = row.key == address && (!bytes || bytes == row.bytes) &&

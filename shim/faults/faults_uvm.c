@@ -161,11 +161,10 @@ static bool read_version(const struct faults_seam *seam, char ret_version[24], u
 {
 	int fd = seam->open(FAULTS_VERSION, O_RDONLY | O_CLOEXEC);
 	char text[512];
-	ssize_t n;
 
 	if (fd < 0)
 		return false;
-	n = read(fd, text, sizeof(text) - 1);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
 	seam->close(fd);
 	if (n <= 0)
 		return false;

@@ -400,11 +400,10 @@ static void say_warnings(const struct policy_errors *errors)
 static enum stage read_policy(void)
 {
 	struct policy_errors errors;
-	struct policy *read;
 
 	if (process_is_off())
 		return STAGE_OFF;
-	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
+	struct policy *read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	policy_warn_environment(environ, &errors);
 	enum stage stage = STAGE_RUNNING;
 	if (read) {

@@ -114,10 +114,9 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 	struct jobs_state *const state = &lifecycle_state.jobs;
 	const struct turn_state *const turn = turn_of(device);
 	uint32_t numbers[GPU_ACCOUNT_MOST];
-	struct gpu_turn_view each;
 
 	gpu_account_members(view, state->members);
-	each = (struct gpu_turn_view){
+	struct gpu_turn_view each = {
 	    .now = clock_now(),
 	    .total = view->total,
 	    .members = state->members,

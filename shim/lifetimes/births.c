@@ -476,11 +476,9 @@ unsigned birth_lines_at(uint64_t address)
 
 unsigned birth_lines_name(uint64_t address, uint64_t bytes)
 {
-	unsigned number;
-
 	if (!python_process_is_here() || !bytes)
 		return 0;
-	number = node_lines_name(line_of(address, bytes));
+	unsigned number = node_lines_name(line_of(address, bytes));
 	set_units(address, address + bytes, number);
 	return number;
 }

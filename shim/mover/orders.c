@@ -83,13 +83,11 @@ static uint64_t set_dead_apart(struct engine *engine, struct piece_list *list, s
  */
 static bool leave_beside(struct engine *engine, struct beside *beside)
 {
-	uint64_t idle;
-
 	if (beside->next < beside->dead.n) {
 		unbacked_take(engine, beside->dead.at[beside->next++]);
 		return true;
 	}
-	idle = heap_idle(engine->heap, CHUNK_DEVICE);
+	uint64_t idle = heap_idle(engine->heap, CHUNK_DEVICE);
 	return idle && heap_trim(engine->heap, idle - 1, heap_idle(engine->heap, CHUNK_HOST)) == 0 &&
 	       heap_idle(engine->heap, CHUNK_DEVICE) < idle;
 }

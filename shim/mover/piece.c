@@ -405,11 +405,10 @@ static void unit_add(const struct engine *engine, const struct live_map *map, ui
 {
 	uint64_t alive, named = 0, end = begin + HEAP_UNIT;
 	struct live_site sites[SITES_MOST];
-	unsigned n;
 
 	if (!live_map_is_reported(map, begin))
 		return;
-	n = live_map_sites(map, begin, end, sites, SITES_MOST);
+	unsigned n = live_map_sites(map, begin, end, sites, SITES_MOST);
 	for (unsigned i = 0; i < n; i++) {
 		line_add(by_line, sites[i].site, sites[i].bytes);
 		named += sites[i].bytes;

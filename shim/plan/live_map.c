@@ -515,12 +515,10 @@ static bool revive(struct live_map *map, const struct live_range *range)
 
 bool live_map_name(struct live_map *map, uint64_t at, struct live_range *ret, bool *ret_revived)
 {
-	struct live_range range;
-
 	*ret_revived = false;
 	if (!live_map_find(map, at, ret))
 		return false;
-	range = *ret;
+	struct live_range range = *ret;
 	while (revive(map, &range)) {
 		*ret_revived = true;
 		ret->end = range.end;

@@ -519,11 +519,9 @@ static struct predict_score share_at(struct predict *predict, uint64_t place)
 
 static bool is_good(struct predict *predict, const struct place *place)
 {
-	struct predict_score share;
-
 	if (place->past >= WORTH_LEAST)
 		return true;
-	share = share_at(predict, place->at);
+	struct predict_score share = share_at(predict, place->at);
 	return predict_score_is_good(&share, false);
 }
 

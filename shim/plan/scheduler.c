@@ -436,12 +436,11 @@ static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece, bool *
  */
 static bool is_out_of_patience(const struct scheduler *scheduler, const struct scheduler_named *named, uint64_t waited)
 {
-	struct scheduler_view view;
 	uint64_t units = 0;
 
 	if (waited <= PATIENCE_NS)
 		return false;
-	view = scheduler_look(scheduler);
+	struct scheduler_view view = scheduler_look(scheduler);
 	if (view.in.n || view.out.n)
 		return false;
 	if (view.quiet_ns > PATIENCE_NS)

@@ -350,7 +350,6 @@ static void compare_birth(struct tensor_future *future, const struct tensor_even
 			  const struct tensor_event *birth)
 {
 	uint64_t number = future->log.n_events - future->event_from;
-	bool right;
 
 	if (!future->compared || (future->until && number >= future->n_births))
 		return;
@@ -358,7 +357,7 @@ static void compare_birth(struct tensor_future *future, const struct tensor_even
 		future->n_wrong += !then || !then->born || then->bytes != birth->bytes || then->begin != birth->begin;
 		return;
 	}
-	right = future->births[number] == birth->begin;
+	bool right = future->births[number] == birth->begin;
 	future->n_wrong += !right;
 	future->score = (future->score * (SCORE_BIRTHS - 1) + (right ? TENSOR_FUTURE_SCORE : 0)) / SCORE_BIRTHS;
 }

@@ -452,7 +452,6 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 		    void **extra)
 {
 	CUlaunchAttribute attributes[ATTRIBUTES_MOST];
-	CUlaunchConfig serial;
 
 	/* Invalid arguments are left for the driver to refuse. */
 	if (!config || !config->numAttrs || !config->attrs || !pdl_look(config))
@@ -466,7 +465,7 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 	for (unsigned i = 0; i < config->numAttrs; i++)
 		if (is_overlap(&attributes[i]))
 			attributes[i].value.programmaticStreamSerializationAllowed = 0;
-	serial = *config;
+	CUlaunchConfig serial = *config;
 	serial.attrs = attributes;
 	stats_add(STAT_pdl_cleared, 1);
 	return launch(&serial, function, params, extra);
