@@ -6,77 +6,45 @@
  */
 #include "sim_internal.h"
 
-/* name: the base; spelling: which; since: the first CUDA version that hands it out. Newest first. */
+/* name: the base; then what is behind it, and the first CUDA version that hands it out. Newest first. */
 static const struct {
-	const char *name, *spelling;
-	int since;
+	const char *name;
+	struct {
+		const char *tail;
+		int since;
+	} spelling[3];
 } later[] = {
-    {"cuGetProcAddress", "cuGetProcAddress_v2", 12000},
-    {"cuGetProcAddress", "cuGetProcAddress", 11030},
-    {"cuLaunchHostFunc", "cuLaunchHostFunc_v2", 13020},
-    {"cuLaunchHostFunc", "cuLaunchHostFunc", 10000},
-    {"cuMulticastBindAddr", "cuMulticastBindAddr_v2", 13010},
-    {"cuMulticastBindAddr", "cuMulticastBindAddr", 12010},
-    {"cuMulticastBindMem", "cuMulticastBindMem_v2", 13010},
-    {"cuMulticastBindMem", "cuMulticastBindMem", 12010},
-    {"cuMemPrefetchAsync", "cuMemPrefetchAsync_v2", 12020},
-    {"cuMemPrefetchAsync", "cuMemPrefetchAsync", 8000},
-    {"cuMemAdvise", "cuMemAdvise_v2", 12020},
-    {"cuMemAdvise", "cuMemAdvise", 8000},
-    {"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2", 13000},
-    {"cuMemcpyBatchAsync", "cuMemcpyBatchAsync", 12080},
-    {"cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2", 13000},
-    {"cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync", 12080},
-    {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v3", 12030},
-    {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v2", 11030},
-    {"cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo", 10010},
-    {"cuStreamUpdateCaptureDependencies", "cuStreamUpdateCaptureDependencies_v2", 12030},
-    {"cuStreamUpdateCaptureDependencies", "cuStreamUpdateCaptureDependencies", 11030},
-    {"cuStreamGetCtx", "cuStreamGetCtx_v2", 12050},
-    {"cuStreamGetCtx", "cuStreamGetCtx", 9020},
-    {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", 12000},
-    {"cuGraphInstantiate", "cuGraphInstantiate_v2", 11000},
-    {"cuGraphInstantiate", "cuGraphInstantiate", 10000},
-    {"cuGraphExecUpdate", "cuGraphExecUpdate_v2", 12000},
-    {"cuGraphExecUpdate", "cuGraphExecUpdate", 10020},
-    {"cuGraphAddKernelNode", "cuGraphAddKernelNode_v2", 12000},
-    {"cuGraphAddKernelNode", "cuGraphAddKernelNode", 10000},
-    {"cuGraphKernelNodeGetParams", "cuGraphKernelNodeGetParams_v2", 12000},
-    {"cuGraphKernelNodeGetParams", "cuGraphKernelNodeGetParams", 10000},
-    {"cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams_v2", 12000},
-    {"cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams", 10000},
-    {"cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2", 12000},
-    {"cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams", 10010},
-    {"cuGraphGetEdges", "cuGraphGetEdges_v2", 12030},
-    {"cuGraphGetEdges", "cuGraphGetEdges", 10000},
-    {"cuGraphNodeGetDependencies", "cuGraphNodeGetDependencies_v2", 12030},
-    {"cuGraphNodeGetDependencies", "cuGraphNodeGetDependencies", 10000},
-    {"cuGraphAddDependencies", "cuGraphAddDependencies_v2", 12030},
-    {"cuGraphAddDependencies", "cuGraphAddDependencies", 10000},
-    {"cuGraphAddNode", "cuGraphAddNode_v3", 13040},
-    {"cuGraphAddNode", "cuGraphAddNode_v2", 12030},
-    {"cuGraphAddNode", "cuGraphAddNode", 12020},
-    {"cuGraphNodeSetParams", "cuGraphNodeSetParams_v2", 13040},
-    {"cuGraphNodeSetParams", "cuGraphNodeSetParams", 12020},
-    {"cuStreamWaitValue32", "cuStreamWaitValue32_v2", 11070},
-    {"cuStreamWaitValue32", "cuStreamWaitValue32", 8000},
-    {"cuStreamWaitValue64", "cuStreamWaitValue64_v2", 11070},
-    {"cuStreamWaitValue64", "cuStreamWaitValue64", 9000},
-    {"cuStreamWriteValue32", "cuStreamWriteValue32_v2", 11070},
-    {"cuStreamWriteValue32", "cuStreamWriteValue32", 8000},
-    {"cuStreamWriteValue64", "cuStreamWriteValue64_v2", 11070},
-    {"cuStreamWriteValue64", "cuStreamWriteValue64", 9000},
-    {"cuStreamBatchMemOp", "cuStreamBatchMemOp_v2", 11070},
-    {"cuStreamBatchMemOp", "cuStreamBatchMemOp", 8000},
-    {"cuCtxCreate", "cuCtxCreate_v4", 12050},
-    {"cuCtxCreate", "cuCtxCreate_v3", 11040},
-    {"cuCtxCreate", "cuCtxCreate_v2", 3020},
-    {"cuCtxGetDevice", "cuCtxGetDevice_v2", 13000},
-    {"cuCtxGetDevice", "cuCtxGetDevice", 2000},
-    {"cuCtxSynchronize", "cuCtxSynchronize_v2", 13000},
-    {"cuCtxSynchronize", "cuCtxSynchronize", 2000},
-    {"cuEventElapsedTime", "cuEventElapsedTime_v2", 12080},
-    {"cuEventElapsedTime", "cuEventElapsedTime", 2000},
+    {"cuGetProcAddress", {{"_v2", 12000}, {"", 11030}}},
+    {"cuLaunchHostFunc", {{"_v2", 13020}, {"", 10000}}},
+    {"cuMulticastBindAddr", {{"_v2", 13010}, {"", 12010}}},
+    {"cuMulticastBindMem", {{"_v2", 13010}, {"", 12010}}},
+    {"cuMemPrefetchAsync", {{"_v2", 12020}, {"", 8000}}},
+    {"cuMemAdvise", {{"_v2", 12020}, {"", 8000}}},
+    {"cuMemcpyBatchAsync", {{"_v2", 13000}, {"", 12080}}},
+    {"cuMemcpy3DBatchAsync", {{"_v2", 13000}, {"", 12080}}},
+    {"cuStreamGetCaptureInfo", {{"_v3", 12030}, {"_v2", 11030}, {"", 10010}}},
+    {"cuStreamUpdateCaptureDependencies", {{"_v2", 12030}, {"", 11030}}},
+    {"cuStreamGetCtx", {{"_v2", 12050}, {"", 9020}}},
+    {"cuGraphInstantiate", {{"WithFlags", 12000}, {"_v2", 11000}, {"", 10000}}},
+    {"cuGraphExecUpdate", {{"_v2", 12000}, {"", 10020}}},
+    {"cuGraphAddKernelNode", {{"_v2", 12000}, {"", 10000}}},
+    {"cuGraphKernelNodeGetParams", {{"_v2", 12000}, {"", 10000}}},
+    {"cuGraphKernelNodeSetParams", {{"_v2", 12000}, {"", 10000}}},
+    {"cuGraphExecKernelNodeSetParams", {{"_v2", 12000}, {"", 10010}}},
+    {"cuGraphGetEdges", {{"_v2", 12030}, {"", 10000}}},
+    {"cuGraphNodeGetDependencies", {{"_v2", 12030}, {"", 10000}}},
+    {"cuGraphAddDependencies", {{"_v2", 12030}, {"", 10000}}},
+    {"cuGraphAddNode", {{"_v3", 13040}, {"_v2", 12030}, {"", 12020}}},
+    {"cuGraphNodeSetParams", {{"_v2", 13040}, {"", 12020}}},
+    {"cuStreamWaitValue32", {{"_v2", 11070}, {"", 8000}}},
+    {"cuStreamWaitValue64", {{"_v2", 11070}, {"", 9000}}},
+    {"cuStreamWriteValue32", {{"_v2", 11070}, {"", 8000}}},
+    {"cuStreamWriteValue64", {{"_v2", 11070}, {"", 9000}}},
+    {"cuStreamBatchMemOp", {{"_v2", 11070}, {"", 8000}}},
+    {"cuCtxCreate", {{"_v4", 12050}, {"_v3", 11040}, {"_v2", 3020}}},
+    {"cuCtxGetDevice", {{"_v2", 13000}, {"", 2000}}},
+    {"cuCtxSynchronize", {{"_v2", 13000}, {"", 2000}}},
+    {"cuEventElapsedTime", {{"_v2", 12080}, {"", 2000}}},
 };
 #define N_LATER (sizeof(later) / sizeof(later[0]))
 
@@ -100,16 +68,17 @@ static void *find(const char *name, int version, bool own_stream, bool *ret_too_
 	char text[128];
 	void *address;
 
-	*ret_too_new = false;
 	for (size_t i = 0; i < N_LATER; i++) {
 		if (strcmp(later[i].name, name))
 			continue;
 		*ret_too_new = true;
-		if (later[i].since <= version)
-			return spelled(later[i].spelling, own_stream);
-	}
-	if (*ret_too_new)
+		for (unsigned k = 0; k < 3 && later[i].spelling[k].tail; k++) {
+			snprintf(text, sizeof(text), "%s%s", name, later[i].spelling[k].tail);
+			if (later[i].spelling[k].since <= version)
+				return spelled(text, own_stream);
+		}
 		return NULL;
+	}
 	for (int v = 4; v >= 2; v--) {
 		snprintf(text, sizeof(text), "%s_v%d", name, v);
 		address = spelled(text, own_stream);
