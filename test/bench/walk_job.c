@@ -16,19 +16,14 @@ int main(int argc, char **argv)
 	unsigned n = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) % (BLOCKS + 1) : 6;
 	CUcontext context;
 	CUdeviceptr block[BLOCKS];
-	CUresult result = cuInit(0);
+	CUresult result = cuInit(0) ?: cuDevicePrimaryCtxRetain(&context, 0) ?: cuCtxSetCurrent(context);
 
-	if (!result)
-		result = cuDevicePrimaryCtxRetain(&context, 0);
-	if (!result)
-		result = cuCtxSetCurrent(context);
 	for (unsigned i = 0; i < n && !result; i++)
 		result = cuMemAlloc(&block[i], bytes);
 	for (unsigned step = 0; step < 40 && !result; step++)
 		for (unsigned i = 0; i < n && !result; i++)
 			result = cuMemsetD8Async(block[i], (unsigned char)step, bytes, 0);
-	if (!result)
-		result = cuCtxSynchronize();
+	result = result ?: cuCtxSynchronize();
 	for (unsigned i = 0; i < n && !result; i++)
 		result = cuMemFree(block[i]);
 	if (result)

@@ -22,20 +22,11 @@ static CUresult do_vmm(void)
 	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_DEVICE);
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr at;
-	CUresult result = cu.cuMemAddressReserve(&at, CHUNK, 0, 0, 0);
+	CUresult result = cu.cuMemAddressReserve(&at, CHUNK, 0, 0, 0) ?: cu.cuMemCreate(&handle, CHUNK, &prop, 0);
 
-	if (!result)
-		result = cu.cuMemCreate(&handle, CHUNK, &prop, 0);
-	if (!result)
-		result = cu.cuMemMap(at, CHUNK, 0, handle, 0);
-	if (!result)
-		result = rules_set_access(at, CHUNK);
-	if (!result)
-		result = cu.cuMemUnmap(at, CHUNK);
-	if (!result)
-		result = cu.cuMemRelease(handle);
-	if (!result)
-		result = cu.cuMemAddressFree(at, CHUNK);
+	result = result ?: cu.cuMemMap(at, CHUNK, 0, handle, 0);
+	result = result ?: rules_set_access(at, CHUNK) ?: cu.cuMemUnmap(at, CHUNK);
+	result = result ?: cu.cuMemRelease(handle) ?: cu.cuMemAddressFree(at, CHUNK);
 	return result;
 }
 
@@ -190,10 +181,8 @@ static CUresult copy_and_wait(void)
 {
 	unsigned char byte;
 	CUdeviceptr at;
-	CUresult result = cu.cuMemAlloc(&at, 4096);
+	CUresult result = cu.cuMemAlloc(&at, 4096) ?: cu.cuMemcpyDtoH(&byte, at, 1);
 
-	if (!result)
-		result = cu.cuMemcpyDtoH(&byte, at, 1);
 	return result ? result : cu.cuMemFree(at);
 }
 

@@ -143,12 +143,9 @@ static CUresult ask_all(CUgraph graph)
 	CUgraphNode nodes[1];
 	CUgraphNodeType type;
 	size_t n = 0;
-	CUresult result = cu.cuGraphGetNodes(graph, NULL, &n);
+	CUresult result = cu.cuGraphGetNodes(graph, NULL, &n) ?: cu.cuGraphGetNodes(graph, nodes, &n);
 
-	if (!result)
-		result = cu.cuGraphGetNodes(graph, nodes, &n);
-	if (!result)
-		result = cu.cuGraphNodeGetType(nodes[0], &type);
+	result = result ?: cu.cuGraphNodeGetType(nodes[0], &type);
 	return result ? result : cu.cuGraphMemsetNodeGetParams(nodes[0], &set);
 }
 

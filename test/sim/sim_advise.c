@@ -153,14 +153,11 @@ static CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation to, un
 	struct order *order;
 	CUstream stream;
 	size_t n;
-	CUresult result = sim_stream(handle, &stream);
+	CUresult result = sim_stream(handle, &stream) ?: pages_of(address, bytes, &pages, &n);
 
-	if (!result)
-		result = pages_of(address, bytes, &pages, &n);
 	if (!result && flags)
 		result = sim_why(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
-	if (!result)
-		result = check_location(&to);
+	result = result ?: check_location(&to);
 	if (!result && !sim.set.concurrent_managed)
 		result = sim_why(CUDA_ERROR_INVALID_DEVICE, "the stream's device has no concurrent managed access");
 	if (!result && stream->capture) {
@@ -213,10 +210,8 @@ static CUresult check_batch(const struct batch *b, unsigned long long flags, CUs
 static CUresult batch(struct batch b, unsigned long long flags, CUstream handle)
 {
 	CUstream stream;
-	CUresult result = check_batch(&b, flags, handle);
+	CUresult result = check_batch(&b, flags, handle) ?: sim_stream(handle, &stream);
 
-	if (!result)
-		result = sim_stream(handle, &stream);
 	if (result)
 		return result;
 	if (!b.prefetches) {

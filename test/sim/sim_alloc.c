@@ -479,8 +479,7 @@ SPELL(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags), host_alloc
 SPELL(cuMemAllocHost, (void **address, unsigned bytes), host_alloc(address, bytes, 0))
 SPELL(cuMemAllocHost_v2, (void **address, size_t bytes), host_alloc(address, bytes, 0))
 SPELL(cuMemFreeHost, (void *address), host_free(address))
-SPELL(cuMemHostRegister, (void *address, size_t bytes, unsigned flags), host_register(address, bytes, flags))
-SPELL(cuMemHostRegister_v2, (void *address, size_t bytes, unsigned flags), host_register(address, bytes, flags))
+SPELL_2(cuMemHostRegister, (void *address, size_t bytes, unsigned flags), host_register(address, bytes, flags))
 SPELL(cuMemHostUnregister, (void *address), host_unregister(address))
 SPELL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device_address, void *address, unsigned flags),
       ((void)flags, host_device_pointer(device_address, address)))

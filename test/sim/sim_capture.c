@@ -308,10 +308,8 @@ static CUresult info(CUstream handle, CUstreamCaptureStatus *ret_status, cuuint6
 		     const CUgraphNode **ret_tips, size_t *ret_n_tips)
 {
 	CUstream stream;
-	CUresult result = is_capturing(handle, ret_status);
+	CUresult result = is_capturing(handle, ret_status) ?: sim_stream(handle, &stream);
 
-	if (!result)
-		result = sim_stream(handle, &stream);
 	if (result || *ret_status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		return result;
 	if (ret_id)

@@ -204,14 +204,6 @@ static CUresult set_current(CUcontext context)
 	return CUDA_SUCCESS;
 }
 
-static CUresult get_current(CUcontext *ret_context)
-{
-	if (!ret_context)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_context = sim_context();
-	return CUDA_SUCCESS;
-}
-
 /* The current one is told after its end, too. */
 static CUresult device_of(CUdevice *ret_device, CUcontext context)
 {
@@ -219,18 +211,14 @@ static CUresult device_of(CUdevice *ret_device, CUcontext context)
 
 	if (current)
 		context = sim_context();
-	if (!ret_device)
-		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_is_context(context) || !(context->alive || current))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*ret_device = context->device;
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_device, context->device);
 }
 
 static CUresult synchronize(CUcontext context)
 {
-	if (!context)
-		context = sim_context();
+	context = context ?: sim_context();
 	if (!sim_is_context(context) || !context->alive)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	CUresult result = sim_capture_context_touched(context);
@@ -243,39 +231,19 @@ static CUresult synchronize(CUcontext context)
 
 static CUresult context_id(CUcontext context, unsigned long long *ret_id)
 {
-	if (!context)
-		context = sim_context();
-	if (!ret_id || !sim_is_context(context))
+	context = context ?: sim_context();
+	if (!sim_is_context(context))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!context->alive)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	*ret_id = context->id;
-	return CUDA_SUCCESS;
+	return context->alive ? SIM_ANSWER(ret_id, context->id) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 /* The one question that can be asked of any handle, whatever became of its context. */
 static CUresult api_version(CUcontext context, unsigned *ret_version)
 {
-	if (!context)
-		context = sim_context();
-	if (!ret_version)
-		return CUDA_ERROR_INVALID_VALUE;
+	context = context ?: sim_context();
 	if (!sim_is_context(context) || !context->alive)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*ret_version = 3020;
-	return CUDA_SUCCESS;
-}
-
-static CUresult current_flags(unsigned *ret_flags)
-{
-	CUcontext context = sim_context();
-
-	if (!context)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!ret_flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_flags = context->flags;
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_version, 3020);
 }
 
 /* Any value put in comes out again; the defaults are a data-centre GPU's. */
@@ -296,14 +264,6 @@ static CUresult limit(CUlimit which, size_t *ret_value, const size_t *value)
 	return CUDA_SUCCESS;
 }
 
-static CUresult cache_config(CUfunc_cache *ret_config)
-{
-	if (!ret_config)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_config = CU_FUNC_CACHE_PREFER_NONE;
-	return CUDA_SUCCESS;
-}
-
 /* No work of a stream: it disturbs no capture, and asked in a dead context it gives the error, as every call there. */
 static CUresult priority_range(int *least, int *greatest)
 {
@@ -314,31 +274,23 @@ static CUresult priority_range(int *least, int *greatest)
 	return CUDA_SUCCESS;
 }
 
-SPELL_FREE(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device), create_context(context, flags, device))
-SPELL_FREE(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
-	   create_context(context, flags, device))
+SPELL_FREE_2(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),
+	     create_context(context, flags, device))
 SPELL_FREE(cuCtxCreate_v3, (CUcontext * context, CUexecAffinityParam *affinity, int n, unsigned flags, CUdevice device),
 	   ((void)affinity, (void)n, create_context(context, flags, device)))
 SPELL_FREE(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *params, unsigned flags, CUdevice device),
 	   ((void)params, create_context(context, flags, device)))
-SPELL_FREE(cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),
-	   create_context(context, flags, device))
-SPELL_FREE(cuGLCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
-	   create_context(context, flags, device))
-SPELL_FREE(cuVDPAUCtxCreate, (CUcontext * context, unsigned flags, CUdevice device, unsigned vdp, void *functions),
-	   ((void)vdp, (void)functions, create_context(context, flags, device)))
-SPELL_FREE(cuVDPAUCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device, unsigned vdp, void *functions),
-	   ((void)vdp, (void)functions, create_context(context, flags, device)))
-SPELL_FREE(cuCtxDestroy, (CUcontext context), destroy_context(context))
-SPELL_FREE(cuCtxDestroy_v2, (CUcontext context), destroy_context(context))
+SPELL_FREE_2(cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),
+	     create_context(context, flags, device))
+SPELL_FREE_2(cuVDPAUCtxCreate, (CUcontext * context, unsigned flags, CUdevice device, unsigned vdp, void *functions),
+	     ((void)vdp, (void)functions, create_context(context, flags, device)))
+SPELL_FREE_2(cuCtxDestroy, (CUcontext context), destroy_context(context))
 SPELL(cuCtxAttach, (CUcontext * context, unsigned flags), attach(context, flags))
 SPELL(cuCtxDetach, (CUcontext context), detach(context))
-SPELL_FREE(cuCtxPushCurrent, (CUcontext context), push(context))
-SPELL_FREE(cuCtxPushCurrent_v2, (CUcontext context), push(context))
-SPELL_FREE(cuCtxPopCurrent, (CUcontext * context), pop(context))
-SPELL_FREE(cuCtxPopCurrent_v2, (CUcontext * context), pop(context))
+SPELL_FREE_2(cuCtxPushCurrent, (CUcontext context), push(context))
+SPELL_FREE_2(cuCtxPopCurrent, (CUcontext * context), pop(context))
 SPELL_FREE(cuCtxSetCurrent, (CUcontext context), set_current(context))
-SPELL_FREE(cuCtxGetCurrent, (CUcontext * context), get_current(context))
+SPELL_FREE(cuCtxGetCurrent, (CUcontext * context), SIM_ANSWER(context, sim_context()))
 SPELL_FREE(cuCtxGetDevice, (CUdevice * device), device_of(device, NULL))
 SPELL_FREE(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context), device_of(device, context))
 SPELL(cuCtxSynchronize, (void), synchronize(NULL))
@@ -346,10 +298,11 @@ SPELL_FREE(cuCtxSynchronize_v2, (CUcontext context), synchronize(context))
 SPELL_FREE(cuCtxGetId, (CUcontext context, unsigned long long *id), context_id(context, id))
 SPELL(cuCtxGetLimit, (size_t * value, CUlimit which), limit(which, value, NULL))
 SPELL(cuCtxSetLimit, (CUlimit which, size_t value), limit(which, NULL, &value))
-SPELL_FREE(cuCtxGetFlags, (unsigned *flags), current_flags(flags))
+SPELL_FREE(cuCtxGetFlags, (unsigned *flags),
+	   sim_context() ? SIM_ANSWER(flags, sim_context()->flags) : CUDA_ERROR_INVALID_CONTEXT)
 SPELL(cuCtxSetFlags, (unsigned flags), (sim_context()->flags = flags, CUDA_SUCCESS))
 SPELL_FREE(cuCtxGetApiVersion, (CUcontext context, unsigned *version), api_version(context, version))
-SPELL(cuCtxGetCacheConfig, (CUfunc_cache * config), cache_config(config))
+SPELL(cuCtxGetCacheConfig, (CUfunc_cache * config), SIM_ANSWER(config, CU_FUNC_CACHE_PREFER_NONE))
 SPELL(cuCtxSetCacheConfig, (CUfunc_cache config), ((void)config, CUDA_SUCCESS))
 SPELL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), priority_range(least, greatest))
 SPELL(cuCtxResetPersistingL2Cache, (void), CUDA_SUCCESS)
@@ -427,11 +380,8 @@ static CUresult primary_flags(CUdevice device, unsigned flags)
 }
 
 SPELL_FREE(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), sim_primary_retain(context, device))
-SPELL_FREE(cuDevicePrimaryCtxRelease, (CUdevice device), sim_primary_release(device))
-SPELL_FREE(cuDevicePrimaryCtxRelease_v2, (CUdevice device), sim_primary_release(device))
-SPELL_FREE(cuDevicePrimaryCtxReset, (CUdevice device), reset(device))
-SPELL_FREE(cuDevicePrimaryCtxReset_v2, (CUdevice device), reset(device))
+SPELL_FREE_2(cuDevicePrimaryCtxRelease, (CUdevice device), sim_primary_release(device))
+SPELL_FREE_2(cuDevicePrimaryCtxReset, (CUdevice device), reset(device))
 SPELL_FREE(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active),
 	   primary_state(device, flags, active))
-SPELL_FREE(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned flags), primary_flags(device, flags))
-SPELL_FREE(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned flags), primary_flags(device, flags))
+SPELL_FREE_2(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned flags), primary_flags(device, flags))

@@ -74,10 +74,8 @@ static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool d
 		return array_side(ret_side, copy, dst, context);
 	if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!pitch)
-		pitch = copy->WidthInBytes + x;
-	if (!height)
-		height = copy->Height + y;
+	pitch = pitch ?: copy->WidthInBytes + x;
+	height = height ?: copy->Height + y;
 	if (pitch < copy->WidthInBytes + x)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "the pitch is less than the width");
 	*ret_side = (struct side){.pitch = pitch, .slice = pitch * height};
@@ -297,10 +295,8 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, st
 		       enum sim_stage stage)
 {
 	struct side src, dst;
-	CUresult result = side_of(&src, copy, false, sides.src);
+	CUresult result = side_of(&src, copy, false, sides.src) ?: side_of(&dst, copy, true, sides.dst);
 
-	if (!result)
-		result = side_of(&dst, copy, true, sides.dst);
 	if (result)
 		return result;
 	struct sim_work *work = sim_work_new("a copy", CU_GRAPH_NODE_TYPE_MEMCPY, run_copy);

@@ -155,8 +155,7 @@ SIM_EXPORT cudaError_t cudaSetDevice(int device)
 	cudaError_t error = driver_ready();
 	int count = 0;
 
-	if (!error)
-		error = (cudaError_t)CALL(cuDeviceGetCount, &count);
+	error = error ?: (cudaError_t)CALL(cuDeviceGetCount, &count);
 	if (error)
 		return sim_done(error);
 	if (device < 0 || device >= count || device >= DEVICES_MAX)
@@ -265,8 +264,7 @@ static CUresult function_of(CUfunction *ret_function, const struct sim_kernel *k
 	at->context = context;
 	at->image = (struct sim_module){SIM_MODULE_MAGIC, 1, kernel};
 	result = CALL(cuModuleLoadData, &module, &at->image);
-	if (!result)
-		result = CALL(cuModuleGetFunction, &at->function, module, kernel->name);
+	result = result ?: CALL(cuModuleGetFunction, &at->function, module, kernel->name);
 	if (result) {
 		free(at);
 		return result;
@@ -287,12 +285,10 @@ SIM_EXPORT cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block,
 
 	if (!error && !func)
 		error = cudaErrorInvalidDeviceFunction;
-	if (!error)
-		error = (cudaError_t)function_of(&function, func);
-	if (!error)
-		error = (cudaError_t)CALL(cuLaunchKernel, function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-					  (unsigned)shared, stream, args, NULL);
-	return sim_done(error);
+	error = error ?: (cudaError_t)function_of(&function, func);
+	return sim_done(error
+			    ?: (cudaError_t)CALL(cuLaunchKernel, function, grid.x, grid.y, grid.z, block.x, block.y,
+						 block.z, (unsigned)shared, stream, args, NULL));
 }
 
 RUNTIME(cudaGraphInstantiate, (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),

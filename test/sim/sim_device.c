@@ -34,14 +34,6 @@ bool sim_is_device(int device)
 	return device >= 0 && device < sim.set.devices;
 }
 
-static CUresult put_int(int *ret_value, int value)
-{
-	if (!ret_value)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_value = value;
-	return CUDA_SUCCESS;
-}
-
 static CUresult init(unsigned flags)
 {
 	if (flags)
@@ -116,7 +108,7 @@ static CUresult attribute(int *ret_value, CUdevice_attribute which, CUdevice dev
 
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!ret_value || (int)which < 1 || which >= CU_DEVICE_ATTRIBUTE_MAX)
+	if ((int)which < 1 || which >= CU_DEVICE_ATTRIBUTE_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
 		if (attributes[i].attribute == which)
@@ -136,15 +128,7 @@ static CUresult attribute(int *ret_value, CUdevice_attribute which, CUdevice dev
 		value = sim.set.pageable;
 	if (which == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
 		value = device + 1;
-	*ret_value = value;
-	return CUDA_SUCCESS;
-}
-
-static CUresult get_device(CUdevice *ret_device, int ordinal)
-{
-	if (!sim_is_device(ordinal))
-		return CUDA_ERROR_INVALID_DEVICE;
-	return put_int(ret_device, ordinal);
+	return SIM_ANSWER(ret_value, value);
 }
 
 static CUresult device_name(char *ret_name, int bytes, CUdevice device)
@@ -186,10 +170,9 @@ static CUresult by_bus_id(CUdevice *ret_device, const char *text)
 {
 	unsigned bus;
 
-	if (!ret_device || !text || sscanf(text, "0000:%x:00.0", &bus) != 1 || !sim_is_device((int)bus - 1))
+	if (!text || sscanf(text, "0000:%x:00.0", &bus) != 1 || !sim_is_device((int)bus - 1))
 		return CUDA_ERROR_INVALID_VALUE;
-	*ret_device = (int)bus - 1;
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_device, (int)bus - 1);
 }
 
 static CUresult capability(int *major, int *minor, CUdevice device)
@@ -201,26 +184,17 @@ static CUresult capability(int *major, int *minor, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-static CUresult total_mem(size_t *ret_bytes, CUdevice device)
-{
-	if (!sim_is_device(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!ret_bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_bytes = sim.set.memory;
-	return CUDA_SUCCESS;
-}
-
 SPELL_RAW(cuInit, (unsigned flags), init(flags))
-SPELL_RAW(cuDriverGetVersion, (int *version), put_int(version, 13000))
-SPELL_FREE(cuDeviceGet, (CUdevice * device, int ordinal), get_device(device, ordinal))
-SPELL_FREE(cuDeviceGetCount, (int *count), put_int(count, sim.set.devices))
+SPELL_RAW(cuDriverGetVersion, (int *version), SIM_ANSWER(version, 13000))
+SPELL_FREE(cuDeviceGet, (CUdevice * device, int ordinal),
+	   sim_is_device(ordinal) ? SIM_ANSWER(device, ordinal) : CUDA_ERROR_INVALID_DEVICE)
+SPELL_FREE(cuDeviceGetCount, (int *count), SIM_ANSWER(count, sim.set.devices))
 SPELL_FREE(cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device),
 	   attribute(value, which, device))
 SPELL_FREE(cuDeviceGetName, (char *name, int bytes, CUdevice device), device_name(name, bytes, device))
-SPELL_FREE(cuDeviceGetUuid, (CUuuid * id, CUdevice device), sim_uuid(id, device))
-SPELL_FREE(cuDeviceGetUuid_v2, (CUuuid * id, CUdevice device), sim_uuid(id, device))
+SPELL_FREE_2(cuDeviceGetUuid, (CUuuid * id, CUdevice device), sim_uuid(id, device))
 SPELL_FREE(cuDeviceGetPCIBusId, (char *text, int bytes, CUdevice device), bus_id(text, bytes, device))
 SPELL_FREE(cuDeviceGetByPCIBusId, (CUdevice * device, const char *text), by_bus_id(device, text))
 SPELL_FREE(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device), capability(major, minor, device))
-SPELL_FREE(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device), total_mem(bytes, device))
+SPELL_FREE(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device),
+	   sim_is_device(device) ? SIM_ANSWER(bytes, sim.set.memory) : CUDA_ERROR_INVALID_DEVICE)

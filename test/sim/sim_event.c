@@ -108,10 +108,8 @@ static void run_record(struct sim_work *work)
 static CUresult record(CUevent event, CUstream handle)
 {
 	CUstream stream;
-	CUresult result = sim_stream(handle, &stream);
+	CUresult result = sim_stream(handle, &stream) ?: sim_event_usable(event);
 
-	if (!result)
-		result = sim_event_usable(event);
 	if (result)
 		return result;
 	if (event->context != stream->context)
@@ -164,10 +162,8 @@ static CUresult record_context(CUcontext context, CUevent event)
 
 static CUresult may_ask(CUevent event)
 {
-	CUresult result = sim_event_usable(event);
+	CUresult result = sim_event_usable(event) ?: sim_unsafe();
 
-	if (!result)
-		result = sim_unsafe();
 	if (!result && event->capture)
 		result = sim_capture_event_touched(event);
 	return result;
@@ -212,9 +208,7 @@ static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
 {
 	if (!ret_ms)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = sim_event_usable(start);
-	if (!result)
-		result = sim_event_usable(end);
+	CUresult result = sim_event_usable(start) ?: sim_event_usable(end);
 	if (result)
 		return result;
 	if (!start->recorded || !end->recorded)
@@ -229,15 +223,13 @@ static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
 
 SPELL_FREE(cuCtxRecordEvent, (CUcontext context, CUevent event), record_context(context, event))
 SPELL(cuEventCreate, (CUevent * event, unsigned flags), sim_event_new(event, flags))
-SPELL_FREE(cuEventDestroy, (CUevent event), destroy(event))
-SPELL_FREE(cuEventDestroy_v2, (CUevent event), destroy(event))
+SPELL_FREE_2(cuEventDestroy, (CUevent event), destroy(event))
 SPELL_STREAM(cuEventRecord, (CUevent event, CUstream stream), stream, record(event, stream))
 SPELL_STREAM(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), stream,
 	     ((void)flags, record(event, stream)))
 SPELL_FREE(cuEventQuery, (CUevent event), query(event))
 SPELL_FREE(cuEventSynchronize, (CUevent event), synchronize(event))
-SPELL_FREE(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), elapsed(ms, start, end))
-SPELL_FREE(cuEventElapsedTime_v2, (float *ms, CUevent start, CUevent end), elapsed(ms, start, end))
+SPELL_FREE_2(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), elapsed(ms, start, end))
 
 /* ---- host functions ---- */
 
@@ -415,17 +407,11 @@ static CUresult value(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr 
 }
 
 #define VALUE_SPELLS(name, type, operation)                                                                            \
-	SPELL_STREAM(name, (CUstream stream, CUdeviceptr address, type number, unsigned flags), stream,                \
-		     value(stream, CU_STREAM_MEM_OP_##operation, address, number, flags))
+	SPELL_STREAM_2(name, (CUstream stream, CUdeviceptr address, type number, unsigned flags), stream,              \
+		       value(stream, CU_STREAM_MEM_OP_##operation, address, number, flags))
 VALUE_SPELLS(cuStreamWaitValue32, cuuint32_t, WAIT_VALUE_32)
-VALUE_SPELLS(cuStreamWaitValue32_v2, cuuint32_t, WAIT_VALUE_32)
 VALUE_SPELLS(cuStreamWaitValue64, cuuint64_t, WAIT_VALUE_64)
-VALUE_SPELLS(cuStreamWaitValue64_v2, cuuint64_t, WAIT_VALUE_64)
 VALUE_SPELLS(cuStreamWriteValue32, cuuint32_t, WRITE_VALUE_32)
-VALUE_SPELLS(cuStreamWriteValue32_v2, cuuint32_t, WRITE_VALUE_32)
 VALUE_SPELLS(cuStreamWriteValue64, cuuint64_t, WRITE_VALUE_64)
-VALUE_SPELLS(cuStreamWriteValue64_v2, cuuint64_t, WRITE_VALUE_64)
-SPELL_STREAM(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags), stream,
-	     ((void)flags, batch(stream, n, ops)))
-SPELL_STREAM(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags),
-	     stream, ((void)flags, batch(stream, n, ops)))
+SPELL_STREAM_2(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags), stream,
+	       ((void)flags, batch(stream, n, ops)))

@@ -217,12 +217,6 @@ static CUresult add_bodies(CUgraphNode node, CUDA_CONDITIONAL_NODE_PARAMS *param
 	return CUDA_SUCCESS;
 }
 
-static CUresult tell_address(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
-{
-	params->dptr = node->work->memory->block->range.start;
-	return CUDA_SUCCESS;
-}
-
 static CUresult add_insides(CUgraphNode node, CUgraphNodeParams *params)
 {
 	switch (params->type) {
@@ -231,7 +225,8 @@ static CUresult add_insides(CUgraphNode node, CUgraphNodeParams *params)
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return add_bodies(node, &params->conditional);
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-		return tell_address(node, &params->alloc);
+		params->alloc.dptr = node->work->memory->block->range.start;
+		return CUDA_SUCCESS;
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -350,14 +345,6 @@ static CUresult add_edges(CUgraph graph, const CUgraphNode *from, const CUgraphN
 	return CUDA_SUCCESS;
 }
 
-static CUresult create(CUgraph *ret_graph, unsigned flags)
-{
-	if (!ret_graph || flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_graph = sim_graph_new();
-	return CUDA_SUCCESS;
-}
-
 static CUresult clone_graph(CUgraph *ret_clone, CUgraph graph)
 {
 	CUgraph made = ret_clone && graph && graph->alive ? sim_graph_clone(graph) : NULL;
@@ -378,7 +365,8 @@ static CUresult destroy(CUgraph graph)
 
 #define NODE_PARAMS        CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t n
 #define FORM(type, params) sim_node_form(CU_GRAPH_NODE_TYPE_##type, params, sizeof(*(params)))
-SPELL_FREE(cuGraphCreate, (CUgraph * graph, unsigned flags), create(graph, flags))
+SPELL_FREE(cuGraphCreate, (CUgraph * graph, unsigned flags),
+	   flags ? CUDA_ERROR_INVALID_VALUE : SIM_ANSWER(graph, sim_graph_new()))
 SPELL_FREE(cuGraphClone, (CUgraph * made, CUgraph graph), clone_graph(made, graph))
 SPELL_FREE(cuGraphDestroy, (CUgraph graph), destroy(graph))
 SPELL(cuGraphAddKernelNode, (NODE_PARAMS, const CUDA_KERNEL_NODE_PARAMS_v1 *params),
@@ -424,5 +412,4 @@ SPELL(cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMSET_NODE_PARA
       set(node, FORM(MEMSET, params)))
 SPELL(cuGraphBatchMemOpNodeSetParams, (CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *ops),
       set(node, FORM(BATCH_MEM_OP, ops)))
-SPELL(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *params), sim_node_set(node, params))
-SPELL(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *params), sim_node_set(node, params))
+SPELL_2(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *params), sim_node_set(node, params))

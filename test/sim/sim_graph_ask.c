@@ -77,18 +77,19 @@ static CUresult node_dependencies(CUgraphNode node, CUgraphNode *ret_nodes, size
 	return CUDA_SUCCESS;
 }
 
-static CUresult node_type(CUgraphNode node, CUgraphNodeType *ret_type)
+static bool is_of(CUgraphNode node, CUgraphNodeType type)
 {
-	if (!sim_is_node(node) || !ret_type)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_type = node->work->type;
-	return CUDA_SUCCESS;
+	return sim_is_node(node) && node->work->type == type;
 }
+
+/* What a node of that type was made with. */
+#define NODE_ANSWER(node, type, ret_value, value)                                                                      \
+	(is_of(node, CU_GRAPH_NODE_TYPE_##type) ? SIM_ANSWER(ret_value, value) : CUDA_ERROR_INVALID_VALUE)
 
 /* kernelParams points into the node, as the driver's does: good until the node changes or goes. */
 static CUresult node_get_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *ret_params)
 {
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_KERNEL || !ret_params)
+	if (!is_of(node, CU_GRAPH_NODE_TYPE_KERNEL) || !ret_params)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct sim_function *function = (struct sim_function *)node->work->kernel.function;
 	free(node->params);
@@ -121,59 +122,27 @@ static CUresult node_get_kernel_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *re
 	return CUDA_SUCCESS;
 }
 
-static CUresult node_get_copy(CUgraphNode node, CUDA_MEMCPY3D *ret_copy)
+static CUDA_BATCH_MEM_OP_NODE_PARAMS values_of(CUgraphNode node)
 {
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_MEMCPY || !ret_copy)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_copy = node->work->given;
-	return CUDA_SUCCESS;
-}
-
-static CUresult node_get_set(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *ret_set)
-{
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_MEMSET || !ret_set)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_set = node->work->set;
-	return CUDA_SUCCESS;
-}
-
-static CUresult node_get_values(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *ret_ops)
-{
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP || !ret_ops)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_ops = (CUDA_BATCH_MEM_OP_NODE_PARAMS){
+	return (CUDA_BATCH_MEM_OP_NODE_PARAMS){
 	    .ctx = sim_context(),
 	    .count = (unsigned)(node->work->owned_bytes / sizeof(CUstreamBatchMemOpParams)),
 	    .paramArray = node->work->owned};
-	return CUDA_SUCCESS;
-}
-
-static CUresult node_get_child(CUgraphNode node, CUgraph *ret_graph)
-{
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_GRAPH || !ret_graph)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_graph = node->inside[0];
-	return CUDA_SUCCESS;
 }
 
 static CUresult node_get_alloc(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *ret_params)
 {
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || !node->work->memory->block ||
-	    !ret_params)
+	if (!is_of(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC) || !node->work->memory->block)
 		return CUDA_ERROR_INVALID_VALUE;
-	memset(ret_params, 0, sizeof(*ret_params));
-	ret_params->bytesize = node->work->memory->bytes;
-	ret_params->dptr = node->work->memory->block->range.start;
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_params, (CUDA_MEM_ALLOC_NODE_PARAMS){.bytesize = node->work->memory->bytes,
+								   .dptr = node->work->memory->block->range.start});
 }
 
 static CUresult node_get_free(CUgraphNode node, CUdeviceptr *ret_address)
 {
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_MEM_FREE || !node->work->memory->block ||
-	    !ret_address)
+	if (!is_of(node, CU_GRAPH_NODE_TYPE_MEM_FREE) || !node->work->memory->block)
 		return CUDA_ERROR_INVALID_VALUE;
-	*ret_address = node->work->memory->block->range.start;
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_address, node->work->memory->block->range.start);
 }
 
 /* Of the attributes only the one that makes a node's parameters worthless; the others are 0 and stay so. */
@@ -182,7 +151,7 @@ static CUresult node_attribute(CUgraphNode node, CUkernelNodeAttrID which, CUker
 {
 	bool updatable = which == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
 
-	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_KERNEL || !(ret_value || value))
+	if (!is_of(node, CU_GRAPH_NODE_TYPE_KERNEL) || !(ret_value || value))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (value && updatable && !value->deviceUpdatableKernelNode.deviceUpdatable)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "it cannot be taken back");
@@ -206,11 +175,14 @@ SPELL_FREE(cuGraphKernelNodeGetAttribute,
 SPELL_FREE(cuGraphKernelNodeSetAttribute,
 	   (CUgraphNode node, CUkernelNodeAttrID which, const CUkernelNodeAttrValue *value),
 	   node_attribute(node, which, NULL, value))
-SPELL_FREE(cuGraphMemcpyNodeGetParams, (CUgraphNode node, CUDA_MEMCPY3D *copy), node_get_copy(node, copy))
-SPELL_FREE(cuGraphMemsetNodeGetParams, (CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *set), node_get_set(node, set))
+SPELL_FREE(cuGraphMemcpyNodeGetParams, (CUgraphNode node, CUDA_MEMCPY3D *copy),
+	   NODE_ANSWER(node, MEMCPY, copy, node->work->given))
+SPELL_FREE(cuGraphMemsetNodeGetParams, (CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *set),
+	   NODE_ANSWER(node, MEMSET, set, node->work->set))
 SPELL_FREE(cuGraphBatchMemOpNodeGetParams, (CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS *ops),
-	   node_get_values(node, ops))
-SPELL_FREE(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph *graph), node_get_child(node, graph))
+	   NODE_ANSWER(node, BATCH_MEM_OP, ops, values_of(node)))
+SPELL_FREE(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph *graph),
+	   NODE_ANSWER(node, GRAPH, graph, node->inside[0]))
 SPELL_FREE(cuGraphMemAllocNodeGetParams, (CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params),
 	   node_get_alloc(node, params))
 SPELL_FREE(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr *address), node_get_free(node, address))
@@ -224,4 +196,5 @@ SPELL_FREE(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode *nodes, si
 	   node_dependencies(node, nodes, n))
 SPELL_FREE(cuGraphNodeGetDependencies_v2, (CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *n),
 	   ((void)edges, node_dependencies(node, nodes, n)))
-SPELL_FREE(cuGraphNodeGetType, (CUgraphNode node, CUgraphNodeType *type), node_type(node, type))
+SPELL_FREE(cuGraphNodeGetType, (CUgraphNode node, CUgraphNodeType *type),
+	   sim_is_node(node) ? SIM_ANSWER(type, node->work->type) : CUDA_ERROR_INVALID_VALUE)

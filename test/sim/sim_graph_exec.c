@@ -166,9 +166,7 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t fla
 
 	if (!ret_exec || !graph || !graph->alive)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = sim_unsafe();
-	if (!result)
-		result = copy_parts(graph, &nodes, &parts);
+	CUresult result = sim_unsafe() ?: copy_parts(graph, &nodes, &parts);
 	if (result)
 		return result;
 	for (size_t i = 0; !result && i < graph->n_nodes; i++)
@@ -340,10 +338,8 @@ static CUresult set(CUgraphExec exec, CUgraphNode node, struct sim_node_form for
 }
 
 #define FORM(type, params) sim_node_form(CU_GRAPH_NODE_TYPE_##type, params, sizeof(*(params)))
-SPELL(cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t bytes),
-      ((void)error, (void)log, (void)bytes, instantiate(exec, graph, 0)))
-SPELL(cuGraphInstantiate_v2, (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t bytes),
-      ((void)error, (void)log, (void)bytes, instantiate(exec, graph, 0)))
+SPELL_2(cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t bytes),
+	((void)error, (void)log, (void)bytes, instantiate(exec, graph, 0)))
 SPELL(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
       instantiate(exec, graph, flags))
 SPELL(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),

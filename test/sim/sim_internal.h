@@ -75,6 +75,18 @@ struct sim_call {
 #define SPELL_FREE(name, params, ...) SIM_SPELL(, SIM_INIT, name, params, __VA_ARGS__) /* needs no context */
 #define SPELL_RAW(name, params, ...)  SIM_SPELL(, 0, name, params, __VA_ARGS__)        /* not even cuInit */
 
+/* Two spellings that do the same: the name, and the name with _v2. */
+#define SPELL_2(name, params, ...)                                                                                     \
+	SPELL(name, params, __VA_ARGS__)                                                                               \
+	SPELL(name##_v2, params, __VA_ARGS__)
+#define SPELL_FREE_2(name, params, ...)                                                                                \
+	SPELL_FREE(name, params, __VA_ARGS__)                                                                          \
+	SPELL_FREE(name##_v2, params, __VA_ARGS__)
+
+/* The answer to a question: it is put where the caller wants it, or INVALID_VALUE if that is nowhere. */
+#define SIM_ANSWER(ret_value, ...)                                                                                     \
+	((ret_value) ? (*(ret_value) = (__VA_ARGS__), CUDA_SUCCESS) : CUDA_ERROR_INVALID_VALUE)
+
 bool sim_enter(struct sim_call *call, struct sim_entry *entry);
 CUresult sim_leave(struct sim_call *call);
 struct sim_origin sim_origin(void);

@@ -40,10 +40,7 @@ static void lay_out(struct sim_function *function, const struct sim_kernel *kern
 	for (unsigned i = 0; i < kernel->n_params; i++) {
 		size_t bytes = kernel->param_bytes[i], alignment = bytes & -bytes;
 
-		if (alignment > 8)
-			alignment = 8;
-		if (!alignment)
-			alignment = 1;
+		alignment = alignment > 8 ? 8 : alignment ?: 1;
 		at = (at + alignment - 1) & ~(alignment - 1);
 		function->offsets[i] = at;
 		at += bytes;
@@ -126,10 +123,7 @@ static CUresult find(void **ret_function, CUmodule module, const char *name)
 
 static CUresult count(unsigned *ret_n, CUmodule module)
 {
-	if (!ret_n || !module || !module->alive)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_n = module->n_functions;
-	return CUDA_SUCCESS;
+	return module && module->alive ? SIM_ANSWER(ret_n, module->n_functions) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult enumerate(void **ret_functions, unsigned n, CUmodule module)
@@ -215,31 +209,14 @@ static CUresult name_of(const char **ret_name, CUfunction handle)
 
 static CUresult function_attribute(int *ret_value, CUfunction_attribute which, CUfunction handle)
 {
-	if (!ret_value || !sim_function(handle))
-		return CUDA_ERROR_INVALID_VALUE;
-	switch (which) {
-	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-		*ret_value = 1024;
-		break;
-	case CU_FUNC_ATTRIBUTE_NUM_REGS:
-		*ret_value = 32;
-		break;
-	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-		*ret_value = 90;
-		break;
-	default:
-		*ret_value = 0;
-	}
-	return CUDA_SUCCESS;
-}
+	static const int values[CU_FUNC_ATTRIBUTE_MAX] = {[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024,
+							  [CU_FUNC_ATTRIBUTE_NUM_REGS] = 32,
+							  [CU_FUNC_ATTRIBUTE_PTX_VERSION] = 90,
+							  [CU_FUNC_ATTRIBUTE_BINARY_VERSION] = 90};
 
-static CUresult put(int *ret_value, int value)
-{
-	if (!ret_value)
+	if (!sim_function(handle))
 		return CUDA_ERROR_INVALID_VALUE;
-	*ret_value = value;
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_value, (unsigned)which < CU_FUNC_ATTRIBUTE_MAX ? values[which] : 0);
 }
 
 static CUresult module_of(CUmodule *ret_module, CUfunction handle)
@@ -276,13 +253,13 @@ SPELL_FREE(cuFuncIsLoaded, (CUfunctionLoadingState * state, CUfunction function)
 	   ((void)function, *state = CU_FUNCTION_LOADING_STATE_LOADED, CUDA_SUCCESS))
 SPELL_FREE(cuFuncLoad, (CUfunction function), sim_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE)
 SPELL_FREE(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *n, CUfunction function, int block, size_t shared),
-	   ((void)function, (void)shared, put(n, block > 0 ? 2048 / block : 0)))
+	   ((void)function, (void)shared, SIM_ANSWER(n, block > 0 ? 2048 / block : 0)))
 SPELL_FREE(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
 	   (int *n, CUfunction function, int block, size_t shared, unsigned flags),
-	   ((void)function, (void)shared, (void)flags, put(n, block > 0 ? 2048 / block : 0)))
+	   ((void)function, (void)shared, (void)flags, SIM_ANSWER(n, block > 0 ? 2048 / block : 0)))
 SPELL_FREE(cuOccupancyMaxPotentialBlockSize,
 	   (int *grid, int *block, CUfunction function, CUoccupancyB2DSize size, size_t shared, int limit),
-	   ((void)function, (void)size, (void)shared, (void)limit, put(grid, 264) ?: put(block, 1024)))
+	   ((void)function, (void)size, (void)shared, (void)limit, SIM_ANSWER(grid, 264) ?: SIM_ANSWER(block, 1024)))
 
 /* ---- launches ---- */
 

@@ -186,10 +186,7 @@ static CUresult properties(CUmemAllocationProp *ret_prop, CUmemGenericAllocation
 {
 	struct sim_handle *handle = sim_handle_of(id);
 
-	if (!ret_prop || !handle)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_prop = handle->prop;
-	return CUDA_SUCCESS;
+	return handle ? SIM_ANSWER(ret_prop, handle->prop) : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult granularity(size_t *ret_bytes, const CUmemAllocationProp *prop, unsigned option)
@@ -198,12 +195,9 @@ static CUresult granularity(size_t *ret_bytes, const CUmemAllocationProp *prop, 
 
 	if (!sim.set.vmm)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!ret_bytes || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+	if (option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (place_of(prop, &result) == -2)
-		return result;
-	*ret_bytes = SIM_GRANULE;
-	return CUDA_SUCCESS;
+	return place_of(prop, &result) == -2 ? result : SIM_ANSWER(ret_bytes, SIM_GRANULE);
 }
 
 /* ---- reservations ---- */

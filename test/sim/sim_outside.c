@@ -152,8 +152,7 @@ SPELL_FREE(cuMemImportFromShareableHandle,
 	   import_handle(handle, os_handle, type))
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-SPELL(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
-SPELL(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
+SPELL_2(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
 SPELL(cuIpcCloseMemHandle, (CUdeviceptr address), sim_why(CUDA_ERROR_INVALID_VALUE, "nothing was opened there"))
 SPELL(cuLogicalEndpointBindAddr,
       (CUlogicalEndpointId endpoint, CUdevice device, cuuint64_t offset, void *address, cuuint64_t bytes,

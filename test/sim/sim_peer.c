@@ -62,30 +62,22 @@ static CUresult can_access(int *ret_can, CUdevice device, CUdevice owner)
 {
 	if (!sim_is_device(device) || !sim_is_device(owner))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!ret_can)
-		return CUDA_ERROR_INVALID_VALUE;
-	*ret_can = device != owner && sim_can_reach(device, owner);
-	return CUDA_SUCCESS;
+	return SIM_ANSWER(ret_can, device != owner && sim_can_reach(device, owner));
 }
 
 static CUresult link_attribute(int *ret_value, CUdevice_P2PAttribute which, CUdevice from, CUdevice to)
 {
 	if (!sim_is_device(from) || !sim_is_device(to) || from == to)
 		return CUDA_ERROR_INVALID_DEVICE;
-	bool pcie = sim.set.pcie[from] >> to & 1;
-	if (!ret_value)
-		return CUDA_ERROR_INVALID_VALUE;
+	bool reaches = sim_can_reach(from, to), fast = reaches && !(sim.set.pcie[from] >> to & 1);
 	switch (which) {
 	case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
-		*ret_value = sim_can_reach(from, to) && !pcie ? 0 : 1; /* 0 is the best */
-		return CUDA_SUCCESS;
+		return SIM_ANSWER(ret_value, !fast); /* 0 is the best */
 	case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
-		*ret_value = sim_can_reach(from, to) && !pcie;
-		return CUDA_SUCCESS;
+		return SIM_ANSWER(ret_value, fast);
 	case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
 	case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
-		*ret_value = sim_can_reach(from, to);
-		return CUDA_SUCCESS;
+		return SIM_ANSWER(ret_value, reaches);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}

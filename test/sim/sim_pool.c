@@ -262,8 +262,7 @@ static CUresult make(struct sim_block **ret_block, CUmemoryPool pool, size_t byt
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && any_freeing(stream->context)) {
 		result = sim_wait_context(stream->context);
 		trim(pool, 0);
-		if (!result)
-			result = new_memory(ret_block, pool, bytes);
+		result = result ?: new_memory(ret_block, pool, bytes);
 	}
 	if (!result)
 		sim_thread()->why[0] = '\0';
@@ -276,8 +275,7 @@ static CUresult capture_alloc(CUdeviceptr *ret_address, size_t bytes, CUstream s
 	struct sim_work *work;
 	CUresult result = stream->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 
-	if (!result)
-		result = sim_graph_alloc_work(&work, bytes);
+	result = result ?: sim_graph_alloc_work(&work, bytes);
 	if (result)
 		return result;
 	*ret_address = work->memory->block->range.start;
@@ -386,36 +384,29 @@ static CUresult destroy(CUmemoryPool handle)
 	return CUDA_SUCCESS;
 }
 
+static bool is_reuse(CUmemPool_attribute which)
+{
+	return which >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+	       which <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+}
+
 static CUresult get_attribute(CUmemoryPool handle, CUmemPool_attribute which, void *ret_value)
 {
 	CUmemoryPool pool = pool_of(handle);
 
-	if (!pool || !ret_value)
+	if (!pool)
 		return CUDA_ERROR_INVALID_VALUE;
-	switch (which) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-		*(int *)ret_value = pool->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-		*(cuuint64_t *)ret_value = pool->threshold;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-		*(cuuint64_t *)ret_value = pool->reserved;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-		*(cuuint64_t *)ret_value = pool->reserved_high;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-		*(cuuint64_t *)ret_value = pool->used;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-		*(cuuint64_t *)ret_value = pool->used_high;
-		return CUDA_SUCCESS;
-	default:
+	if (is_reuse(which))
+		return SIM_ANSWER((int *)ret_value,
+				  pool->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES]);
+	const cuuint64_t figures[] = {[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD] = pool->threshold,
+				      [CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT] = pool->reserved,
+				      [CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH] = pool->reserved_high,
+				      [CU_MEMPOOL_ATTR_USED_MEM_CURRENT] = pool->used,
+				      [CU_MEMPOOL_ATTR_USED_MEM_HIGH] = pool->used_high};
+	if (which < CU_MEMPOOL_ATTR_RELEASE_THRESHOLD || which > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		return CUDA_ERROR_INVALID_VALUE;
-	}
+	return SIM_ANSWER((cuuint64_t *)ret_value, figures[which]);
 }
 
 static CUresult set_attribute(CUmemoryPool handle, CUmemPool_attribute which, const void *value)
@@ -424,24 +415,17 @@ static CUresult set_attribute(CUmemoryPool handle, CUmemPool_attribute which, co
 
 	if (!pool || !value)
 		return CUDA_ERROR_INVALID_VALUE;
-	switch (which) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+	if (is_reuse(which))
 		pool->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *(const int *)value;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+	else if (which == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		pool->threshold = *(const cuuint64_t *)value;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+	else if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		pool->reserved_high = pool->reserved;
-		return CUDA_SUCCESS;
-	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+	else if (which == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		pool->used_high = pool->used;
-		return CUDA_SUCCESS;
-	default:
+	else
 		return CUDA_ERROR_INVALID_VALUE;
-	}
+	return CUDA_SUCCESS;
 }
 
 static CUresult device_pool(CUmemoryPool *ret_pool, CUdevice device, bool the_default)

@@ -58,39 +58,34 @@ static CUresult address_range(CUdeviceptr *ret_base, size_t *ret_bytes, CUdevice
 	return known ? CUDA_SUCCESS : sim_why(CUDA_ERROR_NOT_FOUND, "%#llx is not memory", address);
 }
 
+/* The bytes of each answer. Flags are 32 bits wide (driver 580). */
+static const unsigned char bytes_of[] = {
+    [CU_POINTER_ATTRIBUTE_CONTEXT] = sizeof(CUcontext),
+    [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = sizeof(int),
+    [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = sizeof(CUdeviceptr),
+    [CU_POINTER_ATTRIBUTE_HOST_POINTER] = sizeof(void *),
+    [CU_POINTER_ATTRIBUTE_P2P_TOKENS] = sizeof(unsigned long long) + sizeof(unsigned),
+    [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = sizeof(unsigned),
+    [CU_POINTER_ATTRIBUTE_BUFFER_ID] = sizeof(unsigned long long),
+    [CU_POINTER_ATTRIBUTE_IS_MANAGED] = sizeof(unsigned),
+    [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = sizeof(int),
+    [CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = sizeof(unsigned),
+    [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = sizeof(CUdeviceptr),
+    [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = sizeof(size_t),
+    [CU_POINTER_ATTRIBUTE_MAPPED] = sizeof(unsigned),
+    [CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = sizeof(unsigned long long),
+    [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] = sizeof(unsigned),
+    [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = sizeof(int),
+    [CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = sizeof(CUmemoryPool),
+    [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = sizeof(size_t),
+    [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = sizeof(CUdeviceptr),
+    [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = sizeof(unsigned long long),
+    [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = sizeof(unsigned),
+};
+
 static size_t attribute_bytes(CUpointer_attribute which)
 {
-	switch (which) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-		return sizeof(void *);
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-		return sizeof(unsigned long long);
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		return sizeof(size_t);
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		return sizeof(int);
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-	case CU_POINTER_ATTRIBUTE_MAPPED:
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-		return sizeof(unsigned); /* flags are 32 bits wide (driver 580) */
-	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-		return sizeof(unsigned long long) + sizeof(unsigned);
-	default:
-		return 0;
-	}
+	return (size_t)which < sizeof(bytes_of) ? bytes_of[which] : 0;
 }
 
 static bool is_host(const struct thing *thing)
@@ -120,90 +115,49 @@ static bool attribute_of(const struct thing *thing, CUpointer_attribute which, C
 {
 	struct sim_block *block = thing->block;
 	const struct sim_mapping *mapping = thing->mapping;
+	const struct sim_range *range = block ? thing->range : sim_reservation_of(mapping);
 	bool device = block && (block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_ASYNC);
 	bool managed = block && block->kind == SIM_BLOCK_MANAGED;
 	CUcontext context = sim_context();
+	int place = block ? block->device : mapping->handle->physical.device;
+	/* What cuMemAlloc made says so to all, whoever has access (rules_peer_test). */
+	bool by_context = (mapping || (block && block->pool)) && context;
+	uint64_t first = granule(thing->range->start);
+	const uint64_t values[] = {
+	    [CU_POINTER_ATTRIBUTE_CONTEXT] = block ? (uintptr_t)block->context : 0,
+	    [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = is_host(thing) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+	    [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = address,
+	    [CU_POINTER_ATTRIBUTE_HOST_POINTER] = address,
+	    [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = block && block->sync_memops,
+	    [CU_POINTER_ATTRIBUTE_BUFFER_ID] = block ? block->id : mapping->id,
+	    [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = block ? block->id : mapping->handle->id,
+	    [CU_POINTER_ATTRIBUTE_IS_MANAGED] = managed,
+	    [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = (uint64_t)(block || place > 0 ? place : 0),
+	    [CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = block && block->kind == SIM_BLOCK_DEVICE,
+	    [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = range->start,
+	    [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = range->bytes,
+	    [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = first,
+	    [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] =
+		granule(thing->range->start + thing->range->bytes + SIM_GRANULE - 1) - first,
+	    [CU_POINTER_ATTRIBUTE_MAPPED] = 1,
+	    [CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = mapping ? mapping->handle->prop.requestedHandleTypes : 0,
+	    [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] =
+		mapping ? mapping->handle->prop.allocFlags.gpuDirectRDMACapable : device,
+	    [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = by_context ? (uint64_t)access_of(thing, context)
+						  : mapping  ? mapping->access[0]
+							     : SIM_READWRITE,
+	    [CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = block ? (uintptr_t)block->pool : 0,
+	    [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = device,
+	};
 
-	*ret_value = 0;
-	switch (which) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*ret_value = block ? (uintptr_t)block->context : 0;
-		return true;
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*ret_value = is_host(thing) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-		return true;
-	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		/* cuda.h: none "through which kernels running in the current context may access" it is an error. */
-		if (context && access_of(thing, context) == SIM_NONE)
-			return false;
-		*ret_value = address;
-		return true;
-	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-		if (!is_host(thing) && !managed)
-			return false;
-		*ret_value = address;
-		return true;
-	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-		if (block)
-			block->sync_memops = 1;
-		return true;
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		*ret_value = block && block->sync_memops;
-		return true;
-	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		*ret_value = block ? block->id : mapping->id;
-		return true;
-	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-		*ret_value = block ? block->id : mapping->handle->id;
-		return true;
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*ret_value = managed;
-		return true;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*ret_value = (uint64_t)(block                                  ? block->device
-					: mapping->handle->physical.device < 0 ? 0
-									       : mapping->handle->physical.device);
-		return true;
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		*ret_value = block && block->kind == SIM_BLOCK_DEVICE;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*ret_value = block ? thing->range->start : sim_reservation_of(mapping)->start;
-		return true;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*ret_value = block ? thing->range->bytes : sim_reservation_of(mapping)->bytes;
-		return true;
-	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-		*ret_value = granule(thing->range->start);
-		return true;
-	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		*ret_value =
-		    granule(thing->range->start + thing->range->bytes + SIM_GRANULE - 1) - granule(thing->range->start);
-		return true;
-	case CU_POINTER_ATTRIBUTE_MAPPED:
-		*ret_value = 1;
-		return true;
-	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		*ret_value = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
-		return true;
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		*ret_value = mapping ? mapping->handle->prop.allocFlags.gpuDirectRDMACapable : device;
-		return true;
-	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		/* What cuMemAlloc made says so to all, whoever has access (rules_peer_test). */
-		*ret_value = (mapping || (block && block->pool)) && context ? (uint64_t)access_of(thing, context)
-			     : mapping                                      ? mapping->access[0]
-									    : SIM_READWRITE;
-		return true;
-	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		*ret_value = block ? (uintptr_t)block->pool : 0;
-		return true;
-	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-		*ret_value = device;
-		return true;
-	default:
-		return false;
-	}
+	if (which == CU_POINTER_ATTRIBUTE_P2P_TOKENS && block)
+		block->sync_memops = 1;
+	/* cuda.h: none "through which kernels running in the current context may access" it is an error. */
+	bool has = which == CU_POINTER_ATTRIBUTE_DEVICE_POINTER ? !context || access_of(thing, context) != SIM_NONE
+		   : which == CU_POINTER_ATTRIBUTE_HOST_POINTER ? is_host(thing) || managed
+								: true;
+	*ret_value = has ? values[which] : 0;
+	return has;
 }
 
 /* Up to 12 bytes, the rest of a wide answer (the tokens) reads 0. */
@@ -256,8 +210,7 @@ static CUresult get_attributes(unsigned n, CUpointer_attribute *which, void **da
 			store_stranger(data[i], which[i], address);
 			continue;
 		}
-		if (!attribute_of(&thing, which[i], address, &value))
-			value = 0;
+		attribute_of(&thing, which[i], address, &value);
 		store(data[i], which[i], value);
 	}
 	return CUDA_SUCCESS;

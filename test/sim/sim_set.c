@@ -88,11 +88,8 @@ static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned elem
 
 	if (result || !width || !height)
 		return result;
-	if (!async)
-		result = sim_unsafe();
-	if (!result)
-		result = sim_set_work(&work, &params, stream->context);
-	return result ? result : sim_submit(handle, work);
+	result = async ? CUDA_SUCCESS : sim_unsafe();
+	return result ?: sim_set_work(&work, &params, stream->context) ?: sim_submit(handle, work);
 }
 
 #define SETS(bits, bytes, type)                                                                                        \

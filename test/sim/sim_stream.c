@@ -194,24 +194,19 @@ static bool all_done(CUstream stream)
 
 static CUresult may_ask(CUstream handle, CUstream *ret_stream)
 {
-	CUresult result = sim_stream(handle, ret_stream);
+	CUresult result = sim_stream(handle, ret_stream) ?: sim_capture_stream_touched(*ret_stream);
 
-	if (!result)
-		result = sim_capture_stream_touched(*ret_stream);
 	if (!result && *ret_stream == (*ret_stream)->context->legacy)
 		result = sim_capture_legacy((*ret_stream)->context);
-	if (!result)
-		result = sim_unsafe();
+	result = result ?: sim_unsafe();
 	return result;
 }
 
 static CUresult query(CUstream handle)
 {
 	CUstream stream;
-	CUresult result = may_ask(handle, &stream);
+	CUresult result = may_ask(handle, &stream) ?: stream->context->dead;
 
-	if (!result)
-		result = stream->context->dead;
 	if (!result && !all_done(stream))
 		result = CUDA_ERROR_NOT_READY;
 	return result;
@@ -240,10 +235,8 @@ static CUresult synchronize(CUstream handle)
 static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 {
 	CUstream stream;
-	CUresult result = sim_stream(handle, &stream);
+	CUresult result = sim_stream(handle, &stream) ?: sim_event_usable(event);
 
-	if (!result)
-		result = sim_event_usable(event);
 	if (result)
 		return result;
 	if (flags & ~1u)
@@ -259,47 +252,18 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 	return sim_submit(handle, work);
 }
 
-enum about { ABOUT_FLAGS, ABOUT_PRIORITY, ABOUT_ID, ABOUT_CONTEXT, ABOUT_DEVICE };
-
-static CUresult about(CUstream handle, enum about what, void *ret_value)
-{
-	CUstream stream;
-	CUresult result = sim_stream(handle, &stream);
-
-	if (result)
-		return result;
-	if (!ret_value)
-		return CUDA_ERROR_INVALID_VALUE;
-	switch (what) {
-	case ABOUT_FLAGS:
-		*(unsigned *)ret_value = stream->flags;
-		break;
-	case ABOUT_PRIORITY:
-		*(int *)ret_value = stream->priority;
-		break;
-	case ABOUT_ID:
-		*(unsigned long long *)ret_value = stream->id;
-		break;
-	case ABOUT_CONTEXT:
-		*(CUcontext *)ret_value = stream->context;
-		break;
-	case ABOUT_DEVICE:
-		*(CUdevice *)ret_value = stream->context->device;
-		break;
-	}
-	return CUDA_SUCCESS;
-}
+/* A question about a stream: its answer is that of the member. */
+#define ABOUT(handle, ret_value, member) (sim_stream(handle, &(handle)) ?: SIM_ANSWER(ret_value, (handle)->member))
 
 SPELL(cuStreamCreate, (CUstream * stream, unsigned flags), create(stream, flags, 0))
 SPELL(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority), create(stream, flags, priority))
-SPELL(cuStreamDestroy, (CUstream stream), destroy(stream))
-SPELL(cuStreamDestroy_v2, (CUstream stream), destroy(stream))
+SPELL_2(cuStreamDestroy, (CUstream stream), destroy(stream))
 SPELL_STREAM(cuStreamQuery, (CUstream stream), stream, query(stream))
 SPELL_STREAM(cuStreamSynchronize, (CUstream stream), stream, synchronize(stream))
 SPELL_STREAM(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), stream,
 	     wait_event(stream, event, flags))
-SPELL_STREAM(cuStreamGetFlags, (CUstream stream, unsigned *flags), stream, about(stream, ABOUT_FLAGS, flags))
-SPELL_STREAM(cuStreamGetPriority, (CUstream stream, int *priority), stream, about(stream, ABOUT_PRIORITY, priority))
-SPELL_STREAM(cuStreamGetId, (CUstream stream, unsigned long long *id), stream, about(stream, ABOUT_ID, id))
-SPELL_STREAM(cuStreamGetCtx, (CUstream stream, CUcontext *context), stream, about(stream, ABOUT_CONTEXT, context))
-SPELL_STREAM(cuStreamGetDevice, (CUstream stream, CUdevice *device), stream, about(stream, ABOUT_DEVICE, device))
+SPELL_STREAM(cuStreamGetFlags, (CUstream stream, unsigned *flags), stream, ABOUT(stream, flags, flags))
+SPELL_STREAM(cuStreamGetPriority, (CUstream stream, int *priority), stream, ABOUT(stream, priority, priority))
+SPELL_STREAM(cuStreamGetId, (CUstream stream, unsigned long long *id), stream, ABOUT(stream, id, id))
+SPELL_STREAM(cuStreamGetCtx, (CUstream stream, CUcontext *context), stream, ABOUT(stream, context, context))
+SPELL_STREAM(cuStreamGetDevice, (CUstream stream, CUdevice *device), stream, ABOUT(stream, device, context->device))

@@ -259,9 +259,7 @@ void sim_run_host(struct sim_work *work)
 	way_out = guarded;
 }
 
-void sim_nothing(struct sim_work *work)
-{
-}
+void sim_nothing(struct sim_work *work) {}
 
 void sim_run_list(struct sim_work *work)
 {
@@ -497,10 +495,8 @@ CUresult sim_work_queue(CUstream stream, struct sim_work *work)
 CUresult sim_submit(CUstream handle, struct sim_work *work)
 {
 	CUstream stream;
-	CUresult result = sim_stream(handle, &stream);
+	CUresult result = sim_stream(handle, &stream) ?: stream->context->dead;
 
-	if (!result)
-		result = stream->context->dead;
 	if (!result && stream == stream->context->legacy)
 		result = sim_capture_legacy(stream->context);
 	if (result) {
@@ -519,8 +515,7 @@ CUresult sim_submit_sync(CUstream handle, struct sim_work *work)
 		sim_capture_invalidate(stream->capture, "a synchronous call on a capturing stream");
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
-	if (!result)
-		result = sim_unsafe();
+	result = result ?: sim_unsafe();
 	if (result) {
 		sim_work_free(work);
 		return result;

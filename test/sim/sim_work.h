@@ -99,6 +99,9 @@ CUstream sim_own_stream(CUstream handle); /* the _ptsz meaning of a handle */
 #define SPELL_STREAM(name, params, stream, ...)                                                                        \
 	SPELL(name, params, __VA_ARGS__)                                                                               \
 	SPELL(name##_ptsz, params, (stream = sim_own_stream(stream), (__VA_ARGS__)))
+#define SPELL_STREAM_2(name, params, stream, ...)                                                                      \
+	SPELL_STREAM(name, params, stream, __VA_ARGS__)                                                                \
+	SPELL_STREAM(name##_v2, params, stream, __VA_ARGS__)
 void sim_streams_forget_context(CUcontext context);
 void sim_stream_unlink(CUstream stream); /* from its context, when it is dead and its thread has ended */
 /* A place in the order of work that comes after all that the context has been given so far. */
