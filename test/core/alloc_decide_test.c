@@ -9,8 +9,6 @@
 
 #include <semaphore.h>
 
-#include "shim/accounting/ledger.h"
-#include "shim/lifecycle/lifecycle.h"
 #include "shim/serve/serve.h"
 
 static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";

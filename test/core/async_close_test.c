@@ -6,8 +6,6 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/base/clock.h"
-
 #define BLOCK  (8 * MIB)
 #define FILL   (ASYNC_BUDGET / BLOCK)
 #define N_MOST 16

@@ -2,7 +2,6 @@
 #include "test/core/async_help.h"
 #include "test/ledger_check.h"
 
-#include "shim/accounting/ledger.h"
 #include "shim/serve/segments.h"
 
 static CUdeviceptr got[4096];

@@ -9,7 +9,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"

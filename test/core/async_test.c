@@ -6,7 +6,6 @@
 #include "test/core/async_help.h"
 #include "test/ledger_check.h"
 
-#include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"

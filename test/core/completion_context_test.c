@@ -5,7 +5,6 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/context/context.h"
 #include "shim/submit/completion.h"
 
 static CUcontext context;

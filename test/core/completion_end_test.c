@@ -6,7 +6,6 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/context/context.h"
 #include "shim/submit/completion.h"
 
 /* What a thread that should wait has, so that a wrong one is seen; a right one is right whatever it does with it. */

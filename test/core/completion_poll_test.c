@@ -5,7 +5,6 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/context/context.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/types.h"
 #include "shim/submit/submit_body.h"

@@ -5,7 +5,6 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/context/context.h"
 #include "shim/submit/types.h"
 
 CUevent __real_context_record(CUcontext context, bool *ret_gone);

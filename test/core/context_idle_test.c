@@ -3,7 +3,6 @@
  * context_idle_test.c: whether contexts are idle is asked again and again, and one answer that is an error says
  * nothing.
  */
-#include "shim/base/clock.h"
 #include "shim/context/context.h"
 #include "test/core/core.h"
 

@@ -4,7 +4,6 @@
 
 #include "shim/context/context.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/heap/migration.h"
 #include "shim/mover/mover.h"
 #include "shim/serve/deferred_free.h"
 

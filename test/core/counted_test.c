@@ -7,7 +7,6 @@
 #include "test/ledger_check.h"
 
 #include "shim/serve/account.h"
-#include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 
 static uint64_t live(enum place place)

@@ -6,8 +6,6 @@
 #include "test/core/child_alloc.h"
 #include "test/ledger_check.h"
 
-#include "shim/accounting/ledger.h"
-
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})
 
 static void assert_body(const struct sim_launch *launch, void **args)

@@ -8,7 +8,6 @@
 #include "test/ledger_check.h"
 
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 

@@ -4,12 +4,8 @@
 #include "test/range_check.h"
 
 #include "shim/base/log.h"
-#include "shim/driver/real.h"
 #include "shim/heap/block.h"
 #include "shim/lifetimes/lifetimes.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static bool block_is_valid(const struct block *block, uint64_t *bytes)
 {

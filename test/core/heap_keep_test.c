@@ -5,7 +5,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/base/clock.h"
 #include "shim/heap/block.h"
 
 #define KEEP  (16 * MIB)

@@ -4,7 +4,6 @@
  * and nothing else, from where there is room; what was taken is found, moves and goes back like that of any block, and
  * the address space with it, also while a piece of it moves.
  */
-#include "shim/heap/heap.h"
 #include "shim/stats/stats.h"
 #include "test/core/core.h"
 

@@ -5,7 +5,6 @@
  */
 #include "shim/heap/block.h"
 #include "test/core/core.h"
-#include "test/test.h"
 
 static struct core_heap own;
 

@@ -9,8 +9,6 @@
 #include "shim/submit/submit_body.h"
 #include "test/sim/sim.h"
 
-#include <stdatomic.h>
-
 #define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 #define S        ((CUstream)0x5000)
 #define A        ((CUdeviceptr)0x7f0000000000)

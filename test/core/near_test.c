@@ -5,7 +5,6 @@
  */
 #include "test/core/completion_help.h"
 
-#include "shim/heap/heap.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 

@@ -5,8 +5,6 @@
 #include "test/core/async_help.h"
 #include "test/ledger_check.h"
 
-#include "shim/accounting/ledger.h"
-#include "shim/heap/arena.h"
 #include "shim/lifecycle/types.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/make_room.h"

@@ -6,9 +6,6 @@
 #include "test/core/async_help.h"
 #include "test/ledger_check.h"
 
-#include "shim/accounting/ledger.h"
-#include "shim/heap/arena.h"
-#include "shim/heap/arena.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/segments.h"
 

@@ -6,7 +6,6 @@
 #include "test/core/child_alloc.h"
 #include "test/ledger_check.h"
 
-#include "shim/accounting/ledger.h"
 #include "shim/stats/stats.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})

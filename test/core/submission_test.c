@@ -6,7 +6,6 @@
 #include "test/core/completion_help.h"
 #include "test/core/log_help.h"
 
-#include "shim/context/context.h"
 #include "shim/base/log.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/submit_body.h"

@@ -5,8 +5,6 @@
  */
 #include "test/core/home.h"
 
-#include <stdarg.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 
 static void pageable(bool on)

@@ -3,7 +3,6 @@
  * vmm_map_test.c: what a program maps itself while its other memory moves, or is unmapped or given back
  * (serve/serve.h). cuMemMap and the like in this file are the library's.
  */
-#include "shim/accounting/ledger.h"
 #include "shim/heap/block_unmapped.h"
 #include "shim/serve/types.h"
 #include "test/core/core.h"

@@ -5,7 +5,6 @@
  */
 #include "test/core/core.h"
 
-#include "shim/base/clock.h"
 #include "shim/mover/mover.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"

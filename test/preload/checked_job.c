@@ -5,8 +5,6 @@
  */
 #include "test/preload/child.h"
 
-#include <stdlib.h>
-
 #define BLOCK  (20 * MIB) /* no small one, which would stay where it is (piece.c) */
 #define ROUNDS 200        /* the first ones pass before the mover runs */
 

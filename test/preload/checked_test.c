@@ -9,9 +9,7 @@
 #include "test/test.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #define BLOCK (20 * MIB) /* no small one, which would stay where it is (piece.c) */

@@ -4,8 +4,6 @@
  */
 #include "test/sim/sim_cudart.h"
 
-#include <cuda_runtime_api.h>
-
 int main(void)
 {
 	void *block;

@@ -14,8 +14,6 @@
 #include "test/forms.h"
 #include "test/sim/sim.h"
 
-#include <cuda.h>
-
 /* clang-format off */
 #define DRIVER_FUNCTIONS(ROW)                                                                                          \
 	ROW(cuInit) ROW(cuDeviceGet) ROW(cuDeviceTotalMem_v2) ROW(cuDevicePrimaryCtxRetain)                            \

@@ -6,8 +6,6 @@
 #include "test/preload/child.h"
 #include "test/test.h"
 
-#include <pthread.h>
-
 CHILD_FRAME(child_start, NULL)
 
 #define BUDGET      64         /* MiB */

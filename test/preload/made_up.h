@@ -15,8 +15,6 @@
 #include "test/libc.h"
 #include "test/forms.h"
 
-#include <cuda.h>
-
 /* Each program defines it, with what holds where no option says otherwise. */
 extern struct made_up {
 	const char *name;

@@ -5,10 +5,7 @@
  */
 #include "test/preload/managed_heap_help.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* ---- contents ---- */
 

@@ -5,15 +5,8 @@
  */
 #include "test/preload/managed_heap_help.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- signals ---- */
 

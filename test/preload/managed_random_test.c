@@ -9,11 +9,7 @@
 #include "shim/spillway.h"
 #include "test/preload/managed_heap_help.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define BLOCKS_EACH 14
 #define HEAD        64 /* bytes that hold the link and a counter, and are written by no fill */

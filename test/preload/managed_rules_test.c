@@ -6,10 +6,8 @@
 #include "shim/spillway.h"
 #include "test/preload/managed_heap_help.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* ---- to the program it is managed memory ---- */
 

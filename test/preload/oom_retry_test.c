@@ -4,7 +4,6 @@
  * for is served all the same, where memory moves, and every word of the heap stays what it was. Each part in a process
  * of its own, in each mode; in `static` the driver's answer stands.
  */
-#include "shim/stats/stats_page.h"
 #include "test/preload/figures_help.h"
 #include "test/preload/scene.h"
 #include "test/preload/slow_clock.h"

@@ -17,8 +17,6 @@
 #include "test/preload/made_up.h"
 #include "test/sim/sim.h"
 
-#include <cuda.h>
-
 enum {
 	DEVICES = 8,
 	THREADS = 4,

@@ -4,7 +4,6 @@
  * knows its address. On a job that needs twice its budget and whose memory moves (scene.h); each part in a process of
  * its own, in each mode. What does stay is asked by suspending: everything else leaves the device then.
  */
-#include "shim/driver/newer.h"
 #include "shim/spillway.h"
 #include "test/preload/scene.h"
 #include "test/test.h"

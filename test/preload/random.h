@@ -17,8 +17,6 @@
 #include "test/preload/made_up.h"
 #include "test/sim/sim.h"
 
-#include <cuda.h>
-
 enum {
 	THREADS_MAX = 8,
 	SLOTS = 7,       /* streams of a thread: legacy, per-thread, two blocking, three non-blocking */

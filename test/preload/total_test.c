@@ -7,8 +7,6 @@
 #include "test/preload/tool.h"
 #include "test/preload/turns_help.h"
 
-#include <sys/stat.h>
-
 #define TOTAL  64 /* MiB */
 #define SET(m) "SPILLWAY_SET=device.total=64MiB,host.budget=256MiB,report.summary=no,spill.mode=" m
 #define TRIES  2000 /* looks, 5 ms apart: what has not happened by then never does */

@@ -6,7 +6,6 @@
 #include "test/preload/trouble.h"
 #include "test/preload/trouble_mode.h"
 #include "test/slow.h"
-#include "test/libc.h"
 
 #include <dirent.h>
 #include <limits.h>

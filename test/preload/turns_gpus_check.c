@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/preload/turns_gpus_check.h"
-#include "test/test.h"
 
 #include <poll.h>
 

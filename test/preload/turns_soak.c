@@ -19,7 +19,6 @@
  * held; 1: it says what did not. Jobs are started with TEST_PRELOAD as LD_PRELOAD.
  */
 #include "shim/accounting/gpu_account.h"
-#include "test/libc.h"
 #include "test/preload/turns_soak.h"
 #include "test/slow.h"
 #include "test/unit/seed.h"

@@ -9,8 +9,6 @@
 
 #include "test/preload/made_up.h"
 
-#include <cuda.h>
-
 #define GRANULE    (2 * MIB)
 #define ONE_HANDLE (6 * MIB) /* vmm_random.yaml: a block that does not move, and has a handle */
 

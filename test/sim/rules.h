@@ -12,8 +12,6 @@
 #include "test/forms.h"
 #include "test/test.h"
 
-#include <cuda.h>
-
 #define RULES_FUNCTIONS(ROW)                                                                                           \
 	ROW(cuInit)                                                                                                    \
 	ROW(cuDeviceGetAttribute)                                                                                      \

@@ -5,9 +5,7 @@
  * Access is set for whole mappings without holes. A mapping without access faults like no mapping.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 /*
  * A device that cannot reach the memory's own is refused as the programming guide says of pools, which follow the same

@@ -6,10 +6,8 @@
  * that it does is assumed.
  */
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 #include <sys/mman.h>
 
 #define CPU_PAGE 4096

@@ -11,10 +11,8 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 #define UNIT       512u
 #define SLAB_UNITS (SIM_GRANULE / UNIT)

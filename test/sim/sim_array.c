@@ -6,9 +6,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 #define TILE ((size_t)64 << 10)
 

@@ -11,7 +11,6 @@
  */
 #include "sim_graph.h"
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_work.h"
 
 struct sim_capture *sim_captures;

@@ -5,9 +5,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 static unsigned long long context_ids;
 

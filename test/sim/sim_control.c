@@ -9,7 +9,6 @@
  * that no handler of fork is told of (clone() without CLONE_VM).
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
 #include <stdarg.h>
 #include <sys/mman.h>

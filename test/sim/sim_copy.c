@@ -7,10 +7,8 @@
  * unmapped in between. What is to be read before the copy's turn (sim_stage) is read when the work is made.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 struct side {
 	uintptr_t start;

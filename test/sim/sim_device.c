@@ -25,7 +25,6 @@
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset
  * or cuCtxDestroy ends it. The VMM calls need no context and go on working.
  */
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
 

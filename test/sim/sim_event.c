@@ -8,9 +8,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 /* All events there ever were lie in one array, so that whether a handle is one takes no search. */
 #define EVENTS_MAX ((size_t)1 << 20)

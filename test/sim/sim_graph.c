@@ -10,8 +10,6 @@
 #include "sim_context.h"
 #include "sim_graph.h"
 #include "sim_memory.h"
-#include "sim_internal.h"
-#include "sim_work.h"
 
 static CUgraph dead_graphs, all_graphs;
 

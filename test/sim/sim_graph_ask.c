@@ -5,8 +5,6 @@
 #include "sim_context.h"
 #include "sim_graph.h"
 #include "sim_memory.h"
-#include "sim_internal.h"
-#include "sim_work.h"
 
 static CUresult get_nodes(CUgraph graph, CUgraphNode *ret_nodes, size_t *n, bool roots)
 {

@@ -5,7 +5,6 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_work.h"
 
 struct CUgraphExec_st {

@@ -8,9 +8,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 static struct sim_graph_memory *all; /* ever made */
 

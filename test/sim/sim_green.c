@@ -4,7 +4,6 @@
  * to the primary context of the device, which lives as long. How much of a device it is makes no difference here.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 
 struct CUgreenCtx_st {
 	CUgreenCtx next;

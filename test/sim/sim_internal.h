@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * sim_internal.h: what all files of the simulated driver share: entering and leaving a call, the model's state and
- * lock, tables of address ranges. What some share is in a header by subject:
+ * lock, tables of address ranges. What some share is in a header by subject, which includes this one:
  *
  *   sim_context.h  contexts, and whose memory they may touch       sim_work.h     streams, events, and what is done
  *   sim_memory.h   physical memory, mappings, blocks               sim_graph.h    captures and graphs

@@ -7,7 +7,6 @@
  * way.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_work.h"
 #include <sys/mman.h>
 

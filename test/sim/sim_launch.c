@@ -9,10 +9,8 @@
  * struct CUmod_st. None is ever freed.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 static CUmodule libraries;
 

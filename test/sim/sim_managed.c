@@ -25,7 +25,6 @@
  * What happens is told to sim_uvm.c where it is counted here.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
 #include <sys/mman.h>

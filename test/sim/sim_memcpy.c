@@ -9,9 +9,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 #include "test/forms.h"
 
 /* A synchronous copy between peers comes behind the default streams of both contexts (rules_peer_test). */

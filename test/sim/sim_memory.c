@@ -8,10 +8,8 @@
  * released and no longer mapped, and until then its number can be mapped and asked about (driver 580 on an H100). Who
  * may touch what is mapped: sim_access.c.
  */
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 struct reservation {
 	struct sim_range range;

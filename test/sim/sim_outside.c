@@ -7,7 +7,6 @@
  * what another one's cuMemAlloc gave, and in the process that has it the handle is refused, with an error that is
  * assumed.
  */
-#include "sim_internal.h"
 #include "sim_memory.h"
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -12,7 +12,6 @@
  * have enabled; what cuMemSetAccess opens is not counted, no documentation says that it is.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
 
 /* ---- the wires ---- */

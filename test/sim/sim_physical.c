@@ -17,10 +17,8 @@
  * there: the first place stays mapped, and faults if it is touched once more. Where the kernel cannot (before Linux
  * 5.13) or where a range came from another process, it is mapped in the plain way.
  */
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 #include <sys/mman.h>
 #include <sys/syscall.h>
 

@@ -12,9 +12,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 static CUmemoryPool pools;
 static struct sim_block *unready; /* whose allocation has not happened yet in the order of its stream */

@@ -5,7 +5,6 @@
  * same.
  */
 #include "sim_context.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
 
 /* What an address belongs to: a block or a mapping, or neither. */

@@ -8,9 +8,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 __attribute__((no_sanitize("thread"))) static void set_piece(char *at, const CUDA_MEMSET_NODE_PARAMS *set, size_t n)
 {

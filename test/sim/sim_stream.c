@@ -9,9 +9,7 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 
 static CUstream graveyard;
 static unsigned long long stream_ids = 16;

@@ -13,7 +13,6 @@
  * unknown (no such ioctl), silent (answers nothing), overwrites (writes elsewhere in the page), no-file (the process
  * has no /dev/nvidia-uvm), no-version.
  */
-#include "sim_internal.h"
 #include "sim_managed.h"
 
 #include "shim/faults/faults_uvm.h"

@@ -20,12 +20,9 @@
  */
 #include "sim_context.h"
 #include "sim_graph.h"
-#include "sim_internal.h"
 #include "sim_managed.h"
 #include "sim_memory.h"
-#include "sim_work.h"
 #include <setjmp.h>
-#include <stdatomic.h>
 #include <ucontext.h>
 
 static struct sigaction before_segv, before_bus;

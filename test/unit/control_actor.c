@@ -4,7 +4,6 @@
  * its standard input does. Arguments: "no" an engine that refuses, "slow" one that takes until a byte comes on standard
  * input; "full": no engine, but two sockets in the same folder that nobody serves, and whose queues are full.
  */
-#include "shim/base/user_dir.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "test/unit/control_help.h"
 

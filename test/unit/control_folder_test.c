@@ -4,10 +4,8 @@
  * promise is kept in a process of its own, with new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
 #include "shim/serve/control.h"
-#include "shim/base/user_dir.h"
 #include "test/test.h"
 
-#include <limits.h>
 #include <sys/stat.h>
 
 #include "test/unit/control_help.h"

@@ -3,12 +3,10 @@
  * The control socket without CUDA: the engine is a pair of fakes, and each promise is kept in a process of its own, as
  * a process has one socket for its life. Every process has new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
-#include "shim/base/user_dir.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "test/test.h"
 
 #include <dirent.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

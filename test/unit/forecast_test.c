@@ -3,7 +3,6 @@
  * forecast_test.c: how much device memory the rest of a period needs: against a walk over every piece, and what the
  * plan makes of it.
  */
-#include "shim/plan/pieces.h"
 #include "test/test.h"
 #include "test/unit/plan_check.h"
 #include "test/unit/seed.h"

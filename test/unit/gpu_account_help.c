@@ -2,8 +2,6 @@
 #include "test/test.h"
 #include "test/unit/gpu_account_help.h"
 
-#include "shim/base/user_dir.h"
-
 #include <sys/resource.h>
 
 unsigned char account_uuid[16] = {0xab, 1};

@@ -6,10 +6,6 @@
 #include "test/test.h"
 #include "test/unit/gpu_account_help.h"
 
-#include "shim/base/user_dir.h"
-
-#include <sys/stat.h>
-
 TEST(a_file_that_is_lost_is_made_again)
 {
 	struct rank a = account_joined(), b = account_joined();

@@ -2,13 +2,9 @@
 /*
  * gpu_account.h by several processes: the sum of what they may have, their deaths, and whose turn it is.
  */
-#include "shim/accounting/gpu_account.h"
-#include "shim/base/user_dir.h"
 #include "test/test.h"
 #include "test/unit/gpu_account_help.h"
 #include "test/unit/seed.h"
-
-#include <sys/stat.h>
 
 static void wait_until_stopped(const struct rank *rank)
 {

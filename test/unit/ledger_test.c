@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ledger_test.c: what is live and whose. */
-#include "shim/accounting/ledger.h"
 #include "test/test.h"
 #include "test/unit/seed.h"
 #include "test/ledger_check.h"

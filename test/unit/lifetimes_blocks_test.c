@@ -3,10 +3,7 @@
  * lifetimes_blocks_test.c: which blocks are reported, by an allocator or by the program itself, and which are
  * distrusted.
  */
-#include "shim/stats/stats.h"
 #include "test/unit/lifetimes_help.h"
-
-#include <stdatomic.h>
 
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
 static struct live_map *map;

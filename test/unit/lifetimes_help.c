@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "test/unit/lifetimes_help.h"
 
-#include <stdatomic.h>
-
 struct lifetimes *lifetimes;
 _Atomic size_t position;
 const char allocator, other;

@@ -2,12 +2,9 @@
 /*
  * lifetimes_ring_test.c: in which order events are read, and what is known if some were lost.
  */
-#include "shim/stats/stats.h"
 #include "test/unit/lifetimes_help.h"
 #include "test/unit/live_map_check.h"
 #include "test/unit/seed.h"
-
-#include <stdatomic.h>
 
 static const struct live_now late = {.done = UINT64_MAX, .unfinished = true};
 

@@ -2,7 +2,6 @@
 /*
  * live_map_test.c: the map of what is alive: one test for each promise.
  */
-#include <sys/mman.h>
 
 #include "test/test.h"
 #include "test/unit/live_map_check.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "test/libc.h"
 #include "test/unit/page_make.h"
 
 #include "policy/policy.h"

@@ -4,8 +4,6 @@
  * foretells near its end, for pieces that are freed meanwhile, and what a walk costs. The program has layers of which
  * each takes tensors of its step's length, and names many weights, so that walks are short.
  */
-#include "shim/plan/tensors.h"
-#include "shim/plan/types.h"
 #include "test/test.h"
 #include "test/unit/even_pieces.h"
 #include "test/unit/plan_check.h"

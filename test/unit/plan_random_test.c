@@ -2,7 +2,6 @@
 /*
  * plan_random_test.c: what the plan answers in a random program, against a plain record of all of it.
  */
-#include "shim/plan/plan.h"
 #include "test/test.h"
 #include "test/unit/plan_check.h"
 #include "test/unit/seed.h"

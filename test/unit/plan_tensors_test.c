@@ -3,12 +3,10 @@
  * plan_tensors_test.c: what the plan foretells of a program with another length of sequences in each step, with what
  * its allocator reports and without.
  */
-#include "shim/plan/types.h"
 #include "test/test.h"
 #include "test/unit/even_pieces.h"
 #include "test/unit/length_job.h"
 #include "test/unit/plan_check.h"
-#include "test/unit/seed.h"
 
 #define UNITS  (NAIVE_GRAINS * NAIVE_GRAIN / PLAN_UNIT)
 #define PIECES (UNITS / PIECE)

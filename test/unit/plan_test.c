@@ -6,7 +6,6 @@
 #include "test/test.h"
 #include "test/unit/failing_alloc.h"
 
-#include "shim/plan/plan.h"
 #include "test/unit/seed.h"
 #include "test/unit/plan_check.h"
 

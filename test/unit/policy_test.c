@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "policy/keys.h"
-#include "policy/policy.h"
 
 static struct policy *read_policy(const char *text, const char *set, struct policy_errors *errors)
 {

@@ -6,12 +6,9 @@
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include "shim/base/user_dir.h"
-
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 static void put_file(const void *bytes, size_t n, mode_t mode)
 {

@@ -2,11 +2,9 @@
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include "shim/accounting/quota.h"
 #include "shim/stats/stats.h"
 
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <sys/syscall.h>
 
 #ifdef __SANITIZE_THREAD__

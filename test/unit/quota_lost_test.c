@@ -4,12 +4,10 @@
  * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is not handed
  * out a second time, but for a second after a loss, as quota.h says.
  */
-#include "shim/base/user_dir.h"
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 static char below[80], memory[80], memory_file[160];
 

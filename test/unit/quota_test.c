@@ -6,11 +6,9 @@
 #include "test/test.h"
 #include "test/unit/quota_help.h"
 
-#include "shim/accounting/quota.h"
 #include "shim/base/log.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 /* ---- one ---- */
 

@@ -3,7 +3,6 @@
  * range_test.c: the set of free ranges against a naive map of one byte a unit. The linker sends malloc and free of
  * range.c through here (-Wl,--wrap), to count nodes and to let memory run out.
  */
-#include "shim/base/range.h"
 #include "test/range_check.h"
 #include "test/test.h"
 #include "test/unit/seed.h"

@@ -6,7 +6,6 @@
 #include "test/test.h"
 #include "test/unit/length_job.h"
 #include "test/unit/replay_help.h"
-#include "test/unit/seed.h"
 
 #define BLOCKS 12u
 

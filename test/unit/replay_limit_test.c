@@ -6,7 +6,6 @@
 #include "test/test.h"
 #include "test/unit/replay_help.h"
 #include "test/unit/seed.h"
-#include "tools/replay/replay_run.h"
 
 enum { BLOCKS = 10, TENSORS = 4, STEPS = 8, ROUNDS = 300 };
 

@@ -3,7 +3,6 @@
  * report_cases FOLDER: the traces that report_test.sh shows, and some for replay_tool_test.sh, made by hand. Times are
  * round, so that every figure can be worked out on paper.
  */
-#include "test/libc.h"
 #include "test/unit/trace_file.h"
 
 #define S  UINT64_C(1000000000)

@@ -3,7 +3,6 @@
  * The scheduler with copies that end when the test says so: what it begins, in which order, and when it waits no more.
  * Nothing here takes time.
  */
-#include "shim/plan/governor.h"
 #include "test/test.h"
 #include "test/unit/scheduler_help.h"
 

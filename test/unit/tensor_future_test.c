@@ -6,7 +6,6 @@
 #include "shim/plan/tensor_future.h"
 #include "test/test.h"
 #include "test/unit/length_job.h"
-#include "test/unit/seed.h"
 
 #define PIECE 8u /* units */
 

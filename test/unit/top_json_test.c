@@ -8,7 +8,6 @@
 #include "test/unit/top_show_help.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 
 /* ---- JSON ---- */
 
