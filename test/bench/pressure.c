@@ -110,14 +110,13 @@ int main(int argc, char **argv)
 	unsigned long cold = argc > 3 ? strtoul(argv[3], NULL, 10) : 1024;
 	__typeof__(cuLaunchKernel) *bare;
 	CUmodule module;
-	unsigned batches;
 
 	if (count < POINTERS || count > MOST_BLOCKS || !mib || (argc != 1 && argc != 4)) {
 		fprintf(stderr, "usage: pressure [HOT BLOCK_MIB COLD_MIB]: HOT from 10 to 4096\n");
 		return 2;
 	}
 	gpu_open();
-	batches = simulated ? 20 : 300;
+	unsigned batches = simulated ? 20 : 300;
 	*(void **)&bare = symbol_of(driver_library, GPU_TEXT(cuLaunchKernel));
 	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	CHECK(cuModuleLoadData(&module, simulated ? (const void *)&empty_module : empty_ptx));

@@ -132,10 +132,9 @@ static void check_half(const struct discarder *own, unsigned i, unsigned half)
 static void *discard_and_write(void *argument)
 {
 	struct discarder *own = argument;
-	CUstream stream;
 
 	MUST(cu.cuCtxSetCurrent(own_scene.context));
-	stream = child_stream();
+	CUstream stream = child_stream();
 	for (unsigned step = 1; step <= STEPS; step++) {
 		unsigned i = (unsigned)rand_r(&own->seed) % MINE, half = (unsigned)rand_r(&own->seed) % HALVES;
 		CUdeviceptr at = own->block[i] + half * 2 * MIB;

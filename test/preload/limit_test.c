@@ -187,10 +187,9 @@ CHILD_TEST(the_capacity_of_both_budgets_ends_at_the_limit,
 /* Some of it may be of the driver's pools, which lie on the device and are charged to its budget. */
 static void takes_in_stream_order(void)
 {
-	CUstream stream;
 	unsigned n = 0, again = 0;
 
-	stream = child_stream();
+	CUstream stream = child_stream();
 	while (n < MOST_BLOCKS && cu.cuMemAllocAsync(&blocks[n], 4 * MIB, stream) == CUDA_SUCCESS)
 		n++;
 	CHECK(n == ALL / (4 * MIB));

@@ -199,7 +199,6 @@ PART_TEST(what_pointers_reach_goes_with_it_or_not_at_all,
 	  assert_int_equal(run_as("device.budget=16MiB,host.budget=16MiB", NULL, part), 0))
 {
 	CUdeviceptr full[12], x, y, sum;
-	CUfunction function;
 
 	driver_start(0);
 	sum = child_alloc(4096);
@@ -210,7 +209,7 @@ PART_TEST(what_pointers_reach_goes_with_it_or_not_at_all,
 	((uint64_t *)words(y))[1] = 41;
 	for (int i = 0; i < 12; i++)
 		full[i] = child_alloc(2 * MIB);
-	function = driver_function(&walk_module, "walk");
+	CUfunction function = driver_function(&walk_module, "walk");
 	void *params[] = {&x, &sum};
 	for (int i = 0; i < 2; i++) {
 		CHECK(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL) == CUDA_ERROR_OUT_OF_MEMORY);

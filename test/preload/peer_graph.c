@@ -178,11 +178,9 @@ void graph_drop(struct worker *worker, unsigned index)
 
 void graph_play(struct worker *worker)
 {
-	unsigned index;
-
 	if (!worker->n_graphs)
 		return;
-	index = peers_below(worker, worker->n_graphs);
+	unsigned index = peers_below(worker, worker->n_graphs);
 	struct graph *graph = worker->graph[index];
 	if (peers_one_in(worker, 12))
 		graph_drop(worker, index);

@@ -115,13 +115,12 @@ static void build(struct worker *worker, struct graph *graph)
 	graph->n = graph->n_left = 2 + random_below(worker, 6);
 	GO(cuGraphCreate(&made, 0));
 	for (unsigned i = 0; i < graph->n; i++) {
-		CUDA_KERNEL_NODE_PARAMS node;
 		struct op_params params;
 
 		op_make_launch(worker, &graph->op[i]);
 		op_pin(&graph->op[i], 1);
 		op_params(&graph->op[i], &params);
-		node = form_kernel(kernel_function[KERNEL_MIX], params.at, NULL);
+		CUDA_KERNEL_NODE_PARAMS node = form_kernel(kernel_function[KERNEL_MIX], params.at, NULL);
 		GO(cuGraphAddKernelNode_v2(&graph->node[i], made, i ? &graph->node[i - 1] : NULL, i > 0, &node));
 	}
 	GO(cuGraphInstantiateWithFlags(&graph->exec, made, 0));

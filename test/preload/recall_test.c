@@ -244,10 +244,9 @@ PART_TEST(peers_are_switched_on_and_off_beside_it, run_where_it_moves(part))
 static void change_blocks(unsigned round)
 {
 	unsigned i = round % BORROWED;
-	void *at;
 
 	be(BORROWER);
-	at = (void *)(uintptr_t)borrowed[i];
+	void *at = (void *)(uintptr_t)borrowed[i];
 	switch (round % 5) {
 	case 0:
 		MUST(cu.cuMemFree_v2(borrowed[i]));

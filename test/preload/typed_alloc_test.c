@@ -34,7 +34,6 @@ PART_TEST(budgets_are_what_the_policy_says_and_what_is_in_use, own_run(part))
 
 static void places(void)
 {
-	struct spillway_place place;
 	int here = 0;
 	void *pinned;
 	CUdeviceptr pool;
@@ -42,7 +41,7 @@ static void places(void)
 	driver_start(0);
 	MUST(cu.cuMemAllocAsync(&pool, MIB, NULL)); /* while the budget has room: then it is the driver's */
 	CUdeviceptr block = child_alloc(3 * MIB), small = child_alloc(1000), large = child_alloc(SCENE_BUDGET);
-	place = own_place(block + 12345);
+	struct spillway_place place = own_place(block + 12345);
 	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == 3 * MIB && place.bytes_on_device == 3 * MIB &&
 	      place.bytes_on_host == 0 && place.movable == scene_moves());
 	place = own_place(small + 999);

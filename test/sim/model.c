@@ -66,8 +66,6 @@ int model_set_up(void **state)
 
 int model_tear_down(void **state)
 {
-	struct sim_live live;
-
 	atomic_store(&model_gate, true);
 	sim_release();
 	/* The test may have destroyed some of them itself: that is refused. */
@@ -76,7 +74,7 @@ int model_tear_down(void **state)
 	while (made.n_graphs)
 		cuGraphDestroy(made.graphs[--made.n_graphs]);
 	ok(cuCtxDestroy(model_context));
-	live = sim_live();
+	struct sim_live live = sim_live();
 	if (sim_leaks(stderr) || live.device_bytes || live.host_bytes)
 		return 1;
 	return 0;

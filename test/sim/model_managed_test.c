@@ -166,10 +166,8 @@ TEST(memory_larger_than_the_device_works_and_the_oldest_pages_go)
 
 TEST(what_is_allocated_takes_room_from_what_is_managed)
 {
-	CUdeviceptr at;
-
 	sim_switch("MEMORY", 4 * MIB);
-	at = managed(4 * MIB);
+	CUdeviceptr at = managed(4 * MIB);
 	device_writes(at, 4 * MIB, 1);
 	since();
 	model_alloc(4 * MIB);
@@ -256,10 +254,8 @@ TEST(read_mostly_pages_are_duplicated_until_they_are_written)
 
 TEST(evicting_a_duplicate_moves_nothing)
 {
-	CUdeviceptr at;
-
 	sim_switch("MEMORY", 4 * MIB);
-	at = managed(PAGE);
+	CUdeviceptr at = managed(PAGE);
 	cpu_reads(at, PAGE);
 	ok(cuMemAdvise(at, PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, HOST));
 	ok(cuMemPrefetchAsync(at, PAGE, GPU_0, 0, 0));

@@ -183,7 +183,6 @@ void sim_capture_forget_stream(CUstream stream)
 {
 	struct sim_capture *capture = stream->capture;
 	bool to_graph;
-	CUgraph graph;
 
 	if (!capture)
 		goto out;
@@ -193,7 +192,7 @@ void sim_capture_forget_stream(CUstream stream)
 		goto out;
 	}
 	to_graph = capture->to_graph;
-	graph = end(capture);
+	CUgraph graph = end(capture);
 	if (!to_graph)
 		sim_graph_free(graph);
 out:

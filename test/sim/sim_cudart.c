@@ -42,12 +42,11 @@ static void start(void)
 {
 	void *handle = dlopen("libcuda.so.1", RTLD_NOW), *unused = NULL;
 	CUdriverProcAddressQueryResult status;
-	get_proc_fn get;
 
 	start_error = cudaErrorInsufficientDriver;
 	if (!handle)
 		return;
-	get = (get_proc_fn)dlsym(handle, "cuGetProcAddress_v2");
+	get_proc_fn get = (get_proc_fn)dlsym(handle, "cuGetProcAddress_v2");
 	if (!get)
 		return;
 	*(void **)&driver_pointer = dlsym(handle, "sim_pointer");

@@ -382,7 +382,6 @@ static CUresult launch_kernel(CUfunction function, const struct sim_launch *laun
 
 static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **params, void **extra, bool own)
 {
-	struct sim_launch launch;
 	bool overlaps = false;
 
 	if (!config || (config->numAttrs && !config->attrs))
@@ -390,9 +389,9 @@ static CUresult launch_config(const CUlaunchConfig *config, CUfunction function,
 	for (unsigned i = 0; i < config->numAttrs; i++)
 		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
 			overlaps = config->attrs[i].value.programmaticStreamSerializationAllowed;
-	launch = (struct sim_launch){{config->gridDimX, config->gridDimY, config->gridDimZ},
-				     {config->blockDimX, config->blockDimY, config->blockDimZ},
-				     config->sharedMemBytes};
+	struct sim_launch launch = (struct sim_launch){{config->gridDimX, config->gridDimY, config->gridDimZ},
+						       {config->blockDimX, config->blockDimY, config->blockDimZ},
+						       config->sharedMemBytes};
 	return submit_kernel(function, &launch, own ? sim_own_stream(config->hStream) : config->hStream, params, extra,
 			     overlaps);
 }

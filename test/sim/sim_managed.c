@@ -502,20 +502,16 @@ void sim_managed_drop(struct sim_block *block)
 
 SIM_EXPORT struct sim_managed sim_managed(void)
 {
-	struct sim_managed now;
-
 	sim_lock();
-	now = counts;
+	struct sim_managed now = counts;
 	sim_unlock();
 	return now;
 }
 
 SIM_EXPORT struct sim_managed sim_managed_of(int device)
 {
-	struct sim_managed now;
-
 	sim_lock();
-	now = of[device];
+	struct sim_managed now = of[device];
 	sim_unlock();
 	return now;
 }

@@ -154,11 +154,9 @@ static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 
 static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, bool async)
 {
-	struct sim_sides sides;
-
 	if (!peer)
 		return CUDA_ERROR_INVALID_VALUE;
-	sides = (struct sim_sides){.src = peer->srcContext, .dst = peer->dstContext};
+	struct sim_sides sides = (struct sim_sides){.src = peer->srcContext, .dst = peer->dstContext};
 	CUresult result = peers_are_contexts(&sides);
 	if (result)
 		return result;

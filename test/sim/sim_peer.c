@@ -122,7 +122,6 @@ static unsigned opened_by(int device)
 static CUresult enable(CUcontext owner, unsigned flags)
 {
 	CUcontext context = sim_context();
-	unsigned opened;
 
 	if (flags)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
@@ -133,7 +132,7 @@ static CUresult enable(CUcontext owner, unsigned flags)
 			       owner->device);
 	if (place_of(context, owner) < context->n_peers)
 		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-	opened = opened_by(context->device) | 1u << owner->device;
+	unsigned opened = opened_by(context->device) | 1u << owner->device;
 	if ((unsigned)__builtin_popcount(opened) > sim.set.max_peers)
 		return sim_why(CUDA_ERROR_TOO_MANY_PEERS, "SIM_MAX_PEERS is %u", sim.set.max_peers);
 	context->peers = realloc(context->peers, (context->n_peers + 1) * sizeof(*context->peers));

@@ -154,11 +154,9 @@ static bool by_rate_moves(void)
 
 TEST(where_it_stays_lost_the_rate_decides)
 {
-	unsigned moves;
-
 	repeat(50, MS, 3 * MS);
 	/* 50 s with moving, 10 s without. */
-	moves = lose_place(10000, 5 * MS, MS);
+	unsigned moves = lose_place(10000, 5 * MS, MS);
 	assert_false(governor.allows);
 	assert_in_range(moves, 0, 1000);
 	for (unsigned i = 0; i < 500; i++) {

@@ -47,12 +47,11 @@ static void hear_death(uint64_t begin, uint64_t end)
 static bool walk(unsigned steps)
 {
 	uint64_t at = now - steps * LENGTH_LAUNCHES, did;
-	enum tensor_future_result result;
 
 	n_births = n_right = 0;
 	walked = now;
 	memset(named, 0, sizeof(named));
-	result = tensor_future_make(future, &pieces, at, now, UINT64_MAX, &did);
+	enum tensor_future_result result = tensor_future_make(future, &pieces, at, now, UINT64_MAX, &did);
 	return result == TENSOR_FUTURE_MADE;
 }
 
