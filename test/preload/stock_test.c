@@ -20,61 +20,44 @@ static void go_on(CUdeviceptr here)
 	nanosleep(&(struct timespec){.tv_nsec = SHORT_NS}, NULL);
 }
 
+/* What is to be pinned beyond what has spilled; 0: nothing, ever. */
+static size_t ahead;
+
 /* So much, one piece that is begun, and a few words for the link. */
-static void pins(size_t ahead)
+static void pins(void)
 {
 	driver_start(0);
 	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
 
-	for (unsigned i = 0; sim_live().host_bytes < SPILLED + ahead && i < PATIENCE; i++)
+	for (unsigned i = 0; ahead ? sim_live().host_bytes < SPILLED + ahead && i < PATIENCE : i < 200; i++)
 		go_on(here);
 	CHECK(sim_live().host_bytes >= SPILLED + ahead);
-	CHECK(sim_live().host_bytes <= SPILLED + ahead + 4 * MIB + PAGE);
+	CHECK(sim_live().host_bytes <= SPILLED + ahead + (ahead ? 4 * MIB + PAGE : 0));
 	MUST(cu.cuMemFree_v2(here));
 	MUST(cu.cuMemFree_v2(both));
 }
 
-/* What a gap moves, and what is free and under way (governor.c), of 64 MiB. */
-static void pins_for_a_gap(void)
+static void pins_in(const char *mode, const char *host, size_t bytes)
 {
-	pins(8 * MIB);
+	char set[100];
+
+	ahead = bytes;
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=64MiB,host.budget=%s", mode, host);
+	assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=1GiB",
+							  "SPILLWAY_POLICY=heap", set, NULL}),
+				   pins),
+			 0);
 }
 
-static void pins_for_the_link(void)
-{
-	pins(16 * MIB);
-}
-
-static void pins_nothing(void)
-{
-	driver_start(0);
-	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
-
-	for (unsigned i = 0; i < 200; i++)
-		go_on(here);
-	CHECK(sim_live().host_bytes == SPILLED);
-	MUST(cu.cuMemFree_v2(here));
-	MUST(cu.cuMemFree_v2(both));
-}
-
-static int with(const char *settings, void (*run)(void))
-{
-	return child_run(((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=1GiB", "SPILLWAY_POLICY=heap",
-						settings, NULL}),
-			 run);
-}
-
+/* What a gap moves, or the link, and what is free and under way (governor.c), of 64 MiB. */
 TEST(what_leaves_will_find_host_memory)
 {
-	assert_int_equal(with("SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=512MiB", pins_for_a_gap),
-			 0);
-	assert_int_equal(with("SPILLWAY_SET=spill.mode=fast,device.budget=64MiB,host.budget=512MiB", pins_for_the_link),
-			 0);
+	pins_in("exact", "512MiB", 8 * MIB);
+	pins_in("fast", "512MiB", 16 * MIB);
 }
 
 TEST(where_nothing_moves_or_there_is_little_none_is_pinned)
 {
-	assert_int_equal(with("SPILLWAY_SET=spill.mode=static,device.budget=64MiB,host.budget=512MiB", pins_nothing),
-			 0);
-	assert_int_equal(with("SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=40MiB", pins_nothing), 0);
+	pins_in("static", "512MiB", 0);
+	pins_in("exact", "40MiB", 0);
 }
