@@ -19,56 +19,16 @@ static void give(uint64_t begin, uint64_t end, uint32_t block)
 	assert_true(best_fit_give(&fit, begin * MIB, end * MIB, block));
 }
 
-static void takes(uint64_t mib, uint64_t begin, uint64_t end)
-{
-	struct best_fit_range range;
-
-	assert_true(best_fit_take(&fit, mib * MIB, &range));
-	assert_int_equal(range.begin, begin * MIB);
-	assert_int_equal(range.end, end * MIB);
-}
-
-TEST(the_smallest_that_suffices_and_the_lowest_of_equals)
-{
-	struct best_fit_range range;
-
-	give(300, 340, 3);
-	give(100, 110, 1);
-	give(200, 210, 2);
-	give(0, 100, 0);
-	takes(8, 100, 108);
-	takes(10, 200, 210);
-	takes(11, 300, 311);
-	assert_false(best_fit_take(&fit, 101 * MIB, &range));
-	takes(100, 0, 100);
-}
-
+/* random_sizes() has no size but multiples of NAIVE_GRAIN. */
 TEST(a_rest_of_a_mebibyte_is_not_split_off)
 {
 	struct best_fit_range range;
 
-	give(0, 10, 0);
-	takes(9, 0, 10);
-	give(0, 10, 0);
-	assert_true(best_fit_take(&fit, 9 * MIB - 512, &range));
-	assert_int_equal(range.end, 9 * MIB - 512);
-}
-
-TEST(neighbours_of_one_block_are_joined)
-{
-	give(0, 10, 0);
-	give(20, 30, 0);
-	give(10, 20, 0);
-	assert_int_equal(fit.n, 1);
-	give(30, 40, 1);
-	assert_int_equal(fit.n, 2);
-	give(50, 60, 1);
-	give(48, 50, 1);
-	give(40, 42, 1);
-	assert_int_equal(fit.n, 3);
-	takes(30, 0, 30);
-	fit.n = 0;
-	assert_int_equal(fit.n, 0);
+	for (uint64_t less = 0; less <= 512; less += 512) {
+		give(0, 10, 0);
+		assert_true(best_fit_take(&fit, 9 * MIB - less, &range));
+		assert_true(range.begin == 0 && range.end == (less ? 9 * MIB - less : 10 * MIB));
+	}
 }
 
 TEST(there_is_a_limit)

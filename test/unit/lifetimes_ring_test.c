@@ -109,12 +109,10 @@ TEST(submissions_of_other_threads_do_not_make_deaths_count)
 
 	allocated_and_told(0, 2 * MIB * MANY, 2 * MIB * MANY);
 	tell(0, MIB, false, 2 * MIB * MANY);
-	for (uintptr_t i = 1; i < MANY; i++) {
+	for (uintptr_t i = 1; i < MANY; i++)
 		test_beside(report_once, (void *)i);
-	}
-	for (unsigned i = 0; i < 2 * STATS_SHARED; i++) {
+	for (unsigned i = 0; i < 2 * STATS_SHARED; i++)
 		test_beside(launch_once, NULL);
-	}
 	lifetimes_take_over(lifetimes, &position);
 	lifetimes_hear(lifetimes);
 	for (uint64_t i = 0; i < MANY; i++)

@@ -185,7 +185,12 @@ static void step(struct seed *seed, struct live_map *map, struct naive *naive, u
 		assert_true(live_map_birth(map, begin * GRAIN, end * GRAIN, at_number(number)));
 		naive_birth(naive, begin, end, number);
 		break;
-	case 5:
+	case 5: /* of anything, also of what begins or ends where something was born */
+		naive_range(naive, begin, &from, &to);
+		if (seed_below(seed, 2))
+			begin = from;
+		if (seed_below(seed, 2))
+			end = to;
 		live_map_death(map, begin * GRAIN, end * GRAIN, at_number(number));
 		naive_death(naive, begin, end, number);
 		break;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * live_map_test.c: the map of what is alive: one test for each promise.
+ * live_map_test.c: the map of what is alive: one test for each promise that live_map_random_test.c does not ask about
+ * as it has one thread, small maps and no gaps to join.
  */
 
 #include "test/test.h"
@@ -46,17 +47,6 @@ static void range_is(struct live_range range, uint64_t begin, uint64_t end)
 {
 	assert_int_equal(range.begin, begin);
 	assert_int_equal(range.end, end);
-}
-
-/* Names a byte; what comes to life is this range, if anything was dead in it. */
-static void names(uint64_t at, bool revives, uint64_t begin, uint64_t end)
-{
-	struct live_range range;
-	bool revived;
-
-	assert_true(live_map_name(map, at, &range, &revived));
-	assert_int_equal(revived, revives);
-	range_is(range, begin, end);
 }
 
 TEST(what_nobody_reports_is_alive)
@@ -136,74 +126,6 @@ TEST(everything_reported_is_alive_after_a_restart)
 	assert_int_equal(live_map_sums(map).reported, 2 * MIB);
 }
 
-TEST(a_range_that_is_reported_in_part_is_distrusted)
-{
-	birth(2 * MIB, 6 * MIB);
-	assert_true(birth(11 * MIB, 15 * MIB));
-	assert_false(is_dead(10 * MIB, 12 * MIB));
-	assert_int_equal(live_map_sums(map).reported, 8 * MIB);
-	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
-}
-
-TEST(a_birth_of_the_same_range_undoes_a_death)
-{
-	birth(2 * MIB, 6 * MIB);
-	live_map_death(map, 2 * MIB, 6 * MIB, at_number(7));
-	birth(2 * MIB, 6 * MIB);
-	assert_false(is_dead(2 * MIB, 4 * MIB));
-	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
-}
-
-TEST(a_death_that_fits_no_birth_is_ignored)
-{
-	birth(2 * MIB, 6 * MIB);
-	live_map_death(map, 2 * MIB, 5 * MIB, at_number(1));
-	live_map_death(map, 3 * MIB, 6 * MIB, at_number(1));
-	live_map_death(map, 2 * MIB, 7 * MIB, at_number(1));
-	live_map_death(map, 8 * MIB, 9 * MIB, at_number(1));
-	assert_int_equal(live_map_sums(map).alive, 4 * MIB);
-}
-
-TEST(a_name_brings_the_dead_to_life_until_the_next_birth)
-{
-	birth(2 * MIB, 4 * MIB);
-	birth(4 * MIB, 6 * MIB);
-	live_map_death(map, 2 * MIB, 4 * MIB, at_number(1));
-	live_map_death(map, 4 * MIB, 6 * MIB, at_number(1));
-	birth(8 * MIB, 9 * MIB);
-	/* Also what is dead behind it, up to what is alive. */
-	names(5 * MIB, true, 4 * MIB, 8 * MIB);
-	assert_false(is_dead(6 * MIB, 7 * MIB));
-	names(4 * MIB, false, 4 * MIB, 6 * MIB);
-	assert_true(is_dead(2 * MIB, 4 * MIB));
-	assert_false(is_dead(4 * MIB, 5 * MIB));
-	assert_true(is_dead(9 * MIB, 10 * MIB));
-	/* fresh, up to the end of the block */
-	names(10 * MIB, true, 9 * MIB, 12 * MIB);
-	assert_false(is_dead(9 * MIB, 10 * MIB));
-	birth(5 * MIB, 7 * MIB);
-	live_map_death(map, 5 * MIB, 7 * MIB, at_number(2));
-	assert_true(is_dead(5 * MIB, 7 * MIB));
-	assert_false(is_dead(4 * MIB, 5 * MIB));
-	assert_false(is_dead(7 * MIB, 8 * MIB));
-}
-
-TEST(a_block_that_is_distrusted_is_alive_as_a_whole_until_it_is_freed)
-{
-	birth(2 * MIB, 4 * MIB);
-	birth(7 * MIB, 11 * MIB);
-	live_map_distrust(map, 4 * MIB, 10 * MIB);
-	assert_false(is_dead(4 * MIB, 6 * MIB));
-	assert_int_equal(live_map_sums(map).reported, 4 * MIB);
-	assert_int_equal(live_map_sums(map).alive, 3 * MIB);
-	live_map_report(map, 4 * MIB, 10 * MIB);
-	assert_false(is_dead(4 * MIB, 6 * MIB));
-	live_map_forget(map, 4 * MIB, 10 * MIB);
-	assert_false(is_dead(4 * MIB, 6 * MIB));
-	live_map_report(map, 4 * MIB, 10 * MIB);
-	assert_true(is_dead(4 * MIB, 10 * MIB));
-}
-
 TEST(parts_alive_are_joined_across_small_gaps)
 {
 	struct live_range parts[4];
@@ -222,27 +144,6 @@ TEST(parts_alive_are_joined_across_small_gaps)
 }
 
 /* ---- limits ---- */
-
-TEST(what_is_born_is_not_written_before_something_is_submitted)
-{
-	struct live_now idle_at_7 = {.done = 7, .idle = 7};
-
-	live_map_birth(map, 2 * MIB, 4 * MIB, at_number(7));
-	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, idle_at_7));
-	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 7})); /* something runs */
-	assert_false(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 8, .idle = 8}));
-	/* It has died, and the thread has gone on: the place of another birth is as good as new. */
-	live_map_death(map, 2 * MIB, 4 * MIB, at_number(8));
-	live_map_heard(map, at_number(9));
-	live_map_birth(map, 2 * MIB, 3 * MIB, at_number(9));
-	assert_true(live_map_is_dead(map, 2 * MIB, 4 * MIB, (struct live_now){.done = 9, .idle = 9}));
-	/* A name may be the beginning of anything. */
-	names(3 * MIB, true, 3 * MIB, 12 * MIB);
-	assert_false(live_map_is_dead(map, 3 * MIB, 4 * MIB, (struct live_now){.done = 9, .idle = 9}));
-	live_map_birth(map, 3 * MIB, 4 * MIB, at_number(9));
-	assert_false(live_map_is_dead(map, 3 * MIB, 4 * MIB, (struct live_now){.done = 9, .idle = 9}));
-	assert_true(live_map_is_valid(map));
-}
 
 TEST(what_is_born_is_not_written_by_sets_that_do_not_name_it)
 {
