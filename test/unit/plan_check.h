@@ -35,8 +35,11 @@ static inline bool plan_due_is_valid(const struct pieces *pieces)
 				units += pieces->leaf[leaf][i].units;
 			}
 	for (uint64_t key = 0; key < PIECES_DUE; key++) {
-		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
+		const struct due *due = &pieces->due[key];
+		uint32_t prev = PIECES_NONE, id = due->id;
 
+		if (due->epoch != pieces->epoch)
+			continue; /* most of them, so pieces_due() would be called too often */
 		for (; id != PIECES_NONE; prev = id, id = pieces_find(pieces, id)->due_next) {
 			const struct piece *piece = pieces_find(pieces, id);
 
