@@ -73,12 +73,15 @@ static void set_needed(struct scene *scene, bool *needed, uint32_t id, bool now,
 /* The most that is needed in the steps of these two positions and between them. */
 static int64_t naive_most(struct scene *scene, uint64_t at, uint64_t until)
 {
+	uint64_t key[PIECES]; /* 0: none */
 	bool needed[PIECES];
 	int64_t sum = scene->needed, most = step_of(scene, at) ? INT64_MIN : sum;
 	unsigned next = 0;
 
-	for (uint32_t i = 0; i < PIECES; i++)
+	for (uint32_t i = 0; i < PIECES; i++) {
 		needed[i] = forecast_needs(piece_of(scene, i));
+		key[i] = pieces_has_key(&scene->pieces, piece_of(scene, i)) ? piece_of(scene, i)->key : 0;
+	}
 	while (next < TRANSITIONS && scene->transitions[next].position <= FROM)
 		next++;
 	for (uint64_t position = FROM + 1;
@@ -89,7 +92,7 @@ static int64_t naive_most(struct scene *scene, uint64_t at, uint64_t until)
 		if (first && step_of(scene, position) >= step_of(scene, at) && sum > most)
 			most = sum;
 		for (uint32_t i = 0; i < PIECES; i++)
-			if (pieces_has_key(&scene->pieces, piece_of(scene, i)) && piece_of(scene, i)->key == position)
+			if (key[i] == position)
 				set_needed(scene, needed, i, true, &sum);
 		if (step_of(scene, position) >= step_of(scene, at) && sum > most)
 			most = sum;
