@@ -128,6 +128,14 @@ static void publish(unsigned i)
 	scene.view.seats[seat_of(i)].claim = scene.processes[i].claim;
 }
 
+/* What this process reads; a view has room for many more seats than are used. */
+static void read_view(struct gpu_job_view *ret_view, unsigned i)
+{
+	memcpy(ret_view, &scene.view, offsetof(struct gpu_job_view, seats) + scene.view.n * sizeof(*scene.view.seats));
+	ret_view->self = seat_of(i);
+	gpu_job_find(ret_view);
+}
+
 static void look(struct seed *dice, unsigned i)
 {
 	struct process *process = &scene.processes[i];
@@ -138,10 +146,8 @@ static void look(struct seed *dice, unsigned i)
 	if (scene.rests && process->claim.state == RESIDENCE_AWAY && !seed_below(dice, scene.rests))
 		process->claim.wants = process->claim.wants ? 0 : scene.now;
 	publish(i);
-	view = scene.view;
-	view.now = scene.now;
-	view.self = seat_of(i);
-	gpu_job_find(&view);
+	scene.view.now = scene.now;
+	read_view(&view, i);
 	struct gpu_turn_view turns = fold(&view, units, &self, first);
 
 	process->claim.over = 0;
@@ -174,9 +180,7 @@ static void look(struct seed *dice, unsigned i)
 			assert_false(scene.processes[j].alive && scene.processes[j].job == process->job &&
 				     scene.processes[j].claim.state == RESIDENCE_RUNS);
 	/* Nor without the turn, which it may have just given on. */
-	view = scene.view;
-	view.self = seat_of(i);
-	gpu_job_find(&view);
+	read_view(&view, i);
 	assert_true(process->step != GPU_JOB_RETURNS || gpu_job_holds(&view));
 	if (process->step == GPU_JOB_OPENS && process->claim.state == RESIDENCE_BACK)
 		for (unsigned j = 0; j < scene.n; j++)
