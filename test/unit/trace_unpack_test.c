@@ -12,7 +12,7 @@
 #include <zlib.h>
 
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\n"
-#define EVENTS    20000
+#define EVENTS    5000
 
 static struct trace_file file;
 static struct trace trace;
