@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * scene.h: a small job that needs twice its budget and repeats itself, for tests of what goes on beside its moves. A
- * round touches every block, a word in each 4 KiB, by one kernel a block: it adds 1 in the lane that is given, so that
+ * round touches every block, a word in each 16 KiB, by one kernel a block: it adds 1 in the lane that is given, so that
  * rounds in different lanes may run at once, and what every word must hold is known.
  */
 #ifndef PRELOAD_SCENE_H
@@ -9,7 +9,7 @@
 
 #include "test/preload/child.h"
 
-enum { SCENE_BLOCKS_MOST = 6, SCENE_LANES = 8, SCENE_STRIDE = 1024 };
+enum { SCENE_BLOCKS_MOST = 6, SCENE_LANES = 8, SCENE_STRIDE = 4096 };
 #define SCENE_BYTES (5 * MIB)
 /*
  * Blocks, and bytes of the budget and of the host's budget. SCENE_SMALL is for tests that make many scenes: what a
