@@ -10,15 +10,22 @@
 #include "sim_graph.h"
 #include "sim_memory.h"
 
+#ifdef __SANITIZE_THREAD__
+#define OWN volatile /* the compiler may not make a call of memset() of it, which the sanitizer sees */
+#else
+#define OWN
+#endif
+
 __attribute__((no_sanitize("thread"))) static void set_piece(char *at, const CUDA_MEMSET_NODE_PARAMS *set, size_t n)
 {
-	/* volatile: the compiler may not make a call of memset() of it, which the sanitizer sees. */
-	for (size_t x = 0; set->elementSize == 1 && x < n; x++)
-		((volatile unsigned char *)at)[x] = (unsigned char)set->value;
-	for (size_t x = 0; set->elementSize == 2 && x < n; x++)
-		((volatile uint16_t *)at)[x] = (uint16_t)set->value;
-	for (size_t x = 0; set->elementSize == 4 && x < n; x++)
-		((volatile uint32_t *)at)[x] = set->value;
+	const unsigned value = set->value, bytes = set->elementSize;
+
+	for (size_t x = 0; bytes == 1 && x < n; x++)
+		((OWN unsigned char *)at)[x] = (unsigned char)value;
+	for (size_t x = 0; bytes == 2 && x < n; x++)
+		((OWN uint16_t *)at)[x] = (uint16_t)value;
+	for (size_t x = 0; bytes == 4 && x < n; x++)
+		((OWN uint32_t *)at)[x] = value;
 }
 
 static void run_set(struct sim_work *work)
@@ -30,12 +37,7 @@ static void run_set(struct sim_work *work)
 	for (size_t y = 0; y < set->height; y++, row += set->pitch) {
 		for (size_t x = 0, n; x < set->width; x += n) {
 			n = set->width - x < most ? set->width - x : most;
-#ifndef __SANITIZE_THREAD__
-			if (set->elementSize == 1)
-				memset(row + x, (int)set->value, n);
-			else
-#endif
-				set_piece(row + x * set->elementSize, set, n);
+			set_piece(row + x * set->elementSize, set, n);
 			if (x + n < set->width)
 				sim_pause();
 		}
