@@ -11,16 +11,30 @@
 #define WITH(budget) "SPILLWAY_SET=" budget ",device.reserve=8MiB,host.budget=256MiB,report.summary=no"
 #define TRIES        8000 /* steps, with a pause of 5 ms each: what has not happened by then never does */
 
-static unsigned rounds;
+static unsigned rounds, value[N_BLOCKS]; /* of all words of each block */
 
-/* One step: all blocks are filled anew. */
+static void start(void)
+{
+	job_start();
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		value[i] = 0x1000 + i;
+}
+
+/* One step: one block after the other is filled anew, and a word of all others is written. */
 static void step(void)
 {
 	rounds++;
+	value[rounds % N_BLOCKS] = 0x2000 + rounds;
 	for (unsigned i = 0; i < N_BLOCKS; i++)
-		MUST(driver_fill(NULL, job_blocks[i], 0x2000 + rounds + i, N_WORDS));
+		MUST(driver_fill(NULL, job_blocks[i], value[i], i == rounds % N_BLOCKS ? N_WORDS : 1));
 	MUST(cu.cuCtxSynchronize());
 	usleep(5000);
+}
+
+static void check(void)
+{
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		CHECK(driver_holds(job_blocks[i], value[i], N_WORDS));
 }
 
 static size_t held(void)
@@ -47,7 +61,7 @@ static void neighbour_takes(size_t bytes)
 
 static void follows_what_is_free(void)
 {
-	job_start();
+	start();
 	CHECK(held() >= JOB);
 	step();
 	/*
@@ -60,7 +74,7 @@ static void follows_what_is_free(void)
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
 	neighbour_takes(108 * MIB);
 	CHECK(comes_to_hold(1, 20 * MIB - RESERVE));
-	job_check(0x2000 + rounds);
+	check();
 }
 
 CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
@@ -68,7 +82,7 @@ CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
 {
 	driver_start(0);
 	size_t without = held();
-	job_start();
+	start();
 	neighbour_takes(96 * MIB);
 	CHECK(comes_to_hold(1, 32 * MIB - RESERVE));
 	neighbour_takes(56 * MIB);
@@ -76,7 +90,7 @@ CHILD_TEST(memory_comes_back_when_a_neighbour_has_left,
 	CHECK(comes_to_hold(28 * MIB, 72 * MIB - RESERVE));
 	neighbour_takes(0);
 	CHECK(comes_to_hold(JOB, JOB + 8 * MIB + without));
-	job_check(0x2000 + rounds);
+	check();
 }
 
 TEST(the_budget_follows_what_the_driver_has_free)
@@ -94,14 +108,14 @@ TEST(the_budget_follows_what_the_driver_has_free)
 CHILD_TEST(a_budget_of_the_start_follows_nothing_until_it_is_told_to,
 	   ((const char *const[]){"SIM_MEMORY=128MiB", WITH("device.budget=start"), NULL}))
 {
-	job_start();
+	start();
 	neighbour_takes(88 * MIB);
 	for (unsigned i = 0; i < 240; i++)
 		step();
 	CHECK(held() >= JOB);
 	CHECK(set_says("device.budget=auto", 0, ""));
 	CHECK(comes_to_hold(1, 40 * MIB - RESERVE));
-	job_check(0x2000 + rounds);
+	check();
 }
 
 GROUP(folder_make_for_all, folder_remove)
