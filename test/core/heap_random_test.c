@@ -140,6 +140,5 @@ BEFORE_ALL
 {
 	setenv("SIM_DEVICES", "3", 1);
 	setenv("SIM_MEMORY", "1GiB", 1);
-	setenv("SIM_FILL", "0", 1); /* costs most of the time, and nothing is read that was not written */
 	core_driver();
 }
