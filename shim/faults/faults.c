@@ -432,6 +432,8 @@ void faults_read(int device, uint64_t ret[FAULT_COUNT])
 		ret[FAULT_OUT_BYTES] = uvm_counter_read(counter, UVM_BYTES_OUT);
 		if (counter == &counters.all)
 			ret[FAULT_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
+		if (device == -1 && is_open())
+			ret[FAULT_LOST] = uvm_queue_lost(&events.queue);
 	}
 	errno = saved;
 }

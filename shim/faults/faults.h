@@ -32,7 +32,8 @@ void faults_start(void);
 
 /*
  * Stores what was counted since the start, for one device, or for the process if device is -1. If the process sees
- * several devices, CPU faults belong to none of them and are STATS_NA for all but -1. Locking: none.
+ * several devices, CPU faults belong to none of them and are STATS_NA for all but -1. So are lost events.
+ * Locking: none.
  */
 void faults_read(int device, uint64_t ret[FAULT_COUNT]);
 
@@ -91,8 +92,8 @@ struct fault_event {
 
 /*
  * Sets the function that is called for each event: one for the process, set before faults_start(). Events for which the
- * queue has no room are lost. `visit` runs on the thread that drains the queue, or on a thread that polls or frees; it
- * must not allocate, free or submit. Locking: takes FAULTS; `visit` is called under FAULTS.
+ * queue has no room are lost (FAULT_LOST). `visit` runs on the thread that drains the queue, or on a thread that polls
+ * or frees; it must not allocate, free or submit. Locking: takes FAULTS; `visit` is called under FAULTS.
  */
 void faults_listen(void (*visit)(const struct fault_event *event));
 

@@ -16,6 +16,7 @@
  * counters, shows what has been written since.
  */
 #include "shim/faults/faults_uvm.h"
+#include "shim/stats/stats_page.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -412,7 +413,8 @@ bool uvm_counter_is_sound(const struct uvm_counter *counter)
 /* ---- the queue ---- */
 
 /* Words of the control block. "Behind" is how far a side has finished, "ahead" how far it has begun. */
-enum { GET_AHEAD, GET_BEHIND, PUT_AHEAD, PUT_BEHIND };
+enum { GET_AHEAD, GET_BEHIND, PUT_AHEAD, PUT_BEHIND, CONTROL_WORDS };
+#define EVENT_TYPES 64
 
 bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queue *ret_queue, char *ret_why)
 {
@@ -445,6 +447,18 @@ bool uvm_queue_read(struct uvm_queue *queue, unsigned char *ret_entry)
 	__atomic_store_n(&queue->control[GET_AHEAD], queue->get, __ATOMIC_RELEASE);
 	__atomic_store_n(&queue->control[GET_BEHIND], queue->get, __ATOMIC_RELEASE);
 	return true;
+}
+
+uint64_t uvm_queue_lost(const struct uvm_queue *queue)
+{
+	const uint64_t *dropped = (const uint64_t *)(queue->control + CONTROL_WORDS); /* by type of event */
+	uint64_t n = 0;
+
+	if (!uvm_is_ours(&queue->held))
+		return STATS_NA;
+	for (unsigned i = 0; i < EVENT_TYPES; i++)
+		n += __atomic_load_n(&dropped[i], __ATOMIC_RELAXED);
+	return n;
 }
 
 void uvm_queue_wait(const struct uvm *uvm, const struct uvm_queue *queue, int wait_ms)

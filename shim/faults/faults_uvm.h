@@ -121,6 +121,8 @@ bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queu
  * time.
  */
 bool uvm_queue_read(struct uvm_queue *queue, unsigned char *ret_entry);
+/* Returns how many events the driver had no room for; STATS_NA if the program has closed the queue's descriptor. */
+uint64_t uvm_queue_lost(const struct uvm_queue *queue);
 /* Waits until half of the queue is full, at most wait_ms. */
 void uvm_queue_wait(const struct uvm *uvm, const struct uvm_queue *queue, int wait_ms);
 

@@ -244,7 +244,7 @@ static void hold(const struct fault_event *event)
 			;
 }
 
-PART_TEST(what_the_queue_has_no_room_for_is_lost, IN_CHILD(part))
+PART_TEST(what_the_queue_has_no_room_for_is_counted_as_lost, IN_CHILD(part))
 {
 	enum { TURNS = 400 };
 	uint64_t n = 0;
@@ -261,9 +261,38 @@ PART_TEST(what_the_queue_has_no_room_for_is_lost, IN_CHILD(part))
 	faults_poll();
 	for (int kind = 0; kind < FAULT_KINDS; kind++)
 		n += sum.count[kind];
-	uint64_t moves = (model.bytes_in + model.bytes_out) / PAGE;
+	uint64_t moves = (model.bytes_in + model.bytes_out) / PAGE, figures[FAULT_COUNT];
 	CHECK(n < model.gpu_faults + model.evictions + model.thrashing + moves);
+	faults_read(-1, figures);
+	CHECK(n + figures[FAULT_LOST] == model.gpu_faults + model.evictions + model.thrashing + moves);
 	/* The counters lose nothing. */
+	return faults_help_check_equal();
+}
+
+static uint64_t lost_events(void)
+{
+	uint64_t figures[FAULT_COUNT];
+
+	faults_read(-1, figures);
+	return figures[FAULT_LOST];
+}
+
+PART_TEST(without_events_it_is_not_known_whether_some_were_lost, IN_CHILD(part, "EVENTS=1");
+	  assert_int_equal(core_in_child((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL}, part, NULL), 0))
+{
+	faults_help_start();
+	CHECK(lost_events() == STATS_NA);
+	faults_help_write(faults_help_managed(PAGE), PAGE);
+	CHECK(lost_events() == (getenv("EVENTS") ? 0 : STATS_NA));
+	/* The program closes the queue's descriptor, the one behind that of the counters: no event comes any more. */
+	for (int fd = 3, n = 0; fd < 256; fd++) {
+		char path[32], file[64] = "";
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (readlink(path, file, sizeof(file) - 1) > 0 && strstr(file, "uvm-tools") && n++)
+			close(fd);
+	}
+	CHECK(lost_events() == STATS_NA);
 	return faults_help_check_equal();
 }
 
