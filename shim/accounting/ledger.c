@@ -145,19 +145,33 @@ bool ledger_span(struct ledger_row *row)
 	return ok;
 }
 
-bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
+/* driven: only managed memory that the program made itself; else all but that. */
+static bool find_spanning(unsigned kinds, bool driven, bool by_gpu, uint64_t address, struct ledger_row *ret)
 {
 	if (address < atomic_load_explicit(&ledger.low, memory_order_relaxed) ||
 	    address >= atomic_load_explicit(&ledger.high, memory_order_relaxed))
 		return false;
 	lock_take(&ledger.lock);
 	size_t at = ledger_after(address);
-	const struct ledger_row *row = at ? ledger.spans[at - 1] : NULL;
-	bool found = row && address - row->key < row->bytes && row->kind & kinds;
+	struct ledger_row *row = at ? ledger.spans[at - 1] : NULL;
+	bool found = row && address - row->key < row->bytes && row->kind & kinds &&
+		     (row->kind == LEDGER_MANAGED && !row->home) == driven;
 	if (found)
 		*ret = *row;
+	if (found && by_gpu)
+		row->managed.gpu_has_used = true;
 	lock_drop(&ledger.lock);
 	return found;
+}
+
+bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
+{
+	return find_spanning(kinds, false, false, address, ret);
+}
+
+bool ledger_find_driven(uint64_t address, bool by_gpu, struct ledger_row *ret)
+{
+	return find_spanning(LEDGER_MANAGED, true, by_gpu, address, ret);
 }
 
 /* ---- in and out ---- */
@@ -188,6 +202,9 @@ static struct ledger_row *unlink_row(struct ledger_row **at)
 	if (row->spans) {
 		size_t after = ledger_after(row->key);
 
+		/* Several have one key if a free was not seen. */
+		while (ledger.spans[after - 1] != row)
+			after--;
 		memmove(&ledger.spans[after - 1], &ledger.spans[after],
 			(ledger.n_spans - after) * sizeof(*ledger.spans));
 		ledger.n_spans--;

@@ -91,6 +91,9 @@ struct ledger_row {
 			bool handed_back;          /* the program has freed it to the pool */
 		} heap;
 		struct {
+			bool gpu_has_used; /* a GPU has used it (ledger_find_driven) */
+		} managed;
+		struct {
 			uint64_t pool_id; /* as in heap */
 		} async;
 		struct {
@@ -166,8 +169,16 @@ bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
  * once key and bytes are known. Returns false if out of memory; then the row is not findable like that.
  */
 bool ledger_span(struct ledger_row *row);
-/* Copies the spanning row of these kinds that has the address in it. Returns false if there is none. */
+/*
+ * Copies the spanning row of these kinds that has the address in it. Returns false if there is none. Managed memory
+ * that the program made itself is not found.
+ */
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret);
+/*
+ * Copies the row of the program's own managed memory that has the address in it, and then notes that a GPU has used it
+ * if by_gpu. Returns false if there is none.
+ */
+bool ledger_find_driven(uint64_t address, bool by_gpu, struct ledger_row *ret);
 
 /* Sets sync_memops of a LEDGER_OURS row. Returns false if there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);

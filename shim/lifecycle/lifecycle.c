@@ -136,10 +136,35 @@ static void put_all_faults(void)
 
 _Static_assert(FAULT_OF_CPU == TRACE_FAULT_OF_CPU && FAULT_OF_GPU < FAULT_OF_CPU, "as the trace has them");
 
-static void trace_one(const struct fault_event *event)
+/*
+ * Counts what the driver says of the program's own managed memory: that a GPU uses it, and what the CPU touches after
+ * that. What the program prefetches to the host and what is copied for reading counts as touched: the CPU may read it
+ * without a fault from then on. What was evicted does not: the CPU faults when it touches that.
+ */
+static void count_managed(const struct fault_event *event)
+{
+	const bool moves = event->kind == FAULT_MIGRATION, copies = event->kind == FAULT_READ_DUPLICATE;
+	const bool back = moves && event->device == FAULT_HOST && event->from != FAULT_HOST;
+	const bool by_gpu = event->kind == FAULT_OF_GPU || event->kind == FAULT_EVICTION || copies || back ||
+			    (moves && event->device != FAULT_HOST);
+	struct ledger_row row;
+
+	if (!(by_gpu || event->kind == FAULT_OF_CPU) || !ledger_find_driven(event->address, by_gpu, &row))
+		return;
+	if (by_gpu && !row.managed.gpu_has_used)
+		stats_managed_used(row.site);
+	if (copies || (back && event->cause != FAULT_FOR_ROOM) ||
+	    (event->kind == FAULT_OF_CPU && row.managed.gpu_has_used))
+		stats_managed_touched(row.site, back && event->cause != FAULT_FOR_PROGRAM
+						    ? smaller(event->bytes, row.key + row.bytes - event->address)
+						    : 0);
+}
+
+static void hear_one(const struct fault_event *event)
 {
 	trace_event(fault, trace_device(event->device), event->address, event->cause, event->bytes, event->kind,
 		    trace_device(event->from));
+	count_managed(event);
 }
 
 /*
@@ -309,10 +334,8 @@ static void start_modules(struct policy *read)
 	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
 		stats_know_rule(rule, policy_rule_name(read, rule));
 	control_give(control_request, sampler_tick, look, control_cut_off);
-	/* The trace first, which gets single faults if the policy asks for both. */
 	trace_start(read, &sources);
-	if (policy_settings(read)->faults == POLICY_FAULTS_EVENTS && trace_is_wanted())
-		faults_listen(trace_one);
+	faults_listen(hear_one);
 	pdl_start(policy_pdl(read));
 	submission_on_take(&on_use_takes);
 	check_start();

@@ -378,6 +378,16 @@ void stats_waited(unsigned site, uint64_t us)
 	COUNT(site, {FIGURE_waits, 1}, {FIGURE_wait_us, us});
 }
 
+void stats_managed_used(unsigned site)
+{
+	COUNT(site, {FIGURE_managed_used, 1});
+}
+
+void stats_managed_touched(unsigned site, uint64_t back_bytes)
+{
+	COUNT(site, {FIGURE_managed_touches, 1}, {FIGURE_managed_back_bytes, back_bytes});
+}
+
 /* Returns the table of the site that has most of the piece. *ret_rest: bytes that no part has, which are `site`'s. */
 static struct stats_figures *most_of(unsigned site, uint64_t bytes, const struct stats_part *parts, unsigned n,
 				     uint64_t *ret_rest)

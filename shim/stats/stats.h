@@ -156,6 +156,9 @@ void stats_moved(unsigned site, bool in, uint64_t bytes, bool again, const struc
 void stats_moved_lent(int device, int lender, bool in, uint64_t bytes);
 /* Counts the wait of a submission for memory of the site. */
 void stats_waited(unsigned site, uint64_t us);
+/* Count that a GPU uses an allocation of managed memory for the first time, and that the CPU touches it after that. */
+void stats_managed_used(unsigned site);
+void stats_managed_touched(unsigned site, uint64_t back_bytes);
 
 /* ---- the page (stats_file.c) ---- */
 

@@ -5,6 +5,8 @@
  */
 #include "test/core/faults_help.h"
 
+#include "shim/stats/stats.h"
+
 #include <semaphore.h>
 
 #define EVENTS "SPILLWAY_SET=faults=events,report.summary=no"
@@ -45,8 +47,8 @@ static void remember(const struct fault_event *event)
 
 static void start_and_listen(void)
 {
-	faults_listen(remember);
 	faults_help_start();
+	faults_listen(remember); /* the library listens itself until then */
 }
 
 static unsigned n_of(enum fault_kind kind, enum fault_cause cause, CUdeviceptr at, size_t bytes)
@@ -250,8 +252,8 @@ PART_TEST(what_the_queue_has_no_room_for_is_counted_as_lost, IN_CHILD(part))
 	uint64_t n = 0;
 
 	sem_init(&let_go, 0, 0);
-	faults_listen(hold);
 	faults_help_start();
+	faults_listen(hold);
 	CUdeviceptr at = faults_help_managed(32 * PAGE);
 	/* A fault, a migration in, an eviction and a migration out for each page, all of them while nobody reads. */
 	for (int i = 0; i < TURNS; i++)
@@ -294,6 +296,92 @@ PART_TEST(without_events_it_is_not_known_whether_some_were_lost, IN_CHILD(part, 
 	}
 	CHECK(lost_events() == STATS_NA);
 	return faults_help_check_equal();
+}
+
+/* ---- by site: what the CPU touches after the GPU's first use ---- */
+
+/*
+ * The simulated GPU tells less than a driver: the CPU touches memory only in calls of the driver, and one page at a time;
+ * nothing is brought because it is near, or because of access counters; the CPU does not fault on what was evicted; and
+ * no event is late. What neither tells is what the CPU reads and writes where the GPU has taken no page from it.
+ */
+
+/* Allocations are told by their size, which is a power of two; returns what is counted for those of that size. */
+static const _Atomic uint64_t *of_size(size_t bytes)
+{
+	faults_poll();
+	for (unsigned i = 1; i < STATS_SMALL; i++)
+		if (atomic_load(&stats.site[i].known) && stats.site[i].least_bytes == bytes)
+			return stats.site[i].figures.figure;
+	CHECK(!"such a site");
+	return NULL;
+}
+
+static bool has_counted(size_t bytes, uint64_t used, uint64_t touches, uint64_t back)
+{
+	const _Atomic uint64_t *its = of_size(bytes);
+
+	if (its[FIGURE_managed_used] != used || its[FIGURE_managed_touches] != touches ||
+	    its[FIGURE_managed_back_bytes] != back)
+		printf("of %zu bytes: %lu used, %lu touches, %lu bytes\n", bytes, (long)its[FIGURE_managed_used],
+		       (long)its[FIGURE_managed_touches], (long)its[FIGURE_managed_back_bytes]);
+	return its[FIGURE_managed_used] == used && its[FIGURE_managed_touches] == touches &&
+	       its[FIGURE_managed_back_bytes] == back;
+}
+
+PART_TEST(what_the_cpu_brings_back_is_counted_by_site, IN_CHILD(part))
+{
+	faults_help_start();
+	CUdeviceptr kept = faults_help_managed(2 * PAGE), back = faults_help_managed(4 * PAGE),
+		    unused = faults_help_managed(8 * PAGE);
+
+	/* The CPU's part before the GPU's first use counts for nothing. */
+	faults_help_cpu(kept, 2 * PAGE);
+	faults_help_cpu(back, 4 * PAGE);
+	faults_help_cpu(unused, 8 * PAGE);
+	faults_help_write(kept, PAGE);
+	faults_help_write(back + PAGE, PAGE);
+	CHECK(has_counted(2 * PAGE, 1, 0, 0) && has_counted(4 * PAGE, 1, 0, 0));
+	faults_help_cpu(back + PAGE, PAGE); /* a fault and a migration */
+	CHECK(has_counted(4 * PAGE, 1, 2, PAGE));
+	faults_help_write(back, 4 * PAGE);
+	faults_help_cpu(back, 2 * PAGE);
+	CHECK(has_counted(2 * PAGE, 1, 0, 0) && has_counted(4 * PAGE, 1, 6, 3 * PAGE) &&
+	      has_counted(8 * PAGE, 0, 0, 0));
+	/* What comes to an address that was the GPU's begins anew. */
+	CHECK(cuMemFree_v2(kept) == CUDA_SUCCESS);
+	CUdeviceptr next = faults_help_managed(2 * PAGE);
+	faults_help_cpu(next, 2 * PAGE);
+	CHECK(has_counted(2 * PAGE, 1, 0, 0));
+	faults_help_read(next, PAGE);
+	CHECK(has_counted(2 * PAGE, 2, 0, 0));
+	/* The sums are those of the backend and of the device. */
+	CHECK(stats.device[0].figures.figure[FIGURE_managed_touches] == 6);
+	return 0;
+}
+
+PART_TEST(what_the_cpu_may_read_without_a_fault_counts_as_touched_and_what_was_evicted_does_not, IN_CHILD(part))
+{
+	faults_help_start();
+	CUdeviceptr at = faults_help_managed(4 * PAGE), copied = faults_help_managed(2 * PAGE),
+		    all = faults_help_managed(16 * PAGE);
+
+	faults_help_write(at, 4 * PAGE);
+	faults_help_write(all, 16 * PAGE);
+	CHECK(sim_managed().evictions >= 4 && has_counted(4 * PAGE, 1, 0, 0));
+	/* The CPU faults on a page that was evicted: there is nothing to bring back. */
+	uint64_t entry[8] = {1, at};
+	sim_uvm_send(entry);
+	CHECK(has_counted(4 * PAGE, 1, 1, 0));
+	faults_help_read(at, 2 * PAGE);
+	faults_help_prefetch(at + PAGE, PAGE, CU_DEVICE_CPU);
+	CHECK(has_counted(4 * PAGE, 1, 2, 0));
+
+	faults_help_advise(copied, 2 * PAGE, CU_MEM_ADVISE_SET_READ_MOSTLY, 0);
+	faults_help_cpu(copied, PAGE);
+	faults_help_read(copied, PAGE);
+	CHECK(has_counted(2 * PAGE, 1, 1, 0));
+	return 0;
 }
 
 /* ---- a driver that has gone mad ---- */

@@ -310,11 +310,11 @@ int main(int argc, char **argv)
 	}
 	MUST(driver.load(&module, ptx));
 	MUST(driver.get_function(&function, module, "add_one"));
-	faults_listen(count_event);
 	if (lifecycle_start() != STAGE_RUNNING) {
 		printf("faults_check: the policy is not good\n");
 		return 1;
 	}
+	faults_listen(count_event); /* the library listens itself until then */
 	MUST(typed_alloc_managed(&at, mib * MIB, CU_MEM_ATTACH_GLOBAL, NULL));
 	bool right = use(function, at, mib * MIB);
 	cupti.flush(FLUSH_FORCED);
