@@ -142,9 +142,12 @@ void account_commit(struct ledger_row *row, enum policy_api api, const struct ca
 	if (row->kind & (LEDGER_MANAGED | LEDGER_SYSTEM))
 		control_start();
 	stats_add(STAT_allocations, 1);
-	/* The driver's events name any address of it; what cannot be found by that is as if the CPU touched it. */
-	if (row->kind == LEDGER_MANAGED && !row->home && atomic_load(&faults_queue_on) && !ledger_span(row))
-		stats_managed_touched(row->site, 0);
+	if (row->kind == LEDGER_MANAGED && !row->home) {
+		stats_add(STAT_managed_left, 1);
+		/* Events name any address of it. What cannot be found by that is as if the CPU touched it. */
+		if (atomic_load(&faults_queue_on) && !ledger_span(row))
+			stats_managed_touched(row->site, 0);
+	}
 	if (trace_is_on())
 		trace_made(row, api, site);
 	ledger_commit(row);

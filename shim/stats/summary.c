@@ -325,6 +325,41 @@ static void say_faults(struct draft *draft)
 		    size(draft, fault[FAULT_IN_BYTES]), size(draft, fault[FAULT_OUT_BYTES]), source);
 }
 
+enum summary_touch summary_touch(const struct stats_page *page, const struct stats_site *site)
+{
+	if (figure_of(&site->figures, FIGURE_managed_touches))
+		return SUMMARY_TOUCHED;
+	if (!figure_of(&site->figures, FIGURE_managed_used))
+		return SUMMARY_UNUSED;
+	return page->fault[FAULT_LOST] || page->state != STATS_ENDED ? SUMMARY_TOUCH_UNKNOWN : SUMMARY_UNTOUCHED;
+}
+
+/* Skips the line if the program asked for no managed memory. What is not known is not said to be untouched. */
+static void say_managed(struct draft *draft)
+{
+	const struct stats_page *page = draft->page;
+	uint64_t back = 0, lost = page->fault[FAULT_LOST];
+	unsigned n[SUMMARY_TOUCHES] = {0};
+
+	for (const struct stats_site *site = page->site; site < page->site + STATS_SITES; site++) {
+		n[summary_touch(page, site)]++;
+		back += figure_of(&site->figures, FIGURE_managed_back_bytes);
+	}
+	unsigned used = STATS_SITES - n[SUMMARY_UNUSED];
+	if (counted(draft, STAT_managed_left) && lost == STATS_NA)
+		add(draft, 8,
+		    "  managed memory: not known whether the CPU touches it after the GPU's first use; faults: events "
+		    "tells, where the driver does");
+	else if (used)
+		add(draft, 7, "  managed memory: a GPU used that of %u site%s%s%s%s", used, used == 1 ? "" : "s",
+		    part_if(draft, n[SUMMARY_UNTOUCHED],
+			    "; of %u the CPU touched nothing after that (use: heap may fit)", n[SUMMARY_UNTOUCHED]),
+		    part_if(draft, n[SUMMARY_TOUCHED], "; of %u the CPU brought back %s", n[SUMMARY_TOUCHED],
+			    size(draft, back)),
+		    part_if(draft, n[SUMMARY_TOUCH_UNKNOWN], "; of %u that is not known: %s", n[SUMMARY_TOUCH_UNKNOWN],
+			    lost ? "events were lost" : "the process has not ended by itself"));
+}
+
 /* ---- what costs most ---- */
 
 bool summary_is_of_tensors(const struct stats_site *site)
@@ -583,6 +618,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_allocations(&draft);
 	say_moves(&draft);
 	say_faults(&draft);
+	say_managed(&draft);
 	say_costliest(&draft);
 	if (trace)
 		add(&draft, 9, "  more: spillway report %s", trace);

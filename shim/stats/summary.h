@@ -84,6 +84,18 @@ double summary_lost(const struct stats_page *page, uint64_t now);
 bool summary_is_over(const struct stats_page *page);
 /* Returns the site that submissions waited for longest; NULL if nothing of any site was moved to the device. */
 const struct stats_site *summary_costliest(const struct stats_page *page);
+/*
+ * Whether the CPU touched what a site has of the program's own managed memory after the GPU's first use, as far as the
+ * driver tells. It does not tell of what the GPU leaves with the CPU.
+ */
+enum summary_touch {
+	SUMMARY_UNUSED, /* no GPU used it, or it is no such memory */
+	SUMMARY_UNTOUCHED,
+	SUMMARY_TOUCHED,
+	SUMMARY_TOUCH_UNKNOWN, /* events were lost or not read, or the process has not ended by itself */
+	SUMMARY_TOUCHES,       /* must be last */
+};
+enum summary_touch summary_touch(const struct stats_page *page, const struct stats_site *site);
 /* Returns whether the site is a line at which tensors were born, about which no rule can be. */
 bool summary_is_of_tensors(const struct stats_site *site);
 /*

@@ -342,6 +342,32 @@ TEST(what_is_taken_on_use_is_told)
 		 "submissions found no memory");
 }
 
+TEST(managed_memory_says_where_the_cpu_touched_nothing)
+{
+	page.peak[PLACE_MANAGED] = GIB; /* the policy's */
+	assert_false(says("managed memory"));
+	page.counter[STAT_managed_left] = 6;
+	must_say(
+	    "managed memory: not known whether the CPU touches it after the GPU's first use; faults: events tells");
+	page.state = STATS_ENDED;
+	page.fault[FAULT_LOST] = 0;
+	assert_false(says("managed memory"));
+	for (unsigned i = 10; i < 13; i++)
+		page.site[i].figures.figure[FIGURE_managed_used] = 2;
+	page.site[11].figures.figure[FIGURE_managed_touches] = 5;
+	page.site[11].figures.figure[FIGURE_managed_back_bytes] = 12 * MIB;
+	must_say(
+	    "managed memory: a GPU used that of 3 sites; of 2 the CPU touched nothing after that (use: heap may fit); "
+	    "of 1 the CPU brought back 12.0 MiB");
+	/* What was lost may be about any of them. */
+	page.fault[FAULT_LOST] = 1;
+	must_say(
+	    "a GPU used that of 3 sites; of 1 the CPU brought back 12.0 MiB; of 2 that is not known: events were lost");
+	page.fault[FAULT_LOST] = 0;
+	page.state = STATS_RUNNING;
+	must_say("of 2 that is not known: the process has not ended by itself");
+}
+
 TEST(faults_that_nobody_counts_are_not_zero)
 {
 	page.peak[PLACE_MANAGED] = GIB;
