@@ -12,6 +12,7 @@
  */
 #include "shim/faults/faults.h"
 #include "shim/base/array.h"
+#include "shim/base/call_site.h"
 #include "shim/base/libc.h"
 #include "shim/base/lock.h"
 #include "shim/driver/real.h"
@@ -224,6 +225,7 @@ static bool faults_queue_start(char *ret_why)
 		types |= UINT64_C(1) << forms[i].type;
 	if (!uvm_queue_open(&counters.uvm, ENTRIES, types, &events.queue, ret_why))
 		return false;
+	call_site_always(); /* events count for sites; one of several allocations must not count elsewhere */
 	/* Without the thread, readers drain the queue, and it may overflow meanwhile. */
 	atomic_store(&faults_queue_on, true);
 	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);

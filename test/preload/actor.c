@@ -33,6 +33,23 @@ static int ends_from_main(void)
 	return 7;
 }
 
+/* Two places, which differ in what the CPU does after the GPU. */
+static int uses_managed_memory(void)
+{
+	CUdeviceptr left, back;
+	void *pinned;
+
+	driver_start(0);
+	MUST(cu.cuMemAllocManaged(&left, MIB, CU_MEM_ATTACH_GLOBAL));
+	MUST(cu.cuMemAllocManaged(&back, MIB, CU_MEM_ATTACH_GLOBAL));
+	MUST(driver_fill(NULL, left, 7, MIB / 4));
+	MUST(driver_fill(NULL, back, 7, MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
+	MUST(cu.cuMemcpyHtoD_v2((CUdeviceptr)pinned, (void *)back, MIB));
+	return 7;
+}
+
 static void *exit_here(void *argument)
 {
 	exit(7);
@@ -406,6 +423,7 @@ int main(int argc, char **argv)
 	} acts[] = {
 #define ACT(name) {#name, name}
 	    ACT(ends_from_main),
+	    ACT(uses_managed_memory),
 	    ACT(ends_from_a_thread),
 	    ACT(ends_in_an_exit_handler),
 	    ACT(frees_in_a_destructor),

@@ -90,6 +90,16 @@ expect 'and run takes it' 7 '' '*device budget 32.0 MiB *, spill exact, policy *
 promise='each key has its reason'
 n=$((n + 1))
 awk '/^[a-z]/ && !/^version/ && last !~ /^# because / { bad = 1 } { last = $0 } END { exit bad }' job.yaml || complain "$(cat job.yaml)"
+expect 'managed memory that the CPU left alone gets a rule' 7 '' '*a GPU used that of 2 sites; of 1 the CPU touched nothing after that (use: heap may fit); of 1 the CPU brought back 1.0 MiB*
+spillway:   rules:*1 allocation that a GPU used*match: {api: managed, caller: "actor+0x*"}*use: heap*' \
+	fit --set report=full --write-policy managed.yaml -- "$actor" uses_managed_memory
+[ "$(grep -c 'use: heap' managed.yaml)" = 1 ] || complain "not one rule: $(cat managed.yaml)"
+expect 'check accepts that, too' 0 'managed.yaml: ok' '' "$tool" check managed.yaml
+expect 'and the next run has it on the heap' 7 '' '*the heap held 2.0 MiB at most*' \
+	env SPILLWAY_SET=report=full "$tool" run --library "$library" --policy managed.yaml -- "$actor" uses_managed_memory
+expect 'not without events' 7 '' '*not known whether the CPU touches it*' \
+	fit --set report=full,faults=auto --write-policy auto.yaml -- "$actor" uses_managed_memory
+grep -q 'use: heap' auto.yaml && complain "$(cat auto.yaml)"
 SPILLWAY_SET=spill.mode=static expect 'the mode of the variable stays' 7 '' '*spill static*spill.mode: "static"*' fit -- "$actor" ends_from_main
 expect 'a file that is there is not overwritten, and nothing is started' 2 '' '*"job.yaml" is there already*' \
 	fit --write-policy job.yaml -- echo started

@@ -233,6 +233,74 @@ TEST(the_costliest_line_is_named_and_no_rule_made_of_it)
 	must_say("# No rule is about it: rules place the blocks that these tensors share with others.");
 }
 
+/* Allocations that a GPU used, and what the CPU touched of them after that. */
+static void use_managed(unsigned site, const char *caller, uint64_t used, uint64_t touches)
+{
+	page.site[site].known = 2;
+	page.site[site].least_bytes = MIB << site;
+	strcpy(page.site[site].text, caller);
+	page.site[site].figures.figure[FIGURE_managed_used] = used;
+	page.site[site].figures.figure[FIGURE_managed_touches] = touches;
+	page.state = STATS_ENDED;
+}
+
+TEST(managed_memory_that_the_cpu_left_alone_gets_a_rule)
+{
+	use_managed(3, "train.py:5 in \"load\"", 2, 0);
+	use_managed(4, "train.py:5 in \"load\"", 1, 0); /* of another size */
+	use_managed(5, "train.py:9 in step", 7, 1);
+	use_managed(6, "train.py:7 in init", 0, 0);
+	make();
+	assert_int_equal(policy_n_rules(policy), 1);
+	must_say("# That is no proof for the next run: such an access of the CPU stops the job "
+		 "(spillway-limits(7)).\nrules:\n"
+		 "  # 3 allocations that a GPU used\n"
+		 "  - match: {api: managed, caller: \"train.py:5 in \\\"load\\\"\"}\n    use: heap\n");
+}
+
+static void must_have_no_rule(void)
+{
+	make();
+	assert_int_equal(policy_n_rules(policy), 0);
+	must_not_say("rules:");
+}
+
+TEST(and_none_where_that_is_not_known)
+{
+	use_managed(3, "train.py:5 in load", 2, 0);
+	page.fault[FAULT_LOST] = 1;
+	must_have_no_rule();
+	page.fault[FAULT_LOST] = STATS_NA;
+	must_have_no_rule();
+	page.fault[FAULT_LOST] = 0;
+	page.state = STATS_RUNNING; /* it was killed */
+	must_have_no_rule();
+	/* Touched, in another size; or by somebody whose place is not known. */
+	use_managed(4, "train.py:5 in load", 1, 1);
+	must_have_no_rule();
+	use_managed(4, "train.py:5 in load", 0, 0);
+	use_managed(0, "", 1, 1);
+	must_have_no_rule();
+	use_managed(0, "", 1, 0);
+	make();
+	assert_int_equal(policy_n_rules(policy), 1);
+}
+
+TEST(nor_where_a_rule_could_match_others)
+{
+	char most[STATS_TEXT] = "";
+
+	use_managed(3, "", 1, 0);
+	must_have_no_rule();
+	use_managed(3, "lib*.so+0x12", 1, 0);
+	must_have_no_rule();
+	use_managed(3, "lib\n.so+0x12", 1, 0);
+	must_have_no_rule();
+	memset(most, 'a', sizeof(most) - 1); /* cut off, perhaps */
+	use_managed(3, most, 1, 0);
+	must_have_no_rule();
+}
+
 TEST(a_name_cannot_become_a_key)
 {
 	facts.program = "python -c\ndefault: deny";
@@ -245,11 +313,12 @@ TEST(a_name_cannot_become_a_key)
 TEST(fit_sets_what_the_user_does_not)
 {
 	static const char *const cases[][2] = {
-	    {NULL, "spill.mode=exact,vmm.spill=move"},
-	    {"", "spill.mode=exact,vmm.spill=move"},
-	    {"device.budget=1GiB", "device.budget=1GiB,spill.mode=exact,vmm.spill=move"},
-	    {"spill.mode=static", "spill.mode=static,vmm.spill=move"},
-	    {"vmm.spill = no, spill.mode=fast", "vmm.spill = no, spill.mode=fast"},
+	    {NULL, "spill.mode=exact,vmm.spill=move,faults=events"},
+	    {"", "spill.mode=exact,vmm.spill=move,faults=events"},
+	    {"device.budget=1GiB", "device.budget=1GiB,spill.mode=exact,vmm.spill=move,faults=events"},
+	    {"spill.mode=static", "spill.mode=static,vmm.spill=move,faults=events"},
+	    {"vmm.spill = no, spill.mode=fast", "vmm.spill = no, spill.mode=fast,faults=events"},
+	    {"faults=off", "faults=off,spill.mode=exact,vmm.spill=move"},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {

@@ -208,6 +208,55 @@ static void put_vmm(FILE *file, const struct fit_run *run)
 		    "JAX) would not move\nvmm.spill: move\n");
 }
 
+/*
+ * Returns how many allocations of the site's place in the program a GPU used, if the CPU touched none of them after
+ * that, a rule can name the place, and none has yet; else 0. Sites of one place differ in size, which a rule does not.
+ */
+static uint64_t untouched(const struct stats_page *page, const struct stats_site *site)
+{
+	uint64_t n = 0;
+
+	/* A place that is cut off, or that would be a pattern, is not named: the rule could match others. */
+	if (summary_touch(page, site) != SUMMARY_UNTOUCHED || !*site->text || site->text[strcspn(site->text, "*?")] ||
+	    strlen(site->text) + 1 >= sizeof(site->text) || !policy_is_printable(site->text))
+		return 0;
+	for (const struct stats_site *other = page->site; other < page->site + STATS_SMALL; other++) {
+		enum summary_touch touch = summary_touch(page, other);
+
+		/* The first site has allocations of any place. */
+		if (touch == SUMMARY_UNUSED || (other != page->site && strcmp(other->text, site->text) != 0))
+			continue;
+		if (touch != SUMMARY_UNTOUCHED || (other != page->site && other < site))
+			return 0;
+		n += other == page->site ? 0 : figure(&other->figures, FIGURE_managed_used);
+	}
+	return n;
+}
+
+static void put_managed(FILE *file, const struct stats_page *page)
+{
+	bool any = false;
+
+	for (const struct stats_site *site = page->site + 1; site < page->site + STATS_SMALL; site++) {
+		uint64_t n = untouched(page, site);
+
+		if (!n)
+			continue;
+		if (!any)
+			fputs("# because in this run the CPU touched none of this managed memory after the GPU's first "
+			      "use, as far as the driver told.\n"
+			      "# That is no proof for the next run: such an access of the CPU stops the job "
+			      "(spillway-limits(7)).\n"
+			      "rules:\n",
+			      file);
+		any = true;
+		fprintf(file, "  # %" PRIu64 " allocation%s that a GPU used\n  - match: {api: managed, caller: ", n,
+			n == 1 ? "" : "s");
+		policy_file_put_quoted(file, site->text);
+		fputs("}\n    use: heap\n", file);
+	}
+}
+
 static void put_costliest(FILE *file, const struct fit_run *run)
 {
 	const struct stats_site *site = summary_costliest(run->page);
@@ -235,6 +284,7 @@ bool fit_policy_put(FILE *file, const struct fit_facts *facts)
 	put_host(file, &run);
 	put_vmm(file, &run);
 	bool good = put_set(file, facts->set);
+	put_managed(file, run.page);
 	put_costliest(file, &run);
 	return good;
 }

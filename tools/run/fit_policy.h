@@ -11,8 +11,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The keys that --fit sets, unless --set does: a mode that never stops a job, and moves whatever the program makes. */
-#define FIT_SET "spill.mode=exact,vmm.spill=move"
+/*
+ * The keys that --fit sets, unless --set does: a mode that never stops a job, and moves whatever the program makes; and
+ * the events that tell what the CPU does with managed memory.
+ */
+#define FIT_SET "spill.mode=exact,vmm.spill=move,faults=events"
 
 struct fit_facts {
 	const struct stats_page *page; /* of the process that lost most */
