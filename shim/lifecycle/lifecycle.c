@@ -129,7 +129,7 @@ static void put_all_faults(void)
 		/* Faults that are not measured do not appear in the trace. */
 		if ((put_faults((int)i, stats.device[i].fault) || (is_first && any)) && its[FAULT_GPU] != STATS_NA)
 			trace_event(faults, i, its[FAULT_GPU], cpu == STATS_NA ? 0 : cpu, its[FAULT_IN_BYTES],
-				    its[FAULT_OUT_BYTES]);
+				    its[FAULT_OUT_BYTES], stats.fault[FAULT_LOST] + 1);
 		is_first = false;
 	}
 }
@@ -151,13 +151,17 @@ static void count_managed(const struct fault_event *event)
 
 	if (!(by_gpu || event->kind == FAULT_OF_CPU) || !ledger_find_driven(event->address, by_gpu, &row))
 		return;
-	if (by_gpu && !row.managed.gpu_has_used)
+	const uint64_t back_bytes =
+	    back && event->cause != FAULT_FOR_PROGRAM ? smaller(event->bytes, row.key + row.bytes - event->address) : 0;
+	if (by_gpu && !row.managed.gpu_has_used) {
 		stats_managed_used(row.site);
+		trace_event(managed, row.id, false, 0);
+	}
 	if (copies || (back && event->cause != FAULT_FOR_ROOM) ||
-	    (event->kind == FAULT_OF_CPU && row.managed.gpu_has_used))
-		stats_managed_touched(row.site, back && event->cause != FAULT_FOR_PROGRAM
-						    ? smaller(event->bytes, row.key + row.bytes - event->address)
-						    : 0);
+	    (event->kind == FAULT_OF_CPU && row.managed.gpu_has_used)) {
+		stats_managed_touched(row.site, back_bytes);
+		trace_event(managed, row.id, true, back_bytes);
+	}
 }
 
 static void hear_one(const struct fault_event *event)

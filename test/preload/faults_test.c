@@ -85,6 +85,7 @@ struct seen {
 	uint64_t gpu, cpu;          /* single faults */
 	uint64_t last_gpu, last_in; /* the last figures of all */
 	uint64_t n_elsewhere;       /* faults at addresses that no block has */
+	uint64_t used, touched;     /* managed memory */
 };
 
 static struct seen look(CUdeviceptr at)
@@ -100,6 +101,8 @@ static struct seen look(CUdeviceptr at)
 				*(event->fault.kind ? &seen.cpu : &seen.gpu) += 1;
 				seen.n_elsewhere += event->fault.address - at >= BYTES;
 			}
+			if (event->kind == TRACE_managed)
+				*(event->managed.touched ? &seen.touched : &seen.used) += 1;
 			if (event->kind == TRACE_faults) {
 				seen.last_gpu = event->faults.gpu;
 				seen.last_in = event->faults.bytes_in;
@@ -123,6 +126,8 @@ static void is_traced(void)
 	}
 	CHECK(seen.gpu == model.gpu_faults && seen.cpu == model.cpu_faults && !seen.n_elsewhere);
 	CHECK(seen.last_gpu == model.gpu_faults && seen.last_in == model.bytes_in);
+	/* The CPU's faults, each with a migration where the page was not evicted before. */
+	CHECK(seen.used == 1 && seen.touched >= model.cpu_faults);
 }
 
 TEST(faults_are_in_a_trace)

@@ -183,6 +183,57 @@ TEST(sites_of_one_name_are_one)
 	assert_null(digest_callers(&digest, 2));
 }
 
+/* The sites of three allocations: one that the CPU left alone, one that it brought back, one that no GPU used. */
+static void add_managed(uint64_t lost)
+{
+	for (uint64_t i = 1; i < 4; i++)
+		FILE_ADD(&file, made, T0, i, AT + i * 64 * MIB, MIB, 0, 0, 1, 0, i, 0);
+	FILE_ADD(&file, managed, T0 + MS, 1, 0, 0);
+	FILE_ADD(&file, managed, T0 + MS, 2, 0, 0);
+	FILE_ADD(&file, managed, T0 + 2 * MS, 2, 1, 0);
+	FILE_ADD(&file, managed, T0 + 2 * MS, 2, 1, 65536);
+	FILE_ADD(&file, faults, T0 + 3 * MS, 0, 40, 2, 65536, 4096, lost);
+}
+
+TEST(what_the_cpu_touched_of_managed_memory_is_summed_by_site)
+{
+	for (uint64_t i = 1; i < 4; i++)
+		file_name(&file, TRACE_SITES, i, (const char *[]){"", "a.py:1", "a.py:2", "a.py:3"}[i], 6);
+	add_managed(1);
+	read_until(100);
+	assert_true(digest.tells_untouched);
+	assert_int_equal(digest.total.managed_used, 2);
+	assert_int_equal(digest.total.managed_touches, 2);
+	for (size_t i = 0; i < 3; i++) {
+		const struct digest_group *group = &digest.tables[DIGEST_BY_SITE].groups[i];
+
+		assert_int_equal(group->managed_used, group->number < 3);
+		assert_int_equal(group->managed_touches, group->number == 2 ? 2 : 0);
+		assert_int_equal(group->managed_back, group->number == 2 ? 65536 : 0);
+	}
+}
+
+TEST(nothing_is_said_to_be_untouched_where_events_are_missing)
+{
+	/* Lost by the driver; not read, or of an older version; lost by the trace; of a process that was killed. */
+	add_managed(2);
+	read_until(100);
+	assert_false(digest.tells_untouched);
+	again();
+	add_managed(0);
+	read_until(100);
+	assert_false(digest.tells_untouched);
+	again();
+	add_managed(1);
+	FILE_ADD(&file, lost, T0 + 4 * MS, 1);
+	read_until(100);
+	assert_false(digest.tells_untouched);
+	again();
+	add_managed(1);
+	read_back();
+	assert_false(digest.tells_untouched);
+}
+
 /* Two devices have allocations and only one a sample, so places come from allocations and moves. */
 TEST(without_samples_peers_come_from_allocations_and_moves)
 {

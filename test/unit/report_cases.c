@@ -192,6 +192,24 @@ static void fitting(void)
 	save(&file, "fitting");
 }
 
+/* Managed memory of three places: the CPU left one alone, brought one back, and no GPU used the third. */
+static void managed(void)
+{
+	struct trace_file file = file_new(HEAD);
+
+	file_frame(&file, 1, T0);
+	for (uint64_t i = 1; i < 4; i++)
+		name(&file, TRACE_SITES, i, (const char *[]){"", "a.py:1", "a.py:2", "a.py:3"}[i]);
+	for (uint64_t i = 1; i < 4; i++)
+		FILE_ADD(&file, made, T0, i, AT + i * 64 * MIB, MIB, 2, 0, 1, 0, i, 0);
+	FILE_ADD(&file, managed, T0 + S, 1, 0, 0);
+	FILE_ADD(&file, managed, T0 + S, 2, 0, 0);
+	FILE_ADD(&file, managed, T0 + S, 2, 1, 65536);
+	FILE_ADD(&file, faults, T0 + S, 0, 40, 2, 65536, 65536, 1);
+	FILE_ADD(&file, end, T0 + S, 0);
+	save(&file, "managed");
+}
+
 /* Every text is somebody else's. */
 static void hostile(void)
 {
@@ -292,6 +310,7 @@ int main(int argc, char **argv)
 	tensors();
 	older();
 	fitting();
+	managed();
 	hostile();
 	empty();
 	ranks();

@@ -47,6 +47,10 @@ expect 'an older trace does not tell, and that is said' 0 '*Links (this trace do
 expect 'nor does its JSON' 0 '*"on_peers": null,*"peer_bytes_in": null,*"peer_bytes_out": null,*' '' report --json older.trace
 expect 'n/a beside one that does' 0 '*on other GPUs at most *n/a *128.0 MiB*in from other GPUs *n/a *119.2 MiB*' '' \
 	report older.trace peers.trace
+expect 'what the CPU left alone of managed memory' 0 \
+	'*a.py:1*not touched by the CPU after the GPU*Managed memory that a GPU used*at 1 site it touched memory, and 64.0 KiB came back*at 1 site it touched nothing (use: heap may fit)*' '' \
+	report managed.trace
+expect 'so has JSON' 0 '*"managed_used": 2,*"managed_touches": 1,*"managed_back": 65536*' '' report --json managed.trace
 expect 'a view for Perfetto' 0 '*' '' report --perfetto spilling.trace
 same perfetto.json
 

@@ -33,6 +33,8 @@ struct digest_group {
 	uint64_t moves_in, moves_out, bytes_in, bytes_out, refetches;
 	uint64_t submits, faults; /* submissions that named them; single faults, where those were recorded */
 	uint64_t wait_ns;         /* waits of submissions for their pieces */
+	/* The program's own managed memory: allocations that a GPU used; what the CPU touched of them after that. */
+	uint64_t managed_used, managed_touches, managed_back; /* managed_back: bytes */
 	uint64_t tensors,
 	    tensor_bytes; /* only of all, by site and by calls: born there, as an allocator reports; their bytes */
 };
@@ -179,6 +181,7 @@ struct digest {
 	uint64_t peak; /* maximum of bytes live at once, as requested (trace_peaks()); of one device: its need */
 	struct digest_device devices[DIGEST_DEVICES];
 	uint64_t n_strangers; /* events of devices beyond the limit */
+	uint64_t events_lost; /* as `lost` of the last `faults` */
 	uint64_t n_events[TRACE_KINDS];
 	uint64_t n_bins, bin_ns;
 	struct digest_group total;
@@ -217,6 +220,7 @@ struct digest {
 	char advice[DIGEST_ADVICE][DIGEST_TEXT];
 	unsigned n_advice;
 	char verdict[DIGEST_TEXT];
+	bool tells_untouched; /* managed memory without managed_touches was not touched: no event is missing */
 	uint32_t *idle_rules; /* rules that never matched; numbers as in DIGEST_BY_RULE */
 	size_t n_idle_rules;
 	struct digest_point curve[DIGEST_CURVE];

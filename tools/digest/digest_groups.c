@@ -139,6 +139,13 @@ static void group_born(struct digest_group *group, uint64_t bytes)
 	group->tensor_bytes += bytes;
 }
 
+static void group_managed(struct digest_group *group, const struct trace_event *event)
+{
+	group->managed_used += !event->managed.touched;
+	group->managed_touches += event->managed.touched;
+	group->managed_back += event->managed.back;
+}
+
 void digest_groups_event(struct digest *digest, struct digest_groups *groups, const struct trace_row *row)
 {
 	const struct trace_event *event = &row->event;
@@ -171,6 +178,11 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 		for (int by = DIGEST_BY_SITE; by < DIGEST_TABLES; by++)
 			if ((number = digest_group_of(digest, by, 0, event->born.site)))
 				group_born(&groups->all[by][number], event->born.bytes);
+		break;
+	case TRACE_managed:
+		group_managed(&digest->total, event);
+		for (int by = 0; known && by < DIGEST_TABLES; by++)
+			group_managed(group_of(digest, groups, by, row->which), event);
 		break;
 	case TRACE_fault:
 		block = trace_block_at(digest->trace, event->fault.address, event->time);
@@ -275,6 +287,8 @@ bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
 				  digest->block_wait_ns[i], groups->faults[i]);
 	}
 	give_moves(digest, groups);
+	digest->tells_untouched =
+	    digest->events_lost == 1 && trace->ended && !trace->n_lost && !trace->cut && !trace->damaged;
 	if (!idle_rules_find(digest, groups->all[DIGEST_BY_RULE]))
 		return false;
 	for (int by = 0; by < DIGEST_TABLES; by++) {

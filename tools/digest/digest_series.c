@@ -161,6 +161,7 @@ static void take_faults(struct digest *digest, struct digest_places *places, con
 	const uint64_t now[4] = {event->faults.gpu, event->faults.cpu, event->faults.bytes_in, event->faults.bytes_out};
 	uint64_t *base, more[4];
 
+	digest->events_lost = event->faults.lost;
 	if (!device || !bins_of(digest, device))
 		return;
 	base = places->fault_base[event->faults.device];

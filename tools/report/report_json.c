@@ -177,7 +177,8 @@ static void put_sums(struct json *json, const struct digest_group *group)
 		     {"moves_in", group->moves_in}, {"moves_out", group->moves_out}, {"bytes_in", group->bytes_in},
 		     {"bytes_out", group->bytes_out}, {"refetches", group->refetches}, {"submits", group->submits},
 		     {"faults", group->faults}, {"wait_ns", group->wait_ns}, {"tensors", group->tensors},
-		     {"tensor_bytes", group->tensor_bytes});
+		     {"tensor_bytes", group->tensor_bytes}, {"managed_used", group->managed_used},
+		     {"managed_touches", group->managed_touches}, {"managed_back", group->managed_back});
 }
 
 /* A chain of callers as a list; null if it is not known. */

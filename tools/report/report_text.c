@@ -279,11 +279,36 @@ static void print_table(const struct digest *digest, enum digest_by by)
 			snprintf(row->note, sizeof(row->note), "and %s refused", text_count(group->refused));
 		else if (group->tensors)
 			snprintf(row->note, sizeof(row->note), "and %s", text_number(group->tensors, "tensor"));
+		else if (group->managed_used && !group->managed_touches && digest->tells_untouched)
+			snprintf(row->note, sizeof(row->note), "not touched by the CPU after the GPU");
 	}
 	printf("\n");
 	print_rows(rows, n + 1, 6);
 	if (n < table->n)
 		wrap_line(2, 4, "and %s more; --json has them", text_count(table->n - n));
+}
+
+/* Skipped if the trace does not say what GPUs used of managed memory. */
+static void print_managed(const struct digest *digest)
+{
+	const struct digest_table *table = &digest->tables[DIGEST_BY_SITE];
+	unsigned used = 0, touched = 0;
+
+	for (size_t i = 0; i < table->n; i++) {
+		touched += table->groups[i].managed_touches != 0;
+		used += table->groups[i].managed_touches || table->groups[i].managed_used;
+	}
+	if (!used)
+		return;
+	printf("\n");
+	printf("Managed memory that a GPU used, and what the CPU did after that:\n");
+	if (touched)
+		wrap_line(2, 4, "at %s it touched memory, and %s came back", text_number(touched, "site"),
+			  text_bytes(digest->total.managed_back));
+	if (used > touched)
+		wrap_line(2, 4, "at %s %s", text_number(used - touched, "site"),
+			  digest->tells_untouched ? "it touched nothing (use: heap may fit)"
+						  : "that is not known, because events are missing");
 }
 
 static void print_functions(const struct digest *digest)
@@ -350,6 +375,7 @@ void report_text(const struct digest *digest)
 	/* Chains of callers are for the page: they have no room in lines of 80 columns. */
 	print_table(digest, DIGEST_BY_RULE);
 	print_table(digest, DIGEST_BY_SITE);
+	print_managed(digest);
 	print_idle_rules(digest);
 	print_functions(digest);
 	print_curve(digest);

@@ -252,7 +252,7 @@ static void change_block(struct trace *trace, struct trace_row *row, const struc
 		block->freed = row->event.time;
 	else if (row->event.kind == TRACE_grown)
 		block->bytes = row->event.grown.bytes;
-	else
+	else if (row->event.kind == TRACE_lent)
 		block->on_peers += row->event.lent.bytes < left ? row->event.lent.bytes : left;
 }
 
@@ -275,7 +275,7 @@ static bool find_blocks(struct trace *trace)
 			good = number_map_set(&ids, row->event.made.id, trace->n_blocks);
 			add_block(trace, &row->event);
 		} else if (row->event.kind == TRACE_freed || row->event.kind == TRACE_grown ||
-			   row->event.kind == TRACE_lent) {
+			   row->event.kind == TRACE_lent || row->event.kind == TRACE_managed) {
 			change_block(trace, row, &ids);
 		}
 	}
