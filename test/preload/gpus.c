@@ -47,13 +47,34 @@ void gpus_be(int device)
 
 unsigned char gpus_byte(size_t at, unsigned salt)
 {
-	return (unsigned char)((at * 2654435761u + salt * 40503u) >> 13);
+	return (unsigned char)(((unsigned)at * 2654435761u + salt * 40503u) >> 13);
+}
+
+static void make_bytes(unsigned char *to, size_t from, size_t n, unsigned salt)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = gpus_byte(from + i, salt);
+}
+
+size_t gpus_difference(const unsigned char *bytes, size_t n, unsigned salt)
+{
+	unsigned char expected[4096];
+
+	for (size_t at = 0, piece; at < n; at += piece) {
+		piece = n - at < sizeof(expected) ? n - at : sizeof(expected);
+		make_bytes(expected, at, piece, salt);
+		if (!memcmp(expected, bytes + at, piece))
+			continue;
+		while (bytes[at] == gpus_byte(at, salt))
+			at++;
+		return at;
+	}
+	return n;
 }
 
 void gpus_fill_host(unsigned salt)
 {
-	for (size_t i = 0; i < gpus.bytes; i++)
-		gpus.host[i] = gpus_byte(i, salt);
+	make_bytes(gpus.host, 0, gpus.bytes, salt);
 }
 
 void gpus_fill(int device, unsigned salt)
@@ -69,8 +90,8 @@ void gpus_expect(int device, unsigned salt, size_t bytes, const char *what, int 
 	gpus_be(device);
 	memset(gpus.seen, 0, gpus.bytes);
 	ok(cu.cuMemcpyDtoH_v2(gpus.seen, gpus.block[device], bytes));
-	for (size_t i = 0; i < bytes; i++)
-		if (gpus.seen[i] != gpus_byte(i, salt))
-			fail_msg("%s, form %d: byte %zu of device %d is %u, not %u", what, form, i, device,
-				 gpus.seen[i], gpus_byte(i, salt));
+	size_t i = gpus_difference(gpus.seen, bytes, salt);
+	if (i < bytes)
+		fail_msg("%s, form %d: byte %zu of device %d is %u, not %u", what, form, i, device, gpus.seen[i],
+			 gpus_byte(i, salt));
 }

@@ -35,6 +35,8 @@ void gpus_be(int device);
 
 /* The byte that belongs there, which only this salt gives. */
 unsigned char gpus_byte(size_t at, unsigned salt);
+/* Returns the place of the first byte that does not belong there, or n. */
+size_t gpus_difference(const unsigned char *bytes, size_t n, unsigned salt);
 void gpus_fill_host(unsigned salt);
 /* The device's block, written and read by its own device, with nothing between. They leave that device current. */
 void gpus_fill(int device, unsigned salt);
