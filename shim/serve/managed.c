@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* managed.c: the CPU's side of managed memory on the heap, and how it goes to the GPU (managed.h). */
+/* managed.c: how managed memory on the heap goes to the GPU, is made and is freed (managed.h). */
 #include "shim/serve/managed.h"
 #include "shim/base/array.h"
 #include "shim/base/clock.h"
@@ -22,12 +22,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* One allocation: its device, and its first unit there. */
-struct managed {
-	struct device *device;
-	uint32_t first;
-};
-
 /* An allocation that one call needs. */
 struct traveller {
 	struct managed it;
@@ -45,65 +39,6 @@ struct journey {
 	int pagemap; /* -1: the kernel does not say which pages have contents */
 	char *stage; /* of HEAP_UNIT bytes */
 };
-
-static const struct arena *arena_of(struct managed it)
-{
-	return heap_arena(atomic_load(&it.device->heap));
-}
-
-static struct unit_state *state_of(struct managed it)
-{
-	return &arena_of(it)->states[it.first];
-}
-
-static char *unit_at(struct managed it, uint32_t unit)
-{
-	return (char *)(uintptr_t)arena_address(arena_of(it), it.first + unit);
-}
-
-static uint64_t bytes_of(struct managed it)
-{
-	return atomic_load(&state_of(it)->on_use_units) * HEAP_UNIT;
-}
-
-/* Finds the allocation that has the address. Returns false if there is none of managed memory. Locking: none. */
-static bool find(CUdeviceptr address, struct managed *ret)
-{
-	ret->device = device_of(address);
-	return ret->device && arena_is_on_use(arena_of(*ret), address, &ret->first) &&
-	       atomic_load(&state_of(*ret)->side) != ON_USE_PLAIN;
-}
-
-bool managed_is_cpus(const struct device *device, CUdeviceptr address)
-{
-	struct managed it;
-
-	return find(address, &it) && it.device == device && arena_on_use_is_cpus(arena_of(it), it.first);
-}
-
-/* ---- the memory of the CPU ---- */
-
-/*
- * A child of a fork has no access, as natively. What the driver has there itself allows no access either, so nothing
- * of it is lost; a range is given back as one without access.
- */
-static bool map_for_cpu(void *at, uint64_t bytes)
-{
-	if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-	    MAP_FAILED)
-		return false;
-	madvise(at, bytes, MADV_DONTFORK);
-	return true;
-}
-
-static void unmap_for_cpu(void *at, uint64_t bytes)
-{
-	/* If the kernel has no room for one more mapping, the access and then the memory go all the same. */
-	if (mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED)
-		return;
-	mprotect(at, bytes, PROT_NONE);
-	madvise(at, bytes, MADV_DONTNEED);
-}
 
 /*
  * Returns whether a unit has pages with contents. Where that cannot be asked it has: zeros that the CPU has written
@@ -124,40 +59,13 @@ static bool is_written(const struct journey *journey, const char *unit)
 	return false;
 }
 
-/* ---- one thread at a time brings, or ends, managed memory ---- */
-
-/* Locking: the caller must have disabled cancellation: whoever waits or copies here holds what others wait for. */
-static void turn_begin(void)
-{
-	struct managed_state *const managed = &serve_state.managed;
-
-	lock_take(&managed->lock);
-	while (managed->busy) {
-		struct timespec until = clock_in(1000000000);
-
-		lock_wait(&managed->lock, &managed->done, &until);
-	}
-	managed->busy = true;
-	lock_drop(&managed->lock);
-}
-
-static void turn_end(void)
-{
-	struct managed_state *const managed = &serve_state.managed;
-
-	lock_take(&managed->lock);
-	managed->busy = false;
-	clock_wake_all(&managed->done);
-	lock_drop(&managed->lock);
-}
-
 /* ---- to the GPU ---- */
 
 static struct traveller *append(struct journey *journey, struct managed it)
 {
 	if (!ARRAY_ROOM(journey->at, journey->n, journey->room, ARRAY_MOST))
 		return NULL;
-	journey->at[journey->n] = (struct traveller){.it = it, .id = atomic_load(&state_of(it)->on_use_id)};
+	journey->at[journey->n] = (struct traveller){.it = it, .id = atomic_load(&managed_state_of(it)->on_use_id)};
 	return &journey->at[journey->n++];
 }
 
@@ -167,18 +75,19 @@ static struct traveller *append(struct journey *journey, struct managed it)
  */
 static struct traveller *list(struct journey *journey, struct managed it)
 {
-	uint32_t place = atomic_load(&state_of(it)->on_use_list);
+	uint32_t place = atomic_load(&managed_state_of(it)->on_use_list);
 
 	if (place < journey->n && journey->at[place].it.device == it.device && journey->at[place].it.first == it.first)
 		return &journey->at[place];
-	atomic_store(&state_of(it)->on_use_list, journey->n);
+	atomic_store(&managed_state_of(it)->on_use_list, journey->n);
 	return append(journey, it);
 }
 
 /* Finds what a pointer means: also what it lies close beside (submission.c). No two allocations are so close. */
 static bool find_near(CUdeviceptr pointer, struct managed *ret)
 {
-	return find(pointer, ret) || find(pointer - ON_USE_NEAR, ret) || find(pointer + ON_USE_NEAR - 1, ret);
+	return managed_find(pointer, ret) || managed_find(pointer - ON_USE_NEAR, ret) ||
+	       managed_find(pointer + ON_USE_NEAR - 1, ret);
 }
 
 /* Lists what the words point to. */
@@ -206,12 +115,12 @@ static bool search(struct journey *journey, const char *words, size_t bytes)
 
 static bool search_all(struct journey *journey, struct managed it)
 {
-	uint32_t units = atomic_load(&state_of(it)->on_use_units);
+	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units);
 	bool ok = true;
 
 	for (uint32_t i = 0; i < units && ok; i++)
-		if (is_written(journey, unit_at(it, i)))
-			ok = search(journey, unit_at(it, i), HEAP_UNIT);
+		if (is_written(journey, managed_unit(it, i)))
+			ok = search(journey, managed_unit(it, i), HEAP_UNIT);
 	return ok;
 }
 
@@ -222,17 +131,17 @@ static bool search_all(struct journey *journey, struct managed it)
  */
 static CUresult copy_units(const struct journey *journey, struct managed it, CUstream stream)
 {
-	uint32_t units = atomic_load(&state_of(it)->on_use_units);
+	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units);
 	CUresult result = CUDA_SUCCESS;
 
 	for (uint32_t i = 0; i < units && result == CUDA_SUCCESS; i++) {
-		CUdeviceptr at = arena_address(arena_of(it), it.first + i);
+		CUdeviceptr at = arena_address(managed_arena(it), it.first + i);
 
-		if (!arena_look(arena_of(it), at))
+		if (!arena_look(managed_arena(it), at))
 			continue;
-		bool written = is_written(journey, unit_at(it, i));
+		bool written = is_written(journey, managed_unit(it, i));
 		if (written)
-			memcpy(journey->stage, unit_at(it, i), HEAP_UNIT);
+			memcpy(journey->stage, managed_unit(it, i), HEAP_UNIT);
 		else
 			memset(journey->stage, 0, HEAP_UNIT);
 		result = REAL(cuMemcpyHtoDAsync_v2)(at, journey->stage, HEAP_UNIT, stream);
@@ -244,31 +153,19 @@ static CUresult copy_units(const struct journey *journey, struct managed it, CUs
 	return result;
 }
 
-/* The current context is alive, or the call that brings it would not be made there; another one may have died. */
-static CUcontext context_on(CUdevice device)
-{
-	CUcontext current;
-	CUdevice of;
-
-	return REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current && context_device(current, &of) &&
-		       of == device
-		   ? current
-		   : context_any(device);
-}
-
 /* On a stream of its own, which waits for nothing, in a context of the memory's device. */
 static CUresult copy(const struct journey *journey, struct managed it)
 {
 	struct heap *heap = atomic_load(&it.device->heap);
-	CUcontext context = context_on(it.device->ordinal);
-	CUdeviceptr base = arena_address(arena_of(it), it.first);
+	CUcontext context = managed_context(it.device->ordinal);
+	CUdeviceptr base = arena_address(managed_arena(it), it.first);
 	CUstream stream;
 	bool pushed;
 
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	/* It must not be moved meanwhile. */
-	if (!heap_pin(heap, base, bytes_of(it)))
+	if (!heap_pin(heap, base, managed_bytes(it)))
 		return CUDA_ERROR_NOT_READY;
 	CUresult result = context_enter(context, &pushed);
 	if (result == CUDA_SUCCESS) {
@@ -282,21 +179,21 @@ static CUresult copy(const struct journey *journey, struct managed it)
 		capture_restore(mode);
 		context_leave(pushed);
 	}
-	heap_pin_end(heap, base, bytes_of(it), PIN_OFF);
+	heap_pin_end(heap, base, managed_bytes(it), PIN_OFF);
 	return result;
 }
 
 /* Takes memory of the heap for what the CPU has written; all: for all of the allocation. */
 static enum sw_status take_written(const struct journey *journey, struct managed it, bool all)
 {
-	uint32_t units = atomic_load(&state_of(it)->on_use_units), end;
-	CUdeviceptr base = arena_address(arena_of(it), it.first);
+	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units), end;
+	CUdeviceptr base = arena_address(managed_arena(it), it.first);
 	enum sw_status status = SW_OK;
 
 	if (all)
-		return journey->take(it.device, base, bytes_of(it), true);
+		return journey->take(it.device, base, managed_bytes(it), true);
 	for (uint32_t i = 0; i < units && status == SW_OK; i = end + 1) {
-		for (end = i; end < units && is_written(journey, unit_at(it, end)); end++)
+		for (end = i; end < units && is_written(journey, managed_unit(it, end)); end++)
 			;
 		if (end > i)
 			status = journey->take(it.device, base + i * HEAP_UNIT, (end - i) * HEAP_UNIT, false);
@@ -306,11 +203,11 @@ static enum sw_status take_written(const struct journey *journey, struct managed
 
 static bool has_memory_for_written(const struct journey *journey, struct managed it)
 {
-	uint32_t units = atomic_load(&state_of(it)->on_use_units);
+	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units);
 
 	for (uint32_t i = 0; i < units; i++)
-		if (!arena_look(arena_of(it), arena_address(arena_of(it), it.first + i)) &&
-		    is_written(journey, unit_at(it, i)))
+		if (!arena_look(managed_arena(it), arena_address(managed_arena(it), it.first + i)) &&
+		    is_written(journey, managed_unit(it, i)))
 			return false;
 	return true;
 }
@@ -318,8 +215,8 @@ static bool has_memory_for_written(const struct journey *journey, struct managed
 /* It has not been freed, nor is another one there. */
 static bool is_there(const struct traveller *one)
 {
-	return atomic_load(&state_of(one->it)->on_use_id) == one->id &&
-	       atomic_load(&state_of(one->it)->side) != ON_USE_PLAIN;
+	return atomic_load(&managed_state_of(one->it)->on_use_id) == one->id &&
+	       atomic_load(&managed_state_of(one->it)->side) != ON_USE_PLAIN;
 }
 
 /*
@@ -335,8 +232,8 @@ static enum sw_status make_ready(struct journey *journey, unsigned round)
 
 	for (uint32_t i = 0; i < journey->n && status == SW_OK; i++) {
 		struct traveller *one = &journey->at[i];
-		CUdeviceptr base = arena_address(arena_of(one->it), one->it.first);
-		uint64_t bytes = bytes_of(one->it);
+		CUdeviceptr base = arena_address(managed_arena(one->it), one->it.first);
+		uint64_t bytes = managed_bytes(one->it);
 
 		if (one->ready || !is_there(one))
 			continue;
@@ -359,12 +256,12 @@ static void list_again(struct journey *journey)
 		struct traveller *one = &journey->at[i];
 
 		if (one->ready && is_there(one))
-			atomic_store(&state_of(one->it)->on_use_stays, true);
+			atomic_store(&managed_state_of(one->it)->on_use_stays, true);
 		one->reached = one->going = one->ready = false;
 		/* What is named means what is there now. */
-		one->id = atomic_load(&state_of(one->it)->on_use_id);
+		one->id = atomic_load(&managed_state_of(one->it)->on_use_id);
 		if (i < journey->n_named)
-			atomic_store(&state_of(one->it)->on_use_list, i);
+			atomic_store(&managed_state_of(one->it)->on_use_list, i);
 	}
 	journey->n = journey->n_named;
 }
@@ -375,11 +272,11 @@ static enum sw_status protect(struct journey *journey)
 	for (uint32_t i = 0; i < journey->n; i++) {
 		struct managed it = journey->at[i].it;
 
-		if (!is_there(&journey->at[i]) || atomic_load(&state_of(it)->side) != ON_USE_CPU)
+		if (!is_there(&journey->at[i]) || atomic_load(&managed_state_of(it)->side) != ON_USE_CPU)
 			continue;
 		journey->at[i].going = true;
-		atomic_store(&state_of(it)->side, ON_USE_GOING);
-		if (mprotect(unit_at(it, 0), bytes_of(it), PROT_READ) || !search_all(journey, it))
+		atomic_store(&managed_state_of(it)->side, ON_USE_GOING);
+		if (mprotect(managed_unit(it, 0), managed_bytes(it), PROT_READ) || !search_all(journey, it))
 			return SW_NO_HOST_MEMORY;
 	}
 	return SW_OK;
@@ -389,7 +286,7 @@ static bool is_enough(const struct journey *journey)
 {
 	for (uint32_t i = 0; i < journey->n; i++) {
 		const struct traveller *one = &journey->at[i];
-		const struct unit_state *state = state_of(one->it);
+		const struct unit_state *state = managed_state_of(one->it);
 
 		if (one->reached && is_there(one) &&
 		    (atomic_load(&state->on_use_left) || !atomic_load(&state->on_use_stays)))
@@ -407,8 +304,8 @@ static void arrive(const struct journey *journey)
 
 		if (!journey->at[i].going)
 			continue;
-		unmap_for_cpu(unit_at(it, 0), bytes_of(it));
-		atomic_store(&state_of(it)->side, ON_USE_GPU);
+		managed_unmap_for_cpu(managed_unit(it, 0), managed_bytes(it));
+		atomic_store(&managed_state_of(it)->side, ON_USE_GPU);
 		stats_add(STAT_managed_moved, 1);
 	}
 }
@@ -420,8 +317,8 @@ static void return_all(const struct journey *journey)
 
 		if (!journey->at[i].going)
 			continue;
-		mprotect(unit_at(it, 0), bytes_of(it), PROT_READ | PROT_WRITE);
-		atomic_store(&state_of(it)->side, ON_USE_CPU);
+		mprotect(managed_unit(it, 0), managed_bytes(it), PROT_READ | PROT_WRITE);
+		atomic_store(&managed_state_of(it)->side, ON_USE_CPU);
 	}
 }
 
@@ -430,7 +327,7 @@ static enum sw_status take_turn(struct journey *journey, bool *ret_done)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	turn_begin();
+	managed_turn_begin();
 	list_again(journey);
 	enum sw_status status = protect(journey);
 	*ret_done = status == SW_OK && is_enough(journey);
@@ -446,7 +343,7 @@ static enum sw_status take_turn(struct journey *journey, bool *ret_done)
 		arrive(journey);
 	else
 		return_all(journey);
-	turn_end();
+	managed_turn_end();
 	return status;
 }
 
@@ -474,7 +371,7 @@ static bool list_cpus(struct journey *journey, CUdeviceptr address)
 {
 	struct managed it;
 
-	return !find(address, &it) || !arena_on_use_is_cpus(arena_of(it), it.first) || append(journey, it);
+	return !managed_find(address, &it) || !arena_on_use_is_cpus(managed_arena(it), it.first) || append(journey, it);
 }
 
 static bool list_named(struct journey *journey, const struct named *names, uint32_t n, uint64_t devices)
@@ -531,61 +428,6 @@ void managed_host_function(void)
 		atomic_store(&serve_state.managed.host_functions, true);
 }
 
-/* ---- the line of the handler ---- */
-
-/* Async-signal-safe. */
-static char *put_text(char *at, const char *end, const char *text)
-{
-	while (*text && at < end)
-		*at++ = *text++;
-	return at;
-}
-
-static char *put_number(char *at, const char *end, uint64_t number, unsigned base)
-{
-	char digits[20];
-	unsigned n = 0;
-
-	do
-		digits[n++] = "0123456789abcdef"[number % base];
-	while (number /= base);
-	while (n && at < end)
-		*at++ = digits[--n];
-	return at;
-}
-
-#define MOST_LINES 10 /* a program may handle its faults and go on */
-
-static void look(uintptr_t address)
-{
-	char line[640], *at = line, *end = line + sizeof(line);
-	struct managed it;
-
-	if (process_stage() == STAGE_FORKED || !*process_fork_page || !find(address, &it) ||
-	    atomic_load(&state_of(it)->side) == ON_USE_CPU ||
-	    atomic_fetch_add(&serve_state.managed.n_lines, 1) >= MOST_LINES)
-		return;
-	const struct stats_site *site =
-	    &stats.site[stats_site_place(atomic_load_explicit(&state_of(it)->on_use_site, memory_order_acquire))];
-	at = put_text(at, end, "THE CPU USED MANAGED MEMORY THAT THE GPU HAS: address 0x");
-	at = put_number(at, end, address, 16);
-	at = put_text(at, end, ", in the allocation at 0x");
-	at = put_number(at, end, (uintptr_t)unit_at(it, 0), 16);
-	at = put_text(at, end, " of up to ");
-	at = put_number(at, end, bytes_of(it) >> 20, 10);
-	at = put_text(at, end, " MiB, by rule ");
-	at = put_text(at, end,
-		      policy_rule_name(process_policy(), (int)(int16_t)atomic_load(&state_of(it)->on_use_rule)));
-	if (atomic_load(&site->known) == 2 && *site->text) {
-		at = put_text(at, end, ", made at ");
-		at = put_text(at, end, site->text);
-	}
-	at = put_text(at, end,
-		      "; with use: heap the CPU has no access after the GPU's first use; a rule with use: driver for "
-		      "it gives both sides access");
-	log_text(line, (size_t)(at - line));
-}
-
 /* ---- allocating and freeing ---- */
 
 static void managed_release(struct ledger_row *row)
@@ -594,13 +436,13 @@ static void managed_release(struct ledger_row *row)
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	turn_begin();
-	if (find(row->key, &it)) {
-		if (atomic_load(&state_of(it)->side) == ON_USE_CPU)
-			unmap_for_cpu(unit_at(it, 0), bytes_of(it));
-		atomic_store(&state_of(it)->side, ON_USE_PLAIN);
+	managed_turn_begin();
+	if (managed_find(row->key, &it)) {
+		if (atomic_load(&managed_state_of(it)->side) == ON_USE_CPU)
+			managed_unmap_for_cpu(managed_unit(it, 0), managed_bytes(it));
+		atomic_store(&managed_state_of(it)->side, ON_USE_PLAIN);
 	}
-	turn_end();
+	managed_turn_end();
 	pthread_setcancelstate(cancel, NULL);
 	backend_heap.release(row);
 }
@@ -656,7 +498,7 @@ enum sw_status managed_alloc(struct device *device, const struct backend_request
 	if (!is_reached_by_all(device->ordinal))
 		return to_driver(request, "not all GPUs that the process sees reach each other's memory "
 					  "(CUDA_VISIBLE_DEVICES hides GPUs)");
-	if (!signals_watch(look))
+	if (!signals_watch(managed_say))
 		return to_driver(request, "no handler of SIGSEGV can be installed");
 	if (!open_to_all(device->ordinal))
 		return to_driver(request, "the heaps of the process's GPUs cannot be opened to each other now");
@@ -665,24 +507,24 @@ enum sw_status managed_alloc(struct device *device, const struct backend_request
 		return to_driver(request, "that is more than both budgets together, or than there are addresses for");
 	if (status != SW_OK)
 		return status;
-	it.first = arena_unit(arena_of(it), row->key);
+	it.first = arena_unit(managed_arena(it), row->key);
 	/* The GPU's uses, and frees, of what was at this address before have ended. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	turn_begin();
-	bool mapped = map_for_cpu(unit_at(it, 0), bytes_of(it));
+	managed_turn_begin();
+	bool mapped = managed_map_for_cpu(managed_unit(it, 0), managed_bytes(it));
 	if (mapped) {
 		CUdeviceptr low = atomic_load(&managed->low);
 
 		if (!low || row->key < low)
 			atomic_store(&managed->low, row->key);
-		if (row->key + bytes_of(it) > atomic_load(&managed->high))
-			atomic_store(&managed->high, row->key + bytes_of(it));
-		atomic_store(&state_of(it)->on_use_rule, (uint16_t)row->rule);
-		atomic_store(&state_of(it)->side, ON_USE_CPU);
+		if (row->key + managed_bytes(it) > atomic_load(&managed->high))
+			atomic_store(&managed->high, row->key + managed_bytes(it));
+		atomic_store(&managed_state_of(it)->on_use_rule, (uint16_t)row->rule);
+		atomic_store(&managed_state_of(it)->side, ON_USE_CPU);
 		/* Before this, another thread may have seen that nothing lacks anything (on_use_settle). */
-		on_use_begins(row->key, bytes_of(it));
+		on_use_begins(row->key, managed_bytes(it));
 	}
-	turn_end();
+	managed_turn_end();
 	pthread_setcancelstate(cancel, NULL);
 	if (!mapped) {
 		heap_on_use_free(atomic_load(&device->heap), row->key);

@@ -9,6 +9,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
+#include "shim/heap/arena.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -73,6 +74,12 @@ struct vmm_state {
 
 /* ---- managed.c ---- */
 
+/* One allocation: its device, and its first unit there. */
+struct managed {
+	struct device *device;
+	uint32_t first;
+};
+
 struct managed_state {
 	struct lock lock; /* MANAGED */
 	bool busy;        /* a thread brings, makes or ends managed memory. Guarded by MANAGED. */
@@ -97,5 +104,27 @@ struct serve_state {
 
 /* Hidden, so that its address is not loaded from the GOT. */
 extern struct serve_state serve_state __attribute__((visibility("hidden")));
+
+/* ---- sides.c ---- */
+
+const struct arena *managed_arena(struct managed it);
+struct unit_state *managed_state_of(struct managed it);
+char *managed_unit(struct managed it, uint32_t unit);
+uint64_t managed_bytes(struct managed it);
+/* Finds the allocation that has the address. Returns false if there is none of managed memory. Locking: none. */
+bool managed_find(CUdeviceptr address, struct managed *ret);
+/* One thread at a time brings, makes or ends managed memory. Locking: the caller must have disabled cancellation. */
+void managed_turn_begin(void);
+void managed_turn_end(void);
+/* Returns a context of the device that is alive, or NULL. */
+CUcontext managed_context(CUdevice device);
+/* Says whose memory the address is, if the CPU has no access to it. Async-signal-safe. */
+void managed_say(uintptr_t address);
+/*
+ * In the turn. A child of a fork has no access, as natively. What the driver has there itself allows no access either,
+ * so nothing of it is lost; a range is given back as one without access.
+ */
+bool managed_map_for_cpu(void *at, uint64_t bytes);
+void managed_unmap_for_cpu(void *at, uint64_t bytes);
 
 #endif
