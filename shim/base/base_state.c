@@ -7,5 +7,6 @@ const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm", *user_dir
 
 struct base_state base_state = {
     .log = {.once = PTHREAD_ONCE_INIT},
+    .pager = {.lock = LOCK_INIT(LOCK_PAGER)},
     .user_dir_loss = ATOMIC_FLAG_INIT,
 };

@@ -7,6 +7,8 @@
 #ifndef SPILLWAY_BASE_STATE_H
 #define SPILLWAY_BASE_STATE_H
 
+#include "shim/base/lock.h"
+#include "shim/base/pager.h"
 #include "shim/base/python.h"
 #include "shim/base/signals.h"
 
@@ -105,8 +107,30 @@ struct signals_state {
 	pid_t pid;               /* of the process whose action that is */
 };
 
+/* ---- pager.c ---- */
+
+#define PAGER_FAULTS 64 /* pages that threads wait for at once */
+
+struct pager_request;
+
+struct pager_state {
+	struct lock lock; /* PAGER: the faults, which the pager alone writes */
+	struct pager_fault fault[PAGER_FAULTS];
+	unsigned n;
+	uint64_t n_ever;
+	uint64_t looked;        /* ns: when the pager last looked how long they wait */
+	atomic_bool goes_on;    /* progress has been made since */
+	struct clock_cond come; /* a fault has come */
+	size_t page;
+	char *bell;                              /* the page at which a request is heard */
+	_Atomic(struct pager_request *) request; /* that has not been heard yet */
+	atomic_uint n_refused;
+	_Atomic enum { PAGER_STARTS, PAGER_RUNS, PAGER_REFUSED } stage;
+};
+
 struct base_state {
 	struct signals_state signals;
+	struct pager_state pager;
 	struct identity_state identity;
 	struct log_state log;
 	struct python_process_state python_process;

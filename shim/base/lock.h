@@ -57,6 +57,7 @@
 	X(GATE,             BRIEF, "sleeping at the gate, and opening it (admit.c)",           "no")                        \
 	X(WAKE,             BRIEF, "(device) the mover's nap (channel.h)",                    "no")                        \
 	X(WAITING,          BRIEF, "how many submissions wait, and since when (stats.c)",     "no")                        \
+	X(PAGER,            BRIEF, "page faults of the CPU that wait (pager.c)",              "no")                        \
 	X(TRACE_START,      HOLDS, "starting the thread of the trace (trace.c)",              "no")
 /* clang-format on */
 
