@@ -59,8 +59,12 @@ static bool control(const struct files *files, unsigned long what, void *argumen
 static bool protect(const struct files *files, uintptr_t at, size_t bytes, bool on)
 {
 	struct uffdio_writeprotect range = {.range = {at, bytes}, .mode = on ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
+	size_t half = bytes / pager->page / 2 * pager->page;
 
-	return control(files, UFFDIO_WRITEPROTECT, &range);
+	if (control(files, UFFDIO_WRITEPROTECT, &range))
+		return true;
+	/* Before Linux 6.4 the range must lie in one mapping; advice for a part of it splits that. */
+	return errno == ENOENT && half && protect(files, at, half, on) && protect(files, at + half, bytes - half, on);
 }
 
 static bool forget(const struct files *files, uintptr_t at, size_t bytes)
@@ -86,7 +90,7 @@ static bool watch(const struct files *files, uintptr_t at, size_t bytes)
 
 static bool give(const struct files *files, const struct pager_request *request)
 {
-	bool apart = false; /* a page that was refused divides the range */
+	bool apart = false; /* it lies in several mappings: a page was refused, or a part has advice of its own */
 
 	for (size_t done = 0; done < request->bytes;) {
 		struct uffdio_copy copy = {.dst = request->at + done,
@@ -257,13 +261,19 @@ static void *run(void *unused)
 
 /* ---- requests ---- */
 
+bool pager_drop(void *at, size_t bytes)
+{
+	/* mlockall() locks all that there is. */
+	return !madvise(at, bytes, MADV_DONTNEED) || (!munlock(at, bytes) && !madvise(at, bytes, MADV_DONTNEED));
+}
+
 /* The page that is rung at is absent when nothing is asked. */
 static bool ask(struct pager_request *request)
 {
 	atomic_store(&pager->request, request);
 	while (!atomic_load(&request->done)) {
 		(void)*(volatile char *)pager->bell;
-		madvise(pager->bell, pager->page, MADV_DONTNEED);
+		pager_drop(pager->bell, pager->page);
 	}
 	return request->ok;
 }

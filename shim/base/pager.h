@@ -43,6 +43,9 @@ bool pager_settle(const void *at);
 /* The same, and it has no access any more. */
 bool pager_refuse(const void *at);
 
+/* Makes pages of a range that is watched absent, also those that the program has locked. No request. */
+bool pager_drop(void *at, size_t bytes);
+
 /* Words of /proc/self/pagemap, one a page. */
 #define PAGER_THERE     (UINT64_C(3) << 62) /* in memory, or swapped out */
 #define PAGER_PROTECTED (UINT64_C(1) << 57)

@@ -465,23 +465,53 @@ CUresult context_for_memory(CUdevice device, CUcontext *ret_context)
 	return CUDA_SUCCESS;
 }
 
+/* Stores the contexts, and returns how many these are. */
+static unsigned list_contexts(CUcontext ret_contexts[CONTEXT_MOST], CUdevice ret_devices[CONTEXT_MOST])
+{
+	lock_take(&all.lock);
+	unsigned n = all.n < CONTEXT_MOST ? all.n : CONTEXT_MOST;
+	for (unsigned i = 0; i < n; i++) {
+		ret_contexts[i] = all.row[i].context;
+		ret_devices[i] = all.row[i].device;
+	}
+	lock_drop(&all.lock);
+	return n;
+}
+
+/* The same for a context that may be about to end. Returns false, and stores nothing, if it is. */
+static bool died_of(CUcontext context, CUresult *ret_error)
+{
+	if (!context_all_visit(context))
+		return false;
+	*ret_error = context_died_of(context);
+	visit_end(context);
+	return true;
+}
+
 bool context_any_died_of(CUresult error)
 {
 	CUcontext contexts[CONTEXT_MOST];
+	CUdevice unused[CONTEXT_MOST];
+	unsigned n = list_contexts(contexts, unused);
 	bool any = false;
+	CUresult of;
 
-	lock_take(&all.lock);
-	unsigned n = all.n < CONTEXT_MOST ? all.n : CONTEXT_MOST;
-	for (unsigned i = 0; i < n; i++)
-		contexts[i] = all.row[i].context;
-	lock_drop(&all.lock);
-	for (unsigned i = 0; i < n && !any; i++) {
-		if (!context_all_visit(contexts[i]))
-			continue;
-		any = context_died_of(contexts[i]) == error;
-		visit_end(contexts[i]);
-	}
+	for (unsigned i = 0; i < n && !any; i++)
+		any = died_of(contexts[i], &of) && of == error;
 	return any;
+}
+
+CUcontext context_living(CUdevice device)
+{
+	CUcontext contexts[CONTEXT_MOST];
+	CUdevice devices[CONTEXT_MOST];
+	unsigned n = list_contexts(contexts, devices);
+	CUresult of;
+
+	for (unsigned i = 0; i < n; i++)
+		if (devices[i] == device && died_of(contexts[i], &of) && of == CUDA_SUCCESS)
+			return contexts[i];
+	return NULL;
 }
 
 /* ---- events behind the work of a context, and waits for it ---- */
@@ -554,8 +584,9 @@ bool context_memory(CUdevice device, size_t *ret_free, size_t *ret_total)
 
 /* ---- is a device idle? ---- */
 
-bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
+static bool idle_ask(uint64_t devices, bool spares_dead, struct context_idle *ret_idle)
 {
+	CUresult of;
 	bool gone;
 
 	lock_take(&all.lock);
@@ -579,12 +610,22 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 		if (event)
 			ret_idle->event[ret_idle->n++] = event;
 		else
-			can = can && gone;
+			can = can && (gone || (spares_dead && died_of(ret_idle->asked[i], &of) && of != CUDA_SUCCESS));
 	}
 	capture_resume();
 	if (!can)
 		context_idle_forget(ret_idle);
 	return can;
+}
+
+bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
+{
+	return idle_ask(devices, false, ret_idle);
+}
+
+bool context_idle_ask_living(uint64_t devices, struct context_idle *ret_idle)
+{
+	return idle_ask(devices, true, ret_idle);
 }
 
 /*

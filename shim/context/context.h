@@ -110,6 +110,8 @@ CUresult context_died_of(CUcontext context);
 CUresult context_for_memory(CUdevice device, CUcontext *ret_context);
 /* Returns true if a context has died with this error. Queries the driver for each context. Locking: takes CONTEXTS. */
 bool context_any_died_of(CUresult error);
+/* As context_any(), and it has not died. Queries the driver for each context. Locking: takes CONTEXTS. */
+CUcontext context_living(CUdevice device);
 
 /*
  * Records an event behind all work submitted to the context so far. Returns NULL if the driver cannot do that (older
@@ -151,6 +153,8 @@ enum context_idleness {
  */
 #define CONTEXT_ALL_DEVICES UINT64_MAX
 bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle);
+/* The same; what has died counts as idle: the driver runs nothing of it any more. */
+bool context_idle_ask_living(uint64_t devices, struct context_idle *ret_idle);
 /* Polls a query; never waits. Any result but CONTEXT_BUSY ends it. context_idle_forget() ends it early. */
 enum context_idleness context_idle_look(struct context_idle *idle);
 void context_idle_forget(struct context_idle *idle);

@@ -331,18 +331,23 @@ static void declare(const struct ledger_row *row, CUdeviceptr address, uint64_t 
 	lifetimes_declare(&report, row->key, row->bytes);
 }
 
-/* Of what the CPU has, births and deaths say nothing: it writes later, unseen. */
+/*
+ * What the CPU alone has it writes later, unseen: a birth, after which nothing is there, has no effect. What it has
+ * touched since the GPU's use is alive as soon as the CPU has written to it (managed.c).
+ */
 int spillway_born(const void *address, uint64_t bytes)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
+	uint32_t unit;
 	int result = entry_memory_begin(&scope, address, &row);
 
 	if (result)
 		return result;
 	if (bytes > row.bytes - (address_of(address) - row.key))
 		return entry_memory_leave(&scope, -EINVAL);
-	if (managed_is_cpus(device_get(row.device), row.key))
+	const struct arena *arena = heap_arena(heap_of(&row));
+	if (arena_is_on_use(arena, row.key, &unit) && arena_on_use_is_cpus(arena, unit))
 		return entry_memory_leave(&scope, 0);
 	spill_reused(address_of(address), bytes);
 	declare(&row, address_of(address), bytes, true);
@@ -360,6 +365,7 @@ int spillway_discard(const void *address, uint64_t bytes)
 	uint64_t left = row.bytes - (address_of(address) - row.key);
 	if (bytes > left)
 		return entry_memory_leave(&scope, -EINVAL);
+	/* Of what the CPU has or has touched, a death says nothing: it writes later, unseen. */
 	if (managed_is_cpus(device_get(row.device), row.key))
 		return entry_memory_leave(&scope, 0);
 	/* A discard up to the end of the block includes the rest of its last piece, which belongs to no block. */

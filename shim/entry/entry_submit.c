@@ -641,7 +641,9 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 						     batch->stream);
 	else
 		operands_cuMemDiscardBatchAsync(submission, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
-	inside = admit(submission);
+	while (!(inside = admit(submission)))
+		if (submission_back(submission) != CUDA_SUCCESS)
+			return;
 	if (!capture_is_open())
 		entry_batch_discard(batch, submission_pins(submission));
 	submission_close(submission, inside);

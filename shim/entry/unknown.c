@@ -62,8 +62,8 @@ static __attribute__((noinline)) CUresult unknown_begin(unsigned i, struct call 
 			submission_unknown(call.submission);
 		}
 		result = submission_back(call.submission);
-		if (result == CUDA_SUCCESS)
-			call.inside = admit(call.submission);
+		while (result == CUDA_SUCCESS && !(call.inside = admit(call.submission)))
+			result = submission_back(call.submission);
 	}
 	errno = saved;
 	*ret_call = call;

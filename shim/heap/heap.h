@@ -379,6 +379,8 @@ enum on_use_side {
 	ON_USE_CPU,   /* the CPU: its contents lie in plain memory at the same address */
 	ON_USE_GOING, /* the CPU may read it; its contents are being copied to memory of the heap */
 	ON_USE_GPU,   /* the GPU: its contents lie in memory of the heap */
+	ON_USE_READ,  /* as GPU, which does nothing now, and the CPU may read some pages (serve/touch.c) */
+	ON_USE_DIRTY, /* the same, and some of these pages hold what the CPU has written since */
 };
 
 /*

@@ -29,6 +29,7 @@
 #include "shim/heap/migration.h"
 #include "shim/lifecycle/types.h"
 #include "shim/serve/deferred_free.h"
+#include "shim/serve/managed.h"
 #include "shim/serve/named.h"
 #include "shim/serve/segments.h"
 #include "shim/serve/serve.h"
@@ -529,7 +530,9 @@ __attribute__((destructor)) static void lifecycle_end(void)
 		return;
 	end_modules(stage == STAGE_RUNNING);
 	atomic_store(&process_stage_now, STAGE_ENDING);
-	if (stage == STAGE_RUNNING)
+	if (stage == STAGE_RUNNING) {
+		managed_end();
 		spill_end();
+	}
 	trace_end(); /* last: it records all of that */
 }

@@ -4,11 +4,14 @@
 #include "shim/base/array.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
+#include "shim/base/pager.h"
 #include "shim/base/signals.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/migration.h"
+#include "shim/lifetimes/lifetimes.h"
+#include "shim/mover/spill.h"
 #include "shim/process/process.h"
 #include "shim/serve/types.h"
 #include "shim/stats/stats.h"
@@ -22,13 +25,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define PAGES_MOST ((unsigned)(HEAP_UNIT / 4096)) /* of a unit */
+
+/* Pages of a unit. */
+struct page_set {
+	uint64_t bit[PAGES_MOST / 64];
+};
+
 /* An allocation that one call needs. */
 struct traveller {
 	struct managed it;
-	uint32_t id;  /* on_use_id when it was listed; another one is there if that has changed */
-	bool reached; /* a pointer leads there, so no later submission need name it */
-	bool going;   /* in this turn */
-	bool ready;   /* its memory has been taken, and stays */
+	uint32_t id;            /* on_use_id when it was listed; another one is there if that has changed */
+	bool reached;           /* a pointer leads there, so no later submission need name it */
+	bool going;             /* in this turn */
+	bool watched;           /* the same: a write of the CPU waits */
+	bool ready;             /* its memory has been taken, and stays */
+	uint8_t from;           /* of what is going: the side that it leaves */
+	struct page_set *dirty; /* if it is DIRTY: of each unit what the CPU has written */
 };
 
 /* What one call needs: first what it names, then what pointers lead to, in the order in which that was found. */
@@ -41,22 +54,52 @@ struct journey {
 };
 
 /*
- * Returns whether a unit has pages with contents. Where that cannot be asked it has: zeros that the CPU has written
- * count, too.
+ * Returns which pages of a unit have contents to bring. Where that cannot be asked all have: zeros that the CPU has
+ * written count, too.
  */
-static bool is_written(const struct journey *journey, const char *unit)
+static struct page_set written(const struct journey *journey, const struct traveller *one, uint32_t unit)
 {
-	const uint64_t there = UINT64_C(3) << 62; /* in memory, or swapped out */
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), n = HEAP_UNIT / page;
-	uint64_t entry[HEAP_UNIT / 4096];
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), n = HEAP_UNIT / page, bytes = n * sizeof(uint64_t);
+	const char *at = managed_unit(one->it, unit);
+	struct page_set set = {{0}};
+	uint64_t entry[PAGES_MOST];
 
-	if (pread(journey->pagemap, entry, n * sizeof(*entry), (off_t)((uintptr_t)unit / page * sizeof(*entry))) !=
-	    (ssize_t)(n * sizeof(*entry)))
-		return true;
+	if (one->going && one->dirty)
+		return one->dirty[unit];
+	bool known =
+	    pread(journey->pagemap, entry, bytes, (off_t)((uintptr_t)at / page * sizeof(*entry))) == (ssize_t)bytes ||
+	    (one->watched && pager_pages(at, n, entry));
 	for (size_t i = 0; i < n; i++)
-		if (entry[i] & there)
-			return true;
-	return false;
+		if (!known || (entry[i] & PAGER_THERE && !(one->from == ON_USE_DIRTY && entry[i] & PAGER_PROTECTED)))
+			set.bit[i / 64] |= UINT64_C(1) << i % 64;
+	return set;
+}
+
+static bool is_in(const struct page_set *set, size_t page)
+{
+	return set->bit[page / 64] >> page % 64 & 1;
+}
+
+/* Finds the next pages of a set that lie in a row, from *begin on. Returns false if there are none. In bytes. */
+static bool next_run(const struct page_set *set, size_t *begin, size_t *ret_bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), n = HEAP_UNIT / page, i = *begin / page, end;
+
+	while (i < n && !is_in(set, i))
+		i++;
+	for (end = i; end < n && is_in(set, end); end++)
+		;
+	*begin = i * page;
+	*ret_bytes = (end - i) * page;
+	return end > i;
+}
+
+static bool is_written(const struct journey *journey, const struct traveller *one, uint32_t unit)
+{
+	struct page_set set = written(journey, one, unit);
+	size_t begin = 0, bytes;
+
+	return next_run(&set, &begin, &bytes);
 }
 
 /* ---- to the GPU ---- */
@@ -113,79 +156,94 @@ static bool search(struct journey *journey, const char *words, size_t bytes)
 	return true;
 }
 
-static bool search_all(struct journey *journey, struct managed it)
+/* The list may grow, so `one` is a copy. */
+static bool search_all(struct journey *journey, struct traveller one)
 {
-	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units);
+	uint32_t units = atomic_load(&managed_state_of(one.it)->on_use_units);
 	bool ok = true;
 
-	for (uint32_t i = 0; i < units && ok; i++)
-		if (is_written(journey, managed_unit(it, i)))
-			ok = search(journey, managed_unit(it, i), HEAP_UNIT);
+	for (uint32_t i = 0; i < units && ok; i++) {
+		struct page_set set = written(journey, &one, i);
+		size_t bytes;
+
+		pager_goes_on();
+		for (size_t at = 0; ok && next_run(&set, &at, &bytes); at += bytes)
+			ok = search(journey, managed_unit(one.it, i) + at, bytes);
+	}
 	return ok;
 }
 
-/*
- * Copies what has memory of the heap: what the CPU has written, and zeros, which the CPU would read elsewhere. From
- * the stage, for the address itself means memory of the GPU to the driver; and by a copy, for a set may need a
- * multiprocessor, of which a kernel that waits for the CPU may have all.
- */
-static CUresult copy_units(const struct journey *journey, struct managed it, CUstream stream)
+struct crossing {
+	const struct journey *journey;
+	const struct traveller *one;
+};
+
+static CUresult cross(CUdeviceptr at, const char *from, size_t bytes, CUstream stream)
 {
+	CUresult result = REAL(cuMemcpyHtoDAsync_v2)(at, from, bytes, stream);
+
+	return result == CUDA_SUCCESS ? REAL(cuStreamSynchronize)(stream) : result;
+}
+
+/*
+ * Copies what has memory of the heap: of a first use what the CPU has written, and zeros, which the CPU would read
+ * elsewhere; later what it has written since. From the stage, for the address itself means memory of the GPU to the
+ * driver; and by a copy, for a set may need a multiprocessor, of which a kernel that waits for the CPU may have all.
+ */
+static CUresult copy_units(void *argument, struct managed it, CUstream stream)
+{
+	const struct crossing *crossing = argument;
+	char *stage = crossing->journey->stage;
 	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units);
 	CUresult result = CUDA_SUCCESS;
 
 	for (uint32_t i = 0; i < units && result == CUDA_SUCCESS; i++) {
 		CUdeviceptr at = arena_address(managed_arena(it), it.first + i);
+		bool first = crossing->one->from == ON_USE_CPU;
+		size_t bytes, n = 0;
 
 		if (!arena_look(managed_arena(it), at))
 			continue;
-		bool written = is_written(journey, managed_unit(it, i));
-		if (written)
-			memcpy(journey->stage, managed_unit(it, i), HEAP_UNIT);
-		else
-			memset(journey->stage, 0, HEAP_UNIT);
-		result = REAL(cuMemcpyHtoDAsync_v2)(at, journey->stage, HEAP_UNIT, stream);
-		if (result == CUDA_SUCCESS)
-			result = REAL(cuStreamSynchronize)(stream);
-		if (result == CUDA_SUCCESS && written)
+		pager_goes_on();
+		struct page_set set = written(crossing->journey, crossing->one, i);
+		if (first)
+			memset(stage, 0, HEAP_UNIT);
+		for (size_t begin = 0; result == CUDA_SUCCESS && next_run(&set, &begin, &bytes); begin += bytes) {
+			memcpy(stage + begin, managed_unit(it, i) + begin, bytes);
+			n += bytes;
+			if (!first)
+				result = cross(at + begin, stage + begin, bytes, stream);
+		}
+		if (first)
+			result = cross(at, stage, HEAP_UNIT, stream);
+		if (result == CUDA_SUCCESS && n && first)
 			stats_add(STAT_managed_moved_bytes, HEAP_UNIT);
+		else if (result == CUDA_SUCCESS && n)
+			stats_add(STAT_managed_returned_bytes, n);
 	}
 	return result;
 }
 
-/* On a stream of its own, which waits for nothing, in a context of the memory's device. */
-static CUresult copy(const struct journey *journey, struct managed it)
+/* What has been said to be dead may be what the CPU has written: from now on all of it is alive. */
+static CUresult copy(const struct journey *journey, const struct traveller *one)
 {
-	struct heap *heap = atomic_load(&it.device->heap);
-	CUcontext context = managed_context(it.device->ordinal);
-	CUdeviceptr base = arena_address(managed_arena(it), it.first);
-	CUstream stream;
-	bool pushed;
+	struct crossing crossing = {journey, one};
+	const struct arena *arena = managed_arena(one->it);
+	CUdeviceptr base = arena_address(arena, one->it.first);
+	uint64_t bytes = managed_bytes(one->it);
 
-	if (!context)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	/* It must not be moved meanwhile. */
-	if (!heap_pin(heap, base, managed_bytes(it)))
-		return CUDA_ERROR_NOT_READY;
-	CUresult result = context_enter(context, &pushed);
-	if (result == CUDA_SUCCESS) {
-		CUstreamCaptureMode mode = capture_relax();
-
-		result = REAL(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING);
-		if (result == CUDA_SUCCESS) {
-			result = copy_units(journey, it, stream);
-			REAL(cuStreamDestroy_v2)(stream);
-		}
-		capture_restore(mode);
-		context_leave(pushed);
+	if (one->from == ON_USE_DIRTY) {
+		spill_reused(base, bytes);
+		if (arena->lifetimes && lifetimes_is_declared(arena->lifetimes, base))
+			lifetimes_distrust(arena->lifetimes, base, base, bytes);
 	}
-	heap_pin_end(heap, base, managed_bytes(it), PIN_OFF);
-	return result;
+	return managed_on_stream(one->it, base, bytes, false, copy_units, &crossing);
 }
 
 /* Takes memory of the heap for what the CPU has written; all: for all of the allocation. */
-static enum sw_status take_written(const struct journey *journey, struct managed it, bool all)
+static enum sw_status take_written(const struct journey *journey, const struct traveller *one, bool all)
 {
+	struct managed it = one->it;
 	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units), end;
 	CUdeviceptr base = arena_address(managed_arena(it), it.first);
 	enum sw_status status = SW_OK;
@@ -193,7 +251,7 @@ static enum sw_status take_written(const struct journey *journey, struct managed
 	if (all)
 		return journey->take(it.device, base, managed_bytes(it), true);
 	for (uint32_t i = 0; i < units && status == SW_OK; i = end + 1) {
-		for (end = i; end < units && is_written(journey, managed_unit(it, end)); end++)
+		for (end = i; end < units && is_written(journey, one, end); end++)
 			;
 		if (end > i)
 			status = journey->take(it.device, base + i * HEAP_UNIT, (end - i) * HEAP_UNIT, false);
@@ -201,13 +259,14 @@ static enum sw_status take_written(const struct journey *journey, struct managed
 	return status;
 }
 
-static bool has_memory_for_written(const struct journey *journey, struct managed it)
+static bool has_memory_for_written(const struct journey *journey, const struct traveller *one)
 {
+	struct managed it = one->it;
 	uint32_t units = atomic_load(&managed_state_of(it)->on_use_units);
 
 	for (uint32_t i = 0; i < units; i++)
 		if (!arena_look(managed_arena(it), arena_address(managed_arena(it), it.first + i)) &&
-		    is_written(journey, managed_unit(it, i)))
+		    is_written(journey, one, i))
 			return false;
 	return true;
 }
@@ -237,7 +296,9 @@ static enum sw_status make_ready(struct journey *journey, unsigned round)
 
 		if (one->ready || !is_there(one))
 			continue;
-		status = take_written(journey, one->it, one->reached || round >= ROUNDS_PARTS);
+		/* What the CPU has touched has memory. */
+		if (one->reached || arena_on_use_is_cpus(managed_arena(one->it), one->it.first))
+			status = take_written(journey, one, one->reached || round >= ROUNDS_PARTS);
 		if (status == SW_OK && one->reached) {
 			one->ready = heap_stay_beside(atomic_load(&one->it.device->heap), base, bytes);
 			status = one->ready ? SW_OK : SW_BUSY;
@@ -249,34 +310,70 @@ static enum sw_status make_ready(struct journey *journey, unsigned round)
 	return status;
 }
 
-/* Begins the list anew: what pointers lead to now may be less, or other allocations at the same addresses. */
-static void list_again(struct journey *journey)
+/*
+ * Begins the list anew: what pointers lead to now may be less, or other allocations at the same addresses. What the CPU
+ * has touched is on it: the GPU may use it by addresses that nobody names.
+ */
+static bool list_again(struct journey *journey)
 {
+	const struct managed_state *managed = &serve_state.managed;
+
 	for (uint32_t i = 0; i < journey->n; i++) {
 		struct traveller *one = &journey->at[i];
 
 		if (one->ready && is_there(one))
 			atomic_store(&managed_state_of(one->it)->on_use_stays, true);
-		one->reached = one->going = one->ready = false;
+		one->reached = one->going = one->watched = one->ready = false;
+		one->from = ON_USE_PLAIN;
 		/* What is named means what is there now. */
 		one->id = atomic_load(&managed_state_of(one->it)->on_use_id);
 		if (i < journey->n_named)
 			atomic_store(&managed_state_of(one->it)->on_use_list, i);
 	}
 	journey->n = journey->n_named;
+	for (uint32_t i = 0; i < managed->n_touched; i++)
+		if (!list(journey, managed->touched[i]))
+			return false;
+	return true;
+}
+
+/*
+ * Of what the CPU has touched: notes what it has written, and only then takes the right to write. No page is added
+ * meanwhile: for that the turn is needed.
+ */
+static bool protect_dirty(struct journey *journey, struct traveller *one)
+{
+	uint32_t units = atomic_load(&managed_state_of(one->it)->on_use_units);
+	struct page_set *dirty = calloc(units, sizeof(*dirty));
+
+	if (!dirty)
+		return false;
+	for (uint32_t i = 0; i < units; i++)
+		dirty[i] = written(journey, one, i);
+	one->dirty = dirty;
+	return pager_protect(managed_unit(one->it, 0), managed_bytes(one->it));
 }
 
 /* Takes the right to write from the CPU, wherever it has what is listed, and lists what that points to. */
 static enum sw_status protect(struct journey *journey)
 {
 	for (uint32_t i = 0; i < journey->n; i++) {
-		struct managed it = journey->at[i].it;
+		struct traveller *one = &journey->at[i];
+		_Atomic uint8_t *side = &managed_state_of(one->it)->side;
+		uint8_t from = atomic_load(side);
+		bool ok = true;
 
-		if (!is_there(&journey->at[i]) || atomic_load(&managed_state_of(it)->side) != ON_USE_CPU)
+		if (!is_there(one) || from == ON_USE_GPU || from == ON_USE_GOING)
 			continue;
-		journey->at[i].going = true;
-		atomic_store(&managed_state_of(it)->side, ON_USE_GOING);
-		if (mprotect(managed_unit(it, 0), managed_bytes(it), PROT_READ) || !search_all(journey, it))
+		one->from = from;
+		one->watched = from != ON_USE_CPU || managed_watch(one->it);
+		if (from == ON_USE_DIRTY)
+			ok = protect_dirty(journey, one);
+		else if (!one->watched)
+			ok = !mprotect(managed_unit(one->it, 0), managed_bytes(one->it), PROT_READ);
+		one->going = true;
+		atomic_store(side, ON_USE_GOING);
+		if (!ok || (from != ON_USE_READ && !search_all(journey, *one)))
 			return SW_NO_HOST_MEMORY;
 	}
 	return SW_OK;
@@ -291,7 +388,7 @@ static bool is_enough(const struct journey *journey)
 		if (one->reached && is_there(one) &&
 		    (atomic_load(&state->on_use_left) || !atomic_load(&state->on_use_stays)))
 			return false;
-		if (one->going && !has_memory_for_written(journey, one->it))
+		if (one->going && one->from == ON_USE_CPU && !has_memory_for_written(journey, one))
 			return false;
 	}
 	return true;
@@ -300,25 +397,44 @@ static bool is_enough(const struct journey *journey)
 static void arrive(const struct journey *journey)
 {
 	for (uint32_t i = 0; i < journey->n; i++) {
-		struct managed it = journey->at[i].it;
+		const struct traveller *one = &journey->at[i];
 
-		if (!journey->at[i].going)
+		if (!one->going)
 			continue;
-		managed_unmap_for_cpu(managed_unit(it, 0), managed_bytes(it));
-		atomic_store(&managed_state_of(it)->side, ON_USE_GPU);
-		stats_add(STAT_managed_moved, 1);
+		if (!one->watched || !managed_withdraw(one->it))
+			managed_unmap_for_cpu(managed_unit(one->it, 0), managed_bytes(one->it));
+		atomic_store(&managed_state_of(one->it)->side, ON_USE_GPU);
+		stats_add(STAT_managed_moved, one->from == ON_USE_CPU);
 	}
+	managed_touched_end_all();
+}
+
+/* What the CPU had written it may write again, and that alone: so it is known the next time. */
+static void allow_dirty(const struct traveller *one)
+{
+	uint32_t units = atomic_load(&managed_state_of(one->it)->on_use_units);
+	size_t bytes;
+
+	for (uint32_t i = 0; one->dirty && i < units; i++)
+		for (size_t at = 0; next_run(&one->dirty[i], &at, &bytes); at += bytes)
+			pager_allow(managed_unit(one->it, i) + at, bytes);
 }
 
 static void return_all(const struct journey *journey)
 {
 	for (uint32_t i = 0; i < journey->n; i++) {
-		struct managed it = journey->at[i].it;
+		const struct traveller *one = &journey->at[i];
+		char *at = managed_unit(one->it, 0);
 
-		if (!journey->at[i].going)
+		if (!one->going)
 			continue;
-		mprotect(managed_unit(it, 0), managed_bytes(it), PROT_READ | PROT_WRITE);
-		atomic_store(&managed_state_of(it)->side, ON_USE_CPU);
+		if (one->from != ON_USE_CPU)
+			allow_dirty(one);
+		else if (one->watched)
+			pager_forget(at, managed_bytes(one->it));
+		else
+			mprotect(at, managed_bytes(one->it), PROT_READ | PROT_WRITE);
+		atomic_store(&managed_state_of(one->it)->side, one->from);
 	}
 }
 
@@ -328,12 +444,11 @@ static enum sw_status take_turn(struct journey *journey, bool *ret_done)
 	CUresult result = CUDA_SUCCESS;
 
 	managed_turn_begin();
-	list_again(journey);
-	enum sw_status status = protect(journey);
+	enum sw_status status = list_again(journey) ? protect(journey) : SW_NO_HOST_MEMORY;
 	*ret_done = status == SW_OK && is_enough(journey);
 	for (uint32_t i = 0; i < journey->n && *ret_done && result == CUDA_SUCCESS; i++)
-		if (journey->at[i].going)
-			result = copy(journey, journey->at[i].it);
+		if (journey->at[i].going && journey->at[i].from != ON_USE_READ)
+			result = copy(journey, &journey->at[i]);
 	/* What should stay could not come: another round finds it in its place, or elsewhere. */
 	if (result == CUDA_ERROR_NOT_READY)
 		*ret_done = false;
@@ -343,6 +458,10 @@ static enum sw_status take_turn(struct journey *journey, bool *ret_done)
 		arrive(journey);
 	else
 		return_all(journey);
+	for (uint32_t i = 0; i < journey->n; i++) {
+		free(journey->at[i].dirty);
+		journey->at[i].dirty = NULL;
+	}
 	managed_turn_end();
 	return status;
 }
@@ -400,11 +519,13 @@ enum sw_status managed_bring(const struct named *names, uint32_t n, uint64_t dev
 	CUstream stream;
 	int cancel;
 
-	if (list_named(&journey, names, n, devices) && !journey.n)
+	bool listed = list_named(&journey, names, n, devices);
+	if (listed && !journey.n && !atomic_load(&serve_state.managed.n_touched))
 		return SW_OK;
+	atomic_store(&serve_state.managed.take, take);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	journey.stage = malloc(HEAP_UNIT);
-	if (journey.n && journey.stage)
+	if (listed && journey.stage)
 		status = SW_OK;
 	journey.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	if (submission_stream_now(&stream, &per_thread))
@@ -438,8 +559,9 @@ static void managed_release(struct ledger_row *row)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	managed_turn_begin();
 	if (managed_find(row->key, &it)) {
-		if (atomic_load(&managed_state_of(it)->side) == ON_USE_CPU)
-			managed_unmap_for_cpu(managed_unit(it, 0), managed_bytes(it));
+		managed_unmap_for_cpu(managed_unit(it, 0), managed_bytes(it));
+		managed_touched_end(it);
+		serve_state.managed.n_made--;
 		atomic_store(&managed_state_of(it)->side, ON_USE_PLAIN);
 	}
 	managed_turn_end();
@@ -511,8 +633,10 @@ enum sw_status managed_alloc(struct device *device, const struct backend_request
 	/* The GPU's uses, and frees, of what was at this address before have ended. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	managed_turn_begin();
+	touch_start();
 	bool mapped = managed_map_for_cpu(managed_unit(it, 0), managed_bytes(it));
 	if (mapped) {
+		managed->n_made++;
 		CUdeviceptr low = atomic_load(&managed->low);
 
 		if (!low || row->key < low)

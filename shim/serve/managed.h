@@ -5,8 +5,9 @@
  * Such an allocation is one that is backed on use (heap/on_use.c), and has two sides. At first it is plain memory of
  * the process at its address, which the CPU may use and which takes memory as it is touched. With the GPU's first use
  * its contents go to memory of the heap, mapped for the GPU at the same address. What the CPU has mapped at an address
- * and what the GPU has mapped there are independent (test/gpu/managed_facts.c asks that). From then on the CPU
- * has no access: it faults, and the library's handler says whose memory that was (base/signals.h).
+ * and what the GPU has mapped there are independent (test/gpu/managed_facts.c asks that). From then on an
+ * access of the CPU is a fault, which touch.c serves between submissions; where it cannot, the library's handler says
+ * whose memory that was (base/signals.h).
  *
  * The first use is any submission that names the allocation, a prefetch to a device, and whatever else keeps its
  * address; then managed_bring() is called. A kernel may follow pointers. So what goes is searched for pointers to
@@ -15,7 +16,7 @@
  *
  * All that one submission needs goes in one step, or nothing does. So whoever sees that the GPU has an allocation may
  * rely on all that it points to. The CPU loses the right to write before anything is searched or copied: a write of
- * another thread is copied, or faults.
+ * another thread is copied, or waits (or faults, where touches cannot be served).
  */
 #ifndef SPILLWAY_MANAGED_H
 #define SPILLWAY_MANAGED_H
@@ -33,16 +34,16 @@
 enum sw_status managed_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row);
 /*
  * Brings to the heap what the CPU has of the allocations with these n addresses, and of all on the devices (bits), and
- * all that they point to. The caller must have taken memory for what is named; take() takes more (whole: of all,
- * because it is not known what is used). An error leaves to the CPU all that it had. Waits for the copy, and, where the
- * program uses host functions, for up to half a second for those that the stream was given before. Locking: the caller
- * must hold nothing.
+ * all that they point to; and all that it has touched. The caller must have taken memory for what is named; take()
+ * takes more (whole: of all, because it is not known what is used). An error leaves to the CPU all that it had. Waits
+ * for the copy, and, where the program uses host functions, for up to half a second for those that the stream was given
+ * before. Locking: the caller must hold nothing.
  */
 struct named;
 typedef enum sw_status managed_take(struct device *device, CUdeviceptr address, uint64_t bytes, bool whole);
 enum sw_status managed_bring(const struct named *names, uint32_t n, uint64_t devices, managed_take *take);
 
-/* Returns whether the allocation that has the address is still the CPU's. Locking: none. */
+/* Returns whether the CPU may have written what the GPU does not have. Locking: none. */
 bool managed_is_cpus(const struct device *device, CUdeviceptr address);
 
 /*
@@ -55,5 +56,11 @@ void managed_wait(CUstream stream, bool per_thread);
 void managed_host_function(void);
 /* The process has a context on this device now: it reaches all managed memory on heaps. Locking: as PEER. */
 void managed_context_made(CUdevice device);
+
+/*
+ * To be called in STAGE_ENDING: no copy to the CPU begins any more. Waits until the last one has ended, for up to a
+ * second: the driver's own end may come next. Locking: takes MANAGED.
+ */
+void managed_end(void);
 
 #endif

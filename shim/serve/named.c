@@ -175,8 +175,11 @@ static CUresult on_use_bring(const struct named *names, uint32_t n, uint64_t dev
 {
 	struct enter_scope scope;
 
+	/* As take_none(): what the CPU has touched cannot go back any more. */
 	if (!enter_serve(&scope))
-		return CUDA_SUCCESS;
+		return process_stage() == STAGE_ENDING && atomic_load(&serve_state.managed.n_touched)
+			   ? CUDA_ERROR_DEINITIALIZED
+			   : CUDA_SUCCESS;
 	enum sw_status status = managed_bring(names, n, devices, take_missing);
 	on_use_settle();
 	return enter_leave(&scope, status_result(status));

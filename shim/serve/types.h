@@ -10,6 +10,7 @@
 #include "shim/base/lock.h"
 #include "shim/base/socket_server.h"
 #include "shim/heap/arena.h"
+#include "shim/serve/managed.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -72,12 +73,18 @@ struct vmm_state {
 	_Atomic uint64_t n_handles; /* handles of ours made, ever */
 };
 
-/* ---- managed.c ---- */
+/* ---- managed.c, touch.c ---- */
 
 /* One allocation: its device, and its first unit there. */
 struct managed {
 	struct device *device;
 	uint32_t first;
+};
+
+/* What was given to the CPU last. */
+struct touch_window {
+	CUdeviceptr at;
+	size_t bytes;
 };
 
 struct managed_state {
@@ -87,6 +94,17 @@ struct managed_state {
 	_Atomic uint64_t low, high;  /* bounds of all that ever was; written in that turn; high 0: none was */
 	atomic_uint n_lines;         /* that the handler has written */
 	_Atomic bool host_functions; /* the program has used functions of the host in streams or graphs */
+	/* touch.c: what is READ or DIRTY. Written by who has the turn; n_touched is read by all. */
+	struct managed *touched;
+	_Atomic uint32_t n_touched;
+	uint32_t room_touched;
+	_Atomic(managed_take *) take; /* that the first use has brought */
+	bool touch_asked;             /* whether touches can be served has been asked */
+	_Atomic bool touches;         /* they can */
+	uint32_t n_made;              /* allocations that there are; in the turn */
+	uint32_t n_mapped_most;
+	char *touch_stage; /* of HEAP_UNIT bytes */
+	struct touch_window touch_last;
 };
 
 struct serve_state {
@@ -105,6 +123,11 @@ struct serve_state {
 /* Hidden, so that its address is not loaded from the GOT. */
 extern struct serve_state serve_state __attribute__((visibility("hidden")));
 
+/* ---- touch.c ---- */
+
+/* Starts what serves touches, once, in the turn. Without that the CPU has no access after the GPU's first use. */
+void touch_start(void);
+
 /* ---- sides.c ---- */
 
 const struct arena *managed_arena(struct managed it);
@@ -116,15 +139,35 @@ bool managed_find(CUdeviceptr address, struct managed *ret);
 /* One thread at a time brings, makes or ends managed memory. Locking: the caller must have disabled cancellation. */
 void managed_turn_begin(void);
 void managed_turn_end(void);
-/* Returns a context of the device that is alive, or NULL. */
-CUcontext managed_context(CUdevice device);
+/*
+ * Calls work() on a stream of its own, which waits for nothing, in a context of the memory's device; is_idle: on this
+ * thread's default stream, because nothing runs. These bytes do not move meanwhile; NOT_READY if that is not to be had
+ * now.
+ */
+typedef CUresult managed_work(void *argument, struct managed it, CUstream stream);
+CUresult managed_on_stream(struct managed it, CUdeviceptr at, uint64_t bytes, bool is_idle, managed_work *work,
+			   void *argument);
 /* Says whose memory the address is, if the CPU has no access to it. Async-signal-safe. */
 void managed_say(uintptr_t address);
+
+/* The following, in the turn. */
+
 /*
- * In the turn. A child of a fork has no access, as natively. What the driver has there itself allows no access either,
- * so nothing of it is lost; a range is given back as one without access.
+ * A child of a fork has no access, as natively. What the driver has there itself allows no access either, so nothing
+ * of it is lost; a range is given back as one without access.
  */
 bool managed_map_for_cpu(void *at, uint64_t bytes);
 void managed_unmap_for_cpu(void *at, uint64_t bytes);
+/*
+ * The allocation goes to the GPU: a write of the CPU waits from now on. Returns false if the caller must protect the
+ * memory itself, and the CPU will have no access.
+ */
+bool managed_watch(struct managed it);
+/* Nothing of it is the CPU's any more. Returns false if the caller must take the access away itself. */
+bool managed_withdraw(struct managed it);
+/* The CPU has touched what the GPU has: nothing is submitted before it has gone back. Returns false without memory. */
+bool managed_touched(struct managed it);
+void managed_touched_end(struct managed it);
+void managed_touched_end_all(void);
 
 #endif

@@ -361,7 +361,7 @@ CUresult submission_back_slowly(struct submission *submission)
 	CUresult result = CUDA_SUCCESS;
 	int saved = errno;
 
-	if (!takes || (!n && !all))
+	if (!takes || (!n && !all && !(atomic_load(&submission_state) & SUBMISSION_TOUCHED)))
 		return CUDA_SUCCESS;
 	if (all)
 		result = takes->all(devices = on_use_names_devices(submission));
@@ -421,6 +421,7 @@ struct submission_stripe *admit(struct submission *submission)
 		/* Second: tracking that begins later waits for submissions that are inside by then. */
 		uint32_t state = atomic_load(&submission_state);
 		bool late = submission && is_late(submission, state);
+		bool touched = submission && state & SUBMISSION_TOUCHED;
 		uint64_t apart = apart_of(submission, state);
 		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
 			    atomic_load(&submit_state.gate.devices) & ~apart;
@@ -428,7 +429,7 @@ struct submission_stripe *admit(struct submission *submission)
 			stop = !check_is_open(submission);
 		bool loose = !late && submission && is_loose(submission, state, stop);
 
-		if (__builtin_expect(!late && !loose && !stop, 1)) {
+		if (__builtin_expect(!late && !loose && !stop && !touched, 1)) {
 			if (submission)
 				submission->state = state;
 			if (apart)
@@ -440,7 +441,14 @@ struct submission_stripe *admit(struct submission *submission)
 		submission_leave(stripe);
 		is_recorded |= late;
 		if (submission && submission->checked)
-			check_drop(submission, late);
+			check_drop(submission, late || touched);
+		if (touched) {
+			let_go(submission);
+			/* The trace has it, and it counts once. */
+			stats_add(STAT_submissions, is_recorded && !(submission->state & SUBMISSION_TRACKING));
+			submission->state &= ~SUBMISSION_TRACE;
+			return NULL;
+		}
 		if (late)
 			pin_late(submission);
 		else if (loose)
@@ -472,7 +480,7 @@ void submission_close(struct submission *submission, struct submission_stripe *s
 		    n_blocks(submission) &&
 		    atomic_load_explicit(&submit_state.submission.arenas[arena].channel->hungry, memory_order_relaxed);
 		/* Where nothing moves, what names nothing is only traced, and not counted (completion.h). */
-		bool counts = n_blocks(submission) || submission->state & ~(SUBMISSION_TRACE | SUBMISSION_ON_USE);
+		bool counts = n_blocks(submission) || submission->state & ~SUBMISSION_NO_MOVER;
 		int saved = errno;
 		uint64_t number = counts ? count(submission, hurry) : 0;
 
@@ -587,7 +595,7 @@ void submission_set_tracking(bool on, bool beside)
 	if (on)
 		atomic_fetch_or(&submission_state, SUBMISSION_TRACKING | (beside ? SUBMISSION_TICKETS : 0));
 	else
-		clear_gate(~(SUBMISSION_TRACE | SUBMISSION_ON_USE));
+		clear_gate(~SUBMISSION_NO_MOVER);
 }
 
 bool submission_ask_to_pin(void)
@@ -634,6 +642,14 @@ void submission_set_on_use_off(void)
 	atomic_fetch_and(&submission_state, ~SUBMISSION_ON_USE);
 }
 
+void submission_set_touched(bool on)
+{
+	if (on)
+		atomic_fetch_or(&submission_state, SUBMISSION_TOUCHED);
+	else
+		atomic_fetch_and(&submission_state, ~SUBMISSION_TOUCHED);
+}
+
 void gate_for(uint64_t devices)
 {
 	atomic_store(&submit_state.gate.devices, devices);
@@ -662,7 +678,7 @@ void gate_undrain(void)
 void submission_stop(void)
 {
 	/* Without the lock, which another thread may have held at the fork. Sleepers look again within a second. */
-	atomic_fetch_and(&submission_state, SUBMISSION_ON_USE);
+	atomic_fetch_and(&submission_state, SUBMISSION_ON_USE | SUBMISSION_TOUCHED);
 	clock_wake_all(&submit_state.gate.opened);
 }
 

@@ -137,8 +137,7 @@ extern struct submission_stripe submission_stripes[SUBMISSION_STRIPES] __attribu
 extern __thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
 /*
- * Bits of submission_state. At 0, submissions go straight to the driver. TRACE and ON_USE alone move nothing and
- * let no submission wait.
+ * Bits of submission_state. At 0, submissions go straight to the driver.
  */
 /* Submissions are tracked. */
 #define SUBMISSION_TRACKING 1u
@@ -154,6 +153,10 @@ extern __thread struct submission_stripe *submission_my_stripe __attribute__((tl
 #define SUBMISSION_TICKETS 64u
 /* Names are read because allocations are backed on use (submission_back). */
 #define SUBMISSION_ON_USE 128u
+/* The CPU has pages of managed memory that the GPU has (serve/touch.c); they go back before anything is submitted. */
+#define SUBMISSION_TOUCHED 256u
+/* Bits by which nothing moves, and no submission waits for the mover. */
+#define SUBMISSION_NO_MOVER (SUBMISSION_TRACE | SUBMISSION_ON_USE | SUBMISSION_TOUCHED)
 /* Hidden, so that its address is not loaded from the GOT. */
 extern _Atomic uint32_t submission_state __attribute__((visibility("hidden")));
 
@@ -191,8 +194,7 @@ static inline bool submission_is_watched(void)
 /* Returns whether tracking is on or the gate is in use: a mover is at work, so that a wait for it ends. */
 static inline bool submission_is_tracking(void)
 {
-	return (atomic_load(&submission_state) &
-		~(SUBMISSION_TRACE | SUBMISSION_PINNING | SUBMISSION_TICKETS | SUBMISSION_ON_USE)) != 0;
+	return (atomic_load(&submission_state) & ~(SUBMISSION_NO_MOVER | SUBMISSION_PINNING | SUBMISSION_TICKETS)) != 0;
 }
 
 /*
@@ -207,14 +209,15 @@ bool submission_glance(CUfunction function, void *const *params, void *const *ex
  */
 struct submission *submission_open(uint64_t id);
 /*
- * Takes memory for what the submission names, or may touch, of allocations that are backed on use, and has none. If
- * there is none, returns the error for the program; the submission has ended then. Preserves errno. Locking: takes what
- * an allocation takes; the caller must hold nothing.
+ * Takes memory for what the submission names, or may touch, of allocations that are backed on use, and has none; and
+ * brings back what the CPU has touched. If that fails, returns the error for the program; the submission has ended
+ * then. Preserves errno. Locking: takes what an allocation takes; the caller must hold nothing.
  */
 CUresult submission_back_slowly(struct submission *submission);
 static inline CUresult submission_back(struct submission *submission)
 {
-	return submission && atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_ON_USE
+	return submission && atomic_load_explicit(&submission_state, memory_order_relaxed) &
+				 (SUBMISSION_ON_USE | SUBMISSION_TOUCHED)
 		   ? submission_back_slowly(submission)
 		   : CUDA_SUCCESS;
 }
@@ -230,7 +233,8 @@ bool submission_stream_now(CUstream *ret_stream, bool *ret_per_thread);
 bool submission_was_refused(void);
 /*
  * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
- * the real call. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
+ * the real call; or NULL if the CPU has touched managed memory since submission_back(), which the caller must call
+ * again then. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
  */
 struct submission_stripe *admit(struct submission *submission);
 /* Returns whether an admitted submission pins the blocks that it names. */
@@ -258,7 +262,7 @@ bool submission_add_arena(const struct arena *arena, struct channel *channel);
 /*
  * Returns whether no submission is inside the driver now that may touch these devices (bits); CONTEXT_ALL_DEVICES: none
  * at all, for what is inside runs on some device. Submissions at the gate are not inside. Unless all devices are asked
- * for, the gate must be keeping out submissions that may touch them.
+ * for, the gate must be keeping out submissions that may touch them. Also called by serve/touch.c.
  */
 bool submission_is_quiet(uint64_t devices);
 /*
@@ -308,7 +312,7 @@ struct submission_takes {
 	CUresult (*all)(uint64_t devices);
 	/*
 	 * Called then, once: brings to the GPU what the CPU has of managed memory among n names, and on the devices.
-	 * All that is needed goes, or nothing does.
+	 * All that is needed goes, or nothing does. What the CPU has touched goes in any case.
 	 */
 	CUresult (*bring)(const struct named *names, uint32_t n, uint64_t devices);
 };
@@ -320,6 +324,11 @@ void submission_on_take(const struct submission_takes *takes);
  */
 void submission_set_on_use(CUdeviceptr address, uint64_t bytes);
 void submission_set_on_use_off(void);
+/*
+ * Says whether the CPU has touched managed memory. On: no submission enters the driver any more before that is off;
+ * those that are inside by then show in submission_is_quiet().
+ */
+void submission_set_touched(bool on);
 
 /* ---- called by the mover ---- */
 

@@ -55,7 +55,12 @@
 		CUresult result = submission_back(submission);                                                                \
 		if (__builtin_expect(result != CUDA_SUCCESS, 0))                                                       \
 			return result;                                                                                 \
-		struct submission_stripe *inside = admit(submission);                                                            \
+		struct submission_stripe *inside;                                                                      \
+		while (__builtin_expect(!(inside = admit(submission)), 0)) {                                           \
+			result = submission_back(submission);                                                          \
+			if (result != CUDA_SUCCESS)                                                                    \
+				return result;                                                                         \
+		}                                                                                                      \
 		result = call;                                                                                         \
 		submission_close(submission, inside);                                                                                \
 		if (__builtin_expect(result == CUDA_ERROR_ILLEGAL_ADDRESS, 0))                                         \

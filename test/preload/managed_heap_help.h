@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* managed_heap_help.h: parts of tests that run with managed memory on the heap, in the mode SPILL_MODE. */
+/*
+ * managed_heap_help.h: parts of tests that run with managed memory on the heap, in the mode SPILL_MODE. And a kernel that
+ * refuses userfaultfd(), as most containers do.
+ */
 #ifndef PRELOAD_MANAGED_HEAP_HELP_H
 #define PRELOAD_MANAGED_HEAP_HELP_H
 
 #include "test/preload/figures_help.h"
 #include "test/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static inline int run_as(const char *sets, const char *more, void (*part)(void))
 {
@@ -20,6 +32,29 @@ static inline int run_as(const char *sets, const char *more, void (*part)(void))
 static inline int run(void (*part)(void))
 {
 	return run_as("device.budget=64MiB,host.budget=384MiB", NULL, part);
+}
+
+/* Whether the library can serve touches here. */
+static inline bool has_userfaultfd(void)
+{
+	int file = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
+
+	return file >= 0 && !close(file);
+}
+
+/* From now on, for this process and its children. */
+static inline void refuse_userfaultfd(void)
+{
+	static struct sock_filter filter[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	static const struct sock_fprog program = {sizeof(filter) / sizeof(*filter), filter};
+
+	CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	CHECK(syscall(SYS_userfaultfd, 0) == -1 && errno == EPERM);
 }
 
 static inline uint32_t *words(CUdeviceptr at)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * managed_late_test.c: managed memory on the heap, which the CPU uses after the GPU's first use or beside it: what the
- * program's signal handlers see, which are behind the library's. Each part in a process of its own.
+ * managed_late_test.c: managed memory on the heap, which the CPU uses after the GPU's first use or beside it, where the
+ * kernel refuses userfaultfd(): what the program's signal handlers see, which are behind the library's. Each part in a
+ * process of its own.
  */
 #include "test/preload/managed_heap_help.h"
 
@@ -437,4 +438,10 @@ PART_TEST(a_thread_is_not_cancelled_in_a_first_use, assert_int_equal(run(part), 
 	MUST(cu.cuMemFree_v2(at));
 }
 
-EACH_TEST(folder_make, folder_remove)
+static int refuse_and_make_folder(void **state)
+{
+	refuse_userfaultfd();
+	return folder_make(state);
+}
+
+EACH_TEST(refuse_and_make_folder, folder_remove)

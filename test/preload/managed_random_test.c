@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * managed_random_test.c: a made-up program in which CPU and GPU take turns on many blocks of managed memory that is on
- * the heap, legally: the CPU has a block until the GPU's first use of it, or of one that points to it. Two threads,
- * linked blocks, frees, prefetches, forks, suspensions, touches that come too late. Every byte is checked against a
- * copy. And chains of blocks that two threads use first, while a third one takes memory and launches are refused. The
- * seed is printed; MANAGED_SEED sets it, MANAGED_STEPS how many steps.
+ * the heap. Where the kernel refuses userfaultfd() the CPU has a block until the GPU's first use of it, or of one that
+ * points to it; else it touches them at any time. Two threads, linked blocks, frees, prefetches, forks, suspensions,
+ * touches that come too late. Every byte is checked against a copy. And chains of blocks that two threads use first,
+ * while a third one takes memory and launches are refused. The seed is printed; MANAGED_SEED sets it, MANAGED_STEPS how
+ * many steps.
  */
 #include "shim/spillway.h"
 #include "test/preload/managed_heap_help.h"
@@ -33,6 +34,7 @@ struct player {
 };
 
 static unsigned n_steps = 250;
+static bool touches; /* the CPU has access to what the GPU has used */
 static pthread_mutex_t handler_lock = PTHREAD_MUTEX_INITIALIZER;
 #define PAGE ((uintptr_t)sysconf(_SC_PAGESIZE))
 static volatile uintptr_t late_page;
@@ -137,7 +139,7 @@ static void unlink_from(struct block_of *block)
 static void end_block(struct player *player, struct block_of *block)
 {
 	if (draw(player, 2) || !block->gpus) {
-		if (block->gpus)
+		if (block->gpus && !touches)
 			check_by_gpu(player, block);
 		else
 			CHECK(!memcmp((void *)block->at, block->copy, block->bytes));
@@ -146,7 +148,7 @@ static void end_block(struct player *player, struct block_of *block)
 	for (int i = 0; i < BLOCKS_EACH; i++) {
 		struct block_of *other = &player->block[i];
 
-		if (other->at && !other->gpus && !memcmp(other->copy, &block->at, sizeof(block->at)))
+		if (other->at && (!other->gpus || touches) && !memcmp(other->copy, &block->at, sizeof(block->at)))
 			unlink_from(other);
 	}
 	MUST(cu.cuMemFree_v2(block->at));
@@ -215,7 +217,7 @@ static void step(struct player *player)
 	case 3:
 	case 4:
 	case 5:
-		if (block->gpus)
+		if (block->gpus && !touches)
 			return;
 		for (size_t i = begin; i < begin + n; i++)
 			((uint32_t *)(block->at + HEAD))[i] = with;
@@ -223,7 +225,7 @@ static void step(struct player *player)
 		CHECK(!memcmp((void *)block->at, block->copy, block->bytes));
 		return;
 	case 6:
-		if (block->gpus || !other->at)
+		if ((block->gpus && !touches) || !other->at)
 			return;
 		word = other->at;
 		memcpy((void *)block->at, &word, sizeof(word));
@@ -273,7 +275,7 @@ static void step(struct player *player)
 		check_by_gpu(player, block);
 		return;
 	case 14:
-		if (block->gpus)
+		if (block->gpus && !touches)
 			touch_late(block);
 		else if (!draw(player, 4))
 			fork_once(block);
@@ -326,9 +328,29 @@ static void program(void)
 	CHECK(page_there()->live[PLACE_UNUSED] == 0 && page_there()->counter[STAT_managed_moved] > 0);
 }
 
+static void program_without_touches(void)
+{
+	refuse_userfaultfd();
+	program();
+}
+
+TEST(cpu_and_gpu_take_turns_once)
+{
+	assert_int_equal(run_as("device.budget=24MiB,host.budget=384MiB", NULL, program_without_touches), 0);
+}
+
+static void program_with_touches(void)
+{
+	touches = true;
+	program();
+	CHECK(counted(STAT_managed_touches) > 0 && counted(STAT_managed_touches_refused) == 0);
+}
+
 TEST(cpu_and_gpu_take_turns)
 {
-	assert_int_equal(run_as("device.budget=24MiB,host.budget=384MiB", NULL, program), 0);
+	if (!has_userfaultfd())
+		skip();
+	assert_int_equal(run_as("device.budget=24MiB,host.budget=384MiB", NULL, program_with_touches), 0);
 }
 
 /* ---- chains that two threads use first, while a third one takes memory ---- */
