@@ -80,4 +80,21 @@ static inline void end(void)
 	CHECK(page_there()->live[PLACE_UNUSED] == 0);
 }
 
+/* The GPU has it, and has written `value` at its beginning. */
+static inline CUdeviceptr used_by_gpu(size_t bytes, uint32_t value)
+{
+	CUdeviceptr at = driver_managed(bytes);
+
+	MUST(driver_fill(NULL, at, value, 1));
+	MUST(cu.cuCtxSynchronize());
+	return at;
+}
+
+static inline void end_of(CUdeviceptr at)
+{
+	CHECK(counted(STAT_managed_touches_refused) == 0);
+	MUST(cu.cuMemFree_v2(at));
+	end();
+}
+
 #endif

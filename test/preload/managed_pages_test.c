@@ -18,23 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The GPU has it, and has written `value` at its beginning. */
-static CUdeviceptr used(size_t bytes, uint32_t value)
-{
-	CUdeviceptr at = driver_managed(bytes);
-
-	MUST(driver_fill(NULL, at, value, 1));
-	MUST(cu.cuCtxSynchronize());
-	return at;
-}
-
-static void end_of(CUdeviceptr at)
-{
-	CHECK(counted(STAT_managed_touches_refused) == 0);
-	MUST(cu.cuMemFree_v2(at));
-	end();
-}
-
 static void take_turns(CUdeviceptr a)
 {
 	for (uint32_t i = 0; i < 5; i++) {
@@ -52,7 +35,7 @@ PART_TEST(the_process_has_no_descriptor_of_it, assert_int_equal(run(part), 0))
 	struct dirent *entry;
 
 	driver_start(0);
-	CUdeviceptr a = used(MIB, 3);
+	CUdeviceptr a = used_by_gpu(MIB, 3);
 	CHECK(*words(a) == 3);
 	DIR *files = opendir("/proc/self/fd");
 	CHECK(files);
@@ -71,7 +54,7 @@ PART_TEST(all_memory_was_locked_before, assert_int_equal(run(part), 0))
 	if (mlockall(MCL_CURRENT | MCL_FUTURE))
 		return;
 	driver_start(0);
-	CUdeviceptr a = used(3 * MIB, 3);
+	CUdeviceptr a = used_by_gpu(3 * MIB, 3);
 	take_turns(a);
 	end_of(a);
 }
@@ -79,7 +62,7 @@ PART_TEST(all_memory_was_locked_before, assert_int_equal(run(part), 0))
 PART_TEST(all_memory_is_locked_later, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
-	CUdeviceptr a = used(3 * MIB, 3);
+	CUdeviceptr a = used_by_gpu(3 * MIB, 3);
 	CHECK(*words(a) == 3);
 	if (mlockall(MCL_CURRENT))
 		return;
@@ -137,7 +120,7 @@ static void leave_touch(int number)
 PART_TEST(what_was_given_before_an_error_may_be_written, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
-	CUdeviceptr a = used(MIB, 3);
+	CUdeviceptr a = used_by_gpu(MIB, 3);
 	signal(SIGSEGV, leave_touch);
 	CHECK(*words(a + MIB / 2) == 0);
 	copies = 2;
@@ -240,7 +223,7 @@ PART_TEST(a_thread_that_touches_does_not_change_how_the_process_ends,
 
 	signal(SIGSEGV, SIG_DFL);
 	driver_start(0);
-	shared = used(64 * MIB, 5);
+	shared = used_by_gpu(64 * MIB, 5);
 	FILE *file = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_slowly});
 	CHECK(file && fputc(1, file) == 1);
 	CHECK(!pthread_create(&thread, NULL, touch_for_ever, NULL));
@@ -279,7 +262,7 @@ PART_TEST(no_touch_is_inside_the_driver_when_the_process_ends, assert_int_equal(
 	pthread_t thread;
 
 	driver_start(0);
-	shared = used(MIB, 5);
+	shared = used_by_gpu(MIB, 5);
 	FILE *file = fopencookie(NULL, "w", (cookie_io_functions_t){.write = look_for_calls});
 	CHECK(file && fputc(1, file) == 1);
 	sim_stall_at("cuMemcpyDtoHAsync_v2", 1);

@@ -56,23 +56,6 @@ static void launch(CUfunction function, CUstream stream, CUdeviceptr at)
 	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-/* The GPU has it, and has written `value` at its beginning. */
-static CUdeviceptr used(size_t bytes, uint32_t value)
-{
-	CUdeviceptr at = driver_managed(bytes);
-
-	MUST(driver_fill(NULL, at, value, 1));
-	MUST(cu.cuCtxSynchronize());
-	return at;
-}
-
-static void end_of(CUdeviceptr at)
-{
-	CHECK(counted(STAT_managed_touches_refused) == 0);
-	MUST(cu.cuMemFree_v2(at));
-	end();
-}
-
 /* ---- contents ---- */
 
 PART_TEST(the_cpu_reads_and_writes_what_the_gpu_has_used, assert_int_equal(run(part), 0))
@@ -98,7 +81,7 @@ PART_TEST(the_cpu_reads_and_writes_what_the_gpu_has_used, assert_int_equal(run(p
 PART_TEST(a_word_is_read_after_each_step, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
-	CUdeviceptr a = used(5 * MIB, 0);
+	CUdeviceptr a = used_by_gpu(5 * MIB, 0);
 	CUfunction bump = driver_function(&bump_module, "bump");
 
 	for (uint32_t i = 1; i <= 300; i++) {
@@ -168,7 +151,7 @@ PART_TEST(what_was_evicted_is_touched, assert_int_equal(run(part), 0))
 PART_TEST(what_a_table_on_the_device_leads_to_goes_back, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
-	CUdeviceptr table = child_alloc(4096), a = used(4096, 5);
+	CUdeviceptr table = child_alloc(4096), a = used_by_gpu(4096, 5);
 	CUfunction follow = driver_function(&follow_module, "follow");
 	uint64_t pointer = a;
 
@@ -186,7 +169,7 @@ PART_TEST(what_a_table_on_the_device_leads_to_goes_back, assert_int_equal(run(pa
 PART_TEST(what_a_new_pointer_leads_to_goes_along, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
-	CUdeviceptr a = used(3 * MIB, 0), b = driver_managed(MIB);
+	CUdeviceptr a = used_by_gpu(3 * MIB, 0), b = driver_managed(MIB);
 	CUfunction follow = driver_function(&follow_module, "follow");
 
 	*words(b) = 7;
@@ -225,7 +208,7 @@ PART_TEST(no_write_is_lost_of_either_side, assert_int_equal(run(part), 0))
 	driver_start(0);
 	CUfunction bump = driver_function(&bump_module, "bump");
 	CUdeviceptr copy = child_alloc(4096);
-	shared = used(MIB, 0);
+	shared = used_by_gpu(MIB, 0);
 	CHECK(!pthread_create(&thread, NULL, touch_all_the_time, NULL));
 	for (uint32_t i = 0, last = 0; i < STEPS; i++) {
 		launch(bump, NULL, shared);
@@ -299,7 +282,7 @@ PART_TEST(a_touch_does_not_hold_what_the_gpu_waits_for, assert_int_equal(run(par
 	gate = child_alloc(4096);
 	held = child_stream();
 	CUstream stream = child_stream();
-	shared = used(MIB, 4);
+	shared = used_by_gpu(MIB, 4);
 	MUST(cu.cuMemsetD32_v2(gate, 0, 1));
 	MUST(cuStreamWaitValue32_v2(held, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
 	MUST(driver_fill(held, shared, 9, 1));
@@ -326,7 +309,7 @@ PART_TEST(a_touch_waits_for_who_is_inside_the_driver, assert_int_equal(run(part)
 	pthread_t thread[2];
 
 	context = driver_start(0);
-	shared = used(MIB, 4);
+	shared = used_by_gpu(MIB, 4);
 	CUfunction bump = driver_function(&bump_module, "bump");
 	launch(bump, NULL, shared);
 	MUST(cu.cuCtxSynchronize());
@@ -343,7 +326,8 @@ PART_TEST(a_touch_waits_for_who_is_inside_the_driver, assert_int_equal(run(part)
 	end_of(shared);
 }
 
-PART_TEST(a_touch_waits_for_the_end_of_a_capture, assert_int_equal(run(part), 0))
+/* Another thread touches while this one captures n sets, with naps between. */
+static void touch_beside_a_capture(int n, useconds_t nap)
 {
 	uint32_t value = 0;
 	pthread_t thread;
@@ -352,11 +336,13 @@ PART_TEST(a_touch_waits_for_the_end_of_a_capture, assert_int_equal(run(part), 0)
 	context = driver_start(0);
 	CUstream stream = child_stream();
 	CUdeviceptr other = child_alloc(4096);
-	shared = used(MIB, 4);
+	shared = used_by_gpu(MIB, 4);
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	MUST(driver_fill(stream, other, 1, 1));
 	CHECK(!pthread_create(&thread, NULL, touch_once, &value));
-	usleep(30000);
+	for (int i = 0; i < n; i++) {
+		MUST(driver_fill(stream, other, 1, 1));
+		usleep(nap);
+	}
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	CHECK(!pthread_join(thread, NULL));
 	CHECK(value == 4);
@@ -365,29 +351,15 @@ PART_TEST(a_touch_waits_for_the_end_of_a_capture, assert_int_equal(run(part), 0)
 	end_of(shared);
 }
 
+PART_TEST(a_touch_waits_for_the_end_of_a_capture, assert_int_equal(run(part), 0))
+{
+	touch_beside_a_capture(1, 30000);
+}
+
 /* It takes two seconds: the thread that captures is not held up. */
 PART_TEST(a_capture_goes_on_beside_a_touch, assert_int_equal(run(part), 0))
 {
-	uint32_t value = 0;
-	pthread_t thread;
-	CUgraph graph;
-
-	context = driver_start(0);
-	CUstream stream = child_stream();
-	CUdeviceptr other = child_alloc(4096);
-	shared = used(MIB, 4);
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	CHECK(!pthread_create(&thread, NULL, touch_once, &value));
-	for (int i = 0; i < 2000; i++) {
-		MUST(driver_fill(stream, other, 1, 1));
-		usleep(1000);
-	}
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	CHECK(!pthread_join(thread, NULL));
-	CHECK(value == 4);
-	MUST(cu.cuGraphDestroy(graph));
-	MUST(cu.cuMemFree_v2(other));
-	end_of(shared);
+	touch_beside_a_capture(2000, 1000);
 }
 
 /* ---- what was said to be dead ---- */
@@ -407,7 +379,7 @@ static void writes_what_was_dead(bool is_declared)
 	const size_t bytes = sizeof(back);
 
 	driver_start(0);
-	CUdeviceptr keep = child_alloc(40 * MIB), a = used(bytes, 1);
+	CUdeviceptr keep = child_alloc(40 * MIB), a = used_by_gpu(bytes, 1);
 	MUST(driver_fill(NULL, keep, 3, 10 * MIB));
 	for (int i = 0; i < 3; i++)
 		evict(); /* so that memory moves */
@@ -450,7 +422,7 @@ PART_TEST(what_is_born_while_the_cpu_reads_is_alive, assert_int_equal(run(part),
 	for (int i = 0; i < 3; i++)
 		evict(); /* so that memory moves */
 	MUST(cu.cuMemFree_v2(keep));
-	CUdeviceptr a = used(bytes, 1);
+	CUdeviceptr a = used_by_gpu(bytes, 1);
 	MUST(driver_fill(NULL, a, 1, bytes / 4));
 	for (size_t i = 0; i < 2; i++) /* not as a pointer that is copied, which would be known */
 		MUST(cu.cuMemsetD32_v2(table + 4 * i, (uint32_t)(a >> 32 * i), 1));
@@ -475,7 +447,7 @@ PART_TEST(what_is_born_while_the_cpu_reads_is_alive, assert_int_equal(run(part),
 PART_TEST(calls_return_results_in_managed_memory, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
-	CUdeviceptr a = used(MIB, 1);
+	CUdeviceptr a = used_by_gpu(MIB, 1);
 	uint64_t *members = (uint64_t *)words(a + 4096);
 	CUfunction bump = driver_function(&bump_module, "bump");
 
@@ -502,7 +474,7 @@ PART_TEST(what_the_cpu_has_written_stays_if_the_use_is_refused,
 	  assert_int_equal(run_as("device.budget=16MiB,host.budget=16MiB", NULL, part), 0))
 {
 	driver_start(0);
-	CUdeviceptr a = used(4 * MIB, 1), full = child_alloc(12 * MIB), b = driver_managed(28 * MIB);
+	CUdeviceptr a = used_by_gpu(4 * MIB, 1), full = child_alloc(12 * MIB), b = driver_managed(28 * MIB);
 
 	for (size_t i = 0; i < 28; i++)
 		*words(b + i * MIB) = (uint32_t)i;
@@ -589,7 +561,7 @@ PART_TEST(signals_are_the_programs, assert_int_equal(run(part), 0))
 	pthread_t thread, self = pthread_self();
 
 	driver_start(0);
-	shared = used(MIB, 3);
+	shared = used_by_gpu(MIB, 3);
 	CHECK(!pthread_create(&thread, NULL, touch_with_all_blocked, NULL) && !pthread_join(thread, NULL));
 	CHECK(words(shared)[1] == 4);
 	CHECK(signal(SIGUSR1, on_signal) != SIG_ERR);
@@ -610,7 +582,7 @@ PART_TEST(a_child_of_a_fork_has_no_access, assert_int_equal(run(part), 0))
 	int status;
 
 	driver_start(0);
-	CUdeviceptr a = used(4 * MIB, 3);
+	CUdeviceptr a = used_by_gpu(4 * MIB, 3);
 	CHECK(*words(a) == 3);
 	for (int i = 0; i < 2; i++) {
 		pid_t pid = fork();
@@ -652,7 +624,7 @@ PART_TEST(what_was_touched_may_be_freed, assert_int_equal(run(part), 0))
 {
 	driver_start(0);
 	for (int i = 0; i < 20; i++) {
-		CUdeviceptr a = used(3 * MIB, 3), b = used(MIB, 2);
+		CUdeviceptr a = used_by_gpu(3 * MIB, 3), b = used_by_gpu(MIB, 2);
 
 		CHECK(*words(a) == 3 && *words(b) == 2);
 		if (i % 2)
@@ -672,10 +644,10 @@ PART_TEST(each_gpus_work_is_waited_for,
 	  assert_int_equal(run_as("device.budget=64MiB,host.budget=384MiB", "SIM_DEVICES=2", part), 0))
 {
 	CUcontext first = driver_start(0);
-	CUdeviceptr a = used(4 * MIB, 1);
+	CUdeviceptr a = used_by_gpu(4 * MIB, 1);
 
 	driver_start(1);
-	CUdeviceptr b = used(4 * MIB, 2);
+	CUdeviceptr b = used_by_gpu(4 * MIB, 2);
 	for (uint32_t i = 0; i < 20; i++) {
 		MUST(driver_fill(NULL, a + 4, i, 1));
 		CHECK(words(a)[1] == i && words(b)[0] == 2 + i);
@@ -698,7 +670,7 @@ PART_TEST(another_context_may_end, assert_int_equal(run(part), 0))
 
 	for (int i = 0; i < 3; i++) {
 		MUST(cu.cuCtxCreate_v2(&other, 0, 0));
-		CUdeviceptr a = used(MIB, 1);
+		CUdeviceptr a = used_by_gpu(MIB, 1);
 		CHECK(*words(a) == 1);
 		words(a)[1] = 2;
 		MUST(cu.cuCtxSetCurrent(first));
@@ -712,7 +684,7 @@ PART_TEST(another_context_may_end, assert_int_equal(run(part), 0))
 		words(a)[4] = 5;
 		MUST(cu.cuCtxDestroy_v2(other));
 		MUST(cu.cuCtxSetCurrent(first));
-		CUdeviceptr b = used(MIB, 1);
+		CUdeviceptr b = used_by_gpu(MIB, 1);
 		CHECK(words(b)[0] == 1 && words(b)[4] == 0);
 		MUST(cu.cuMemFree_v2(b));
 	}
@@ -734,7 +706,7 @@ PART_TEST(a_context_that_has_died_is_not_waited_for, assert_int_equal(run(part),
 	CUcontext died = driver_start(0), other;
 
 	MUST(cu.cuCtxCreate_v2(&other, 0, 0));
-	CUdeviceptr a = used(MIB, 1);
+	CUdeviceptr a = used_by_gpu(MIB, 1);
 	MUST(cu.cuCtxSetCurrent(died));
 	launch(driver_function(&failing_module, "failing"), NULL, 0);
 	CHECK(cu.cuCtxSynchronize() != CUDA_SUCCESS);
@@ -753,7 +725,7 @@ PART_TEST(an_error_that_passes_ends_no_touch, assert_int_equal(run(part), 0))
 					  CUDA_ERROR_UNKNOWN};
 
 	driver_start(0);
-	CUdeviceptr a = used(MIB, 1);
+	CUdeviceptr a = used_by_gpu(MIB, 1);
 	for (uint32_t i = 0; i < 3; i++) {
 		sim_fail("cuMemcpyDtoHAsync_v2", 1, errors[i]);
 		CHECK(words(a)[0] == 1 + i);
@@ -782,7 +754,7 @@ PART_TEST(a_touch_in_a_function_of_the_host_ends_in_a_fault,
 	driver_start(0);
 	signal(SIGSEGV, SIG_DFL);
 	CUstream stream = child_stream();
-	shared = used(MIB, 3);
+	shared = used_by_gpu(MIB, 3);
 	MUST(cuLaunchHostFunc(stream, touch_in_a_function, NULL));
 	MUST(cu.cuStreamSynchronize(stream));
 }
