@@ -9,6 +9,8 @@
              that a kernel gets
   times      a training step (gpt.py, its allocator that of managed_samples.cu): managed / plain memory on the heap at 1.5, in
              `fast`; in memory, managed on the heap / managed natively with all of it prefetched
+  words      the CPU reads a word after each of 1,000 kernels, of 0.1, 1 and 5 ms: on the heap / a copy of it there; and /
+             natively
 
 The driver is not to have more than 3 GiB of managed memory, which can hang a GPU: what the heap refuses is refused, and a
 program runs natively only if what it takes is known, or its run on the heap has shown it.
@@ -86,7 +88,7 @@ def judge(natives, result):
 
 
 class Managed(parts.Parts):
-    PARTS = {"programs": 280, "reserve": 45, "times": 150}
+    PARTS = {"programs": 280, "reserve": 45, "times": 150, "words": 70}
     DEFAULT = list(PARTS)
 
     def __init__(self, options):
@@ -106,7 +108,7 @@ class Managed(parts.Parts):
         for name in SAMPLES:
             found[name] = Program([self.samples, name], line=True)
             found[f"{name}-copied"] = Program([self.samples, f"{name}-copied"])
-        for name in ("tasks", "graph", "chains", "variables"):
+        for name in ("tasks", "graph", "chains", "variables", "results"):
             found[name] = Program([self.samples, name], line=name == "graph")
         cache = {"CUPY_CACHE_DIR": self.folder.name, "TRITON_CACHE_DIR": self.folder.name}
         for name in ("managed", "pool", "rmm", "rmm-pool"):
@@ -217,15 +219,20 @@ class Managed(parts.Parts):
 
     # ---- times ----
 
-    def step(self, name, plug, settings):
+    def step(self, name, command, settings, more={}):
         """(harness.Run, ms of a step)"""
-        environment = {"MANAGED_PLUG": plug, "MANAGED_PLUG_KEEP": "1", **({"SPILLWAY_POLICY": self.policy} if settings else {})}
-        job = ["gpt.py", 768, 6, 2, 60, "each", "deterministic"]
-        result, steps = self.run(name, self.python("managed_jobs.py", "torch", self.plug, *job), settings, environment, limit=40)
+        environment = {**more, **({"SPILLWAY_POLICY": self.policy} if settings else {})}
+        result, steps = self.run(name, command, settings, environment, limit=40)
         return result, parts.last_median(steps), steps
 
+    def training(self, name, plug, settings):
+        """A side of a pair."""
+        job = ["gpt.py", 768, 6, 2, 60, "each", "deterministic"]
+        command = self.python("managed_jobs.py", "torch", self.plug, *job)
+        return name, command, settings, {"MANAGED_PLUG": plug, "MANAGED_PLUG_KEEP": "1"}
+
     def pair(self, what, bar, times, one, other):
-        """A row: the first / the second, run in turn. Each is (name, plug, settings)."""
+        """A row: the first / the second, run in turn. Each has the arguments of step()."""
         found, losses = ([], []), []
         for _ in range(times):
             for ms, side in zip(found, (one, other)):
@@ -243,16 +250,24 @@ class Managed(parts.Parts):
         self.add(f"{what}: losses equal", float(equal), 1, f"{len(losses)} runs", least=True)
 
     def times(self):
-        first, _, _ = self.step("managed, ample", "managed", AMPLE)
+        first, _, _ = self.step(*self.training("managed, ample", "managed", AMPLE))
         need = used(first.output)
         if first.status != "ok" or not need or need > MOST_NATIVELY * UNITS["GiB"]:
             self.failed("a step with ample memory", 1, first, least=True)
             return
         self.add("what the steps need, GiB", need / UNITS["GiB"])
-        self.pair("in memory: managed on the heap / natively, prefetched", 1.02, 4, ("heap", "managed", AMPLE),
-                  ("natively", "prefetched", None))
+        self.pair("in memory: managed on the heap / natively, prefetched", 1.02, 4, self.training("heap", "managed", AMPLE),
+                  self.training("natively", "prefetched", None))
         over = parts.settings("fast", need, 1.5)
-        self.pair("at 1.5, fast: managed / plain", 1.05, 3, ("managed", "managed", over), ("plain", "plain", over))
+        self.pair("at 1.5, fast: managed / plain", 1.05, 3, self.training("managed", "managed", over),
+                  self.training("plain", "plain", over))
+
+    def words(self):
+        for us in 100, 1000, 5000:
+            read, copy = ([self.samples, name, str(us)] for name in ("word", "word-copied"))
+            heap = ("read", read, AMPLE)
+            self.pair(f"kernels of {us} us: read on the heap / cudaMemcpy", 1.2, 2, heap, ("copied", copy, AMPLE))
+            self.pair(f"kernels of {us} us: read on the heap / natively", None, 1, heap, ("natively", read, None))
 
 
 def main():

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * managed_samples: programs in the manner of NVIDIA's samples, with managed memory: managed_samples NAME [GIB]. A name
+ * managed_samples: programs in the manner of NVIDIA's samples, with managed memory: managed_samples NAME [GIB|US]. A name
  * with "-copied" gets its results by cudaMemcpy; without that the CPU reads managed memory which the GPU has used.
  *
  *   vector, refill, gradient, advise   (and -copied): one kernel, and the same with input that the CPU writes anew for each
@@ -9,6 +9,8 @@
  *   chains  a list and a tree that the CPU builds and a kernel walks
  *   graph   a captured graph
  *   variables   declared __managed__
+ *   word    (and -copied): the CPU reads one word after each of 1,000 kernels of US microseconds: word US
+ *   results     the driver writes its results into managed memory that the GPU has used
  *   reserve     GIB, or twice the memory of the card, of which 1 GiB is used: under Spillway alone
  *   reach       3 GiB, of which a kernel uses a part
  *
@@ -39,6 +41,7 @@
 static const size_t MIB = 1 << 20;
 static const int STEPS = 8, THREADS = 256;
 static bool copied; /* results come by cudaMemcpy */
+static size_t number; /* of the command line: GiB or us */
 
 template <typename T> static T *managed(size_t n, unsigned flags = cudaMemAttachGlobal)
 {
@@ -343,6 +346,90 @@ static void variables(void)
 	printf("check counter %d\n", counter);
 }
 
+/* ---- what the CPU and the driver use in turn with the GPU ---- */
+
+__global__ void spin(uint64_t *word, uint64_t ns)
+{
+	uint64_t begin, end;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
+	do
+		asm volatile("mov.u64 %0, %globaltimer;" : "=l"(end));
+	while (end - begin < ns);
+	++*word;
+}
+
+static void word(size_t us)
+{
+	uint64_t *at = managed<uint64_t>(16 * MIB / 8), value, sum = 0;
+
+	memset(at, 0, 16 * MIB);
+	for (int i = 0; i < 1000; i++) {
+		double begin = now();
+
+		spin<<<1, 1>>>(at, us * 1000);
+		if (copied) {
+			MUST(cudaMemcpy(&value, at, sizeof(value), cudaMemcpyDefault));
+		} else {
+			MUST(cudaDeviceSynchronize());
+			value = *(volatile uint64_t *)at;
+		}
+		sum += value;
+		each(i, begin, 0);
+	}
+	printf("check sum %llu\n", (unsigned long long)sum);
+	MUST(cudaFree(at));
+}
+
+/* Each result alone in two pages of 4 KiB, which a kernel has used just before. */
+template <typename T> static T *used_by_gpu(const char *what)
+{
+	uint64_t *at = managed<uint64_t>(8192 / 8);
+
+	spin<<<1, 1>>>(at, 0);
+	MUST(cudaDeviceSynchronize());
+	fprintf(stderr, "result of %s\n", what); /* the last line, if that does not return */
+	return (T *)at;
+}
+
+static void results(void)
+{
+	cudaEvent_t *event[2] = {used_by_gpu<cudaEvent_t>("cudaEventCreate"), NULL};
+	MUST(cudaEventCreate(event[0]));
+	cudaStream_t *stream = used_by_gpu<cudaStream_t>("cudaStreamCreate");
+	MUST(cudaStreamCreate(stream));
+	void **plain = used_by_gpu<void *>("cudaMalloc");
+	MUST(cudaMalloc(plain, MIB));
+	void **ordered = used_by_gpu<void *>("cudaMallocAsync");
+	MUST(cudaMallocAsync(ordered, MIB, *stream));
+	void **pinned = used_by_gpu<void *>("cudaMallocHost");
+	MUST(cudaMallocHost(pinned, MIB));
+	uint64_t **inner = used_by_gpu<uint64_t *>("cudaMallocManaged");
+	MUST(cudaMallocManaged((void **)inner, MIB));
+	size_t *room = used_by_gpu<size_t>("cudaMemGetInfo");
+	MUST(cudaMemGetInfo(room, room + 1));
+	cudaDeviceProp *properties = used_by_gpu<cudaDeviceProp>("cudaGetDeviceProperties");
+	MUST(cudaGetDeviceProperties(properties, 0));
+	cudaPointerAttributes *attributes = used_by_gpu<cudaPointerAttributes>("cudaPointerGetAttributes");
+	MUST(cudaPointerGetAttributes(attributes, *plain));
+	event[1] = used_by_gpu<cudaEvent_t>("cudaEventCreate");
+	MUST(cudaEventCreate(event[1]));
+	MUST(cudaMemset(*plain, 1, MIB));
+	MUST(cudaMemsetAsync(*ordered, 2, MIB, *stream));
+	MUST(cudaEventRecord(*event[0], *stream));
+	memset(*inner, 3, MIB);
+	spin<<<1, 1, 0, *stream>>>(*inner, 1000);
+	MUST(cudaEventRecord(*event[1], *stream));
+	MUST(cudaEventSynchronize(*event[1]));
+	cudaEvent_t begin = *event[0], end = *event[1];
+	float *ms = used_by_gpu<float>("cudaEventElapsedTime");
+	MUST(cudaEventElapsedTime(ms, begin, end));
+	MUST(cudaMemcpy(*pinned, *ordered, MIB, cudaMemcpyDefault));
+	printf("check pinned %d\ncheck elapsed %d\ncheck room %d\ncheck name %s\ncheck kind %d\ncheck inner %llx\n",
+	       *(char *)*pinned, *ms > 0, room[0] && room[0] < room[1], strchr(properties->name, ' ') ? "yes" : "no",
+	       (int)attributes->type, (unsigned long long)**inner);
+}
+
 /* ---- pointers in managed memory ---- */
 
 struct tree {
@@ -532,8 +619,9 @@ int main(int argc, char **argv)
 
 	copied = end != std::string::npos;
 	name = name.substr(0, end);
+	number = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
 	if (name == "reserve") {
-		reserve(argc > 2 ? strtoul(argv[2], NULL, 10) * 1024 * MIB : 0);
+		reserve(number * 1024 * MIB);
 		return 0;
 	}
 	const std::map<std::string, void (*)(void)> samples = {{"vector", [] { vector(false); }},
@@ -544,11 +632,12 @@ int main(int argc, char **argv)
 							       {"graph", graph},
 							       {"variables", variables},
 							       {"chains", chains},
-
+							       {"results", results},
+							       {"word", [] { word(number); }},
 							       {"reach", reach}};
 	auto found = samples.find(name);
 	if (found == samples.end()) {
-		fprintf(stderr, "usage: managed_samples NAME[-copied] [GIB]\n");
+		fprintf(stderr, "usage: managed_samples NAME[-copied] [GIB|US]\n");
 		return 2;
 	}
 	found->second();

@@ -44,7 +44,7 @@ AT_ONCE = 6  # programs, where their time does not matter
 
 
 class Peers(parts.Parts):
-    PARTS = {"copies": 150, "nccl": 200, "steps": 530, "calls": 80, "half": 200, "bandwidth": 90, "tests": 150, "hang": 110,
+    PARTS = {"copies": 150, "nccl": 200, "steps": 530, "calls": 220, "half": 200, "bandwidth": 90, "tests": 150, "hang": 110,
              "rate": 60, "lend": 250, "recall": 110, "ranks": 300}
     DEFAULT = list(PARTS)
 
