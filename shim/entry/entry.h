@@ -7,6 +7,7 @@
 
 #include "shim/driver/real.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/serve/managed.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 
@@ -74,6 +75,30 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
 }
 
+/* Bytes of what a call stores where its first argument points, if programs may keep that in structures; else 0. */
+#define RESULT_BYTES(first)                                                                                            \
+	_Generic((first),                                                                                              \
+	    void **: sizeof(void *),                                                                                   \
+	    CUdeviceptr *: sizeof(CUdeviceptr),                                                                        \
+	    CUstream *: sizeof(CUstream),                                                                              \
+	    CUevent *: sizeof(CUevent),                                                                                \
+	    CUarray *: sizeof(CUarray),                                                                                \
+	    CUmemoryPool *: sizeof(CUmemoryPool),                                                                      \
+	    float *: sizeof(float),                                                                                    \
+	    default: 0)
+/* Makes a call that may store its result in managed memory. first: the variable that is its first argument. */
+#define RESULT_CALL(first, call)                                                                                       \
+	do {                                                                                                           \
+		struct managed_result result_;                                                                         \
+                                                                                                                       \
+		if (RESULT_BYTES(first))                                                                               \
+			(first) = (__typeof__(first))(uintptr_t)managed_result_begin(                                  \
+			    &result_, (void *)(uintptr_t)(first), RESULT_BYTES(first));                                \
+		call;                                                                                                  \
+		if (RESULT_BYTES(first))                                                                               \
+			managed_result_end(&result_);                                                                  \
+	} while (0)
+
 /*
  * The exported functions, around the bodies of one file: static functions serve_NAME() with the parameters of the row
  * in hooks.def, whose kind says what stands around them. At its end the file says which subject of hooks.def its bodies
@@ -92,11 +117,13 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter(&scope))                                                                                    \
 			return elsewhere;                                                                              \
-		return enter_leave(&scope, serve_##name args);                                                         \
+		RESULT_CALL(FIRST args, result = enter_leave(&scope, serve_##name args));                              \
+		return result;                                                                                         \
 	}
 #define FIRST(first, ...) first
 #define SHELL_SERVE(name, params, args) SHELL(name, params, args, enter_serve, REAL(name) args)

@@ -125,7 +125,7 @@ static inline bool is_host_function(enum hook_id id)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                                \
+		RESULT_CALL(FIRST args, OOM_RETRY_CALL(result, -1, REAL(name) args));                                       \
 		return result;                                                                                         \
 	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
@@ -134,7 +134,9 @@ static inline bool is_host_function(enum hook_id id)
 		SUBMIT_BEGIN(name, args);                                                                              \
 		if (is_host_function(HOOK_##name))                                                                     \
 			managed_host_function();                                                                       \
-		return REAL(name) args;                                                                                \
+		CUresult result;                                                                                       \
+		RESULT_CALL(FIRST args, result = REAL(name) args);                                                     \
+		return result;                                                                                         \
 	}
 #include "shim/driver/hooks.def"
 /* clang-format on */

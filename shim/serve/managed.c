@@ -673,3 +673,24 @@ void managed_context_made(CUdevice device)
 		    !peer_open_for_copies(other->ordinal, device))
 			cannot_reach(device, other->ordinal);
 }
+
+/* ---- results of calls ---- */
+
+void *managed_result_begin(struct managed_result *result, void *at, size_t bytes)
+{
+	CUdeviceptr low = atomic_load(&serve_state.managed.low), high = atomic_load(&serve_state.managed.high);
+
+	*result = (struct managed_result){.at = at};
+	if ((CUdeviceptr)(uintptr_t)at - low >= high - low)
+		return at;
+	result->bytes = bytes;
+	memcpy(&result->value, at, bytes);
+	result->before = result->value;
+	return &result->value;
+}
+
+void managed_result_end(const struct managed_result *result)
+{
+	if (result->bytes && result->value != result->before)
+		memcpy(result->at, &result->value, result->bytes);
+}

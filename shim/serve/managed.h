@@ -25,6 +25,8 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /*
  * Allocates in the heap of the device. Returns NOT_SUPPORTED if the driver should have it, which is said once: it
@@ -56,6 +58,20 @@ void managed_wait(CUstream stream, bool per_thread);
 void managed_host_function(void);
 /* The process has a context on this device now: it reaches all managed memory on heaps. Locking: as PEER. */
 void managed_context_made(CUdevice device);
+
+/*
+ * The result that a call stores where the program wants it. The driver stores it while it holds its locks, which a
+ * touch of what the GPU has needs. So if that is managed memory, the call gets another place.
+ */
+struct managed_result {
+	void *at;
+	size_t bytes; /* 0: it was no managed memory */
+	uint64_t value, before;
+};
+/* Returns where the call is to store it. bytes: 8 at most. Locking: the caller must hold nothing. */
+void *managed_result_begin(struct managed_result *result, void *at, size_t bytes);
+/* Stores it there, if the call has. Locking: likewise. */
+void managed_result_end(const struct managed_result *result);
 
 /*
  * To be called in STAGE_ENDING: no copy to the CPU begins any more. Waits until the last one has ended, for up to a

@@ -468,6 +468,42 @@ PART_TEST(calls_return_results_in_managed_memory, assert_int_equal(run(part), 0)
 	end_of(a);
 }
 
+/* The driver writes them itself, and holds its locks meanwhile. */
+PART_TEST(the_driver_returns_results_in_managed_memory, assert_int_equal(run(part), 0))
+{
+	driver_start(0);
+	CUdeviceptr a = used_by_gpu(MIB, 1);
+	CUfunction bump = driver_function(&bump_module, "bump");
+	struct {
+		CUstream stream;
+		CUevent event[2];
+		CUdeviceptr block;
+		void *host;
+		float ms;
+	} *members = (void *)words(a + 8192 - 16);
+
+	MUST(cu.cuStreamCreate(&members->stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 2; i++) {
+		launch(bump, members->stream, a);
+		MUST(cu.cuEventCreate(&members->event[i], CU_EVENT_DEFAULT));
+		MUST(cu.cuEventRecord(members->event[i], members->stream));
+	}
+	MUST(cu.cuStreamSynchronize(members->stream));
+	CUevent begin = members->event[0], last = members->event[1];
+	members->ms = -1;
+	launch(bump, NULL, a);
+	MUST(cu.cuEventElapsedTime(&members->ms, begin, last));
+	launch(bump, NULL, a);
+	MUST(cu.cuMemAllocAsync(&members->block, MIB, NULL));
+	launch(bump, NULL, a);
+	MUST(cu.cuMemHostAlloc(&members->host, MIB, 0));
+	CHECK(*words(a) == 6 && members->ms >= 0);
+	MUST(cu.cuMemFreeAsync(members->block, NULL));
+	MUST(cu.cuMemFreeHost(members->host));
+	MUST(cu.cuStreamDestroy_v2(members->stream));
+	end_of(a);
+}
+
 /* ---- when the use is refused ---- */
 
 PART_TEST(what_the_cpu_has_written_stays_if_the_use_is_refused,
