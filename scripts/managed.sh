@@ -3,7 +3,7 @@
 # managed.sh [OPTION...] [PART...]: programs with managed memory of their own, on a real GPU, in one call of TOTAL_SECONDS (480)
 # at most. Parts:
 #
-#   programs reserve times   by test/gpu/managed_bars.py, whose head says what (all when none is named)
+#   programs reserve times over words   by test/gpu/managed_bars.py, whose head says what (all when none is named)
 #
 # Options (--only cupy-pool) go to it. Needs nvcc. BUILD, OUT and exit status: run_bars in common.sh.
 set -uo pipefail

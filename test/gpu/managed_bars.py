@@ -7,8 +7,9 @@
              --only NAME,...: these programs alone
   reserve    an allocation of twice the card's memory (--card), of which 1 GiB is used by copies and sets; and one of 3 GiB
              that a kernel gets
-  times      a training step (gpt.py, its allocator that of managed_samples.cu): managed / plain memory on the heap at 1.5, in
-             `fast`; in memory, managed on the heap / managed natively with all of it prefetched
+  times      a training step (gpt.py, its allocator that of managed_samples.cu) in memory: managed on the heap / managed
+             natively with all of it prefetched
+  over       the same at 1.5, in `fast`: managed / plain memory on the heap
   words      the CPU reads a word after each of 1,000 kernels, of 0.1, 1 and 5 ms: on the heap / a copy of it there; and /
              natively
 
@@ -88,7 +89,7 @@ def judge(natives, result):
 
 
 class Managed(parts.Parts):
-    PARTS = {"programs": 280, "reserve": 45, "times": 150, "words": 70}
+    PARTS = {"programs": 280, "reserve": 45, "times": 120, "over": 130, "words": 70}
     DEFAULT = list(PARTS)
 
     def __init__(self, options):
@@ -249,18 +250,27 @@ class Managed(parts.Parts):
         equal = all(other == losses[0] for other in losses)
         self.add(f"{what}: losses equal", float(equal), 1, f"{len(losses)} runs", least=True)
 
-    def times(self):
-        first, _, _ = self.step(*self.training("managed, ample", "managed", AMPLE))
+    def need(self, plug):
+        """Bytes of the heap that the steps take; None, after a row that says why: it is not known, or too much to run natively."""
+        first, _, _ = self.step(*self.training(f"{plug}, ample", plug, AMPLE))
         need = used(first.output)
         if first.status != "ok" or not need or need > MOST_NATIVELY * UNITS["GiB"]:
-            self.failed("a step with ample memory", 1, first, least=True)
-            return
-        self.add("what the steps need, GiB", need / UNITS["GiB"])
-        self.pair("in memory: managed on the heap / natively, prefetched", 1.02, 4, self.training("heap", "managed", AMPLE),
-                  self.training("natively", "prefetched", None))
-        over = parts.settings("fast", need, 1.5)
-        self.pair("at 1.5, fast: managed / plain", 1.05, 3, self.training("managed", "managed", over),
-                  self.training("plain", "plain", over))
+            self.failed(f"{plug}: a step with ample memory", 1, first, least=True)
+            return None
+        self.add(f"{plug}: what the steps need, GiB", need / UNITS["GiB"])
+        return need
+
+    def times(self):
+        if self.need("managed"):
+            self.pair("in memory: managed on the heap / natively, prefetched", 1.02, 4, self.training("heap", "managed", AMPLE),
+                      self.training("natively", "prefetched", None))
+
+    def over(self):
+        """Each at 1.5 of what it needs itself: an allocation of managed memory takes units of 2 MiB."""
+        needs = {plug: self.need(plug) for plug in ("managed", "plain")}
+        if all(needs.values()):
+            sides = [self.training(plug, plug, parts.settings("fast", need, 1.5)) for plug, need in needs.items()]
+            self.pair("at 1.5, fast: managed / plain", 1.05, 3, *sides)
 
     def words(self):
         for us in 100, 1000, 5000:
