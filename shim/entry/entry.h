@@ -112,7 +112,7 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
  */
 
 /* clang-format off */
-#define SHELL(name, params, args, enter, elsewhere)                                                                    \
+#define SHELL(name, params, args, enter, elsewhere, make)                                                              \
 	static CUresult serve_##name params;                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -122,16 +122,18 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter(&scope))                                                                                    \
 			return elsewhere;                                                                              \
-		RESULT_CALL(FIRST args, result = enter_leave(&scope, serve_##name args));                              \
+		make(FIRST args, result = enter_leave(&scope, serve_##name args));                                     \
 		return result;                                                                                         \
 	}
 #define FIRST(first, ...) first
-#define SHELL_SERVE(name, params, args) SHELL(name, params, args, enter_serve, REAL(name) args)
-#define SHELL_START(name, params, args) SHELL(name, params, args, lifecycle_enter, REAL(name) args)
+#define PLAIN_CALL(first, call) call
+#define SHELL_SERVE(name, params, args) SHELL(name, params, args, enter_serve, REAL(name) args, PLAIN_CALL)
+#define SHELL_START(name, params, args) SHELL(name, params, args, lifecycle_enter, REAL(name) args, RESULT_CALL)
 #define SHELL_ALLOC(name, params, args)                                                                                 \
-	SHELL(name, params, args, lifecycle_enter, serve_refusal() ? serve_refusal() : REAL(name) args)
+	SHELL(name, params, args, lifecycle_enter, serve_refusal() ? serve_refusal() : REAL(name) args, RESULT_CALL)
 #define SHELL_FREE(name, params, args)                                                                                  \
-	SHELL(name, params, args, enter_serve, serve_is_late_free(FIRST args) ? CUDA_SUCCESS : REAL(name) args)
+	SHELL(name, params, args, enter_serve, serve_is_late_free(FIRST args) ? CUDA_SUCCESS : REAL(name) args,         \
+	      PLAIN_CALL)
 #define SHELL_OWN(name, params, args)                                                                                   \
 	static CUresult serve_##name params;                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \

@@ -28,6 +28,7 @@
 	ROW(cuModuleLoadData) ROW(cuModuleGetFunction) ROW(cuLaunchKernel)                                             \
 	ROW(cuStreamCreate) ROW(cuStreamDestroy_v2) ROW(cuStreamSynchronize) ROW(cuStreamBeginCapture_v2)              \
 	ROW(cuStreamEndCapture) ROW(cuStreamIsCapturing) ROW(cuEventCreate) ROW(cuEventRecord) ROW(cuEventElapsedTime) \
+	ROW(cuMemRangeGetAttributes)                                                                                   \
 	ROW(cuGraphInstantiateWithFlags) ROW(cuGraphLaunch) ROW(cuGraphDestroy) ROW(cuGraphExecDestroy)                \
 	ROW(cuMemCreate) ROW(cuMemRelease) ROW(cuMemMap) ROW(cuMemUnmap) ROW(cuMemSetAccess) ROW(cuMemAddressReserve)  \
 	ROW(cuMemAddressFree) ROW(cuMemRetainAllocationHandle) ROW(cuMemGetAllocationGranularity)

@@ -7,6 +7,22 @@
 
 #include <sys/resource.h>
 
+/* What a first argument points to is not always one result. */
+PART_TEST(a_list_of_places_is_in_managed_memory, assert_int_equal(run(part), 0))
+{
+	driver_start(0);
+	CUdeviceptr a = driver_managed(MIB);
+	int mostly = -9, preferred = -9;
+	void **list = (void **)words(a);
+	CUmem_range_attribute asked[] = {CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION};
+
+	list[0] = &mostly;
+	list[1] = &preferred;
+	MUST(cu.cuMemRangeGetAttributes(list, (size_t[]){sizeof(int), sizeof(int)}, asked, 2, a, MIB));
+	CHECK(mostly == 0 && preferred == CU_DEVICE_INVALID && list[0] == &mostly && list[1] == &preferred);
+	MUST(cu.cuMemFree_v2(a));
+}
+
 /* ---- contents ---- */
 
 PART_TEST(the_cpu_fills_it_and_the_gpu_reads_it, assert_int_equal(run(part), 0))
