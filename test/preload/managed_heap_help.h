@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -78,6 +79,16 @@ static inline uint32_t read_back(CUdeviceptr at)
 static inline void end(void)
 {
 	CHECK(page_there()->live[PLACE_UNUSED] == 0);
+}
+
+/* Writes one number after the other to a word, and reads each back, until that is over. Stores how far that has come. */
+static inline void write_until(const atomic_bool *over, volatile uint32_t *word, volatile uint32_t *n_written)
+{
+	for (uint32_t i = 1; !*over; i++) {
+		*word = i;
+		CHECK(*word == i);
+		*n_written = i;
+	}
 }
 
 /* The GPU has it, and has written `value` at its beginning. */

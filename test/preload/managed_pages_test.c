@@ -163,11 +163,7 @@ static volatile uint32_t n_written;
 static void *write_until_over(void *unused)
 {
 	is_mine = true;
-	for (uint32_t i = 1; !over; i++) {
-		words(shared)[MIB] = i;
-		CHECK(words(shared)[MIB] == i);
-		n_written = i;
-	}
+	write_until(&over, &words(shared)[MIB], &n_written);
 	return unused;
 }
 

@@ -531,11 +531,7 @@ PART_TEST(what_the_cpu_has_written_stays_if_the_use_is_refused,
 
 static void *write_until_over(void *unused)
 {
-	for (uint32_t i = 1; !over; i++) {
-		words(shared)[MIB] = i;
-		CHECK(words(shared)[MIB] == i);
-		n_written = i;
-	}
+	write_until(&over, &words(shared)[MIB], &n_written);
 	return unused;
 }
 
