@@ -30,8 +30,11 @@ trap 'rm -f "$log" "$used" "$cores"' EXIT
 # As many at once as the processors have use for: each test has its share of one, in percent (test/costs.txt), and those
 # that wait for most of their time run beside those that compute. The shares add up to a fifth more than there is, for none
 # is used all the time. Twice as many tests as processors, whatever they do, took 2114 s of CPU on two: the threads of a
-# program under test that wait for each other by looking again and again look more often.
-printf '{"version": {"major": 1, "minor": 0}, "local": [{"cores": [{"id": "all", "slots": %d}]}]}\n' $((120 * $(nproc))) >"$cores"
+# program under test that wait for each other by looking again and again look more often. A sanitizer's build needs
+# several times the processor time, so half as many run at once there.
+share=120
+grep -qs '^SPILLWAY_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt" && share=60
+printf '{"version": {"major": 1, "minor": 0}, "local": [{"cores": [{"id": "all", "slots": %d}]}]}\n' $((share * $(nproc))) >"$cores"
 ctest --test-dir "$build" --output-on-failure --parallel $((4 * $(nproc))) --resource-spec-file "$cores" "${tier[@]}" "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 
