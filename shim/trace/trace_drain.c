@@ -399,8 +399,8 @@ static void file_head(const struct policy *policy, const struct trace_sources *s
 
 #define EVERY_NS  50000000
 #define SAMPLE_NS 100000000
-/* How long the end of the process waits for the drainer, which may get little processor time. */
-#define LAST_MS     100
+/* How long the end of the process waits for the drainer, which a busy machine gives little processor time. */
+#define LAST_MS     2000
 #define NICE        10
 #define STACK_BYTES (1 << 20)
 
