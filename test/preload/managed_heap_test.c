@@ -59,6 +59,32 @@ PART_TEST(pages_that_were_not_written_are_zeros, assert_int_equal(run(part), 0))
 	end();
 }
 
+/* Each takes 2 MiB: together they are more than the share of small blocks. */
+PART_TEST(small_ones_stay_on_the_device_in_fast, assert_int_equal(run(part), 0))
+{
+	CUdeviceptr small[6], large[8];
+
+	driver_start(0);
+	for (uint32_t i = 0; i < 6; i++)
+		small[i] = used_by_gpu(4096, i);
+	for (unsigned i = 0; i < 8; i++)
+		large[i] = driver_managed(20 * MIB);
+	for (uint32_t round = 0; round < 10; round++)
+		for (unsigned i = 0; i < 8; i++)
+			MUST(driver_fill(NULL, large[i], round, 20 * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	for (uint32_t i = 0; i < 6; i++) {
+		CHECK(strcmp(getenv("SPILL_MODE"), "fast") || sim_where(small[i]) == 'D');
+		CHECK(read_back(small[i]) == i);
+		MUST(cu.cuMemFree_v2(small[i]));
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		CHECK(read_back(large[i] + 20 * MIB - 4) == 9);
+		MUST(cu.cuMemFree_v2(large[i]));
+	}
+	end();
+}
+
 /* Where the kernel cannot be asked what has been written, all has. */
 PART_TEST(zeros_that_were_written_are_there_without_proc, assert_int_equal(run(part), 0))
 {
