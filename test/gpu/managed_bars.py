@@ -9,7 +9,7 @@
              that a kernel gets
   times      a training step (gpt.py, its allocator that of managed_samples.cu) in memory: managed on the heap / managed
              natively with all of it prefetched
-  over       the same at 1.5, in `fast`: managed / plain memory on the heap
+  over       the same at 1.5, in `fast`: managed / plain memory on the heap; a larger one by --over
   words      the CPU reads a word after each of 1,000 kernels, of 0.1, 1 and 5 ms: on the heap / a copy of it there; and /
              natively
 
@@ -43,6 +43,7 @@ rules:
 """
 AMPLE = {"device.budget": "8GiB"}
 MOST_NATIVELY = 3  # GiB
+SHAPE = ["768", "6", "2"]  # gpt.py's width, layers and batch
 MODES = ["exact", "fast"]
 HEAD = ["program", "managed", "natively", "ample", *[f"2/3 {mode}" for mode in MODES]]
 SAMPLES = ["vector", "refill", "gradient", "advise"]
@@ -89,7 +90,7 @@ def judge(natives, result):
 
 
 class Managed(parts.Parts):
-    PARTS = {"programs": 280, "reserve": 45, "times": 120, "over": 130, "words": 70}
+    PARTS = {"programs": 280, "reserve": 45, "times": 120, "over": 240, "words": 70}
     DEFAULT = list(PARTS)
 
     def __init__(self, options):
@@ -223,12 +224,12 @@ class Managed(parts.Parts):
     def step(self, name, command, settings, more={}):
         """(harness.Run, ms of a step)"""
         environment = {**more, **({"SPILLWAY_POLICY": self.policy} if settings else {})}
-        result, steps = self.run(name, command, settings, environment, limit=40)
+        result, steps = self.run(name, command, settings, environment, limit=60)
         return result, parts.last_median(steps), steps
 
-    def training(self, name, plug, settings):
+    def training(self, name, plug, settings, shape=SHAPE, steps=60):
         """A side of a pair."""
-        job = ["gpt.py", 768, 6, 2, 60, "each", "deterministic"]
+        job = ["gpt.py", *shape, steps, "each", "deterministic"]
         command = self.python("managed_jobs.py", "torch", self.plug, *job)
         return name, command, settings, {"MANAGED_PLUG": plug, "MANAGED_PLUG_KEEP": "1"}
 
@@ -250,11 +251,11 @@ class Managed(parts.Parts):
         equal = all(other == losses[0] for other in losses)
         self.add(f"{what}: losses equal", float(equal), 1, f"{len(losses)} runs", least=True)
 
-    def need(self, plug):
-        """Bytes of the heap that the steps take; None, after a row that says why: it is not known, or too much to run natively."""
-        first, _, _ = self.step(*self.training(f"{plug}, ample", plug, AMPLE))
+    def need(self, plug, settings=AMPLE, shape=SHAPE):
+        """Bytes of the heap that the steps take; None, after a row that says why: it is not known, or more than is ample."""
+        first, _, _ = self.step(*self.training(f"{plug}, ample", plug, settings, shape))
         need = used(first.output)
-        if first.status != "ok" or not need or need > MOST_NATIVELY * UNITS["GiB"]:
+        if first.status != "ok" or not need or settings == AMPLE and need > MOST_NATIVELY * UNITS["GiB"]:
             self.failed(f"{plug}: a step with ample memory", 1, first, least=True)
             return None
         self.add(f"{plug}: what the steps need, GiB", need / UNITS["GiB"])
@@ -267,10 +268,11 @@ class Managed(parts.Parts):
 
     def over(self):
         """Each at 1.5 of what it needs itself: an allocation of managed memory takes units of 2 MiB."""
-        needs = {plug: self.need(plug) for plug in ("managed", "plain")}
+        shape = self.options.over
+        needs = {plug: self.need(plug, {"device.budget": f"{self.options.card // 2}GiB"}, shape) for plug in ("managed", "plain")}
         if all(needs.values()):
-            sides = [self.training(plug, plug, parts.settings("fast", need, 1.5)) for plug, need in needs.items()]
-            self.pair("at 1.5, fast: managed / plain", 1.05, 3, *sides)
+            sides = [self.training(plug, plug, parts.settings("fast", need, 1.5), shape, 30) for plug, need in needs.items()]
+            self.pair(f"gpt.py {' '.join(map(str, shape))} at 1.5, fast: managed / plain", 1.05, 3, *sides)
 
     def words(self):
         for us in 100, 1000, 5000:
@@ -285,6 +287,7 @@ def main():
     arguments.add_argument("--nvcc", default="nvcc")
     arguments.add_argument("--only", type=lambda text: text.split(","), default=[], metavar="PROGRAM,...")
     arguments.add_argument("--at-once", type=int, default=6)
+    arguments.add_argument("--over", nargs=3, default=SHAPE, help="gpt.py's width, layers and batch in `over`")
     arguments.add_argument("--card", type=int, default=141, help="memory of the GPU, GiB")
     parts.main(Managed, arguments)
 
