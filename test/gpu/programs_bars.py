@@ -11,7 +11,7 @@ programs_jobs.py's and, of the last part, released_jobs.py's, whose heads say wh
            than 4 GiB are taken. Tokens/s; perplexity and greedy tokens beside native ones; its own offload computes on the
            CPU, and so differently. Its tools (llama-bench, llama-perplexity, llama-completion) and their libraries are ready
            in the folder --llama
-  released the --programs twice natively, then in each mode at 1 / --ratio of what they need for at least 60 s: losses and
+  released the --programs twice natively, then in each mode at 1 / --ratio of what they need for --work seconds: losses and
            digests beside native ones. --at-once runs share the GPU, and so no times are compared
 
 Rows and exit status: parts.py.
@@ -34,7 +34,7 @@ PLAIN_BAR, POOL_BAR = 0.5, 1.1
 LAYERS, SMALL, PROMPT, TOKENS = 22, 9, 512, 32  # of llama.cpp's models
 LAYER_BYTES = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 11008)
 ALL_LAYERS = 99  # any number beyond what there are
-NATIVE_SECONDS, MODE_SECONDS, START_SECONDS = 20, 60, 150  # of a released program's steps; and what may come before them
+NATIVE_SECONDS, START_SECONDS = 20, 150  # of a released program's steps; and what may come before them
 LEAST_STEPS = 5
 
 
@@ -272,7 +272,7 @@ class Programs(parts.Parts):
 
     def works(self, name, settings=None):
         """(harness.Run, bars.Steps)"""
-        seconds = MODE_SECONDS if settings else NATIVE_SECONDS
+        seconds = self.options.work if settings else NATIVE_SECONDS
         command = self.python("released_jobs.py", name, "--seconds", seconds)
         return self.run(f"{name}, {settings or 'natively'}", command, settings, {"CUPY_CACHE_DIR": self.folder.name},
                         seconds + START_SECONDS)
@@ -293,7 +293,7 @@ class Programs(parts.Parts):
             text += f", spilled {result.spilled or 'unknown'}, moved {moved or '0'} GiB in and out"
             self.good(f"{name}, {mode}: as natively", good and (spills or result.status != "ok"), text)
             self.add(f"{name}, {mode}: seconds of steps, {self.options.at_once} runs at once", worked_seconds(steps),
-                     None if harness.stopped(result) else MODE_SECONDS, f"{len(steps.ms)} steps", least=True)
+                     None if harness.stopped(result) else self.options.work, f"{len(steps.ms)} steps", least=True)
             row.append(("equal" if good else "DIFFERS") + f" {len(steps.losses)}, {result.spilled or result.status}")
         return [*row, f"{min(worked_seconds(steps) for _, steps in runs.values()):.0f}"]
 
@@ -307,6 +307,7 @@ def main():
     arguments.add_argument("--models", default="/dev/shm", help="where its model is written")
     arguments.add_argument("--tool-seconds", type=float, default=45, help="for a tool of llama.cpp")
     arguments.add_argument("--programs", type=lambda text: text.split(","), default=list(released_jobs.PROGRAMS))
+    arguments.add_argument("--work", type=float, default=60, help="s of a released program's steps in each mode")
     arguments.add_argument("--at-once", type=int, default=3, help="runs of released programs")
     parts.main(Programs, arguments)
 
