@@ -248,13 +248,29 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, true)
 
 /* ---- pools ---- */
 
+/* RMM asks for hardware decompression with any driver that knows it, also where no device has it. */
+static bool decompresses(CUdevice ordinal)
+{
+	int algorithms;
+
+	return REAL(cuDeviceGetAttribute)(&algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, ordinal) !=
+		   CUDA_SUCCESS ||
+	       algorithms;
+}
+
+/* The heap cannot provide handles to export, a size limit, hardware decompression. */
+static bool is_drivers(const CUmemPoolProps *props)
+{
+	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize ||
+	       props->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS ||
+	       (props->usage && decompresses(props->location.id));
+}
+
 static CUresult serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
 	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
 	if (result == CUDA_SUCCESS && process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		/* The heap cannot provide handles to export, a size limit, hardware decompression. */
-		pool_made(*pool, poolProps->location.id,
-			  poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE || poolProps->maxSize || poolProps->usage);
+		pool_made(*pool, poolProps->location.id, is_drivers(poolProps));
 	return result;
 }
 

@@ -13,15 +13,21 @@ static uint64_t number(CUmemoryPool pool, CUmemPool_attribute attribute)
 	return value;
 }
 
-static CUmemoryPool pool_new(CUmemAllocationHandleType type)
+static CUmemoryPool pool_for(CUmemAllocationHandleType type, unsigned short usage)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.handleTypes = type,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				.usage = usage};
 	CUmemoryPool pool;
 
 	CHECK(cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS);
 	return pool;
+}
+
+static CUmemoryPool pool_new(CUmemAllocationHandleType type)
+{
+	return pool_for(type, 0);
 }
 
 TEST(a_pool_says_what_of_it_is_in_the_heap)
@@ -92,6 +98,23 @@ TEST(pools_that_can_be_exported_stay_with_the_driver)
 	assert_int_equal(sim_calls("cuMemPoolExportPointer"), calls + 1);
 	assert_ok(cuMemFreeAsync(theirs, NULL));
 	assert_ok(cuMemPoolDestroy(pool));
+}
+
+/* RMM's asynchronous resource asks for it on any device. */
+TEST(pools_for_decompression_stay_with_the_driver_of_a_device_that_has_it)
+{
+	for (unsigned short usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS; usage < 4; usage++)
+		for (size_t has = 0; has < 2; has++) {
+			CUdeviceptr at;
+
+			sim_switch("DECOMPRESS", has);
+			CUmemoryPool pool = pool_for(CU_MEM_HANDLE_TYPE_NONE, usage);
+			assert_ok(cuMemAllocFromPoolAsync(&at, 4 * MIB, pool, NULL));
+			assert_int_equal(device_of(at) == NULL, has || usage != CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
+			assert_ok(cuMemFreeAsync(at, NULL));
+			assert_ok(cuMemPoolDestroy(pool));
+		}
+	sim_switch("DECOMPRESS", 0);
 }
 
 /* Work of another device on all of it, which needs access. */

@@ -66,6 +66,7 @@ static const struct {
     {"PIECE_US", 0, &sim.set.piece_us},
     {"MAP_WAITS", 0, &sim.set.map_waits},
     {"POOL_WASTE", 0, &sim.set.pool_waste},
+    {"DECOMPRESS", 0, &sim.set.decompress},
 };
 
 static void before_fork(void)

@@ -125,6 +125,8 @@ static CUresult attribute(int *ret_value, CUdevice_attribute which, CUdevice dev
 		value = sim.set.same_pointer;
 	if (which == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)
 		value = sim.set.pageable;
+	if (which == CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)
+		value = sim.set.decompress ? CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE : CU_MEM_DECOMPRESS_UNSUPPORTED;
 	if (which == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
 		value = device + 1;
 	return SIM_ANSWER(ret_value, value);

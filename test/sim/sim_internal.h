@@ -106,6 +106,7 @@ struct sim_settings {
 	_Atomic size_t delay_us, fault_ms, piece_us;
 	_Atomic size_t map_waits;  /* bits: 1: for copies to devices, 2: for copies to the host */
 	_Atomic size_t pool_waste; /* % */
+	_Atomic size_t decompress;
 	uint64_t seed;
 };
 
