@@ -548,7 +548,7 @@ def main():
     arguments.add_argument("--within", type=float, default=1, help="s of its turn, after which the holder is killed")
     arguments.add_argument("--rank-steps", type=int, default=80)
     arguments.add_argument("--gpus-steps", type=int, default=1400, help="of each of two jobs on two GPUs")
-    arguments.add_argument("--gpus-total", default="8GiB", help="of each GPU for them")
+    arguments.add_argument("--gpus-total", default="10GiB", help="of each GPU for them: a job and what NCCL and contexts take fit")
     arguments.add_argument("--away-steps", type=int, default=150)
     arguments.add_argument("--queue-steps", type=int, default=60)
     arguments.add_argument("--queue-host", default="8GiB")
