@@ -11,6 +11,9 @@ programs_jobs.py's and, of the last part, released_jobs.py's, whose heads say wh
            than 4 GiB are taken. Tokens/s; perplexity and greedy tokens beside native ones; its own offload computes on the
            CPU, and so differently. Its tools (llama-bench, llama-perplexity, llama-completion) and their libraries are ready
            in the folder --llama
+  graphs   EMOGI's BFS and PageRank over a random graph of 1.6 GB of edges: its way of plain memory natively, in each mode at
+           1 / --ratio and with no mode named, beside its own zero copy, which is managed memory that stays on the host.
+           Its programs (bfs_32, pagerank_32) are ready in the folder --emogi
   released the --programs twice natively, then in each mode at 1 / --ratio of what they need for --work seconds: losses and
            digests beside native ones. --at-once runs share the GPU, and so no times are compared
 
@@ -36,6 +39,9 @@ LAYER_BYTES = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 11008)
 ALL_LAYERS = 99  # any number beyond what there are
 NATIVE_SECONDS, START_SECONDS = 20, 150  # of a released program's steps; and what may come before them
 LEAST_STEPS = 5
+VERTICES, EDGES = 12_000_000, 400_000_000  # of EMOGI's graph
+EMOGI = {"bfs_32": ["-i", "4"], "pagerank_32": ["-i", "30"]}
+PLAIN_MEMORY, ZERO_COPY = "0", "2"  # what EMOGI's -m may be
 
 
 def times_of(output):
@@ -83,7 +89,7 @@ def as_natively(natives, mode, run):
 
 
 class Programs(parts.Parts):
-    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260, "released": 3600}
+    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260, "graphs": 300, "released": 3600}
     DEFAULT = ["chain", "tight", "finder"]
 
     def __init__(self, options):
@@ -255,6 +261,49 @@ class Programs(parts.Parts):
                 "tokens": tokens[1] if tokens and said.status == "ok" else "", "need": bars.device_peak(measured.output),
                 "status": ", ".join(bad) or "ok"}
 
+    # ---- EMOGI ----
+
+    def graphs(self):
+        if not self.options.emogi:
+            self.add("EMOGI", None, 0, "--emogi says where it is")
+            return
+        path = os.path.join(self.options.models, "spillway-test.bel")
+        try:
+            self.run("graph", self.python("programs_jobs.py", "graph", path, "--vertices", VERTICES, "--edges", EDGES), limit=60)
+            for program in EMOGI:
+                self.on_graph(program, path)
+        finally:
+            for end in ".col", ".dst":
+                if os.path.exists(path + end):
+                    os.remove(path + end)
+
+    def on_graph(self, program, path):
+        def side(name, memory, settings=None):
+            """(iterations of each run, ms of all of them, harness.Run)"""
+            command = [os.path.join(self.options.emogi, program), "-f", path, "-t", "1", "-m", memory, *EMOGI[program]]
+            result, _ = self.run(f"{program}, {name}", command, settings, limit=60)
+            found = re.findall(r"iteration +(\d+), time +([\d.]+) ms", result.output) if result.status == "ok" else []
+            return [count for count, _ in found], sum(float(ms) for _, ms in found), result
+
+        native, ms, result = side("natively", PLAIN_MEMORY)
+        if not native:
+            self.failed(f"{program}: natively", 1, result, least=True)
+            return
+        need = bars.device_peak(side("with room for all", PLAIN_MEMORY, {})[2].output) or 0
+        sides = {"its zero copy": side("its zero copy", ZERO_COPY)}
+        for name, settings in [(mode, parts.settings(mode, need, self.options.ratio)) for mode in MODES] + \
+                [("no mode named", {"device.budget": f"{int(need / self.options.ratio) >> 20}MiB"})]:
+            sides[name] = side(name, PLAIN_MEMORY, settings)
+        for name, (counts, took, result) in sides.items():
+            self.good(f"{program}, {name}: as many iterations", counts == native, f"{result.status}, {counts}, "
+                      f"{took:.1f} ms, natively {ms:.1f}, spilled {result.spilled or 'n/a'}")
+        times = {name: took for name, (counts, took, _) in sides.items() if counts}
+        if {"its zero copy", "static"} <= times.keys():
+            self.add(f"{program}: EMOGI's zero copy / static", times["its zero copy"] / times["static"], 0.95, least=True)
+        if {"no mode named", *MODES} <= times.keys():
+            best = min(MODES, key=times.get)
+            self.add(f"{program}: no mode named / the best mode", times["no mode named"] / times[best], 1.10, best)
+
     # ---- released programs ----
 
     def released(self):
@@ -304,7 +353,8 @@ def main():
     arguments.add_argument("--ratio", type=float, default=1.5)
     arguments.add_argument("--budget", type=int, default=20 << 10, help="of the finder, MiB")
     arguments.add_argument("--llama", default="", help="the folder of llama.cpp's tools")
-    arguments.add_argument("--models", default="/dev/shm", help="where its model is written")
+    arguments.add_argument("--emogi", default="", help="the folder of EMOGI's programs")
+    arguments.add_argument("--models", default="/dev/shm", help="where the model and the graph are written")
     arguments.add_argument("--tool-seconds", type=float, default=45, help="for a tool of llama.cpp")
     arguments.add_argument("--programs", type=lambda text: text.split(","), default=list(released_jobs.PROGRAMS))
     arguments.add_argument("--work", type=float, default=60, help="s of a released program's steps in each mode")

@@ -8,6 +8,8 @@
   finder NAME      the largest batch of a training step that ends without out of memory. NAME: accelerate
           (find_executable_batch_size) or lightning (Tuner.scale_batch_size). "check tries BATCH.BATCH...", "check found BATCH"
   model PATH --layers N            writes a Llama for llama.cpp, in GGUF: random weights in fp16, a vocabulary of single bytes
+  graph PATH --vertices N --edges N   writes a random graph as EMOGI reads it, PATH.col and PATH.dst: numbers of 8 bytes, two of
+          them before the others
 """
 import argparse
 import struct
@@ -272,17 +274,33 @@ def run_model(options):
     print(f"written {options.what}")
 
 
+def run_graph(options):
+    """Where the edges of each vertex end in the list is random, so that some have many."""
+    import numpy as np
+
+    random, vertices, edges = np.random.default_rng(1), options.vertices, options.edges
+    ends = np.sort(random.integers(0, edges + 1, vertices - 1))
+    with open(options.what + ".col", "wb") as file:
+        np.concatenate([[vertices + 1, 0, 0], ends, [edges]]).astype(np.int64).tofile(file)
+    with open(options.what + ".dst", "wb") as file:
+        np.asarray([edges, 0], dtype=np.int64).tofile(file)
+        for begin in range(0, edges, 1 << 26):
+            random.integers(0, vertices, min(1 << 26, edges - begin)).tofile(file)
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["chain", "finder", "model"])
+    parser.add_argument("kind", choices=["chain", "finder", "model", "graph"])
     parser.add_argument("what")
     parser.add_argument("--rows", type=lambda text: [int(word) for word in text.split(",")], default=[1 << 20])
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--leave", type=int, default=0)
     parser.add_argument("--layers", type=int, default=22)
+    parser.add_argument("--vertices", type=int, default=1000)
+    parser.add_argument("--edges", type=int, default=20000)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
-    {"chain": run_chain, "finder": run_finder, "model": run_model}[options.kind](options)
+    {"chain": run_chain, "finder": run_finder, "model": run_model, "graph": run_graph}[options.kind](options)
 
 
 if __name__ == "__main__":
