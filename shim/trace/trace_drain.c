@@ -762,9 +762,11 @@ void drain_last(void)
 	uint64_t until = clock_now() + LAST_MS * UINT64_C(1000000);
 
 	while (!lock_try(&drainer.lock)) {
-		if (clock_now() > until)
+		if (clock_now() > until) {
+			log_line("  the trace lacks its end: its thread was still writing after %d s", LAST_MS / 1000);
 			return;
-		nanosleep(&step, NULL);
+		}
+		syscall(SYS_nanosleep, &step, NULL); /* no cancellation point, unlike nanosleep() */
 	}
 	write_last();
 	drainer.closed = true;
