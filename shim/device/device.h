@@ -296,8 +296,8 @@ void pool_used(struct device *device);
  */
 void pool_threshold_asked(CUmemoryPool pool);
 /*
- * Records a pool that the program made. driver_only: it promises something (export, a limit) that the heap could not
- * keep.
+ * Records a pool that the program made. driver_only: it promises something (export, a limit, decompression) that the
+ * heap could not keep.
  */
 void pool_made(CUmemoryPool pool, CUdevice device, bool driver_only);
 /*

@@ -248,30 +248,39 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, true)
 
 /* ---- pools ---- */
 
-/* RMM asks for hardware decompression with any driver that knows it, also where no device has it. */
-static bool decompresses(CUdevice ordinal)
+/* Returns whether a device has hardware decompression, for which RMM asks wherever the driver knows it. */
+static bool decompresses(void)
 {
-	int algorithms;
+	int n = 0, algorithms = 0;
 
-	return REAL(cuDeviceGetAttribute)(&algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, ordinal) !=
-		   CUDA_SUCCESS ||
-	       algorithms;
+	for (int i = REAL(cuDeviceGetCount)(&n) == CUDA_SUCCESS ? 0 : -1; i < n; i++)
+		if (REAL(cuDeviceGetAttribute)(&algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, i) !=
+			CUDA_SUCCESS ||
+		    algorithms)
+			return true;
+	return false;
 }
 
 /* The heap cannot provide handles to export, a size limit, hardware decompression. */
 static bool is_drivers(const CUmemPoolProps *props)
 {
 	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize ||
-	       props->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS ||
-	       (props->usage && decompresses(props->location.id));
+	       props->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS || (props->usage && decompresses());
 }
 
 static CUresult serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
-	if (result == CUDA_SUCCESS && process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		pool_made(*pool, poolProps->location.id, is_drivers(poolProps));
-	return result;
+	CUmemoryPool made; /* the program's may lie in managed memory, which the driver must not touch */
+	CUresult result = REAL(cuMemPoolCreate)(pool ? &made : NULL, poolProps);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* A pool that is not known is the driver's, and is not charged: managed memory is not. */
+	if (process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+	    poolProps->allocType == CU_MEM_ALLOCATION_TYPE_PINNED)
+		pool_made(made, poolProps->location.id, is_drivers(poolProps));
+	*pool = made;
+	return CUDA_SUCCESS;
 }
 
 static CUresult serve_cuMemPoolDestroy(CUmemoryPool pool)

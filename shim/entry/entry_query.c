@@ -198,7 +198,7 @@ static CUresult serve_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize,
  * pointer in addition. They differ from those of a cuMemAlloc block on purpose in these: RDMA and its P2P tokens are
  * not possible on memory that may move; legacy IPC (serve.h) is possible only if the policy says that all processes run
  * under Spillway (a library that reads 0 uses another method, one that reads 1 does not try another); hardware
- * decompression was not requested (docs/facts.md, Pointer queries). For memory that never moves, the driver answers
+ * decompression is not possible (docs/facts.md, Pointer queries). For memory that never moves, the driver answers
  * what it was made with.
  *
  * Measured (H200, driver 580): widths and the other values are what the driver writes for a cuMemAlloc block. Flags

@@ -123,9 +123,9 @@ void alloc_decide_print(void);
  *                     it (CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, which is on unless switched off)
  *   into the heap     when the event has completed, for any allocation
  *
- * The driver's pools serve what a capturing stream allocates (it becomes a node of the graph), pools that can be
- * exported or have a limit, and what a rule leaves to the driver. Devices that a pool is opened to also reach what
- * the pool has in the heap (device.h).
+ * The driver's pools serve what a capturing stream allocates (it becomes a node of the graph), pools that promise what
+ * the heap cannot keep (pool_made), and what a rule leaves to the driver. Devices that a pool is opened to also reach
+ * what the pool has in the heap (device.h).
  *
  * With async.use: auto they serve everything else as well, as long as they can: the heap is asked for what would take
  * the device over its budget (pool_claim()), and for what the driver has no memory for (async_rescue()). Where memory

@@ -13,21 +13,15 @@ static uint64_t number(CUmemoryPool pool, CUmemPool_attribute attribute)
 	return value;
 }
 
-static CUmemoryPool pool_for(CUmemAllocationHandleType type, unsigned short usage)
+static CUmemoryPool pool_new(CUmemAllocationHandleType type)
 {
 	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
 				.handleTypes = type,
-				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-				.usage = usage};
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
 	CUmemoryPool pool;
 
 	CHECK(cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS);
 	return pool;
-}
-
-static CUmemoryPool pool_new(CUmemAllocationHandleType type)
-{
-	return pool_for(type, 0);
 }
 
 TEST(a_pool_says_what_of_it_is_in_the_heap)
@@ -100,20 +94,34 @@ TEST(pools_that_can_be_exported_stay_with_the_driver)
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-/* RMM's asynchronous resource asks for it on any device. */
-TEST(pools_for_decompression_stay_with_the_driver_of_a_device_that_has_it)
+/* Is memory of a pool with these properties the driver's? */
+static bool is_drivers(CUmemAllocationType kind, unsigned short usage)
 {
-	for (unsigned short usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS; usage < 4; usage++)
-		for (size_t has = 0; has < 2; has++) {
-			CUdeviceptr at;
+	CUmemPoolProps props = {.allocType = kind, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, .usage = usage};
+	struct budget *budget = &device_get(0)->budget;
+	CUmemoryPool pool;
+	CUdeviceptr at;
 
-			sim_switch("DECOMPRESS", has);
-			CUmemoryPool pool = pool_for(CU_MEM_HANDLE_TYPE_NONE, usage);
-			assert_ok(cuMemAllocFromPoolAsync(&at, 4 * MIB, pool, NULL));
-			assert_int_equal(device_of(at) == NULL, has || usage != CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
-			assert_ok(cuMemFreeAsync(at, NULL));
-			assert_ok(cuMemPoolDestroy(pool));
-		}
+	assert_ok(cuMemPoolCreate(&pool, &props));
+	uint64_t left = budget_left(budget);
+	assert_ok(cuMemAllocFromPoolAsync(&at, 4 * MIB, pool, NULL));
+	/* Managed memory is not charged to the device. */
+	assert_true(kind != CU_MEM_ALLOCATION_TYPE_MANAGED || budget_left(budget) == left);
+	bool is = !device_of(at);
+	assert_ok(cuMemFreeAsync(at, NULL));
+	assert_ok(cuMemPoolDestroy(pool));
+	return is;
+}
+
+TEST(what_the_heap_cannot_be_stays_with_the_driver)
+{
+	assert_false(is_drivers(CU_MEM_ALLOCATION_TYPE_PINNED, 0));
+	assert_true(is_drivers(CU_MEM_ALLOCATION_TYPE_MANAGED, 0));
+	/* RMM's asynchronous resource asks for it on any device. */
+	assert_false(is_drivers(CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS));
+	assert_true(is_drivers(CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS | 1));
+	sim_switch("DECOMPRESS", 1);
+	assert_true(is_drivers(CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS));
 	sim_switch("DECOMPRESS", 0);
 }
 

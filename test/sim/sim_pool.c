@@ -358,7 +358,10 @@ static CUresult free_async(CUdeviceptr address, CUstream handle)
 
 static CUresult create(CUmemoryPool *ret_pool, const CUmemPoolProps *props)
 {
-	if (!ret_pool || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+	/* Of managed memory, which the model does not make: the CPU has no access to it. */
+	bool managed = props && props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+
+	if (!ret_pool || !props || (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !managed))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has device pools only");
