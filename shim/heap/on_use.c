@@ -73,8 +73,7 @@ enum sw_status heap_on_use_reserve(struct heap *heap, size_t bytes, bool keep, C
 	if (!on_use)
 		return SW_NO_HOST_MEMORY;
 	on_use->units = units_for(bytes);
-	/* In `fast` a small one stays on the device, as slabs do; but it takes a unit, so it counts in the larger share. */
-	on_use->keep = keep || bytes <= SMALL_MOST;
+	on_use->keep = keep;
 	lock_take(&heap->lock);
 	bool taken = take_units(arena, on_use->units, &on_use->unit);
 	if (taken) {

@@ -152,10 +152,10 @@ bool piece_wants_host(const struct engine *engine, const struct block_state *blo
 bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece);
 /*
  * Returns whether the piece, which is on the host, should be on the device because it stays there in `fast`, and its
- * share has room. planned: the units, of small blocks and of those that a rule keeps, for which this was said before
- * and which have not come yet; adds those of this one. Locking: takes HEAP.
+ * share has room. planned: the units, by the reason, for which this was said before and which have not come yet; adds
+ * those of this one. Locking: takes HEAP.
  */
-bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[2]);
+bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[KEEP_REASONS]);
 /* To be called regularly: stops keeping what exceeds the share of the present budget. Locking: takes HEAP. */
 void piece_keep_follow(struct engine *engine);
 /*

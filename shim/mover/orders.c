@@ -556,7 +556,7 @@ static void fetch_all(struct engine *engine, struct piece_list *list)
 static enum sw_status bring_what_stays(struct engine *engine)
 {
 	struct piece_list list = piece_list_all(engine, true);
-	uint64_t planned[2] = {0};
+	uint64_t planned[KEEP_REASONS] = {0};
 	unsigned n = 0;
 
 	if (!list.at)

@@ -143,23 +143,25 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
  * Blocks that are not evicted, most of them in `fast` only. Examples are tables of libraries, lists, counters and
  * states: memory that kernels find by addresses which no launch names, in other memory or in constants. To the plan
  * such memory is unused and the first to evict, and a kernel that accesses it in transit stops the job. Measured
- * (H200): cuFFT and cuRAND have tables of 2 to 7 MiB. There are two kinds, each with a share of the device budget;
- * within a share, the first to come is kept:
+ * (H200): cuFFT and cuRAND have tables of 2 to 7 MiB. There are three kinds, each with a share of the device
+ * budget; within a share, the first to come is kept:
  *
  *   - small blocks, of up to SPILL_SMALL_BLOCK bytes, regardless of who allocated them: that is little memory, so
  *     keeping it costs little. In `exact`, where such memory may leave, only slabs are kept: small allocations wander
  *     from slab to slab, which nobody foresees, and each stop of the device for one takes milliseconds. Measured (H200,
  *     GPT on cudaMallocAsync at 1.5): 2 % of what was fetched was slabs, and 28 % of the time that submissions waited
  *     was for them;
+ *   - managed memory of at most 2 MiB, which has its unit alone (heap/on_use.c): it is as small as what shares
+ *     a slab, but takes more. Measured (H200, a GPT whose tensors are each an allocation): without this share a step
+ *     took 1.3 times as long as with plain memory, for small tensors were half of the pieces that moved;
  *   - blocks of any size with a rule `movable: exact`, which the shipped policies set for what math libraries allocate
  *     for themselves: this share is larger, and more of a small budget, because here the memory is known to be of that
- *     kind. Small ones beyond this share count as small blocks.
+ *     kind. Small ones beyond this share count as small blocks, if they are not managed.
  *
  * If others fill the device later, the budget is what they leave. What exceeds its share then may be evicted again, the
  * highest addresses first.
  */
-#define SMALL_SHARE 16
-#define RULED_SHARE 4
+static const unsigned keep_share[KEEP_REASONS] = {[KEEP_SMALL] = 16, [KEEP_MANAGED] = 8, [KEEP_RULED] = 4};
 /*
  * Under a small budget a quarter does not hold even one such block. Then up to this much is kept, but never more than
  * half of the budget. Measured: cuFFT takes 4.1 MiB for a transform with a callback, and a job with 16 MiB was stopped
@@ -167,15 +169,11 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
  */
 #define RULED_LEAST ((uint64_t)16 << 20)
 
-/* Flag in engine->by_piece.kept beside the number of units (a piece has up to 64): a rule is the reason. */
-#define RULED 0x80
-_Static_assert(CHUNK_MOST < RULED, "the units of a piece fit beside the bit");
-
-static uint64_t most_units(const struct engine *engine, bool ruled)
+static uint64_t most_units(const struct engine *engine, enum keep why)
 {
-	uint64_t budget = engine_budget(engine), share = budget / (ruled ? RULED_SHARE : SMALL_SHARE);
+	uint64_t budget = engine_budget(engine), share = budget / keep_share[why];
 
-	if (ruled && share < RULED_LEAST)
+	if (why == KEEP_RULED && share < RULED_LEAST)
 		share = budget / 2 < RULED_LEAST ? budget / 2 : RULED_LEAST;
 	return share / HEAP_UNIT;
 }
@@ -183,45 +181,62 @@ static uint64_t most_units(const struct engine *engine, bool ruled)
 /* The piece is not kept any more. */
 static void keep_forget(struct engine *engine, uint32_t piece)
 {
-	bool ruled = engine->by_piece.at[piece].kept & RULED;
-
-	engine->by_piece.kept_units[ruled] -= engine->by_piece.at[piece].kept & ~RULED;
+	engine->by_piece.kept_units[engine->by_piece.at[piece].why] -= engine->by_piece.at[piece].kept;
 	engine->by_piece.at[piece].kept = 0;
 }
 
-/* Keeps the piece, which must not be kept yet, if the share has room. Returns false if it has not. */
-static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units, bool ruled)
+/* Keeps the piece for this reason, and no other, if the share has room. Returns false if it has not. */
+static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units, enum keep why)
 {
-	if (engine->by_piece.kept_units[ruled] + units > most_units(engine, ruled))
+	if (engine->by_piece.kept_units[why] + units > most_units(engine, why))
 		return false;
-	engine->by_piece.at[piece].kept = (uint8_t)(units | (ruled ? RULED : 0));
-	engine->by_piece.kept_units[ruled] += units;
+	keep_forget(engine, piece);
+	engine->by_piece.at[piece].kept = (uint8_t)units;
+	engine->by_piece.at[piece].why = (uint8_t)why;
+	engine->by_piece.kept_units[why] += units;
 	return true;
 }
 
+/* Whether there is this reason to keep a block in `fast`. unit: its first one. */
+static bool keeps(const struct engine *engine, uint32_t unit, enum keep why)
+{
+	const struct arena *arena = engine->arena;
+	uint32_t first;
+
+	switch (why) {
+	case KEEP_RULED:
+		return atomic_load(&arena->states[unit].keep);
+	case KEEP_MANAGED:
+		return arena_is_on_use(arena, arena_address(arena, unit), &first) &&
+		       atomic_load(&arena->states[first].on_use_units) == 1;
+	default:
+		return atomic_load(&arena->states[unit].units) * (uint64_t)HEAP_UNIT <= SPILL_SMALL_BLOCK &&
+		       !keeps(engine, unit, KEEP_MANAGED);
+	}
+}
+
 /*
- * Returns whether this piece, which is on the device, must stay there because it belongs to a small block or to one
- * that a rule keeps; in `exact`, because it is a slab. block_unit: first unit of its block.
+ * Returns whether this piece, which is on the device, must stay there; in `exact`, because it is a slab. block_unit:
+ * first unit of its block.
  */
 static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit)
 {
-	const struct unit_state *state = &engine->arena->states[block_unit];
-	bool ruled = atomic_load(&state->keep);
-	bool small = atomic_load(&state->units) * (uint64_t)HEAP_UNIT <= SPILL_SMALL_BLOCK;
-
-	if (engine->exact) {
-		ruled = false;
-		small = atomic_load(&engine->arena->table[piece]) & ARENA_SLAB;
-	}
-	if ((ruled || small) && engine->by_piece.at[piece].kept == (units | (ruled ? RULED : 0)))
-		return true;
 	/* Another block may have taken its place unnoticed. */
+	if (engine->by_piece.at[piece].kept != units)
+		keep_forget(engine, piece);
+	for (int why = KEEP_REASONS - 1; why >= 0; why--) {
+		if (engine->exact ? why != KEEP_SMALL || !(atomic_load(&engine->arena->table[piece]) & ARENA_SLAB)
+				  : !keeps(engine, block_unit, why))
+			continue;
+		if ((engine->by_piece.at[piece].kept && engine->by_piece.at[piece].why == why) ||
+		    keep_in_share(engine, piece, units, why))
+			return true;
+	}
 	keep_forget(engine, piece);
-	return (ruled && keep_in_share(engine, piece, units, true)) ||
-	       (small && keep_in_share(engine, piece, units, false));
+	return false;
 }
 
-bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[2])
+bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[KEEP_REASONS])
 {
 	const struct block_state *block = piece_block_state(engine, piece);
 	enum chunk_place place;
@@ -231,13 +246,11 @@ bool piece_should_come(struct engine *engine, uint32_t piece, uint64_t planned[2
 	    !heap_piece(engine->heap, piece, &units, &place, &block_unit) ||
 	    atomic_load(&engine->arena->states[piece].where) != BLOCK_STATE_HOST)
 		return false;
-	const struct unit_state *state = &engine->arena->states[block_unit];
-	bool is[] = {atomic_load(&state->units) * (uint64_t)HEAP_UNIT <= SPILL_SMALL_BLOCK, atomic_load(&state->keep)};
-	for (int ruled = 1; ruled >= 0; ruled--) {
-		if (!is[ruled] ||
-		    engine->by_piece.kept_units[ruled] + planned[ruled] + units > most_units(engine, ruled))
+	for (int why = KEEP_REASONS - 1; why >= 0; why--) {
+		if (!keeps(engine, block_unit, why) ||
+		    engine->by_piece.kept_units[why] + planned[why] + units > most_units(engine, why))
 			continue;
-		planned[ruled] += units;
+		planned[why] += units;
 		return true;
 	}
 	return false;
@@ -270,7 +283,7 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 		keep_forget(engine, piece);
 		plan_set(engine->plan, piece, units, PLAN_HOST);
 		break;
-	case BLOCK_STATE_PINNED:
+	case BLOCK_STATE_PINNED: /* for a while, perhaps: it stays kept */
 		plan_set(engine->plan, piece, units, PLAN_PINNED);
 		break;
 	default:
@@ -280,12 +293,12 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 
 void piece_keep_follow(struct engine *engine)
 {
-	for (int ruled = 0; ruled < 2; ruled++) {
-		uint64_t most = most_units(engine, ruled);
+	for (int why = 0; why < KEEP_REASONS; why++) {
+		uint64_t most = most_units(engine, why);
 
 		for (uint32_t piece = engine->arena->n_units_seen;
-		     piece-- && engine->by_piece.kept_units[ruled] > most;) {
-			if (!engine->by_piece.at[piece].kept || !(engine->by_piece.at[piece].kept & RULED) != !ruled)
+		     piece-- && engine->by_piece.kept_units[why] > most;) {
+			if (!engine->by_piece.at[piece].kept || engine->by_piece.at[piece].why != why)
 				continue;
 			keep_forget(engine, piece);
 			piece_tell_plan(engine, piece); /* keeps it again if it still fits */

@@ -98,6 +98,9 @@ struct piece_list {
 	unsigned n, room;
 };
 
+/* Why a piece stays on the device (piece.c), the best reason last. */
+enum keep { KEEP_SMALL, KEEP_MANAGED, KEEP_RULED, KEEP_REASONS };
+
 /* What the mover remembers of pieces, indexed by their first units. Only the mover's thread may touch it. */
 struct piece_tables {
 	struct {
@@ -105,12 +108,13 @@ struct piece_tables {
 		uint64_t touched; /* bytes that the submission in intake.weighed uses, as often as it does */
 		uint32_t awaited; /* equal to `round` below, or one less: a submission that waits names the piece */
 		uint32_t left;    /* ms (clock_now) when it left the device; 0: it is there, or never was */
-		uint8_t kept;     /* number of its units that stay on the device, and the reason (piece.c); 0: none */
+		uint8_t kept;     /* number of its units that stay on the device; 0: none */
+		uint8_t why;      /* they do: enum keep */
 		bool ahead;       /* prefetched, and not named by a submission since */
 	} * at;
 	uint64_t stamp;
-	uint32_t round;         /* of looks at the submissions that wait */
-	uint64_t kept_units[2]; /* sums of what is kept: of small blocks, and of blocks that a rule keeps */
+	uint32_t round;                    /* of looks at the submissions that wait */
+	uint64_t kept_units[KEEP_REASONS]; /* sums of what is kept */
 };
 
 /* Which memory of a move may be mapped at the program's address. */

@@ -42,7 +42,7 @@ EACH_TEST(set_up, core_heap_end)
 
 static void expect_kept(unsigned n)
 {
-	assert_int_equal(engine->by_piece.kept_units[0], n);
+	assert_int_equal(engine->by_piece.kept_units[KEEP_SMALL], n);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), n);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), N_SMALL - n);
 	assert_true(plan_is_valid(engine->plan));
@@ -93,23 +93,23 @@ TEST(what_a_rule_keeps_has_a_share_of_its_own)
 	tell_plan(&table);
 	tell_plan(&other);
 	piece_tell_plan(engine, piece_of(&small[2]));
-	assert_int_equal(engine->by_piece.kept_units[0], N_SMALL - 1);
-	assert_int_equal(engine->by_piece.kept_units[1], 13);
+	assert_int_equal(engine->by_piece.kept_units[KEEP_SMALL], N_SMALL - 1);
+	assert_int_equal(engine->by_piece.kept_units[KEEP_RULED], 13);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), N_SMALL + 12);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), 12);
 	/* A quarter of this budget is 12 units, a 16th of it 3. A piece of the table goes as a whole, 4 units. */
 	set_budget(48 * HEAP_UNIT);
 	piece_keep_follow(engine);
-	assert_true(engine->by_piece.kept_units[0] <= 3);
-	assert_int_equal(engine->by_piece.kept_units[1], 13 - 4);
+	assert_true(engine->by_piece.kept_units[KEEP_SMALL] <= 3);
+	assert_int_equal(engine->by_piece.kept_units[KEEP_RULED], 13 - 4);
 	/* Of a small budget, rules have 16 MiB, but no more than a half. */
 	set_budget(16 * HEAP_UNIT);
 	piece_keep_follow(engine);
-	assert_true(engine->by_piece.kept_units[0] <= 1);
-	assert_int_equal(engine->by_piece.kept_units[1], 13 - 8);
+	assert_true(engine->by_piece.kept_units[KEEP_SMALL] <= 1);
+	assert_int_equal(engine->by_piece.kept_units[KEEP_RULED], 13 - 8);
 	set_budget(8 * HEAP_UNIT);
 	piece_keep_follow(engine);
-	assert_int_equal(engine->by_piece.kept_units[1], 13 - 12);
+	assert_int_equal(engine->by_piece.kept_units[KEEP_RULED], 13 - 12);
 	assert_true(plan_is_valid(engine->plan));
 	core_give(&own_heap, &other);
 	core_give(&own_heap, &table);
@@ -117,7 +117,7 @@ TEST(what_a_rule_keeps_has_a_share_of_its_own)
 	set_budget(BUDGET);
 	other = core_take(&own_heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE);
 	tell_plan(&other);
-	assert_true(engine->by_piece.kept_units[1] <= 1);
+	assert_true(engine->by_piece.kept_units[KEEP_RULED] <= 1);
 }
 
 START(core_driver())

@@ -59,22 +59,26 @@ PART_TEST(pages_that_were_not_written_are_zeros, assert_int_equal(run(part), 0))
 	end();
 }
 
-/* Each takes 2 MiB: together they are more than the share of small blocks. */
+/* Each takes 2 MiB. Those beyond their share take nothing of that of small blocks, which a library may need. */
 PART_TEST(small_ones_stay_on_the_device_in_fast, assert_int_equal(run(part), 0))
 {
-	CUdeviceptr small[6], large[8];
+	const bool fast = !strcmp(getenv("SPILL_MODE"), "fast");
+	CUdeviceptr small[12], large[8];
 
 	driver_start(0);
-	for (uint32_t i = 0; i < 6; i++)
+	for (uint32_t i = 0; i < 12; i++)
 		small[i] = used_by_gpu(4096, i);
+	CUdeviceptr table = child_alloc(2 * MIB);
+	MUST(driver_fill(NULL, table, 3, 2 * MIB / 4));
 	for (unsigned i = 0; i < 8; i++)
 		large[i] = driver_managed(20 * MIB);
 	for (uint32_t round = 0; round < 10; round++)
 		for (unsigned i = 0; i < 8; i++)
 			MUST(driver_fill(NULL, large[i], round, 20 * MIB / 4));
 	MUST(cu.cuCtxSynchronize());
-	for (uint32_t i = 0; i < 6; i++) {
-		CHECK(strcmp(getenv("SPILL_MODE"), "fast") || sim_where(small[i]) == 'D');
+	CHECK(!fast || sim_where(table) == 'D');
+	for (uint32_t i = 0; i < 12; i++) {
+		CHECK(!fast || sim_where(small[i]) == 'D' || i >= 3);
 		CHECK(read_back(small[i]) == i);
 		MUST(cu.cuMemFree_v2(small[i]));
 	}
@@ -82,6 +86,7 @@ PART_TEST(small_ones_stay_on_the_device_in_fast, assert_int_equal(run(part), 0))
 		CHECK(read_back(large[i] + 20 * MIB - 4) == 9);
 		MUST(cu.cuMemFree_v2(large[i]));
 	}
+	MUST(cu.cuMemFree_v2(table));
 	end();
 }
 
