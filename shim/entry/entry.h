@@ -83,11 +83,15 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 	    CUstream *: sizeof(CUstream),                                                                              \
 	    CUevent *: sizeof(CUevent),                                                                                \
 	    CUarray *: sizeof(CUarray),                                                                                \
+	    CUmipmappedArray *: sizeof(CUmipmappedArray),                                                              \
 	    CUmemoryPool *: sizeof(CUmemoryPool),                                                                      \
 	    float *: sizeof(float),                                                                                    \
 	    default: 0)
-/* Makes a call that may store its result in managed memory. first: the variable that is its first argument. */
-#define RESULT_CALL(first, call)                                                                                       \
+/*
+ * Makes a call that may store its result in managed memory, if it does not fail. first: the variable that is its first
+ * argument; result: the variable that the call assigns what it returns to.
+ */
+#define RESULT_CALL(first, result, call)                                                                               \
 	do {                                                                                                           \
 		struct managed_result result_;                                                                         \
                                                                                                                        \
@@ -95,7 +99,7 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 			(first) = (__typeof__(first))(uintptr_t)managed_result_begin(                                  \
 			    &result_, (void *)(uintptr_t)(first), RESULT_BYTES(first));                                \
 		call;                                                                                                  \
-		if (RESULT_BYTES(first))                                                                               \
+		if (RESULT_BYTES(first) && (result) == CUDA_SUCCESS)                                                   \
 			managed_result_end(&result_);                                                                  \
 	} while (0)
 
@@ -122,19 +126,19 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter(&scope))                                                                                    \
 			return elsewhere;                                                                              \
-		make(FIRST args, result = enter_leave(&scope, serve_##name args));                                     \
+		make(FIRST args, result, result = enter_leave(&scope, serve_##name args));                             \
 		return result;                                                                                         \
 	}
 #define FIRST(first, ...) first
-#define PLAIN_CALL(first, call) call
+#define PLAIN_CALL(first, result, call) call
 #define SHELL_SERVE(name, params, args) SHELL(name, params, args, enter_serve, REAL(name) args, PLAIN_CALL)
 #define SHELL_START(name, params, args) SHELL(name, params, args, lifecycle_enter, REAL(name) args, RESULT_CALL)
-#define SHELL_ALLOC(name, params, args)                                                                                 \
+#define SHELL_ALLOC(name, params, args)                                                                                \
 	SHELL(name, params, args, lifecycle_enter, serve_refusal() ? serve_refusal() : REAL(name) args, RESULT_CALL)
-#define SHELL_FREE(name, params, args)                                                                                  \
-	SHELL(name, params, args, enter_serve, serve_is_late_free(FIRST args) ? CUDA_SUCCESS : REAL(name) args,         \
+#define SHELL_FREE(name, params, args)                                                                                 \
+	SHELL(name, params, args, enter_serve, serve_is_late_free(FIRST args) ? CUDA_SUCCESS : REAL(name) args,        \
 	      PLAIN_CALL)
-#define SHELL_OWN(name, params, args)                                                                                   \
+#define SHELL_OWN(name, params, args)                                                                                  \
 	static CUresult serve_##name params;                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \

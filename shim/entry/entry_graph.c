@@ -374,8 +374,10 @@ static CUresult back(CUdeviceptr address)
 #define HOOK_PIN(name, params, args) \
 	static CUresult serve_##name params \
 	{ \
+		CUresult result; \
+\
 		/* The first error of these, in order. */ \
-		CUresult result = back(BEFORE_##name) ?: REAL(name) args ?: back(ADDRESS_##name); \
+		RESULT_CALL(FIRST args, result, result = back(BEFORE_##name) ?: REAL(name) args ?: back(ADDRESS_##name)); \
 \
 		if (result == CUDA_SUCCESS) \
 			stay_in_fast(ADDRESS_##name); \

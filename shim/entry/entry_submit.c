@@ -75,7 +75,7 @@ static inline bool is_host_function(enum hook_id id)
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && !submission_was_refused() &&                              \
 		       make_room_outside(&room, -1))                                                              \
 			result = track_##name args;                                                                    \
-		make_room_end(&room, result);                                                                               \
+		make_room_end(&room, result);                                                                          \
 		return result;                                                                                         \
 	}                                                                                                              \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -119,13 +119,13 @@ static inline bool is_host_function(enum hook_id id)
 		return result;                                                                                         \
 	}
 /* Calls that take some of the driver's device memory as a side effect: for code, streams, graphs, limits. */
-#define HOOK_OOM_RETRY(name, params, args)                                                                                  \
+#define HOOK_OOM_RETRY(name, params, args)                                                                             \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		RESULT_CALL(FIRST args, OOM_RETRY_CALL(result, -1, REAL(name) args));                                       \
+		RESULT_CALL(FIRST args, result, OOM_RETRY_CALL(result, -1, REAL(name) args));                          \
 		return result;                                                                                         \
 	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
@@ -135,7 +135,7 @@ static inline bool is_host_function(enum hook_id id)
 		if (is_host_function(HOOK_##name))                                                                     \
 			managed_host_function();                                                                       \
 		CUresult result;                                                                                       \
-		RESULT_CALL(FIRST args, result = REAL(name) args);                                                     \
+		RESULT_CALL(FIRST args, result, result = REAL(name) args);                                             \
 		return result;                                                                                         \
 	}
 #include "shim/driver/hooks.def"

@@ -684,13 +684,11 @@ void *managed_result_begin(struct managed_result *result, void *at, size_t bytes
 	if ((CUdeviceptr)(uintptr_t)at - low >= high - low)
 		return at;
 	result->bytes = bytes;
-	memcpy(&result->value, at, bytes);
-	result->before = result->value;
 	return &result->value;
 }
 
 void managed_result_end(const struct managed_result *result)
 {
-	if (result->bytes && result->value != result->before)
+	if (result->bytes)
 		memcpy(result->at, &result->value, result->bytes);
 }

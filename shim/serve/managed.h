@@ -66,11 +66,11 @@ void managed_context_made(CUdevice device);
 struct managed_result {
 	void *at;
 	size_t bytes; /* 0: it was no managed memory */
-	uint64_t value, before;
+	uint64_t value;
 };
 /* Returns where the call is to store it. bytes: 8 at most. Locking: the caller must hold nothing. */
 void *managed_result_begin(struct managed_result *result, void *at, size_t bytes);
-/* Stores it there, if the call has. Locking: likewise. */
+/* Stores it there. The caller must not call it if the call has failed. Locking: likewise. */
 void managed_result_end(const struct managed_result *result);
 
 /*

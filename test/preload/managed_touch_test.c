@@ -441,69 +441,6 @@ PART_TEST(what_is_born_while_the_cpu_reads_is_alive, assert_int_equal(run(part),
 	end_of(a);
 }
 
-/* ---- what calls return ---- */
-
-/* A structure in managed memory that a kernel has used, whose members calls write. */
-PART_TEST(calls_return_results_in_managed_memory, assert_int_equal(run(part), 0))
-{
-	driver_start(0);
-	CUdeviceptr a = used_by_gpu(MIB, 1);
-	uint64_t *members = (uint64_t *)words(a + 4096);
-	CUfunction bump = driver_function(&bump_module, "bump");
-
-	for (int i = 0; i < 3; i++) {
-		MUST(cu.cuMemAlloc_v2((CUdeviceptr *)&members[0], MIB));
-		launch(bump, NULL, a);
-		MUST(cu.cuMemAllocManaged((CUdeviceptr *)&members[1], MIB, CU_MEM_ATTACH_GLOBAL));
-		launch(bump, NULL, a);
-		MUST(cu.cuMemGetInfo_v2((size_t *)&members[2], (size_t *)&members[3]));
-		launch(bump, NULL, a);
-		MUST(cu.cuPointerGetAttribute(&members[4], CU_POINTER_ATTRIBUTE_DEVICE_POINTER, a));
-		launch(bump, NULL, a);
-		CHECK(members[4] == a);
-		MUST(cu.cuMemFree_v2(members[0]));
-		MUST(cu.cuMemFree_v2(members[1]));
-	}
-	CHECK(*words(a) == 13);
-	end_of(a);
-}
-
-/* The driver writes them itself, and holds its locks meanwhile. */
-PART_TEST(the_driver_returns_results_in_managed_memory, assert_int_equal(run(part), 0))
-{
-	driver_start(0);
-	CUdeviceptr a = used_by_gpu(MIB, 1);
-	CUfunction bump = driver_function(&bump_module, "bump");
-	struct {
-		CUstream stream;
-		CUevent event[2];
-		CUdeviceptr block;
-		void *host;
-		float ms;
-	} *members = (void *)words(a + 8192 - 16);
-
-	MUST(cu.cuStreamCreate(&members->stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 2; i++) {
-		launch(bump, members->stream, a);
-		MUST(cu.cuEventCreate(&members->event[i], CU_EVENT_DEFAULT));
-		MUST(cu.cuEventRecord(members->event[i], members->stream));
-	}
-	MUST(cu.cuStreamSynchronize(members->stream));
-	CUevent begin = members->event[0], last = members->event[1];
-	members->ms = -1;
-	launch(bump, NULL, a);
-	MUST(cu.cuEventElapsedTime(&members->ms, begin, last));
-	launch(bump, NULL, a);
-	MUST(cu.cuMemAllocAsync(&members->block, MIB, NULL));
-	launch(bump, NULL, a);
-	MUST(cu.cuMemHostAlloc(&members->host, MIB, 0));
-	CHECK(*words(a) == 6 && members->ms >= 0);
-	MUST(cu.cuMemFreeAsync(members->block, NULL));
-	MUST(cu.cuMemFreeHost(members->host));
-	MUST(cu.cuStreamDestroy_v2(members->stream));
-	end_of(a);
-}
-
 /* ---- when the use is refused ---- */
 
 PART_TEST(what_the_cpu_has_written_stays_if_the_use_is_refused,

@@ -160,7 +160,7 @@ set_property(SOURCE on_use_help.c APPEND PROPERTY COMPILE_DEFINITIONS ON_USE_POL
 # ---- managed memory on the heap ----
 add_library(early_signal SHARED early_signal.c)
 target_link_libraries(early_signal PRIVATE spillway_options)
-foreach(name managed_heap managed_late managed_random managed_rules managed_touch managed_pages)
+foreach(name managed_heap managed_late managed_random managed_rules managed_touch managed_results managed_pages)
   spill_mode_test(${name}_test figures_help.c folder.c)
   target_compile_definitions(${name}_test PRIVATE MANAGED_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/managed_heap.yaml")
 endforeach()
