@@ -87,9 +87,11 @@ const probe = () => {
 				if (td.dataset.key in sums)
 					must(near(+td.dataset.value, sums[td.dataset.key]), tab.textContent + ": " + td.dataset.key + " is " + td.dataset.value + ", of devices " + sums[td.dataset.key]);
 		}
-		const totals = {Waited: sums.wait_ns, Moved: sums.bytes_in + sums.bytes_out, Spilled: run.total.on_host + sums.bytes_out};
+		const totals = {Waited: sums.wait_ns, Moved: sums.bytes_in + sums.bytes_out, Spilled: run.total.on_host + sums.bytes_out,
+			"Brought back": run.total.managed_back};
 		const order = [...$("measures").children];
 		must(!run.sites.some(site => site.wait_ns) || order[0].textContent === "Waited", "the page does not open with waiting");
+		must(!run.total.managed_back || order.some(tab => tab.textContent === "Brought back"), "nothing says what the CPU brought back");
 		const chosen = order.find(tab => tab.getAttribute("aria-selected") === "true");
 		for (const tab of order) {
 			tab.click();

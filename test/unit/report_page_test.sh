@@ -17,7 +17,7 @@ browser() { python3 "$source/scripts/report_browser.py" "$@"; }
 	"$tool" report --html --output two.html spilling.trace static.trace || exit 1
 [[ -n $PAGES_ALL ]] || { browser -q ${pictures:+-o "$pictures"} ./*.html; exit; }
 
-for case in peers hostile static fitting empty older; do
+for case in peers hostile static fitting empty older managed; do
 	"$tool" report --html --output $case.html $case.trace || exit 1
 done
 browser ${pictures:+-o "$pictures"} ./*.html || exit 1

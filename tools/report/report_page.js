@@ -156,6 +156,7 @@
 			["Spilled", "Bytes that were placed " + AWAY + " when they were allocated, and bytes that left the device later, each time", "host", bytes,
 				site => site.on_host + site.bytes_out, () => data.total.on_host + ofDevices("bytes_out"), rest => rest.bytes_out],
 			["Allocated", "Bytes alive at their most, of each line by itself", "managed", bytes, site => site.peak, null, null],
+			["Brought back", "Bytes of managed memory that the CPU brought back after a GPU had used them", "system", bytes, site => site.managed_back, null, null],
 		];
 
 		function fillFlame() {
