@@ -46,17 +46,26 @@ void own_empty_device(void)
 	CHECK(spillway_resume() == 0);
 }
 
-void own_make_leave(CUdeviceptr block)
+/* There is no telling when the mover comes to it. */
+static bool leaves(CUdeviceptr block)
 {
-	/* There is no telling when the mover comes to it. */
 	for (int i = 0; i < 300 && !own_is_out(block); i++)
 		own_rounds(1);
-	if (!own_is_out(block))
+	return own_is_out(block);
+}
+
+void own_make_leave(CUdeviceptr block)
+{
+	if (!leaves(block))
 		own_empty_device();
 }
 
 void own_see_out(CUdeviceptr block)
 {
-	own_make_leave(block);
+	if (leaves(block))
+		return;
+	/* When the process goes on, the mover may fetch it at once. */
+	child_suspend();
 	CHECK(own_is_out(block));
+	CHECK(spillway_resume() == 0);
 }
