@@ -32,6 +32,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define STACK_BYTES ((size_t)1 << 20)
@@ -217,6 +218,7 @@ static void *run(void *unused)
 	struct pager_fault fault;
 	unsigned n_refused = 0;
 
+	prctl(PR_SET_TIMERSLACK, 1000); /* what its sleeps may take longer */
 	for (;;) {
 		pager_wait(&fault);
 		serve(&fault);
