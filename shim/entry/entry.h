@@ -88,8 +88,8 @@ static inline struct heap *entry_heap_of(CUdeviceptr address)
 	    float *: sizeof(float),                                                                                    \
 	    default: 0)
 /*
- * Makes a call that may store its result in managed memory, if it does not fail. first: the variable that is its first
- * argument; result: the variable that the call assigns what it returns to.
+ * Makes a call whose result the program may want in managed memory, and copies the result there if the call succeeds.
+ * first: the variable that is its first argument; result: the variable that gets its return value.
  */
 #define RESULT_CALL(first, result, call)                                                                               \
 	do {                                                                                                           \

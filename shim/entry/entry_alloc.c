@@ -248,7 +248,10 @@ FREE_ASYNC(cuMemFreeAsync_ptsz, true)
 
 /* ---- pools ---- */
 
-/* Returns whether a device has hardware decompression, for which RMM asks wherever the driver knows it. */
+/*
+ * Returns whether any GPU can decompress in hardware, or cannot be asked: a pool may be opened to any. RMM asks for it
+ * on all GPUs.
+ */
 static bool decompresses(void)
 {
 	int n = 0, algorithms = 0;
@@ -261,7 +264,10 @@ static bool decompresses(void)
 	return false;
 }
 
-/* The heap cannot provide handles to export, a size limit, hardware decompression. */
+/*
+ * Returns whether the pool must be the driver's. The heap has no exportable handles, size limits or hardware
+ * decompression, and does not know other usage flags.
+ */
 static bool is_drivers(const CUmemPoolProps *props)
 {
 	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize ||
@@ -270,12 +276,12 @@ static bool is_drivers(const CUmemPoolProps *props)
 
 static CUresult serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
-	CUmemoryPool made; /* the program's may lie in managed memory, which the driver must not touch */
+	CUmemoryPool made; /* *pool may lie in managed memory, which the driver must not touch */
 	CUresult result = REAL(cuMemPoolCreate)(pool ? &made : NULL, poolProps);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	/* A pool that is not known is the driver's, and is not charged: managed memory is not. */
+	/* A pool that is not recorded is served by the driver and not charged, as managed memory is not. */
 	if (process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
 	    poolProps->allocType == CU_MEM_ALLOCATION_TYPE_PINNED)
 		pool_made(made, poolProps->location.id, is_drivers(poolProps));

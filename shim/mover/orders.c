@@ -471,7 +471,7 @@ enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
  *                   blocks, counts as what may touch anything (admit.c). What graphs and arrays of pointers name is
  *                   read in both modes. What may be reached without being named stays where it is: what the program
  *                   has placed, and what textures and tensor maps keep the address of, since heap_set_beside(), which
- *                   comes before this; small blocks, and those that a rule keeps, since they are on the device
+ *                   comes before this; what stays in `fast` by its size or a rule, since it is on the device
  *                   (piece.c).
  *                   Of the latter some may have left in `exact`, so they are fetched before the mode changes.
  */

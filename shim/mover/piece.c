@@ -146,17 +146,17 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
  * (H200): cuFFT and cuRAND have tables of 2 to 7 MiB. There are three kinds, each with a share of the device
  * budget; within a share, the first to come is kept:
  *
- *   - small blocks, of up to SPILL_SMALL_BLOCK bytes, regardless of who allocated them: that is little memory, so
- *     keeping it costs little. In `exact`, where such memory may leave, only slabs are kept: small allocations wander
- *     from slab to slab, which nobody foresees, and each stop of the device for one takes milliseconds. Measured (H200,
- *     GPT on cudaMallocAsync at 1.5): 2 % of what was fetched was slabs, and 28 % of the time that submissions waited
- *     was for them;
+ *   - small blocks, of up to SPILL_SMALL_BLOCK bytes, but for those of the next kind, regardless of who allocated
+ *     them: that is little memory, so keeping it costs little. In `exact`, where such memory may leave, only slabs are
+ *     kept: small allocations wander from slab to slab, which nobody foresees, and each stop of the device for one
+ *     takes milliseconds. Measured (H200, GPT on cudaMallocAsync at 1.5): 2 % of what was fetched was slabs, and 28 %
+ *     of the time that submissions waited was for them;
  *   - managed memory of at most 2 MiB, which has its unit alone (heap/on_use.c): it is as small as what shares
  *     a slab, but takes more. Measured (H200, a GPT whose tensors are each an allocation): without this share a step
  *     took 1.3 times as long as with plain memory, for small tensors were half of the pieces that moved;
  *   - blocks of any size with a rule `movable: exact`, which the shipped policies set for what math libraries allocate
  *     for themselves: this share is larger, and more of a small budget, because here the memory is known to be of that
- *     kind. Small ones beyond this share count as small blocks, if they are not managed.
+ *     kind. What is beyond this share counts in the share of its size.
  *
  * If others fill the device later, the budget is what they leave. What exceeds its share then may be evicted again, the
  * highest addresses first.
@@ -216,8 +216,8 @@ static bool keeps(const struct engine *engine, uint32_t unit, enum keep why)
 }
 
 /*
- * Returns whether this piece, which is on the device, must stay there; in `exact`, because it is a slab. block_unit:
- * first unit of its block.
+ * Returns whether this piece, which is on the device, must stay there. In `exact` only slabs must. block_unit: first
+ * unit of its block.
  */
 static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit)
 {
@@ -283,7 +283,7 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 		keep_forget(engine, piece);
 		plan_set(engine->plan, piece, units, PLAN_HOST);
 		break;
-	case BLOCK_STATE_PINNED: /* for a while, perhaps: it stays kept */
+	case BLOCK_STATE_PINNED: /* it may be pinned for a while only, so it still counts as kept */
 		plan_set(engine->plan, piece, units, PLAN_PINNED);
 		break;
 	default:

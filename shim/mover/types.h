@@ -98,7 +98,7 @@ struct piece_list {
 	unsigned n, room;
 };
 
-/* Why a piece stays on the device (piece.c), the best reason last. */
+/* Why a piece stays on the device (piece.c); a later reason is preferred. */
 enum keep { KEEP_SMALL, KEEP_MANAGED, KEEP_RULED, KEEP_REASONS };
 
 /* What the mover remembers of pieces, indexed by their first units. Only the mover's thread may touch it. */
@@ -109,7 +109,7 @@ struct piece_tables {
 		uint32_t awaited; /* equal to `round` below, or one less: a submission that waits names the piece */
 		uint32_t left;    /* ms (clock_now) when it left the device; 0: it is there, or never was */
 		uint8_t kept;     /* number of its units that stay on the device; 0: none */
-		uint8_t why;      /* they do: enum keep */
+		uint8_t why;      /* enum keep; without meaning if `kept` is 0 */
 		bool ahead;       /* prefetched, and not named by a submission since */
 	} * at;
 	uint64_t stamp;

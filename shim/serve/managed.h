@@ -70,7 +70,7 @@ struct managed_result {
 };
 /* Returns where the call is to store it. bytes: 8 at most. Locking: the caller must hold nothing. */
 void *managed_result_begin(struct managed_result *result, void *at, size_t bytes);
-/* Stores it there. The caller must not call it if the call has failed. Locking: likewise. */
+/* Stores the result there. To be called only after the call has succeeded. Locking: likewise. */
 void managed_result_end(const struct managed_result *result);
 
 /*

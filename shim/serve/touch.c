@@ -218,7 +218,7 @@ static void *run(void *unused)
 	struct pager_fault fault;
 	unsigned n_refused = 0;
 
-	prctl(PR_SET_TIMERSLACK, 1000); /* what its sleeps may take longer */
+	prctl(PR_SET_TIMERSLACK, 1000); /* ns by which its sleeps may be late; usually 50,000 */
 	for (;;) {
 		pager_wait(&fault);
 		serve(&fault);

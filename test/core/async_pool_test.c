@@ -113,7 +113,7 @@ static bool is_drivers(CUmemAllocationType kind, unsigned short usage)
 	return is;
 }
 
-TEST(what_the_heap_cannot_be_stays_with_the_driver)
+TEST(pools_that_the_heap_cannot_serve_stay_with_the_driver)
 {
 	assert_false(is_drivers(CU_MEM_ALLOCATION_TYPE_PINNED, 0));
 	assert_true(is_drivers(CU_MEM_ALLOCATION_TYPE_MANAGED, 0));

@@ -275,7 +275,7 @@ def run_model(options):
 
 
 def run_graph(options):
-    """Where the edges of each vertex end in the list is random, so that some have many."""
+    """The numbers of edges differ at random, so that some vertices have many."""
     import numpy as np
 
     random, vertices, edges = np.random.default_rng(1), options.vertices, options.edges

@@ -59,7 +59,7 @@ PART_TEST(pages_that_were_not_written_are_zeros, assert_int_equal(run(part), 0))
 	end();
 }
 
-/* Each takes 2 MiB. Those beyond their share take nothing of that of small blocks, which a library may need. */
+/* Each takes 2 MiB. Those beyond their own share do not use that of small blocks, which libraries need. */
 PART_TEST(small_ones_stay_on_the_device_in_fast, assert_int_equal(run(part), 0))
 {
 	const bool fast = !strcmp(getenv("SPILL_MODE"), "fast");

@@ -358,7 +358,7 @@ static CUresult free_async(CUdeviceptr address, CUstream handle)
 
 static CUresult create(CUmemoryPool *ret_pool, const CUmemPoolProps *props)
 {
-	/* Of managed memory, which the model does not make: the CPU has no access to it. */
+	/* A pool of managed memory gets device memory here, to which the CPU has no access. */
 	bool managed = props && props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
 
 	if (!ret_pool || !props || (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !managed))
