@@ -91,6 +91,24 @@ static inline void write_until(const atomic_bool *over, volatile uint32_t *word,
 	}
 }
 
+/* A kernel that adds one to the word that it gets a pointer to. */
+static inline void bump_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	++**(uint32_t **)args[0];
+}
+static const size_t one_pointer[] = {8};
+static const struct sim_kernel bump_kernel = {"bump", bump_body, 1, one_pointer};
+static const struct sim_module bump_module = {SIM_MODULE_MAGIC, 1, &bump_kernel};
+
+/* Launches a kernel that gets one pointer. */
+static inline void launch(CUfunction function, CUstream stream, CUdeviceptr at)
+{
+	void *params[] = {&at};
+
+	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
 /* The GPU has it, and has written `value` at its beginning. */
 static inline CUdeviceptr used_by_gpu(size_t bytes, uint32_t value)
 {

@@ -16,12 +16,6 @@
 
 /* ---- kernels ---- */
 
-static void bump_body(const struct sim_launch *launch, void **args)
-{
-	(void)launch;
-	++**(uint32_t **)args[0];
-}
-
 /* Adds one where the pointer that is stored there leads. */
 static void follow_body(const struct sim_launch *launch, void **args)
 {
@@ -41,20 +35,10 @@ static void fill_body(const struct sim_launch *launch, void **args)
 		at[i] = 5;
 }
 
-static const size_t one_pointer[] = {8};
 static const struct sim_kernel fill_kernel = {"fill", fill_body, 1, one_pointer};
 static const struct sim_module fill_module = {SIM_MODULE_MAGIC, 1, &fill_kernel};
-static const struct sim_kernel bump_kernel = {"bump", bump_body, 1, one_pointer};
 static const struct sim_kernel follow_kernel = {"follow", follow_body, 1, one_pointer};
-static const struct sim_module bump_module = {SIM_MODULE_MAGIC, 1, &bump_kernel};
 static const struct sim_module follow_module = {SIM_MODULE_MAGIC, 1, &follow_kernel};
-
-static void launch(CUfunction function, CUstream stream, CUdeviceptr at)
-{
-	void *params[] = {&at};
-
-	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
-}
 
 /* ---- contents ---- */
 
