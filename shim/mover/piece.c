@@ -197,12 +197,14 @@ static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units,
 	return true;
 }
 
-/* Whether there is this reason to keep a block in `fast`. unit: its first one. */
+/* Returns whether there is this reason to keep a block. In `exact` only slabs are kept. unit: its first one. */
 static bool keeps(const struct engine *engine, uint32_t unit, enum keep why)
 {
 	const struct arena *arena = engine->arena;
 	uint32_t first;
 
+	if (engine->exact)
+		return why == KEEP_SMALL && atomic_load(&arena->table[unit]) & ARENA_SLAB;
 	switch (why) {
 	case KEEP_RULED:
 		return atomic_load(&arena->states[unit].keep);
@@ -215,23 +217,17 @@ static bool keeps(const struct engine *engine, uint32_t unit, enum keep why)
 	}
 }
 
-/*
- * Returns whether this piece, which is on the device, must stay there. In `exact` only slabs must. block_unit: first
- * unit of its block.
- */
+/* Returns whether this piece, which is on the device, must stay there. block_unit: first unit of its block. */
 static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit)
 {
 	/* Another block may have taken its place unnoticed. */
 	if (engine->by_piece.at[piece].kept != units)
 		keep_forget(engine, piece);
-	for (int why = KEEP_REASONS - 1; why >= 0; why--) {
-		if (engine->exact ? why != KEEP_SMALL || !(atomic_load(&engine->arena->table[piece]) & ARENA_SLAB)
-				  : !keeps(engine, block_unit, why))
-			continue;
-		if ((engine->by_piece.at[piece].kept && engine->by_piece.at[piece].why == why) ||
-		    keep_in_share(engine, piece, units, why))
+	for (int why = KEEP_REASONS - 1; why >= 0; why--)
+		if (keeps(engine, block_unit, why) &&
+		    ((engine->by_piece.at[piece].kept && engine->by_piece.at[piece].why == why) ||
+		     keep_in_share(engine, piece, units, why)))
 			return true;
-	}
 	keep_forget(engine, piece);
 	return false;
 }
