@@ -812,6 +812,17 @@ if settings:
 """
 
 
+def run_programs(folder, tools, *arguments):
+    """programs_bars.py, with stand-ins in the folder: PROGRAMS_JOB, RELEASED_JOB, and {name: text} of programs."""
+    for name, text in ("programs_jobs.py", PROGRAMS_JOB), ("released_jobs.py", RELEASED_JOB), \
+            *((name, f"#!{sys.executable}{text}") for name, text in tools.items()):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
+        os.chmod(os.path.join(folder, name), 0o755)
+    return subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
+                           os.path.join(folder, "log"), "--scripts", folder, *arguments], capture_output=True, text=True)
+
+
 class Programs(unittest.TestCase):
     def test_a_graph_is_read_as_it_was_written(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -831,15 +842,8 @@ class Programs(unittest.TestCase):
 
     def test_graphs(self):
         with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "programs_jobs.py"), "w") as file:
-                file.write(PROGRAMS_JOB)
-            for tool in "bfs_32", "pagerank_32":
-                with open(os.path.join(folder, tool), "w") as file:
-                    file.write(f"#!{sys.executable}{EMOGI_TOOL}")
-                os.chmod(os.path.join(folder, tool), 0o755)
-            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
-                                  os.path.join(folder, "log"), "--scripts", folder, "--emogi", folder, "--models", folder,
-                                  "graphs"], capture_output=True, text=True)
+            run = run_programs(folder, dict.fromkeys(["bfs_32", "pagerank_32"], EMOGI_TOOL), "--emogi", folder, "--models", folder,
+                               "graphs")
             self.assertEqual([name for name in os.listdir(folder) if "bel" in name], [])
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         rows = {cells[1]: cells[2:5] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
@@ -869,15 +873,8 @@ class Programs(unittest.TestCase):
 
     def test_llama(self):
         with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "programs_jobs.py"), "w") as file:
-                file.write(PROGRAMS_JOB)
-            for tool in "llama-bench", "llama-completion", "llama-perplexity":
-                with open(os.path.join(folder, tool), "w") as file:
-                    file.write(f"#!{sys.executable}{LLAMA_TOOL}")
-                os.chmod(os.path.join(folder, tool), 0o755)
-            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
-                                  os.path.join(folder, "log"), "--scripts", folder, "--llama", folder, "--models", folder,
-                                  "llama"], capture_output=True, text=True)
+            run = run_programs(folder, dict.fromkeys(["llama-bench", "llama-completion", "llama-perplexity"], LLAMA_TOOL),
+                               "--llama", folder, "--models", folder, "llama")
             self.assertFalse(os.path.exists(os.path.join(folder, "spillway-test.gguf")))
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         rows = {cells[1]: cells[4] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
@@ -892,11 +889,7 @@ class Programs(unittest.TestCase):
 
     def test_released(self):
         with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "released_jobs.py"), "w") as file:
-                file.write(RELEASED_JOB)
-            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
-                                  os.path.join(folder, "log"), "--scripts", folder, "--programs", "loses,stops", "released"],
-                                 capture_output=True, text=True)
+            run = run_programs(folder, {}, "--programs", "loses,stops", "released")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         rows = {cells[1]: cells for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
                 if len(cells) == 6}
@@ -910,11 +903,7 @@ class Programs(unittest.TestCase):
 
     def test_rows_and_verdicts(self):
         with tempfile.TemporaryDirectory() as folder:
-            with open(os.path.join(folder, "programs_jobs.py"), "w") as file:
-                file.write(PROGRAMS_JOB)
-            run = subprocess.run([sys.executable, os.path.join(HERE, "programs_bars.py"), "--build", folder, "--log",
-                                  os.path.join(folder, "log"), "--scripts", folder, "--rows", "4,8", "chain", "tight", "finder"],
-                                 capture_output=True, text=True)
+            run = run_programs(folder, {}, "--rows", "4,8", "chain", "tight", "finder")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         table = run.stdout[run.stdout.rindex("\npart "):].splitlines()[2:]
         rows = {(cells[0], cells[1]): cells[2:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
