@@ -340,6 +340,9 @@ class Whole(unittest.TestCase):
         self.assertEqual(older[2], new[2])
         self.assertRegex(older[5], r"^\d+ \d+; first nine \d+")
         self.assertEqual(self.row(text, "plain, fast 1.5, new / older")[2], "1")
+        code, text = self.run_bars("conv", "--modes", "exact", script="builds_bars.py", older=True)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.row(text, "conv, exact 1.5, new / older")[2], "1")
 
     def test_gpt(self):
         code, text = self.run_bars("gpt", "--ratios", "1.5", "--static", "--record")

@@ -4,6 +4,7 @@
   gpt           a GPT training job with deterministic kernels; its losses must be the native ones bit for bit
   plain         the same with any kernels
   lengths       a GPT with another length in each step
+  conv          ResNet-50, whose losses must be the native ones bit for bit
 
 For each of --modes and --ratios (need / budget) each build runs once, the older one first, and all of that is repeated
 --times times. A row says of one build and case the median, over these runs, of the steps (gpt, plain: the median of a run's
@@ -23,7 +24,7 @@ GPT = ["gpt.py", 1536, 16, 8]
 
 
 class Builds(parts.Parts):
-    PARTS = {"gpt": 1500, "plain": 1500, "lengths": 1500}
+    PARTS = {"gpt": 1500, "plain": 1500, "lengths": 1500, "conv": 1500}
 
     def __init__(self, options):
         super().__init__(options)
@@ -86,6 +87,9 @@ class Builds(parts.Parts):
 
     def lengths(self):
         self.job("lengths", self.python("spill_jobs.py", "lengths", 24), [1.5])
+
+    def conv(self):
+        self.job("conv", self.python("spill_jobs.py", "conv", self.options.steps), [1.5])
 
 
 def arguments():
