@@ -617,6 +617,7 @@ int main(int argc, char **argv)
 	std::string name = argc > 1 ? argv[1] : "";
 	size_t end = name.find("-copied");
 
+	setvbuf(stdout, NULL, _IOLBF, 0); /* what the library says at the exit must not come within a line */
 	copied = end != std::string::npos;
 	name = name.substr(0, end);
 	number = argc > 2 ? strtoul(argv[2], NULL, 10) : 0;
