@@ -34,7 +34,7 @@ parser.add_argument("--device", default="cuda")
 parser.add_argument("--shrink", type=int, default=1)
 options = parser.parse_args()
 launcher.start(options.ranks)
-os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")  # a rank that gives up ends, without waiting for others' reports
+os.environ.setdefault("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "1000")  # a rank that gives up ends; else a minute later
 
 import torch
 import torch.distributed as dist

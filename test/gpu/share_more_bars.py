@@ -439,6 +439,8 @@ class More(Share):
             both = [rank for job in found for rank in job]
             good = self.add_end(both)
         self.log(f"{self.part}: turns", "\n".join(account.turn_lines()))
+        for first, _ in found:
+            self.log(f"{self.part}: s and ms of each step", " ".join(f"{when % 1000:.2f}:{ms:.0f}" for when, ms in first.steps()))
         self.add_losses(both, [rank.losses() for rank in alone] * 2)
         wrong, looked = double_turns(account.samples, {rank.child.pid: i for i, job in enumerate(found) for rank in job},
                                      {rank.child.pid: rank.lines[-1][0] for rank in both if rank.lines})
@@ -548,7 +550,7 @@ def main():
     arguments.add_argument("--within", type=float, default=1, help="s of its turn, after which the holder is killed")
     arguments.add_argument("--rank-steps", type=int, default=80)
     arguments.add_argument("--gpus-steps", type=int, default=1400, help="of each of two jobs on two GPUs")
-    arguments.add_argument("--gpus-total", default="10GiB", help="of each GPU for them: a job and what NCCL and contexts take fit")
+    arguments.add_argument("--gpus-total", default="8GiB", help="of each GPU for them: one of 4.9 GiB fits, two do not")
     arguments.add_argument("--away-steps", type=int, default=150)
     arguments.add_argument("--queue-steps", type=int, default=60)
     arguments.add_argument("--queue-host", default="8GiB")
