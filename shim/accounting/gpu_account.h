@@ -57,7 +57,7 @@ struct gpu_account_member {
 	};
 	uint64_t may_have; /* its budget, or what it holds if that is more */
 	uint64_t holds;    /* on the device */
-	uint64_t needs;    /* what its heap has, on the device and elsewhere */
+	uint64_t needs;    /* what its heap has, on the device and elsewhere, and what else is charged to it */
 	uint64_t stuck;    /* what cannot leave the device */
 	uint64_t worked;   /* CLOCK_MONOTONIC, ns: when it was last seen to submit something */
 	struct gpu_turn_claim claim;

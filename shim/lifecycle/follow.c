@@ -106,7 +106,7 @@ static struct gpu_account_member member_of(struct device *device)
 	    .pid = (uint64_t)getpid(),
 	    .may_have = limit > used ? limit : used,
 	    .holds = used,
-	    .needs = heap_block_bytes(heap),
+	    .needs = heap_block_bytes(heap) + heap_others_bytes(heap),
 	    .stuck = process_settings()->spill >= POLICY_SPILL_EXACT
 			 ? heap_pinned_device(heap) + heap_others_bytes(heap)
 			 : used,

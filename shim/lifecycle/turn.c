@@ -225,9 +225,7 @@ bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t se
 
 uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
 {
-	uint64_t room = gpu_turn_room(turns, self), most = turn_of(device)->most;
-
-	return room < most ? room : most;
+	return smaller(gpu_turn_room(turns, self), turn_of(device)->most);
 }
 
 /* ---- what the log says, once each ---- */
@@ -399,7 +397,7 @@ static uint64_t alive_bytes(const struct device *device, const struct gpu_accoun
 	uint64_t reported = atomic_load_explicit(&figures->cache, memory_order_relaxed);
 	uint64_t alive = atomic_load_explicit(&figures->cache_alive, memory_order_relaxed);
 
-	return beyond(member->needs, beyond(reported, alive));
+	return beyond(member->needs, member->stuck + beyond(reported, alive));
 }
 
 /*
@@ -426,8 +424,8 @@ static void pin_ahead(struct device *device, const struct gpu_account_member *me
 	struct turn_state *const turn = turn_of(device);
 
 	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
-	if (turn->kept < member->needs)
-		heap_keep_host(atomic_load(&device->heap), turn->kept = member->needs);
+	if (turn->kept < beyond(member->needs, member->stuck))
+		heap_keep_host(atomic_load(&device->heap), turn->kept = beyond(member->needs, member->stuck));
 	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
 }
 
@@ -513,7 +511,7 @@ static uint64_t raise(struct device *device, const struct gpu_account_member *me
 	}
 	bool begins = turns->now - turn->seen < TURN_BEGIN;
 	/* What a process alone has no room for yet it takes while the others leave. */
-	*ret_has_room = !turn->many || limit >= (member->needs < room ? member->needs : room) ||
+	*ret_has_room = !turn->many || limit >= smaller(member->needs, room) ||
 			turn_account_others_are_away(turns, self) || !begins;
 	turn->lacks = turn_is_away(device) || (limit < room && begins);
 	return limit;
@@ -592,7 +590,8 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		turn->step = GPU_JOB_STAYS;
 	/* Another needs more than when this process left. */
 	if (!turn->many && turn->step == GPU_JOB_STAYS && turn->job_claim.state == RESIDENCE_AWAY && !holds &&
-	    member->holds > turn->keep + member->stuck + view->total / TURN_KEEP_PART && turns->now >= turn->not_before)
+	    member->holds > larger(turn->keep, member->stuck) + view->total / TURN_KEEP_PART &&
+	    turns->now >= turn->not_before)
 		turn->step = GPU_JOB_LEAVES;
 	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
 	turn->tells = gpu_job_leads(jobs) && turn->job_claim.phase != before;

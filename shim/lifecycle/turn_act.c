@@ -65,7 +65,6 @@ static bool is_room_all(const struct device *device, const struct gpu_turn_view 
 {
 	struct turn_state *const turn = turn_of(device);
 	uint64_t room = turn_account_room(device, turns, self), others = 0;
-	uint64_t needs = turn->member.needs + turn->member.stuck;
 
 	for (uint32_t i = 0; i < turns->n; i++)
 		others += i == self ? 0 : turns->members[i].may_have;
@@ -73,7 +72,7 @@ static bool is_room_all(const struct device *device, const struct gpu_turn_view 
 		turn->others = others;
 		turn->seen = turns->now;
 	}
-	return limit >= (needs < room ? needs : room) || turn_account_others_are_away(turns, self) ||
+	return limit >= smaller(turn->member.needs, room) || turn_account_others_are_away(turns, self) ||
 	       turns->now - turn->seen >= TURN_BEGIN;
 }
 
@@ -281,9 +280,10 @@ static void begin_move(struct device *device, struct moves *moves)
 	turn->moves = true;
 	turn->others = 0;
 	if (moves->step == GPU_JOB_LEAVES)
-		heap_keep_host(atomic_load(&device->heap), turn->member.needs);
+		heap_keep_host(atomic_load(&device->heap), beyond(turn->member.needs, turn->member.stuck));
 	moves->at[moves->n++].begun =
-	    spill_begin(device, moves->step == GPU_JOB_LEAVES ? RESIDENCE_AWAY : RESIDENCE_BACK, turn->keep, watch);
+	    spill_begin(device, moves->step == GPU_JOB_LEAVES ? RESIDENCE_AWAY : RESIDENCE_BACK,
+			beyond(turn->keep, heap_others_bytes(atomic_load(&device->heap))), watch);
 }
 
 /* What has not left stays the process's, and the others go on in what is left. */

@@ -70,7 +70,7 @@ struct turn_state {
 	bool other_clock;        /* than most that share the device */
 	unsigned look_ms;        /* turn_look_ms() */
 	uint64_t most;           /* bytes that it may have by its own budget */
-	uint64_t keep;           /* bytes that may stay on the device while it waits */
+	uint64_t keep;           /* bytes that may stay on the device while it waits, with what cannot leave */
 	uint64_t kept;           /* bytes of host memory that the heap keeps for what leaves (heap_keep_host) */
 	uint64_t began, counted; /* when the turn began; up to when it is counted in the claim */
 	struct leave_moment moment;

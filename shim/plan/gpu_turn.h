@@ -75,7 +75,7 @@ struct gpu_turn_claim {
 };
 
 struct gpu_turn_member {
-	uint64_t needs;    /* bytes that its heap has, on the device and elsewhere */
+	uint64_t needs;    /* bytes that its heap has, on the device and elsewhere, and what else is charged to it */
 	uint64_t may_have; /* bytes, as in the account */
 	uint64_t stuck;    /* bytes that cannot leave the device */
 	struct gpu_turn_claim claim;
@@ -103,8 +103,9 @@ uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view);
 /* Returns the bytes that the member may have while it is its turn and all others have given up what they can. */
 uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member);
 /*
- * Returns the bytes that the member may keep while another has the turn: what is left beside the one that needs most,
- * divided among those that wait, less a part for what that one needs beside its heap. 0: too little to be of use.
+ * Returns the bytes that the member may keep while another has the turn, with those that cannot leave: what is left
+ * beside the one that needs most, divided among those that wait, less a part for what nobody has counted. 0: too little
+ * to be of use.
  */
 uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member);
 /* Returns the bytes that leave when the member's turn ends, whatever is alive in them. */

@@ -12,6 +12,7 @@
 #define MOST   4
 
 static unsigned *hold;
+static CUmemGenericAllocationHandle made;
 
 /* What cuMemGetInfo says is the same in all turns. */
 static void check_capacity(void)
@@ -25,12 +26,15 @@ static void check_capacity(void)
 	      free_bytes >= (TURNS_MIB - 4ull * turns_n_blocks - 8) * MIB);
 }
 
-/* turns_obey(), and 'k': work that does not end; 'r': it ends. */
+/* turns_obey(), and 'b' N: memory of N MiB beside the heap; 'k': work that does not end; 'r': it ends. */
 static uint64_t obey(char what, unsigned n)
 {
 	uint64_t answer = 1;
 
 	switch (what) {
+	case 'b':
+		MUST(driver_create(&made, 0, n * MIB));
+		return 1;
 	case 'k':
 		hold = child_hold(NULL);
 		MUST(driver_fill(NULL, turns_blocks[0], turns_fills, 1));
@@ -311,13 +315,25 @@ static uint64_t keeps(const struct rank *rank)
 	return member && member->claim.away && !member->claim.moving ? member->may_have : 0;
 }
 
-/* Only as much leaves as the other needs; when that grows, more. */
-static void who_waits_keeps_what_the_other_does_not_need(void **state)
+/*
+ * Only as much leaves as the other needs; when that grows, more. beside: MiB of each that cannot leave, and for which
+ * there is room, too.
+ */
+static void keep_what_the_other_does_not_need(unsigned beside)
 {
+	static const unsigned needs[2] = {5, 4};
+	struct account_page page;
 	struct rank ranks[2];
 
-	ranks[0] = turns_start(&part, SET("fast"), TURNS_NEEDS);
-	ranks[1] = turns_start(&part, SET("fast"), 3);
+	for (unsigned i = 0; i < 2; i++) {
+		ranks[i] = turns_start(&part, SET("fast"), 0);
+		assert_true(!beside || rank_ask(&ranks[i], 'b', beside));
+		assert_true(rank_ask(&ranks[i], 'a', needs[i]));
+	}
+	/* The driver gives such memory whoever has what is left: the others give up as much when they look. */
+	for (unsigned tries = 0; tries < TURNS_TRIES && (!account_turns(&ranks[0]) || !account_turns(&ranks[1]));
+	     tries++)
+		turns_do(ranks, 2, 's', 5);
 	turns_run(ranks, 2, 3);
 	/* Once this one has made a step and is idle, the other gets the turn for its own. */
 	for (unsigned i = 0; i < 2; i++) {
@@ -327,11 +343,19 @@ static void who_waits_keeps_what_the_other_does_not_need(void **state)
 			assert_true(rank_ask(&ranks[!i], 's', 1));
 			kept = keeps(&ranks[i]);
 		}
-		assert_in_range(kept, 4 * MIB, (i ? TURNS_MIB - 24 : TURNS_MIB - 12) * MIB);
+		assert_in_range(kept, 4 * MIB, (TURNS_MIB - 4 * needs[!i] - beside) * MIB);
+		assert_true(account_read(&page));
+		assert_true(account_member(&page, &ranks[!i])->holds >= account_member(&page, &ranks[!i])->needs);
 	}
 	turns_check(ranks, 2);
-	assert_true(rank_ask(&ranks[1], 'a', 3));
+	assert_true(rank_ask(&ranks[1], 'a', 2));
 	turns_run_and_end(ranks, 2, 2);
+}
+
+static void who_waits_keeps_what_the_other_does_not_need(void **state)
+{
+	keep_what_the_other_does_not_need(0);
+	keep_what_the_other_does_not_need(4);
 }
 
 /* Beside each other they lose most of their time; then they take turns. */

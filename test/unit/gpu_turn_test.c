@@ -503,7 +503,7 @@ TEST(who_waits_keeps_what_the_others_do_not_need)
 	begin_with(1, 100 * MS);
 	add(6 * GIB, 1, 0, 0);
 	publish();
-	/* All but half a GiB, which is for what they have beside their heaps. */
+	/* All but half a GiB, which is for what nobody has counted. */
 	assert_int_equal(gpu_turn_keep(&scene.view, 0), 16 * GIB - 6 * GIB - GIB / 2);
 	assert_int_equal(gpu_turn_keep(&scene.view, 1), 16 * GIB - 14 * GIB - GIB / 2);
 	assert_int_equal(gpu_turn_leaves(&scene.view, 0), 14 * GIB - (16 * GIB - 6 * GIB - GIB / 2));
