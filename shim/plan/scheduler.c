@@ -602,7 +602,7 @@ void scheduler_wish_ahead(struct scheduler *scheduler)
 	uint64_t when, ahead = move_limits_ahead(view.budget, true) / PLAN_UNIT;
 	uint32_t piece;
 
-	while (scheduler->wishes.n && scheduler->wishes.units < ahead &&
+	while (scheduler->wishes.n && scheduler->wishes.n < WISHES && scheduler->wishes.units < ahead &&
 	       plan_fetch(scheduler->plan, ahead, &piece, &when))
 		scheduler_wish(scheduler, piece, when);
 }

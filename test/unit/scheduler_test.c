@@ -291,6 +291,20 @@ TEST(only_what_has_room_is_unmapped_early)
 	scheduler_forget_wishes(&scheduler);
 }
 
+/* Many small pieces: then the list is full before what comes ahead is much. */
+TEST(a_full_list_of_wishes_ends_the_look_ahead)
+{
+	for (uint32_t i = 0; i < 24; i++)
+		put(i, i < 4 ? PLAN_HOST : PLAN_DEVICE);
+	repeat(24);
+	sizes[PIECES - 1] = 0;
+	for (unsigned i = 0; i < WISHES; i++)
+		scheduler_wish(&scheduler, PIECES - 1, plan_now(scheduler.plan));
+	scheduler_wish_ahead(&scheduler);
+	assert_int_equal(scheduler.wishes.n, WISHES);
+	scheduler_forget_wishes(&scheduler);
+}
+
 TEST(a_gap_without_victims_is_not_worth_it)
 {
 	lay_unnamed(20, 1);
