@@ -391,6 +391,21 @@ static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece,
 /* ---- waiting submissions ---- */
 
 /*
+ * Returns from when on a victim must not be needed (plan_victim()) for what the submission misses. One that names more
+ * than fits runs with a part of it on the host in any case, and takes that over the link. If what others use before it
+ * comes again left for it, that would come back, and what came for it leave again, at each turn.
+ */
+static uint64_t needed_at(const struct scheduler *scheduler, const struct scheduler_named *named)
+{
+	uint64_t units = 0, now = plan_now(scheduler->plan);
+
+	for (unsigned i = 0; i < named->n; i++)
+		units += units_of(scheduler, named->pieces[i]);
+	/* A victim is needed twice as far away as what it leaves for. */
+	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + plan_span(scheduler->plan) / 2 : now;
+}
+
+/*
  * Returns whether busy pieces will stay busy: nothing that could end runs or moves. Then waiting submissions themselves
  * keep them busy, because the pieces are in their blocks, and they wait for nothing else.
  */
@@ -405,14 +420,14 @@ static bool is_deadlocked(const struct scheduler *scheduler)
  * Begins to fetch a piece for a waiting submission. Returns true if it is worth waiting for the piece. *ret_refused: it
  * is not, and more room would not help.
  */
-static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece, bool *ret_refused)
+static bool scheduler_demand(struct scheduler *scheduler, uint32_t piece, uint64_t when, bool *ret_refused)
 {
 	enum plan_answer room = PLAN_NONE;
 
 	*ret_refused = false;
 	if (scheduler_look(scheduler).in.n == MOVES)
 		return true;
-	switch (bring_in(scheduler, piece, plan_now(scheduler->plan), false, &room)) {
+	switch (bring_in(scheduler, piece, when, false, &room)) {
 	case MIGRATE_BEGUN:
 	case MIGRATE_BUSY:
 		return true;
@@ -454,16 +469,16 @@ static bool is_out_of_patience(const struct scheduler *scheduler, const struct s
  * Begins to fetch a piece of which it is known how much the submission uses it, as scheduler_demand() does. Makes room
  * by an exchange if nothing else can be evicted. Returns true if it is worth waiting for the piece.
  */
-static bool demand_used(struct scheduler *scheduler, const struct scheduler_named *named, unsigned i, unsigned *looks)
+static bool demand_used(struct scheduler *scheduler, const struct scheduler_named *named, unsigned i, uint64_t when,
+			unsigned *looks)
 {
 	uint32_t victim;
-	bool refused, comes = scheduler_demand(scheduler, named->pieces[i], &refused);
+	bool refused, comes = scheduler_demand(scheduler, named->pieces[i], when, &refused);
 
 	if (refused)
 		exchange_refused(scheduler);
-	if (refused || (comes && (!scheduler->starving ||
-				  plan_victim(scheduler->plan, plan_now(scheduler->plan), 0, scheduler->ops->is_busy,
-					      scheduler->hand, &victim) != PLAN_NONE)))
+	if (refused || (comes && (!scheduler->starving || plan_victim(scheduler->plan, when, 0, scheduler->ops->is_busy,
+								      scheduler->hand, &victim) != PLAN_NONE)))
 		return comes;
 	enum plan_answer answer = scheduler_exchange(scheduler, named, i, looks);
 	if (comes || answer == PLAN_NONE || (answer == PLAN_BUSY && is_deadlocked(scheduler)))
@@ -476,6 +491,7 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct sch
 {
 	const struct scheduler_ops *ops = scheduler->ops;
 	bool missing = false, refused;
+	uint64_t when = needed_at(scheduler, named);
 	unsigned looks = 0;
 
 	/* Others may use what is better all the time. */
@@ -490,8 +506,8 @@ enum scheduler_wait scheduler_wait(struct scheduler *scheduler, const struct sch
 		bool comes = where == PLAN_MOVING;
 
 		if (where == PLAN_HOST) {
-			comes = named->uses ? demand_used(scheduler, named, i, &looks)
-					    : scheduler_demand(scheduler, piece, &refused);
+			comes = named->uses ? demand_used(scheduler, named, i, when, &looks)
+					    : scheduler_demand(scheduler, piece, when, &refused);
 			if (!comes)
 				ops->use_there(scheduler->hand, piece);
 		}
@@ -584,11 +600,12 @@ void scheduler_wish(struct scheduler *scheduler, uint32_t piece, uint64_t when)
 void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_named *named)
 {
 	struct wishes *wishes = &scheduler->wishes;
+	uint64_t when = needed_at(scheduler, named);
 
 	for (unsigned i = 0; i < named->n && wishes->n < WISHES; i++) {
 		if (scheduler->ops->where(scheduler->hand, named->pieces[i]) != PLAN_HOST)
 			continue;
-		scheduler_wish(scheduler, named->pieces[i], plan_now(scheduler->plan));
+		scheduler_wish(scheduler, named->pieces[i], when);
 		if (named->uses)
 			wishes->at[wishes->n - 1].named = i + 1;
 	}
@@ -598,13 +615,16 @@ void scheduler_wish_named(struct scheduler *scheduler, const struct scheduler_na
 
 void scheduler_wish_ahead(struct scheduler *scheduler)
 {
+	struct wishes *wishes = &scheduler->wishes;
 	struct scheduler_view view = scheduler_look(scheduler);
 	uint64_t when, ahead = move_limits_ahead(view.budget, true) / PLAN_UNIT;
 	uint32_t piece;
 
-	while (scheduler->wishes.n && scheduler->wishes.n < WISHES && scheduler->wishes.units < ahead &&
-	       plan_fetch(scheduler->plan, ahead, &piece, &when))
+	while (wishes->n && wishes->n < WISHES && wishes->units < ahead &&
+	       plan_fetch(scheduler->plan, ahead, &piece, &when)) {
 		scheduler_wish(scheduler, piece, when);
+		wishes->at[wishes->n - 1].ahead = true;
+	}
 }
 
 void scheduler_forget_wishes(struct scheduler *scheduler)
@@ -675,8 +695,7 @@ static bool gap_grant(struct scheduler *scheduler, const struct wish *wish)
 
 	if (scheduler_look(scheduler).in.n >= MOVES_AT_ONCE)
 		return false;
-	enum migrate_answer answer =
-	    scheduler->ops->fetch(scheduler->hand, wish->piece, wish->when > plan_now(scheduler->plan), true);
+	enum migrate_answer answer = scheduler->ops->fetch(scheduler->hand, wish->piece, wish->ahead, true);
 	if (answer == MIGRATE_NO_ROOM) {
 		struct scheduler_view view = scheduler_look(scheduler);
 

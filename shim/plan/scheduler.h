@@ -106,6 +106,7 @@ struct wish {
 	uint32_t piece;
 	uint32_t named; /* 1 + its index in scheduler.named; 0: none */
 	uint64_t when;
+	bool ahead; /* no submission waits for it */
 };
 
 /* The pieces to fetch in a gap, in the order in which they are needed. Victims are chosen as it goes on. */

@@ -221,6 +221,39 @@ TEST(what_is_foreseen_comes_as_far_as_the_limits_go)
 	assert_true(n_ahead * UNITS * PLAN_UNIT <= move_limits_ahead(BUDGET, false) + UNITS * PLAN_UNIT);
 }
 
+/*
+ * Of two submissions that take turns one names more than fits. What the other one uses does not leave for it, beside
+ * kernels or in a gap: it would come back at each turn.
+ */
+TEST(what_is_used_before_it_comes_again_stays_for_one_that_names_more_than_fits)
+{
+	enum { MANY = FIT + 4, OTHER = 40 };
+	uint32_t many[MANY];
+
+	memset(busy, true, MANY * sizeof(busy[0]));
+	for (uint32_t i = 0; i < MANY; i++)
+		put(many[i] = i, i < FIT - 1 ? PLAN_DEVICE : PLAN_HOST);
+	put(OTHER, PLAN_DEVICE);
+	for (unsigned turn = 0; turn < 8; turn++) {
+		name(OTHER);
+		plan_note(scheduler.plan, 1, many, MANY);
+	}
+	assert_int_equal(plan_span(scheduler.plan), 2);
+	const struct scheduler_named all = {.pieces = many, .n = MANY}, fits = {.pieces = many + 4, .n = FIT};
+	assert_int_equal(scheduler_wait(&scheduler, &all, 0), SCHEDULER_RUNS);
+	scheduler_wish_named(&scheduler, &all);
+	assert_false(scheduler_gap_pays(&scheduler));
+	scheduler_forget_wishes(&scheduler);
+	assert_int_equal(n_orders, 0);
+	assert_true(there[FIT]);
+	/* One that fits has the room. */
+	scheduler_wish_named(&scheduler, &fits);
+	assert_true(scheduler_gap_pays(&scheduler));
+	scheduler_forget_wishes(&scheduler);
+	scheduler_wait(&scheduler, &fits, 0);
+	assert_int_equal(orders[0], OTHER + OUT);
+}
+
 /* ---- gaps ---- */
 
 static void run_gap(void)

@@ -495,9 +495,8 @@ static bool gap_round(struct run *run)
 	const struct job_event *waiter = run_waiter(run);
 	if (!waiter)
 		return false;
-	for (unsigned i = 0, n = live_names(run, waiter); i < n; i++)
-		if (hand_where(run, run->named[i]) == PLAN_HOST)
-			scheduler_wish(&run->scheduler, run->named[i], plan_now(run->plan));
+	scheduler_wish_named(&run->scheduler,
+			     &(struct scheduler_named){.pieces = run->named, .n = live_names(run, waiter)});
 	scheduler_wish_ahead(&run->scheduler);
 	if (scheduler_gap_pays(&run->scheduler)) {
 		gap_begin(run);
