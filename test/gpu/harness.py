@@ -80,6 +80,19 @@ def kill_all(leader):
             pass
 
 
+def threads_of(pid):
+    """A line: what each thread of a process waits for in the kernel, by /proc, as far as that may be read."""
+    def read(thread, name):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/{name}") as file:
+                return file.read().split("\n")[0]
+        except OSError:
+            return "?"
+    threads = os.listdir(f"/proc/{pid}/task") if os.path.isdir(f"/proc/{pid}/task") else []
+    return "threads: " + "; ".join(f"{thread} {read(thread, 'comm')} {read(thread, 'wchan')} {read(thread, 'syscall')}"
+                                   for thread in sorted(threads, key=int)) + "\n"
+
+
 def run(command, environment, seconds):
     """Run it; a time-out takes all it has started along: who keeps its output open would be waited for."""
     if seconds < 5:

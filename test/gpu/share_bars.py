@@ -181,6 +181,7 @@ class Job:
         try:
             self.child.wait(max(1, seconds))
         except subprocess.TimeoutExpired:
+            self.lines.append((time.monotonic(), harness.threads_of(self.child.pid)))
             harness.kill_all(self.child.pid)
         self.child.wait(10)
         self.thread.join(10)  # whom it has started may have its output open

@@ -175,6 +175,13 @@ class Samples(unittest.TestCase):
         self.assertEqual(member["state"], first + share_bars.CLAIM + share_bars.JOB_STATE)
 
 
+class Jobs(unittest.TestCase):
+    def test_of_a_job_that_does_not_end_its_threads_are_told(self):
+        job = share_bars.Job([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(60)"], {})
+        self.assertEqual(job.wait(1), -9)
+        self.assertRegex(job.output, rf"(?s)begun.*threads: {job.child.pid} python")
+
+
 @unittest.skipUnless({"BUILD", "SHARE_ALL"} <= os.environ.keys(), "it needs BUILD and SHARE_ALL (scripts/nightly.sh)")
 class Whole(unittest.TestCase):
     def run_parts(self, *arguments, **environment):
