@@ -2,8 +2,8 @@
 /*
  * managed_random_test.c: a made-up program in which CPU and GPU take turns on many blocks of managed memory that is on
  * the heap. Where the kernel refuses userfaultfd() the CPU has a block until the GPU's first use of it, or of one that
- * points to it; else it touches them at any time. Two threads, linked blocks, frees, prefetches, forks, suspensions,
- * touches that come too late. Every byte is checked against a copy. And chains of blocks that two threads use first,
+ * points to it; else it touches them at any time. Two threads, linked blocks, graphs, functions of the host, frees,
+ * prefetches, forks, suspensions, blocked signals, calls that fail, touches that come too late. Every byte is checked against a copy. And chains of blocks that two threads use first,
  * while a third one takes memory and launches are refused. The seed is printed; MANAGED_SEED sets it, MANAGED_STEPS how
  * many steps.
  */
@@ -31,6 +31,11 @@ struct player {
 	CUfunction follow;
 	struct block_of block[BLOCKS_EACH];
 	uint64_t n_made;
+	CUgraphExec graph; /* writes the first word of this block behind its head; NULL: there is none */
+	struct block_of *of_graph;
+	uint64_t number_of_graph;
+	uint32_t by_graph;
+	bool deaf; /* all signals are blocked */
 };
 
 static unsigned n_steps = 250;
@@ -196,6 +201,52 @@ static void fork_once(const struct block_of *block)
 	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
+/* Launches the graph again, or one for this block. */
+static void launch_graph(struct player *player, struct block_of *block)
+{
+	struct block_of *of = player->of_graph;
+
+	if (!player->graph || !of->at || of->number != player->number_of_graph) {
+		if (player->graph)
+			MUST(cu.cuGraphExecDestroy(player->graph));
+		player->of_graph = of = block;
+		player->number_of_graph = block->number;
+		player->by_graph = value(player);
+		MUST(cu.cuStreamBeginCapture_v2(player->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+		MUST(driver_fill(player->stream, block->at + HEAD, player->by_graph, 1));
+		player->graph = driver_captured(player->stream);
+	}
+	MUST(cu.cuGraphLaunch(player->graph, player->stream));
+	put(of, 0, 1, player->by_graph);
+	use(player, of);
+}
+
+static void CUDA_CB pause_host(void *unused)
+{
+	(void)unused;
+	usleep(200);
+}
+
+/* Nothing of the block has changed. */
+static void fail_at(struct player *player, const struct block_of *block)
+{
+	CHECK(cu.cuMemFree_v2(block->at + 8) != CUDA_SUCCESS);
+	CHECK(cuMemPrefetchAsync(block->at, block->bytes, 77, player->stream) != CUDA_SUCCESS);
+	CHECK(cuMemAdvise(block->at, block->bytes, (CUmem_advise)77, 0) != CUDA_SUCCESS);
+}
+
+/* A fault of the thread itself is a signal, too, but where the pager serves it. */
+static void hear_or_not(struct player *player)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	if (!touches)
+		sigdelset(&all, SIGSEGV);
+	player->deaf = !player->deaf;
+	CHECK(!pthread_sigmask(player->deaf ? SIG_BLOCK : SIG_UNBLOCK, &all, NULL));
+}
+
 static void step(struct player *player)
 {
 	struct block_of *block = any(player), *other = any(player);
@@ -208,7 +259,7 @@ static void step(struct player *player)
 		return;
 	}
 	range(player, block, &begin, &n);
-	switch (draw(player, 16)) {
+	switch (draw(player, 20)) {
 	case 0:
 	case 1:
 		end_block(player, block);
@@ -285,6 +336,18 @@ static void step(struct player *player)
 			return;
 		if (!spillway_suspend())
 			CHECK(!spillway_resume());
+		return;
+	case 16:
+		launch_graph(player, block);
+		return;
+	case 17:
+		MUST(cuLaunchHostFunc(player->stream, pause_host, NULL));
+		return;
+	case 18:
+		fail_at(player, block);
+		return;
+	case 19:
+		hear_or_not(player);
 		return;
 	}
 	use(player, block);
