@@ -657,9 +657,10 @@ static bool gap_send_out(struct scheduler *scheduler, uint64_t when, unsigned un
 			return true;
 		if (scheduler_look(scheduler).out.n)
 			return true; /* no host memory for it before other pieces have been fetched */
-		plan_set(scheduler->plan, victim, units_of(scheduler, victim), PLAN_PINNED);
+		/* Before the plan is told: scheduler_gap_end() would not tell it otherwise again. */
 		if (scheduler->n_refused == sizeof(scheduler->refused) / sizeof(scheduler->refused[0]))
 			return false;
+		plan_set(scheduler->plan, victim, units_of(scheduler, victim), PLAN_PINNED);
 		scheduler->refused[scheduler->n_refused++] = victim;
 	}
 }

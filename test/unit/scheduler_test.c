@@ -367,6 +367,30 @@ TEST(victims_refused_in_a_gap_may_be_chosen_in_the_next)
 	assert_int_equal(plan_units(scheduler.plan, PLAN_DEVICE), 20 * UNITS);
 }
 
+/* More than a gap keeps a list of. Each try of the next piece finds one more. */
+TEST(of_many_refused_victims_none_is_lost)
+{
+	enum { SMALL = 70 };
+
+	for (uint32_t i = 0; i < PIECES; i++)
+		sizes[i] = 2;
+	for (uint32_t i = 0; i < SMALL + 8; i++)
+		put(i, i < SMALL ? PLAN_DEVICE : PLAN_HOST);
+	sizes[PIECES - 1] = UNITS * FIT - 2 * SMALL;
+	put(PIECES - 1, PLAN_DEVICE);
+	name(PIECES - 2);
+	busy[PIECES - 1] = true;
+	assert_int_equal(device_free(), 0);
+	refuses = true;
+	for (uint32_t i = SMALL; i < SMALL + 8; i++)
+		scheduler_wish(&scheduler, i, plan_now(scheduler.plan));
+	run_gap();
+	scheduler_gap_end(&scheduler);
+	scheduler_forget_wishes(&scheduler);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_PINNED), 0);
+	assert_int_equal(plan_units(scheduler.plan, PLAN_DEVICE), UNITS * FIT);
+}
+
 TEST(a_gap_for_a_new_block_makes_room_for_more)
 {
 	lay_unnamed(20, 0);
