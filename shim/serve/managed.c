@@ -530,7 +530,8 @@ enum sw_status managed_bring(const struct named *names, uint32_t n, uint64_t dev
 	journey.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	if (submission_stream_now(&stream, &per_thread))
 		managed_wait(stream, per_thread);
-	for (unsigned round = 0; round < ROUNDS && status == SW_OK && !done; round++) {
+	/* What leaves for a turn or a suspension may do so for seconds. */
+	for (unsigned round = 0; round < ROUNDS && (status == SW_OK || status == SW_BUSY) && !done; round++) {
 		status = make_ready(&journey, round);
 		if (status == SW_OK)
 			status = take_turn(&journey, &done);

@@ -3,6 +3,7 @@
  * managed_pages_test.c: managed memory on the heap that the CPU touches between submissions, and what else a process does
  * with its pages and threads.
  */
+#include "shim/spillway.h"
 #include "test/preload/managed_heap_help.h"
 
 #include <dirent.h>
@@ -267,6 +268,40 @@ PART_TEST(no_touch_is_inside_the_driver_when_the_process_ends, assert_int_equal(
 		;
 	CHECK(!pthread_create(&thread, NULL, let_go_on, NULL));
 	exit(9);
+}
+
+static void *suspend_and_resume(void *unused)
+{
+	CHECK(!spillway_suspend() && !spillway_resume());
+	return unused;
+}
+
+static void *let_go_on_late(void *unused)
+{
+	usleep(1300000);
+	sim_go_on();
+	return unused;
+}
+
+/* A suspension of many GiB takes longer than a launch waits at once for what a pointer leads to. */
+PART_TEST(a_launch_waits_for_memory_that_leaves_for_long, assert_int_equal(run(part), 0))
+{
+	pthread_t suspends, goes_on;
+
+	if (!strcmp(getenv("SPILL_MODE"), "static"))
+		return; /* nothing leaves */
+	driver_start(0);
+	CUdeviceptr far = used_by_gpu(2 * MIB, 3), table = driver_managed(4096);
+	*(CUdeviceptr *)(uintptr_t)table = far;
+	sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
+	CHECK(!pthread_create(&suspends, NULL, suspend_and_resume, NULL));
+	while (!sim_stalled())
+		;
+	CHECK(!pthread_create(&goes_on, NULL, let_go_on_late, NULL));
+	MUST(driver_fill(NULL, table + 8, 5, 1));
+	CHECK(!pthread_join(suspends, NULL) && !pthread_join(goes_on, NULL));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(driver_holds(table + 8, 5, 1));
 }
 
 EACH_TEST(folder_make, folder_remove)
