@@ -393,16 +393,18 @@ static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece,
 /*
  * Returns from when on a victim must not be needed (plan_victim()) for what the submission misses. One that names more
  * than fits runs with a part of it on the host in any case, and takes that over the link. If what others use before it
- * comes again left for it, that would come back, and what came for it leave again, at each turn.
+ * comes again left for it, that would come back, and what came for it leave again, at each turn. What uses each byte
+ * many times may gain even so, where that is counted (graphs).
  */
 static uint64_t needed_at(const struct scheduler *scheduler, const struct scheduler_named *named)
 {
 	uint64_t units = 0, now = plan_now(scheduler->plan);
 
-	for (unsigned i = 0; i < named->n; i++)
-		units += units_of(scheduler, named->pieces[i]);
-	/* A victim is needed twice as far away as what it leaves for. */
-	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + plan_span(scheduler->plan) / 2 : now;
+	for (unsigned i = 0; i < named->n && !named->uses; i++)
+		if (plan_where(scheduler->plan, named->pieces[i]) != PLAN_PINNED)
+			units += units_of(scheduler, named->pieces[i]);
+	/* A victim is needed twice as far away as what it leaves for: later than all that the submission names. */
+	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + (plan_span(scheduler->plan) + 1) / 2 : now;
 }
 
 /*

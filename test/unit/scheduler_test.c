@@ -222,36 +222,82 @@ TEST(what_is_foreseen_comes_as_far_as_the_limits_go)
 }
 
 /*
- * Of two submissions that take turns one names more than fits. What the other one uses does not leave for it, beside
- * kernels or in a gap: it would come back at each turn.
+ * Of submissions that take turns one names more than fits. What the others use does not leave for it, beside kernels or
+ * in a gap: it would come back at each turn. others: how many there are.
  */
-TEST(what_is_used_before_it_comes_again_stays_for_one_that_names_more_than_fits)
-{
-	enum { MANY = FIT + 4, OTHER = 40 };
-	uint32_t many[MANY];
+enum { MANY = FIT + 4, OTHER = 40 };
+static uint32_t many[MANY];
 
-	memset(busy, true, MANY * sizeof(busy[0]));
+static void take_turns(unsigned others)
+{
 	for (uint32_t i = 0; i < MANY; i++)
 		put(many[i] = i, i < FIT - 1 ? PLAN_DEVICE : PLAN_HOST);
 	put(OTHER, PLAN_DEVICE);
 	for (unsigned turn = 0; turn < 8; turn++) {
-		name(OTHER);
+		for (unsigned i = 0; i < others; i++)
+			plan_note(scheduler.plan, 100 + i, &(uint32_t){OTHER}, 1);
 		plan_note(scheduler.plan, 1, many, MANY);
 	}
-	assert_int_equal(plan_span(scheduler.plan), 2);
-	const struct scheduler_named all = {.pieces = many, .n = MANY}, fits = {.pieces = many + 4, .n = FIT};
-	assert_int_equal(scheduler_wait(&scheduler, &all, 0), SCHEDULER_RUNS);
-	scheduler_wish_named(&scheduler, &all);
-	assert_false(scheduler_gap_pays(&scheduler));
-	scheduler_forget_wishes(&scheduler);
-	assert_int_equal(n_orders, 0);
-	assert_true(there[FIT]);
-	/* One that fits has the room. */
-	scheduler_wish_named(&scheduler, &fits);
+	assert_int_equal(plan_span(scheduler.plan), others + 1);
+	n_orders = 0;
+}
+
+static const struct scheduler_named names_many = {.pieces = many, .n = MANY};
+
+TEST(what_is_used_before_it_comes_again_stays_for_one_that_names_more_than_fits)
+{
+	memset(busy, true, MANY * sizeof(busy[0]));
+	for (unsigned others = 1; others < 9; others++) {
+		teardown(NULL);
+		begin(NULL);
+		memset(busy, true, MANY * sizeof(busy[0]));
+		take_turns(others);
+		assert_int_equal(scheduler_wait(&scheduler, &names_many, 0), SCHEDULER_RUNS);
+		assert_false(scheduler.starving);
+		scheduler_wish_named(&scheduler, &names_many);
+		assert_false(scheduler_gap_pays(&scheduler));
+		scheduler_forget_wishes(&scheduler);
+		assert_int_equal(n_orders, 0);
+		assert_true(there[FIT]);
+	}
+}
+
+static void has_the_room(const struct scheduler_named *named)
+{
+	scheduler_wish_named(&scheduler, named);
 	assert_true(scheduler_gap_pays(&scheduler));
 	scheduler_forget_wishes(&scheduler);
-	scheduler_wait(&scheduler, &fits, 0);
+	scheduler_wait(&scheduler, named, 0);
 	assert_int_equal(orders[0], OTHER + OUT);
+}
+
+TEST(what_others_use_leaves_for_one_that_fits)
+{
+	memset(busy, true, MANY * sizeof(busy[0]));
+	take_turns(2);
+	has_the_room(&(struct scheduler_named){.pieces = many + 4, .n = FIT});
+}
+
+/* What is on the host for good takes no room. */
+TEST(what_others_use_leaves_for_one_that_fits_beside_what_is_pinned)
+{
+	memset(busy, true, MANY * sizeof(busy[0]));
+	take_turns(2);
+	for (uint32_t i = MANY - 4; i < MANY; i++)
+		put(i, PLAN_PINNED);
+	has_the_room(&names_many);
+}
+
+/* A graph that uses a byte twenty times takes it over the link as often. */
+TEST(what_others_use_leaves_for_a_graph_that_names_more_than_fits)
+{
+	static uint32_t uses[MANY];
+
+	memset(busy, true, MANY * sizeof(busy[0]));
+	for (uint32_t i = 0; i < MANY; i++)
+		uses[i] = 20 * SCHEDULER_USE;
+	take_turns(2);
+	has_the_room(&(struct scheduler_named){.pieces = many, .uses = uses, .n = MANY, .who = 1});
 }
 
 /* ---- gaps ---- */
