@@ -55,8 +55,8 @@ static enum slot_state state_of(const struct walk *walk, unsigned slot, const st
 		return member->pid ? SLOT_LIVES : SLOT_FREE;
 	if (!shared_counts(walk->fd, slot, &member->owner))
 		return SLOT_FREE;
-	return walk->now > beat && walk->now - beat >= QUIET_NS && shared_has_ended(&member->owner) ? SLOT_ENDED
-												    : SLOT_LIVES;
+	bool quiet = walk->now > beat && walk->now - beat >= QUIET_NS;
+	return member->owner.leaving || (quiet && shared_has_ended(&member->owner)) ? SLOT_ENDED : SLOT_LIVES;
 }
 
 /* Returns NULL after the last, or if it cannot be read. */

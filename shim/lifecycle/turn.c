@@ -318,7 +318,7 @@ static enum gpu_turn_kind kind_now(uint64_t now)
 {
 	int mode = process_settings()->turns.mode;
 
-	if (!turn_is_possible() || has_other_clock() || is_suspended_by_user() ||
+	if (!turn_is_possible() || spill_is_ending() || has_other_clock() || is_suspended_by_user() ||
 	    now < lifecycle_state.turn_common.refuses_until)
 		return GPU_TURN_OFF;
 	return mode == POLICY_TURNS_ON ? GPU_TURN_ON : GPU_TURN_AUTO;

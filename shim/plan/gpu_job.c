@@ -269,7 +269,7 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 			claim->phase = GPU_JOB_LEAVE;
 		else if (is_over(view) && view->now >= lead->not_before)
 			stop_all(view, claim);
-		else if (away && has_all)
+		else if (away && !runs && has_all)
 			order(claim, GPU_JOB_RETURN);
 		return false;
 	case GPU_JOB_STOP_ALL:

@@ -24,9 +24,11 @@ static struct meeting {
 	_Atomic unsigned came[JOBS];
 	_Atomic uint64_t found[JOBS][3]; /* by all ranks of the job, in this step and those beside it */
 	unsigned words[MOST];            /* steps that the GPU of each rank has got to */
+	_Atomic bool exits, let_go, gave_up;
 } * meeting;
 
 static const struct part *own;
+static unsigned ends_late = MOST; /* number of a rank of which a handler at its exit waits until the test lets it go */
 static CUdeviceptr blocks[BLOCKS];
 static unsigned fills;
 static uint64_t loss;
@@ -104,7 +106,8 @@ static bool step_by_gpu(void)
 }
 
 /*
- * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'e': end.
+ * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g' N: N copies to the host, a
+ * millisecond apart; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -124,9 +127,24 @@ static uint64_t obey(char what, unsigned n)
 		return sim_broken_rules() == 0;
 	case 'l':
 		return loss;
+	case 'g':
+		for (unsigned word; n; n--) {
+			MUST(cu.cuMemcpyDtoH_v2(&word, blocks[0], sizeof(word)));
+			usleep(1000);
+		}
+		return 1;
 	default:
 		exit(0);
 	}
+}
+
+/* The library's end has begun by then; what is registered before it runs behind it. */
+static void wait_in_the_exit(void)
+{
+	atomic_store(&meeting->exits, true);
+	for (unsigned ms = 0; !atomic_load(&meeting->let_go) && ms < 20000; ms++)
+		usleep(1000);
+	atomic_store(&meeting->gave_up, !atomic_load(&meeting->let_go));
 }
 
 static void begin(const void *how)
@@ -147,8 +165,11 @@ static void begin(const void *how)
 		child_set(name);
 	}
 	driver_start((int)own->device);
-	for (unsigned i = 0; i < own->n; i++)
+	for (unsigned i = 0; i < own->n; i++) {
 		blocks[i] = child_alloc(4 * MIB);
+		if (!i && own->number == ends_late)
+			CHECK(!atexit(wait_in_the_exit));
+	}
 }
 
 /* ---- what the accounts say ---- */
@@ -205,6 +226,15 @@ static void check_together(const struct part *parts, const struct rank *ranks, u
 		if (!is_wrong(parts, ranks, n))
 			return;
 	fail_msg("a job does not run together, or two run on one GPU");
+}
+
+static bool is_in(const struct rank *rank, enum residence state)
+{
+	static struct account_page pages[DEVICES];
+
+	read_all(pages);
+	const struct gpu_account_member *member = find(pages, rank);
+	return member && member->job.state == state;
 }
 
 static uint64_t turns_of(const struct rank *rank)
@@ -394,6 +424,50 @@ TEST(a_job_goes_on_while_another_waits_for_a_killed_rank_on_the_gpu)
 TEST(a_job_goes_on_while_another_waits_for_a_stopped_rank_on_the_gpu)
 {
 	one_does_not_come(false);
+}
+
+/*
+ * A rank whose program ends takes its time for that, after the library's own end. Whether its job is away or runs then, the
+ * other rank goes on, and so does the other job.
+ */
+static void one_ends_late(bool away)
+{
+	static const struct part parts[] = {
+	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL}, {3, 1, 1, 2, 5, NULL}};
+	struct rank ranks[4];
+
+	ends_late = 1;
+	start_all(parts, ranks, 4);
+	ends_late = MOST;
+	run_turns(parts, ranks, 4, 2);
+	while (!is_in(&ranks[0], away ? RESIDENCE_AWAY : RESIDENCE_RUNS) ||
+	       !is_in(&ranks[1], away ? RESIDENCE_AWAY : RESIDENCE_RUNS))
+		turns_do(ranks + (away ? 2 : 0), 2, 's', 4);
+	rank_tell(&ranks[1], 'e', 0);
+	while (!atomic_load(&meeting->exits) || !is_in(&ranks[1], RESIDENCE_RUNS))
+		usleep(1000);
+	assert_true(rank_ask(&ranks[0], 'g', 1));
+	for (unsigned round = 0; round < 10; round++) {
+		rank_tell(&ranks[0], 'g', 150);
+		turns_do(ranks + 2, 2, 's', 4);
+		assert_true(rank_hear(&ranks[0]));
+	}
+	assert_false(log_has("keeps its memory"));
+	atomic_store(&meeting->let_go, true);
+	rank_gone(&ranks[1], 0);
+	assert_false(atomic_load(&meeting->gave_up));
+	turns_check_and_end(ranks, 1);
+	turns_check_and_end(ranks + 2, 2);
+}
+
+TEST(a_job_goes_on_when_one_of_it_ends_late_while_it_is_away)
+{
+	one_ends_late(true);
+}
+
+TEST(a_job_goes_on_when_one_of_it_ends_late_while_it_runs)
+{
+	one_ends_late(false);
 }
 
 TEST(two_jobs_that_cross_on_two_devices_both_end)

@@ -38,6 +38,9 @@ static uint64_t obey(char order, unsigned n)
 		return view.total / MIB;
 	case 'm':
 		return view.members[view.self].pid == (uint64_t)getpid();
+	case 'v':
+		gpu_account_leave(&account);
+		return 1;
 	case 'w':
 		return view.turn.holder == GPU_TURN_NOBODY ? 0 : view.turn.holder == view.self ? 1 : 2;
 	case 'n':

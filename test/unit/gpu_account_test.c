@@ -286,6 +286,21 @@ TEST(the_dead_have_no_turn)
 	assert_true(rank_ask(&b, 'l', 0) == 1 && rank_ask(&b, 'w', 0) == 0 && rank_ask(&b, 'n', 0) == 0);
 }
 
+/* From when it says so it is as one that is dead, however long the driver then takes to end; what it holds counts. */
+TEST(one_that_ends_has_no_turn)
+{
+	struct rank a = account_joined(), b = account_joined();
+
+	assert_int_equal(rank_ask(&a, 'r', 50), 50);
+	assert_true(rank_ask(&a, 'h', 30) && rank_ask(&a, 'l', 0) == 2 && rank_ask(&a, 'p', 1));
+	assert_true(rank_ask(&b, 'l', 0) == 2 && rank_ask(&b, 'w', 0) == 2);
+	assert_true(rank_ask(&a, 'v', 0));
+	assert_true(rank_ask(&b, 'l', 0) == 2 && rank_ask(&b, 'w', 0) == 0);
+	assert_int_equal(rank_ask(&b, 'r', 64), 14);
+	rank_kill(&a);
+	assert_int_equal(rank_ask(&b, 'r', 64), 64);
+}
+
 TEST(the_turn_of_a_dead_process_is_that_of_its_job)
 {
 	struct rank a = account_start(), b = account_start(), c = account_start();

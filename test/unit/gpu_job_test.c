@@ -380,6 +380,28 @@ TEST(a_job_does_not_return_to_a_turn_that_it_does_not_want)
 	assert_int_equal(claim.phase, GPU_JOB_RETURN);
 }
 
+/* One that ends runs and has nothing to return; the leader would order a return and take it back at each look. */
+TEST(a_job_does_not_return_while_one_of_it_runs)
+{
+	struct gpu_job_claim claim = {.phase = GPU_JOB_RUN, .state = RESIDENCE_AWAY};
+	struct gpu_job_lead lead = {0};
+
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		add(i, 1);
+		scene.view.turns[i].holder = i;
+		scene.view.seats[i].claim.phase = GPU_JOB_RUN;
+	}
+	scene.view.seats[1].claim.state = RESIDENCE_RUNS;
+	gpu_job_find(&scene.view);
+	assert_true(gpu_job_leads(&scene.view));
+	for (unsigned look = 0; look < 4; look++) {
+		gpu_job_choose(&scene.view, &lead, &claim);
+		assert_int_equal(claim.phase, GPU_JOB_RUN);
+	}
+	assert_int_equal(gpu_job_next(&scene.view, &claim), GPU_JOB_RETURNS);
+}
+
 TEST(all_of_a_job_run_or_none)
 {
 	struct seed dice = seed_start("gpu_job_test");
