@@ -404,7 +404,7 @@ static uint64_t needed_at(const struct scheduler *scheduler, const struct schedu
 		if (plan_where(scheduler->plan, named->pieces[i]) != PLAN_PINNED)
 			units += units_of(scheduler, named->pieces[i]);
 	/* A victim is needed twice as far away as what it leaves for: later than all that the submission names. */
-	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + (plan_span(scheduler->plan) + 1) / 2 : now;
+	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + (plan_period(scheduler->plan) + 1) / 2 : now;
 }
 
 /*

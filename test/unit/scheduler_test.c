@@ -235,10 +235,10 @@ static void take_turns(unsigned others)
 	put(OTHER, PLAN_DEVICE);
 	for (unsigned turn = 0; turn < 8; turn++) {
 		for (unsigned i = 0; i < others; i++)
-			plan_note(scheduler.plan, 100 + i, &(uint32_t){OTHER}, 1);
+			plan_note(scheduler.plan, 100 + i % 1000, &(uint32_t){OTHER}, 1);
 		plan_note(scheduler.plan, 1, many, MANY);
 	}
-	assert_int_equal(plan_span(scheduler.plan), others + 1);
+	assert_int_equal(plan_period(scheduler.plan), others + 1);
 	n_orders = 0;
 }
 
@@ -246,12 +246,13 @@ static const struct scheduler_named names_many = {.pieces = many, .n = MANY};
 
 TEST(what_is_used_before_it_comes_again_stays_for_one_that_names_more_than_fits)
 {
-	memset(busy, true, MANY * sizeof(busy[0]));
-	for (unsigned others = 1; others < 9; others++) {
+	const unsigned counts[] = {1, 2, 3, 4, 5, 6, 7, 8, PLAN_SPAN_MOST + 1};
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		teardown(NULL);
 		begin(NULL);
 		memset(busy, true, MANY * sizeof(busy[0]));
-		take_turns(others);
+		take_turns(counts[i]);
 		assert_int_equal(scheduler_wait(&scheduler, &names_many, 0), SCHEDULER_RUNS);
 		assert_false(scheduler.starving);
 		scheduler_wish_named(&scheduler, &names_many);
