@@ -398,13 +398,13 @@ static enum migrate_answer bring_in(struct scheduler *scheduler, uint32_t piece,
  */
 static uint64_t needed_at(const struct scheduler *scheduler, const struct scheduler_named *named)
 {
-	uint64_t units = 0, now = plan_now(scheduler->plan);
+	uint64_t units = 0, now = plan_now(scheduler->plan), half = (plan_period(scheduler->plan) + 1) / 2;
 
 	for (unsigned i = 0; i < named->n && !named->uses; i++)
 		if (plan_where(scheduler->plan, named->pieces[i]) != PLAN_PINNED)
 			units += units_of(scheduler, named->pieces[i]);
 	/* A victim is needed twice as far away as what it leaves for: later than all that the submission names. */
-	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + (plan_period(scheduler->plan) + 1) / 2 : now;
+	return units * PLAN_UNIT > scheduler_look(scheduler).budget ? now + half : now;
 }
 
 /*

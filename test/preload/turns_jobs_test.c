@@ -142,7 +142,7 @@ static uint64_t obey(char what, unsigned n)
 static void wait_in_the_exit(void)
 {
 	atomic_store(&meeting->exits, true);
-	for (unsigned ms = 0; !atomic_load(&meeting->let_go) && ms < 20000; ms++)
+	for (unsigned ms = 0; !atomic_load(&meeting->let_go) && ms < 120000; ms++)
 		usleep(1000);
 	atomic_store(&meeting->gave_up, !atomic_load(&meeting->let_go));
 }
@@ -427,8 +427,8 @@ TEST(a_job_goes_on_while_another_waits_for_a_stopped_rank_on_the_gpu)
 }
 
 /*
- * A rank whose program ends takes its time for that, after the library's own end. Whether its job is away or runs then, the
- * other rank goes on, and so does the other job.
+ * A rank whose program ends takes its time for that, after the library's own end. Whether its job is away or runs then,
+ * the other rank goes on, and so does the other job.
  */
 static void one_ends_late(bool away)
 {
@@ -444,10 +444,11 @@ static void one_ends_late(bool away)
 	       !is_in(&ranks[1], away ? RESIDENCE_AWAY : RESIDENCE_RUNS))
 		turns_do(ranks + (away ? 2 : 0), 2, 's', 4);
 	rank_tell(&ranks[1], 'e', 0);
-	while (!atomic_load(&meeting->exits) || !is_in(&ranks[1], RESIDENCE_RUNS))
+	/* Where its first allocation has spilled already, the handler comes before the library's end. */
+	for (unsigned ms = 0; !atomic_load(&meeting->exits) || (ms < 1000 && !is_in(&ranks[1], RESIDENCE_RUNS)); ms++)
 		usleep(1000);
 	assert_true(rank_ask(&ranks[0], 'g', 1));
-	for (unsigned round = 0; round < 10; round++) {
+	for (unsigned round = 0; round < 6; round++) {
 		rank_tell(&ranks[0], 'g', 150);
 		turns_do(ranks + 2, 2, 's', 4);
 		assert_true(rank_hear(&ranks[0]));
