@@ -246,11 +246,11 @@ static void *touch_once(void *unused)
 	return unused;
 }
 
-static void *let_go_on(void *unused)
+static void *let_go_on(void *us)
 {
-	usleep(100000);
+	usleep((useconds_t)(uintptr_t)us);
 	sim_go_on();
-	return unused;
+	return NULL;
 }
 
 /* The driver ends with the process. */
@@ -266,20 +266,13 @@ PART_TEST(no_touch_is_inside_the_driver_when_the_process_ends, assert_int_equal(
 	CHECK(!pthread_create(&thread, NULL, touch_once, NULL));
 	while (!sim_stalled())
 		;
-	CHECK(!pthread_create(&thread, NULL, let_go_on, NULL));
+	CHECK(!pthread_create(&thread, NULL, let_go_on, (void *)100000));
 	exit(9);
 }
 
 static void *suspend_and_resume(void *unused)
 {
 	CHECK(!spillway_suspend() && !spillway_resume());
-	return unused;
-}
-
-static void *let_go_on_late(void *unused)
-{
-	usleep(1300000);
-	sim_go_on();
 	return unused;
 }
 
@@ -297,7 +290,7 @@ PART_TEST(a_launch_waits_for_memory_that_leaves_for_long, assert_int_equal(run(p
 	CHECK(!pthread_create(&suspends, NULL, suspend_and_resume, NULL));
 	while (!sim_stalled())
 		;
-	CHECK(!pthread_create(&goes_on, NULL, let_go_on_late, NULL));
+	CHECK(!pthread_create(&goes_on, NULL, let_go_on, (void *)1300000));
 	MUST(driver_fill(NULL, table + 8, 5, 1));
 	CHECK(!pthread_join(suspends, NULL) && !pthread_join(goes_on, NULL));
 	MUST(cu.cuCtxSynchronize());

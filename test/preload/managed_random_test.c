@@ -3,9 +3,9 @@
  * managed_random_test.c: a made-up program in which CPU and GPU take turns on many blocks of managed memory that is on
  * the heap. Where the kernel refuses userfaultfd() the CPU has a block until the GPU's first use of it, or of one that
  * points to it; else it touches them at any time. Two threads, linked blocks, graphs, functions of the host, frees,
- * prefetches, forks, suspensions, blocked signals, calls that fail, touches that come too late. Every byte is checked against a copy. And chains of blocks that two threads use first,
- * while a third one takes memory and launches are refused. The seed is printed; MANAGED_SEED sets it, MANAGED_STEPS how
- * many steps.
+ * prefetches, forks, suspensions, blocked signals, calls that fail, touches that come too late. Every byte is checked
+ * against a copy. And chains of blocks that two threads use first, while a third one takes memory and launches are
+ * refused. The seed is printed; MANAGED_SEED sets it, MANAGED_STEPS how many steps.
  */
 #include "shim/spillway.h"
 #include "test/preload/managed_heap_help.h"

@@ -230,6 +230,7 @@ static uint32_t many[MANY];
 
 static void take_turns(unsigned others)
 {
+	memset(busy, true, MANY * sizeof(busy[0]));
 	for (uint32_t i = 0; i < MANY; i++)
 		put(many[i] = i, i < FIT - 1 ? PLAN_DEVICE : PLAN_HOST);
 	put(OTHER, PLAN_DEVICE);
@@ -251,7 +252,6 @@ TEST(what_is_used_before_it_comes_again_stays_for_one_that_names_more_than_fits)
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		teardown(NULL);
 		begin(NULL);
-		memset(busy, true, MANY * sizeof(busy[0]));
 		take_turns(counts[i]);
 		assert_int_equal(scheduler_wait(&scheduler, &names_many, 0), SCHEDULER_RUNS);
 		assert_false(scheduler.starving);
@@ -274,7 +274,6 @@ static void has_the_room(const struct scheduler_named *named)
 
 TEST(what_others_use_leaves_for_one_that_fits)
 {
-	memset(busy, true, MANY * sizeof(busy[0]));
 	take_turns(2);
 	has_the_room(&(struct scheduler_named){.pieces = many + 4, .n = FIT});
 }
@@ -282,7 +281,6 @@ TEST(what_others_use_leaves_for_one_that_fits)
 /* What is on the host for good takes no room. */
 TEST(what_others_use_leaves_for_one_that_fits_beside_what_is_pinned)
 {
-	memset(busy, true, MANY * sizeof(busy[0]));
 	take_turns(2);
 	for (uint32_t i = MANY - 4; i < MANY; i++)
 		put(i, PLAN_PINNED);
@@ -294,7 +292,6 @@ TEST(what_others_use_leaves_for_a_graph_that_names_more_than_fits)
 {
 	static uint32_t uses[MANY];
 
-	memset(busy, true, MANY * sizeof(busy[0]));
 	for (uint32_t i = 0; i < MANY; i++)
 		uses[i] = 20 * SCHEDULER_USE;
 	take_turns(2);
