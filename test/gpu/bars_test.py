@@ -815,6 +815,26 @@ if settings:
 """
 
 
+# gpu-burn, which is wrong once in exact and whose process dies in fast; and nvbandwidth, which finds an error in static.
+METER_TOOL = """
+import os, sys
+tool = os.path.basename(sys.argv[0])
+settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+mode = settings.get("spill.mode")
+assert tool == "nvbandwidth" or os.path.exists(sys.argv[sys.argv.index("-c") + 1])
+assert settings.get("device.budget", "2048MiB") == "2048MiB"
+if tool == "gpu_burn":
+    for errors in (0, int(mode == "exact"), 0):
+        print(f"\\r5.0%  proc'd: {-1 if mode == 'fast' else 7} (51000 Gflop/s)   errors: {errors}   temps: -- ", end="")
+    print("\\nTested 1 GPUs:\\n\\tGPU 0:", "FAULTY" if mode == "exact" else "OK")
+else:
+    for name in sys.argv[sys.argv.index("-t") + 1:]:
+        print(f"SUM {name} 55.42" if mode != "static" or "local" not in name else "Error: mismatch")
+if settings:
+    print("spillway:   device    1.5 GiB live at exit,   3.0 GiB at most, budget 9.5 GiB", file=sys.stderr)
+"""
+
+
 def run_programs(folder, tools, *arguments):
     """programs_bars.py, with stand-ins in the folder: PROGRAMS_JOB, RELEASED_JOB, and {name: text} of programs."""
     for name, text in ("programs_jobs.py", PROGRAMS_JOB), ("released_jobs.py", RELEASED_JOB), \
@@ -851,10 +871,24 @@ class Programs(unittest.TestCase):
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
         rows = {cells[1]: cells[2:5] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
                 if len(cells) == 6}
-        self.assertEqual([rows[f"pagerank_32, {side}: as many iterations"][2] for side in ("static", "fast", "its zero copy")],
+        self.assertEqual([rows[f"PageRank, 30 iterations, {side}: as many iterations"][2] for side in ("static", "fast", "its zero copy")],
                          ["pass", "MISS", "pass"])
-        self.assertEqual(rows["bfs_32: EMOGI's zero copy / static"], ["0.9", ">= 0.95", "MISS"])
-        self.assertEqual(rows["bfs_32: no mode named / the best mode"], ["1.1", "<= 1.1", "pass"])
+        self.assertEqual(rows["BFS, 64 searches: EMOGI's zero copy / static"], ["0.9", ">= 0.95", "MISS"])
+        self.assertEqual(rows["BFS, 64 searches: no mode named / the best mode"], ["1.1", "<= 1.1", "pass"])
+
+    def test_meters(self):
+        with tempfile.TemporaryDirectory() as folder:
+            open(os.path.join(folder, "compare.fatbin"), "w").close()
+            run = run_programs(folder, dict.fromkeys(["gpu_burn", "nvbandwidth"], METER_TOOL), "--meters", folder, "meters")
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        rows = {cells[1]: cells[4:] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
+                if len(cells) == 6}
+        sides = "natively", "with room for all", "static", "exact", "fast"
+        for what, wanted in ("gpu-burn: no wrong product", ["pass", "pass", "pass", "MISS", "MISS"]), \
+                ("nvbandwidth: what it copies is right", ["pass", "pass", "MISS", "pass", "pass"]):
+            self.assertEqual([rows[f"{what}, {side}"][0] for side in sides], wanted, run.stdout)
+        self.assertIn("3 lines, 51000 Gflop/s", rows["gpu-burn: no wrong product, static"][1])
+        self.assertIn("55.42 55.42", rows["nvbandwidth: what it copies is right, fast"][1])
 
     def test_the_model_is_a_gguf_file(self):
         header, counts = programs_jobs.gguf_header(2)

@@ -14,6 +14,8 @@ programs_jobs.py's and, of the last part, released_jobs.py's, whose heads say wh
   graphs   EMOGI's BFS and PageRank over a random graph of 400 million edges (3.2 GB on disk, 1.6 GB on the GPU): its way of
            plain memory natively, in each mode at 1 / --ratio and with no mode named, beside its own zero copy, which is managed
            memory that stays on the host. Its programs (bfs_32, pagerank_32) are ready in the folder --emogi
+  meters   gpu-burn, which compares its products, and nvbandwidth, which compares what it copies: natively, with room for all
+           and in each mode at 1 / --ratio. gpu_burn, compare.fatbin and nvbandwidth are ready in the folder --meters
   released the --programs twice natively, then in each mode at 1 / --ratio of what they need for --work seconds: losses and
            digests beside native ones. --at-once runs share the GPU, and so no times are compared
 
@@ -40,8 +42,14 @@ ALL_LAYERS = 99  # any number beyond what there are
 NATIVE_SECONDS, START_SECONDS = 20, 150  # of a released program's steps; and what may come before them
 LEAST_STEPS = 5
 VERTICES, EDGES = 12_000_000, 400_000_000  # of EMOGI's graph
-EMOGI = {"bfs_32": ["-i", "64"], "pagerank_32": ["-i", "30"]}  # its authors, too, search from 64 sources
+EMOGI = {"BFS, 64 searches": ["bfs_32", "-i", "64"],  # its authors, too, search from 64 sources
+         "PageRank, 30 iterations": ["pagerank_32", "-i", "30"],
+         "PageRank, 300 iterations": ["pagerank_32", "-i", "300", "-l", "0"]}
 PLAIN_MEMORY, ZERO_COPY = "0", "2"  # what EMOGI's -m may be
+BURN_MIB, BURN_SECONDS, BURN_ENDS = 1100, 12, "3"  # of gpu-burn: its products, its work, and what it waits for a process then
+BANDWIDTH_MIB = 512  # a buffer of nvbandwidth, which has three
+BANDWIDTHS = ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "host_to_device_memcpy_sm", "device_to_host_memcpy_sm",
+              "host_to_device_bidirectional_memcpy_ce", "device_local_copy"]
 
 
 def times_of(output):
@@ -70,6 +78,13 @@ def layers_that_fit(need, budget):
     return max(0, min(LAYERS, int((budget - rest) / LAYER_BYTES))) + 1
 
 
+def burnt(output):
+    """(were all products of gpu-burn right, Gflop/s): of its last line of progress, and of what it says last."""
+    lines = re.findall(r"proc'd: (-?\d+) \((\d+) Gflop/s\) +errors: (-?\d+)", output)
+    wrong = [line for line in lines if int(line[0]) < 0 or int(line[2])]
+    return bool(lines) and not wrong and "GPU 0: OK" in output, f"{len(lines)} lines, {lines[-1][1] if lines else 'no'} Gflop/s"
+
+
 def worked_seconds(steps):
     """Of those after the first, in which the program loads."""
     return sum(steps.ms[released_jobs.WARM:]) / 1e3
@@ -89,7 +104,7 @@ def as_natively(natives, mode, run):
 
 
 class Programs(parts.Parts):
-    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260, "graphs": 300, "released": 3600}
+    PARTS = {"chain": 60, "tight": 60, "finder": 300, "llama": 260, "graphs": 300, "meters": 200, "released": 3600}
     DEFAULT = ["chain", "tight", "finder"]
 
     def __init__(self, options):
@@ -270,24 +285,24 @@ class Programs(parts.Parts):
         path = os.path.join(self.options.models, "spillway-test.bel")
         try:
             self.run("graph", self.python("programs_jobs.py", "graph", path, "--vertices", VERTICES, "--edges", EDGES), limit=60)
-            for program in EMOGI:
-                self.on_graph(program, path)
+            for what, command in EMOGI.items():
+                self.on_graph(what, path, *command)
         finally:
             for end in ".col", ".dst":
                 if os.path.exists(path + end):
                     os.remove(path + end)
 
-    def on_graph(self, program, path):
+    def on_graph(self, what, path, program, *arguments):
         def side(name, memory, settings=None):
             """(iterations of each run, its ms, harness.Run)"""
-            command = [os.path.join(self.options.emogi, program), "-f", path, "-t", "1", "-m", memory, *EMOGI[program]]
-            result, _ = self.run(f"{program}, {name}", command, settings, limit=60)
+            command = [os.path.join(self.options.emogi, program), "-f", path, "-t", "1", "-m", memory, *arguments]
+            result, _ = self.run(f"{what}, {name}", command, settings, limit=60)
             found = re.findall(r"iteration +(\d+), time +([\d.]+) ms", result.output) if result.status == "ok" else []
             return [count for count, _ in found], [float(ms) for _, ms in found], result
 
         native, ms, result = side("natively", PLAIN_MEMORY)
         if not native:
-            self.failed(f"{program}: natively", 1, result, least=True)
+            self.failed(f"{what}: natively", 1, result, least=True)
             return
         need = bars.device_peak(side("with room for all", PLAIN_MEMORY, {})[2].output) or 0
         sides = {"its zero copy": side("its zero copy", ZERO_COPY)}
@@ -296,14 +311,35 @@ class Programs(parts.Parts):
             sides[name] = side(name, PLAIN_MEMORY, settings)
         for name, (counts, took, result) in sides.items():
             told = f"{sum(map(int, counts))} in {len(counts)} runs, {took[0]:.1f} to {took[-1]:.1f} ms" if counts else result.status
-            self.good(f"{program}, {name}: as many iterations", counts == native, f"{told}, {sum(took):.1f} ms in all, "
+            self.good(f"{what}, {name}: as many iterations", counts == native, f"{told}, {sum(took):.1f} ms in all, "
                       f"natively {sum(ms):.1f}, spilled {result.spilled or 'n/a'}")
         times = {name: sum(took) for name, (counts, took, _) in sides.items() if counts}
         if {"its zero copy", "static"} <= times.keys():
-            self.add(f"{program}: EMOGI's zero copy / static", times["its zero copy"] / times["static"], 0.95, least=True)
+            self.add(f"{what}: EMOGI's zero copy / static", times["its zero copy"] / times["static"], 0.95, least=True)
         if {"no mode named", *MODES} <= times.keys():
             best = min(MODES, key=times.get)
-            self.add(f"{program}: no mode named / the best mode", times["no mode named"] / times[best], 1.10, best)
+            self.add(f"{what}: no mode named / the best mode", times["no mode named"] / times[best], 1.10, best)
+
+    # ---- meters ----
+
+    def meters(self):
+        folder, seconds = os.path.abspath(self.options.meters or "meters"), str(BURN_SECONDS)
+        burn = [os.path.join(folder, "gpu_burn"), "-c", os.path.join(folder, "compare.fatbin"), "-m", str(BURN_MIB), "-stts", BURN_ENDS, seconds]
+        self.metered("gpu-burn: no wrong product", burn, burnt)
+        bandwidth = [os.path.join(folder, "nvbandwidth"), "-b", str(BANDWIDTH_MIB), "-t", *BANDWIDTHS]
+        self.metered("nvbandwidth: what it copies is right", bandwidth, lambda output: (
+            "Error" not in output and len(re.findall(r"^SUM ", output, re.MULTILINE)) == len(BANDWIDTHS),
+            " ".join(rate for rate in re.findall(r"^SUM \S+ +([\d.]+)", output, re.MULTILINE))))
+
+    def metered(self, what, command, judge):
+        """judge: of what it prints, (is it right, rates)."""
+        need = None
+        for name in ("natively", "with room for all", *MODES):
+            settings = None if name == "natively" else parts.settings(name, need, self.options.ratio) if need else {}
+            result, _ = self.run(f"{what}, {name}", command, settings, limit=60)
+            good, rates = judge(result.output)
+            self.good(f"{what}, {name}", good and result.status == "ok", f"{result.status}; {rates}; spilled {result.spilled or 'n/a'}")
+            need = need or (bars.device_peak(result.output) if settings == {} else None)
 
     # ---- released programs ----
 
@@ -355,6 +391,7 @@ def main():
     arguments.add_argument("--budget", type=int, default=20 << 10, help="of the finder, MiB")
     arguments.add_argument("--llama", default="", help="the folder of llama.cpp's tools")
     arguments.add_argument("--emogi", default="", help="the folder of EMOGI's programs")
+    arguments.add_argument("--meters", default="", help="the folder of gpu-burn and nvbandwidth")
     arguments.add_argument("--models", default="/dev/shm", help="where the model and the graph are written")
     arguments.add_argument("--tool-seconds", type=float, default=45, help="for a tool of llama.cpp")
     arguments.add_argument("--programs", type=lambda text: text.split(","), default=list(released_jobs.PROGRAMS))
