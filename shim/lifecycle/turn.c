@@ -589,7 +589,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 	if (turn->step == GPU_JOB_RETURNS && !has_room)
 		turn->step = GPU_JOB_STAYS;
 	/* Another needs more than when this process left. */
-	if (!turn->many && turn->step == GPU_JOB_STAYS && turn->job_claim.state == RESIDENCE_AWAY && !holds &&
+	if (turn->job_claim.phase == GPU_JOB_LEAVE && turn->job_claim.state == RESIDENCE_AWAY && !holds &&
 	    member->holds > larger(turn->keep, member->stuck) + view->total / TURN_KEEP_PART &&
 	    turns->now >= turn->not_before)
 		turn->step = GPU_JOB_LEAVES;

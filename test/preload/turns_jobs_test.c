@@ -30,6 +30,7 @@ static struct meeting {
 static const struct part *own;
 static unsigned ends_late = MOST; /* number of a rank of which a handler at its exit waits until the test lets it go */
 static CUdeviceptr blocks[BLOCKS];
+static CUmemGenericAllocationHandle made;
 static unsigned fills;
 static uint64_t loss;
 
@@ -107,7 +108,7 @@ static bool step_by_gpu(void)
 
 /*
  * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g' N: N copies to the host, a
- * millisecond apart; 'e': end.
+ * millisecond apart; 'b' N: memory of N MiB beside the heap; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -132,6 +133,9 @@ static uint64_t obey(char what, unsigned n)
 			MUST(cu.cuMemcpyDtoH_v2(&word, blocks[0], sizeof(word)));
 			usleep(1000);
 		}
+		return 1;
+	case 'b':
+		MUST(driver_create(&made, (int)own->device, n * MIB));
 		return 1;
 	default:
 		exit(0);
@@ -235,6 +239,16 @@ static bool is_in(const struct rank *rank, enum residence state)
 	read_all(pages);
 	const struct gpu_account_member *member = find(pages, rank);
 	return member && member->job.state == state;
+}
+
+/* Returns the bytes that it has on the device; `needs`: that it needs. 0 if it is not known. */
+static uint64_t bytes_of(const struct rank *rank, bool needs)
+{
+	static struct account_page pages[DEVICES];
+
+	read_all(pages);
+	const struct gpu_account_member *member = find(pages, rank);
+	return !member ? 0 : needs ? member->needs : member->holds;
 }
 
 static uint64_t turns_of(const struct rank *rank)
@@ -469,6 +483,37 @@ TEST(a_job_goes_on_when_one_of_it_ends_late_while_it_is_away)
 TEST(a_job_goes_on_when_one_of_it_ends_late_while_it_runs)
 {
 	one_ends_late(false);
+}
+
+/* A job that waits kept what the other one did not need; when that needs more, within its turn, more leaves. */
+TEST(a_job_that_waits_gives_up_more_when_the_other_needs_more)
+{
+	static const struct part parts[] = {
+	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 4, NULL}, {3, 1, 1, 2, 4, NULL}};
+	enum { BESIDE = 8 };
+	struct rank ranks[4];
+
+	start_all(parts, ranks, 4);
+	run_turns(parts, ranks, 4, 2);
+	while (!is_in(&ranks[0], RESIDENCE_AWAY) || !is_in(&ranks[1], RESIDENCE_AWAY))
+		turns_do(ranks + 2, 2, 's', 4);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(bytes_of(&ranks[i], false) > (TURNS_MIB - 4 * 4 - BESIDE) * MIB);
+	turns_do(ranks + 2, 2, 'b', BESIDE);
+	for (unsigned tries = 0; tries < ROUNDS; tries++) {
+		bool all = true;
+
+		turns_do(ranks + 2, 2, 's', 4);
+		for (unsigned i = 0; i < 2; i++)
+			all &= bytes_of(&ranks[i], false) <= (TURNS_MIB - 4 * 4 - BESIDE) * MIB &&
+			       bytes_of(&ranks[2 + i], false) >= bytes_of(&ranks[2 + i], true);
+		if (all)
+			break;
+		assert_true(tries + 1 < ROUNDS);
+	}
+	turns_check(ranks, 4);
+	run_turns(parts, ranks, 4, 2);
+	turns_check_and_end(ranks, 4);
 }
 
 TEST(two_jobs_that_cross_on_two_devices_both_end)
