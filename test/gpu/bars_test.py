@@ -570,7 +570,7 @@ class Ranks(unittest.TestCase):
     def test_what_calls_take_leaves_waiting_out(self):
         value, _, verdict, text = self.rows["fsdp2: what CUDA's functions take more / step"]
         self.assertEqual((value, verdict), ("0.02", "MISS"))
-        self.assertIn("2200 - 200 us; most cudaMalloc +2000", text)
+        self.assertIn("2200 (2200 .. 2200) - 200 (200 .. 200) us; most cudaMalloc +2000", text)
 
     def test_losses_at_half(self):
         self.assertEqual([self.rows[f"{kind}, fast 2.0: losses equal"][2] for kind in ("fsdp2", "pipeline")], ["pass", "MISS"])

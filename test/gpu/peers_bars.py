@@ -132,18 +132,27 @@ class Peers(parts.Parts):
                 break
 
     def calls(self):
-        runs = {side: self.kinds(side, FIRST + 2, own, more=["--calls"]) for side, own in (("native", None), ("in memory", {}))}
-        native, own = (bars.calls_of(result.output) for result, _ in runs.values())
+        """Some runs of both sides in turn: what CUDA's functions take differs from run to run by more than the bar."""
+        found = {"native": [], "in memory": []}
+        for i in range(self.options.call_runs):
+            for side in list(found)[::1 if i % 2 else -1]:
+                result, kinds = self.kinds(side, FIRST + 2, None if side == "native" else {}, more=["--calls"])
+                found[side].append((bars.calls_of(result.output), kinds, result.status))
         for kind in self.options.kinds.split(","):
-            what, steps = f"{kind}: what CUDA's functions take more / step", runs["native"][1].get(kind)
-            if not native.get(kind) or not own.get(kind) or not steps.complete:
-                self.add(what, None, 0.01, " ".join(result.status for result, _ in runs.values()))
+            what = f"{kind}: what CUDA's functions take more / step"
+            native, own = ([calls[kind] for calls, kinds, _ in runs if calls.get(kind) and kinds[kind].complete]
+                           for runs in found.values())
+            if not native or not own:
+                self.add(what, None, 0.01, " ".join(status for runs in found.values() for _, _, status in runs))
                 continue
-            more = {name: us - native[kind].get(name, 0) for name, us in own[kind].items()}
+            step = statistics.median(last_median(kinds[kind]) for calls, kinds, _ in found["native"] if calls.get(kind))
+            base, sums = ([sum(calls.values()) for calls in runs] for runs in (native, own))
+            more = {name: statistics.median(calls.get(name, 0) for calls in own)
+                    - statistics.median(calls.get(name, 0) for calls in native) for name in own[0]}
             worst = sorted(more, key=more.get)[:-4:-1]
-            self.add(what, (sum(own[kind].values()) - sum(native[kind].values())) / 1e3 / last_median(steps), 0.01,
-                     f"{sum(own[kind].values()):.0f} - {sum(native[kind].values()):.0f} us; most "
-                     + ", ".join(f"{name} {more[name]:+.0f}" for name in worst))
+            texts = ["{:.0f} ({:.0f} .. {:.0f})".format(*bars.spread(values)) for values in (sums, base)]
+            self.add(what, (statistics.median(sums) - statistics.median(base)) / 1e3 / step, 0.01,
+                     f"{' - '.join(texts)} us; most " + ", ".join(f"{name} {more[name]:+.0f}" for name in worst))
 
     def half(self):
         if not all(self.kind_natives.get(kind) for kind in self.options.kinds.split(",")):
@@ -375,6 +384,7 @@ def arguments():
     parser.add_argument("--modes", type=lambda text: text.split(","), default=["exact", "fast"], help="of half, hang, recall")
     parser.add_argument("--runs", type=int, default=10, help="of each side of `steps`, as far as there is time")
     parser.add_argument("--long", type=int, default=FIRST + 50, help="steps of each of them")
+    parser.add_argument("--call-runs", type=int, default=3, help="of each side of `calls`")
     parser.add_argument("--pairs", type=int, default=6, help="of runs of `bandwidth`")
     parser.add_argument("--nccl-tests", metavar="FOLDER")
     parser.add_argument("--patience", type=float, default=10, help="s after which a rank of `hang` gives a collective up")

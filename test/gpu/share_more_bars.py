@@ -172,7 +172,7 @@ class Budgets:
 
 
 class More(Share):
-    PARTS = {"neighbour": 75, "set": 75, "kill": 75, "jobs": 75, "queue": 75, "launch": 75, "gpus": 170, "away": 90}
+    PARTS = {"neighbour": 75, "set": 75, "kill": 75, "jobs": 75, "queue": 75, "launch": 75, "gpus": 260, "away": 90}
     DEFAULT = [part for part in PARTS if part not in ("gpus", "away")]
 
     def __init__(self, options):
