@@ -427,6 +427,12 @@ static void one_does_not_come(bool killed)
 		assert_int_equal(kill(ranks[0].pid, SIGCONT), 0);
 	for (unsigned i = killed; i < 2; i++)
 		assert_true(rank_hear(&ranks[i]));
+	/* What is left of a job that kept its memory takes turns again, soon. */
+	uint64_t turns = turns_of(&ranks[3]);
+	for (unsigned round = 0; turns_of(&ranks[3]) < turns + 2; round++) {
+		assert_true(round < ROUNDS / 2);
+		turns_do(ranks + killed, 4 - killed, 'x', 40);
+	}
 	turns_check_and_end(ranks + killed, 4 - killed);
 }
 
