@@ -26,9 +26,10 @@
 #define LOOK_RUNS  5
 /*
  * Tries to stop the job, after which it takes no part for a while: 2 s at first, twice as long each time, and a minute
- * at most. Ranks that wait for each other on the GPU may be stopped in the next moment; a kernel that never ends, not.
+ * at most. A kernel that never ends cannot be stopped; ranks that wait for each other on the GPU can in another moment,
+ * so they are tried for longer.
  */
-#define TURN_TRIES       3
+#define TURN_TRIES(many) ((many) ? 8u : 3u)
 #define TURN_REST(times) (UINT64_C(1000000000) << smaller(times, 6))
 /* ns: after the file of the account was lost, so that all have entered the new one before anybody gets more. */
 #define TURN_LOST 1000000000u
@@ -487,12 +488,13 @@ static void look_at_phase(const struct device *device)
 			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
 				 "and is asked again");
 		/* The pause doubles each time. */
-		turn->lead.not_before = jobs->now + (GPU_JOB_PAUSE << turn->failures % TURN_TRIES);
-		if (++turn->failures % TURN_TRIES == 0) {
+		unsigned tries = TURN_TRIES(turn->many);
+		turn->lead.not_before = jobs->now + (GPU_JOB_PAUSE << smaller(turn->failures % tries, 2));
+		if (++turn->failures % tries == 0) {
 			log_once("share: %sthis process keeps its memory, and the others go on in what is left; it is "
 				 "asked again in 2 seconds, and then ever more seldom",
 				 turn->many ? "the job of " : "");
-			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST(turn->failures / TURN_TRIES);
+			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST(turn->failures / tries);
 		}
 	} else if (before == GPU_JOB_STOP_ALL && turn->job_claim.phase == GPU_JOB_LEAVE) {
 		turn->failures = 0;

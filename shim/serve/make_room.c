@@ -119,7 +119,7 @@ static bool give_eviction(struct room *room)
 #define CUT_TRIES 20
 /*
  * For so long (ms) a request waits with an open gate until the process has left for another's turn, or others have for
- * its own. It gives up when it cannot be stopped (TURN_TRIES), which takes about two seconds.
+ * its own. It gives up when it cannot be stopped (TURN_TRIES), which takes two seconds, or nine.
  */
 #define TURN_PATIENCE_MS 10000
 

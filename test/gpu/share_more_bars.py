@@ -446,7 +446,7 @@ class More(Share):
                                      {rank.child.pid: rank.lines[-1][0] for rank in both if rank.lines})
         self.add("looks at which two jobs ran", wrong if looked else None, 0, f"of {looked}")
         self.add("changes of the turn", account.switches(), None)
-        # After three tries a job is asked again some seconds later: the other one has less memory for so long.
+        # After eight tries a job is asked again some seconds later: the other one has less memory for so long.
         self.add("ranks that have kept their memory at a turn's end", sum("keeps its memory" in rank.output for rank in both), None,
                  f"{sum('cannot be stopped' in rank.output for rank in both)} were asked again")
         if good:

@@ -251,6 +251,16 @@ static uint64_t bytes_of(const struct rank *rank, bool needs)
 	return !member ? 0 : needs ? member->needs : member->holds;
 }
 
+/* Returns how often its job was told to stop, or to come back. */
+static uint64_t attempts_of(const struct rank *rank)
+{
+	static struct account_page pages[DEVICES];
+
+	read_all(pages);
+	const struct gpu_account_member *member = find(pages, rank);
+	return member ? member->job.attempt : 0;
+}
+
 static uint64_t turns_of(const struct rank *rank)
 {
 	static struct account_page pages[DEVICES];
@@ -396,12 +406,16 @@ TEST(jobs_whose_gpus_wait_for_each_other_take_turns)
 	turns_check_and_end(ranks, 4);
 }
 
+enum lacks { KILLED, STOPPED, LATE };
+
 /*
- * A rank is killed, or stopped for a while, when the GPU of the other one waits for it. That one cannot be stopped, and
- * the other job goes on. It ends as when NCCL gives a collective up, or as the stopped one comes.
+ * A rank is killed, is stopped for a while, or is late, when the GPU of the other one waits for it. That one cannot be
+ * stopped, and the other job goes on. It ends as when NCCL gives a collective up, or as the first one comes.
  */
-static void one_does_not_come(bool killed)
+static void one_does_not_come(enum lacks how)
 {
+	bool killed = how == KILLED;
+
 	static const struct part parts[] = {
 	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL}, {3, 1, 1, 2, 5, NULL}};
 	struct rank ranks[4];
@@ -409,21 +423,24 @@ static void one_does_not_come(bool killed)
 	start_all(parts, ranks, 4);
 	rank_tell(&ranks[1], 'x', 40);
 	assert_true(rank_ask(&ranks[0], 'x', 8));
-	if (killed) {
+	uint64_t attempts = attempts_of(&ranks[1]);
+	if (killed)
 		rank_kill(&ranks[0]);
-	} else {
+	else if (how == STOPPED)
 		assert_int_equal(kill(ranks[0].pid, SIGSTOP), 0);
-		rank_tell(&ranks[0], 'x', 32);
-	}
-	for (unsigned round = 0; round < 10 || (killed && !log_has("keeps its memory")); round++) {
+	for (unsigned round = 0; round < 10 || (how != STOPPED && !log_has("keeps its memory")); round++) {
 		assert_true(round < ROUNDS);
 		rank_tell(&ranks[2], 'x', 40);
 		assert_true(rank_ask(&ranks[3], 'x', 40));
 		assert_true(rank_hear(&ranks[2]));
 	}
+	/* Ranks that wait for each other are asked more often than a process alone: another moment may be a better one. */
+	assert_true(how != LATE || attempts_of(&ranks[1]) >= attempts + 8);
 	if (killed)
 		meeting->words[0] = 1 << 20; /* steps */
 	else
+		rank_tell(&ranks[0], 'x', 32);
+	if (how == STOPPED)
 		assert_int_equal(kill(ranks[0].pid, SIGCONT), 0);
 	for (unsigned i = killed; i < 2; i++)
 		assert_true(rank_hear(&ranks[i]));
@@ -438,12 +455,17 @@ static void one_does_not_come(bool killed)
 
 TEST(a_job_goes_on_while_another_waits_for_a_killed_rank_on_the_gpu)
 {
-	one_does_not_come(true);
+	one_does_not_come(KILLED);
 }
 
 TEST(a_job_goes_on_while_another_waits_for_a_stopped_rank_on_the_gpu)
 {
-	one_does_not_come(false);
+	one_does_not_come(STOPPED);
+}
+
+TEST(a_job_goes_on_while_another_waits_for_a_late_rank_on_the_gpu)
+{
+	one_does_not_come(LATE);
 }
 
 /*
