@@ -13,7 +13,7 @@ The first six parts are the default, and take less than 9 minutes together on an
   jobs       two jobs of two ranks each, of about 6 GiB a rank, in turns
   queue      share.queue, where host.total does not hold what one of two jobs would give up: one waits until the other ends
   launch     what turns cost a launch of a process that is alone
-  gpus       two jobs of two ranks each on two GPUs, in turns: the ranks of a job add up their gradients by NCCL
+  gpus       two jobs of two ranks of 14.4 GiB on two GPUs, in turns: the ranks of a job add up their gradients by NCCL
   away       `spillway suspend --job` of such a job of 14.4 GiB a rank in the middle of its steps, and resume; and once more
 
 Losses are compared bit for bit with those of native runs, as far as a job came. Rows and exit status: parts.py; the account
@@ -427,7 +427,7 @@ class More(Share):
 
     def gpus(self):
         environment = self.shared(device_total=self.options.gpus_total)
-        self.jobs_of_ranks(environment, 1.1, self.options.small, self.options.gpus_steps, ["nccl"])
+        self.jobs_of_ranks(environment, 1.1, self.options.gpt, self.options.gpus_steps, ["nccl"])
 
     def jobs_of_ranks(self, environment, bar, *job):
         alone = self.not_counted(self.ranks_alone, *job)
@@ -549,8 +549,8 @@ def main():
     arguments.add_argument("--quantum", default="3s", help="of the jobs of kill")
     arguments.add_argument("--within", type=float, default=1, help="s of its turn, after which the holder is killed")
     arguments.add_argument("--rank-steps", type=int, default=80)
-    arguments.add_argument("--gpus-steps", type=int, default=1400, help="of each of two jobs on two GPUs")
-    arguments.add_argument("--gpus-total", default="8GiB", help="of each GPU for them: one of 4.9 GiB fits, two do not")
+    arguments.add_argument("--gpus-steps", type=int, default=1000, help="of each of two jobs on two GPUs; 5 minutes")
+    arguments.add_argument("--gpus-total", default="16GiB", help="of each GPU for them: a rank of 14.4 GiB fits, two do not")
     arguments.add_argument("--away-steps", type=int, default=150)
     arguments.add_argument("--queue-steps", type=int, default=60)
     arguments.add_argument("--queue-host", default="8GiB")

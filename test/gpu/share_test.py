@@ -258,7 +258,7 @@ class Whole(unittest.TestCase):
         self.measures("time / sum of those alone")
 
     def test_jobs_on_two_gpus(self):
-        self.run_parts("--set", "host.total=400MiB", "--gpus-total", "20MiB", "--gpus-steps", "300", "gpus", SIM_DEVICES="2")
+        self.run_parts("--set", "host.total=400MiB", "--gpus-total", "128MiB", "--gpus-steps", "300", "gpus", SIM_DEVICES="2")
         self.passes("to their end", "losses equal", "looks at which two jobs ran")
         self.measures("ranks that have kept their memory")
         self.measures("changes of the turn")
