@@ -27,9 +27,10 @@
 /*
  * Tries to stop the job, after which it takes no part for a while: 2 s at first, twice as long each time, and a minute
  * at most. A kernel that never ends cannot be stopped; ranks that wait for each other on the GPU can in another moment,
- * so they are tried for longer.
+ * so before their first rest they are tried for longer.
  */
-#define TURN_TRIES(many) ((many) ? 8u : 3u)
+#define TURN_TRIES       3
+#define TURN_TRIES_RANKS 8
 #define TURN_REST(times) (UINT64_C(1000000000) << smaller(times, 6))
 /* ns: after the file of the account was lost, so that all have entered the new one before anybody gets more. */
 #define TURN_LOST 1000000000u
@@ -451,8 +452,9 @@ static bool look_at_turn(struct device *device, const struct gpu_account_member 
 		return false;
 	if (holder == GPU_TURN_NOBODY || !gpu_turn_takes_part(turns, holder)) {
 		next = gpu_turn_next(turns);
-		if (next != holder && next != GPU_TURN_NOBODY)
-			gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now);
+		if (next != holder && next != GPU_TURN_NOBODY &&
+		    gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now))
+			turns->holder = next;
 	} else if (holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs)) {
 		/* The others come first, whatever has begun to wait here meanwhile. */
 		lifecycle_state.turn_common.members[self].claim.waits = 0;
@@ -480,6 +482,8 @@ static void look_at_phase(const struct device *device)
 
 	if (!gpu_job_leads(jobs)) {
 		gpu_job_follow(jobs, &turn->job_claim);
+		if (turn->job_claim.phase == GPU_JOB_LEAVE)
+			turn->failures = turn->rests = 0;
 		return;
 	}
 	uint64_t before = turn->job_claim.phase;
@@ -488,16 +492,17 @@ static void look_at_phase(const struct device *device)
 			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
 				 "and is asked again");
 		/* The pause doubles each time. */
-		unsigned tries = TURN_TRIES(turn->many);
-		turn->lead.not_before = jobs->now + (GPU_JOB_PAUSE << smaller(turn->failures % tries, 2));
-		if (++turn->failures % tries == 0) {
+		unsigned tries = turn->many && !turn->rests ? TURN_TRIES_RANKS : TURN_TRIES;
+		turn->lead.not_before = jobs->now + (GPU_JOB_PAUSE << smaller(turn->failures, 2));
+		if (++turn->failures >= tries) {
 			log_once("share: %sthis process keeps its memory, and the others go on in what is left; it is "
 				 "asked again in 2 seconds, and then ever more seldom",
 				 turn->many ? "the job of " : "");
-			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST(turn->failures / tries);
+			turn->failures = 0;
+			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST(++turn->rests);
 		}
 	} else if (before == GPU_JOB_STOP_ALL && turn->job_claim.phase == GPU_JOB_LEAVE) {
-		turn->failures = 0;
+		turn->failures = turn->rests = 0;
 	}
 }
 
@@ -567,7 +572,6 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 {
 	struct turn_state *const turn = turn_of(device);
 	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
-	uint64_t refuses_until = gpu_job_refuses_until(jobs);
 
 	turn->decided = jobs->now;
 	turn->idle = gpu_job_idle(jobs);
@@ -575,7 +579,6 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		log_once("share: this process takes turns together with the others of its job");
 	else if (turn->many)
 		log_once("share: this process takes turns on all its GPUs together");
-	lifecycle_state.turn_common.refuses_until = larger(lifecycle_state.turn_common.refuses_until, refuses_until);
 	bool ends = look_at_turn(device, member, view, turns, self);
 	uint64_t before = turn->job_claim.phase;
 	look_at_phase(device);
@@ -594,7 +597,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		turn->step = GPU_JOB_STAYS;
 	/* Another needs more than when this process left. */
 	if (turn->job_claim.phase == GPU_JOB_LEAVE && turn->job_claim.state == RESIDENCE_AWAY && !holds &&
-	    member->holds > larger(turn->keep, member->stuck) + view->total / TURN_KEEP_PART &&
+	    turns->holder != self && member->holds > larger(turn->keep, member->stuck) + view->total / TURN_KEEP_PART &&
 	    turns->now >= turn->not_before)
 		turn->step = GPU_JOB_LEAVES;
 	/* Memory of the other devices is to move at the same time: their seats must have read the phase. */
@@ -620,6 +623,21 @@ static bool any_is_new(const struct gpu_account_view *view)
 		if (!view->members[i].claim.beat)
 			return true;
 	return false;
+}
+
+/*
+ * A rest counts for all of the job, from the moment at which it is read. Its processes leave it one after the other, so
+ * none is told to stop before all of them take part again. Returns whether this one is in it.
+ */
+static bool rests(const struct device *device, const struct gpu_turn_view *turns)
+{
+	uint64_t *until = &lifecycle_state.turn_common.refuses_until;
+	struct gpu_job_lead *lead = &turn_of(device)->lead;
+
+	*until = larger(*until, gpu_job_refuses_until(&lifecycle_state.jobs.view));
+	if (*until)
+		lead->not_before = larger(lead->not_before, *until + GPU_JOB_PAUSE);
+	return turns->now < *until;
 }
 
 /* It takes no turns: it goes on if it is away because of them. */
@@ -671,7 +689,8 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 		return true;
 	}
 	uint32_t self = turn_account_units(device, view, &turns);
-	bool takes_part = gpu_turn_takes_part(&turns, self), wanted = gpu_turn_wanted(&turns);
+	bool is_resting = rests(device, &turns), wanted = gpu_turn_wanted(&turns);
+	bool takes_part = !is_resting && gpu_turn_takes_part(&turns, self);
 	if (takes_part && !wanted && !turns.on && !any_is_new(view))
 		say_refused(view, &turns);
 	if (takes_part && wanted != turns.on) {
@@ -686,7 +705,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 		goes_on(device);
 		spill_leaves_soon(device, 0);
 		*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
-		return is_suspended_by_user() || (turns.on && turns.now < lifecycle_state.turn_common.refuses_until);
+		return is_suspended_by_user() || (turns.on && is_resting);
 	}
 	if (turns.on)
 		say_turns(device, view);

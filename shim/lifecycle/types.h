@@ -78,7 +78,8 @@ struct turn_state {
 	uint64_t given;         /* number of the turn that was given to it last */
 	uint64_t out_began;     /* when it was stopped, to leave */
 	uint64_t out_ns, in_ns; /* how long its memory took to leave, and to come back */
-	unsigned failures;      /* tries to suspend it that failed, one after the other */
+	unsigned failures;      /* tries to stop its job that failed, one after the other, since its last rest */
+	unsigned rests;         /* of its job, because of that, one after the other */
 	uint64_t not_before;    /* it gives up no more of what it keeps before this time */
 	uint64_t waits_after;   /* it could not come back: it asks for no other turn before this time */
 	uint64_t lost_until;    /* the account was lost: nothing changes before this time */
