@@ -36,6 +36,12 @@ spillway:   moved 23.0 GiB to the device and 22.5 GiB to the host, in 9 pieces; 
 """
 
 
+def rows_of(lines, which):
+    """Of the rows of a table of bars: {what: its cells that `which` picks}."""
+    table = ([cell.strip() for cell in line.split("|")] for line in lines)
+    return {cells[1]: cells[which] for cells in table if len(cells) == 6}
+
+
 class Answers(unittest.TestCase):
     """Programs that are asked in turn."""
 
@@ -471,7 +477,7 @@ class Peers(unittest.TestCase):
                                   os.path.join(folder, "log"), "--scripts", folder, "copies"],
                                  capture_output=True, text=True)
         table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
-        rows = {cells[1]: cells[4:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        rows = rows_of(table, slice(4, None))
         self.assertEqual([rows[f"{name}: equal"][0] for name in ("in memory", "static", "exact", "fast")], 4 * ["pass"])
         checked = [rows[f"peer_check, {name}: every word right"] for name in ("native", "static", "exact", "fast")]
         self.assertEqual([row[0] for row in checked], ["pass", "pass", "MISS", "MISS"])
@@ -557,7 +563,7 @@ class Ranks(unittest.TestCase):
                                   "--pairs", "2", "--nccl-tests", folder, "--patience", "1", "steps", "calls", "half", "bandwidth",
                                   "tests", "hang"], capture_output=True, text=True)
         table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
-        cls.rows = {cells[1]: cells[2:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        cls.rows = rows_of(table, slice(2, None))
         cls.code = run.returncode
 
     def test_steps_of_all_kinds_are_measured_in_one_process(self):
@@ -608,7 +614,7 @@ class Figures(unittest.TestCase):
                                   os.path.join(folder, "log"), "--scripts", folder, "--modes", "fast", "--times", "2",
                                   "steps", "replay", "kill"], capture_output=True, text=True)
         table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
-        rows = {cells[1]: cells[2:5] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        rows = rows_of(table, slice(2, 5))
         self.assertEqual(rows["step, counted / native"], ["1", "<= 1.01", "pass"])
         self.assertEqual(rows["step, traced / native"], ["1.04", "<= 1.03", "MISS"])
         self.assertEqual(rows["trace: bytes an event"][0], "12")
@@ -869,10 +875,9 @@ class Programs(unittest.TestCase):
                                "graphs")
             self.assertEqual([name for name in os.listdir(folder) if "bel" in name], [])
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        rows = {cells[1]: cells[2:5] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
-                if len(cells) == 6}
-        self.assertEqual([rows[f"PageRank, 30 iterations, {side}: as many iterations"][2] for side in ("static", "fast", "its zero copy")],
-                         ["pass", "MISS", "pass"])
+        rows = rows_of(run.stdout.splitlines(), slice(2, 5))
+        self.assertEqual([rows[f"PageRank, 30 iterations, {side}: as many iterations"][2]
+                          for side in ("static", "fast", "its zero copy")], ["pass", "MISS", "pass"])
         self.assertEqual(rows["BFS, 64 searches: EMOGI's zero copy / static"], ["0.9", ">= 0.95", "MISS"])
         self.assertEqual(rows["BFS, 64 searches: no mode named / the best mode"], ["1.1", "<= 1.1", "pass"])
 
@@ -881,8 +886,7 @@ class Programs(unittest.TestCase):
             open(os.path.join(folder, "compare.fatbin"), "w").close()
             run = run_programs(folder, dict.fromkeys(["gpu_burn", "nvbandwidth"], METER_TOOL), "--meters", folder, "meters")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        rows = {cells[1]: cells[4:] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
-                if len(cells) == 6}
+        rows = rows_of(run.stdout.splitlines(), slice(4, None))
         sides = "natively", "with room for all", "static", "exact", "fast"
         for what, wanted in ("gpu-burn: no wrong product", ["pass", "pass", "pass", "MISS", "MISS"]), \
                 ("nvbandwidth: what it copies is right", ["pass", "pass", "MISS", "pass", "pass"]):
@@ -914,8 +918,7 @@ class Programs(unittest.TestCase):
                                "--llama", folder, "--models", folder, "llama")
             self.assertFalse(os.path.exists(os.path.join(folder, "spillway-test.gguf")))
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        rows = {cells[1]: cells[4] for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
-                if len(cells) == 6}
+        rows = rows_of(run.stdout.splitlines(), 4)
         wanted = {"exact, with room for all": ("pass", "pass"), "static": ("MISS", "pass"), "exact": ("pass", "pass"),
                   "fast": ("pass", "MISS"), "its own offload, -ngl 15": ("", ""), "natively again": ("pass", "pass")}
         for side, verdicts in wanted.items():
@@ -928,8 +931,7 @@ class Programs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             run = run_programs(folder, {}, "--programs", "loses,stops", "released")
         self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
-        rows = {cells[1]: cells for cells in ([c.strip() for c in line.split("|")] for line in run.stdout.splitlines())
-                if len(cells) == 6}
+        rows = rows_of(run.stdout.splitlines(), slice(None))
         wanted = {"loses, static": "pass", "loses, exact": "MISS", "loses, fast": "pass", "stops, static": "MISS",
                   "stops, exact": "MISS", "stops, fast": "pass"}
         self.assertEqual({name: rows[f"{name}: as natively"][4] for name in wanted}, wanted)

@@ -110,6 +110,11 @@ def settings(mode, need, ratio):
     return {"device.budget": f"{int(need / ratio) >> 20}MiB", "spill.mode": mode}
 
 
+def sides_of_round(sides, i):
+    """The sides in the order of round i: each is the first one in every second round."""
+    return list(sides)[::1 if i % 2 else -1]
+
+
 def last_median(steps):
     """ms, of the last half of the steps; None: there are none."""
     return statistics.median(bars.last_half(steps.ms)) if steps.complete else None

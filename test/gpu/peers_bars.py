@@ -102,7 +102,7 @@ class Peers(parts.Parts):
             begun = time.monotonic()
             if self.left() < 1.1 * longest:
                 break
-            for side in list(found)[::1 if i % 2 else -1]:
+            for side in parts.sides_of_round(found, i):
                 result, kinds = self.kinds(side, self.options.long, None if side == "native" else {})
                 if result.status == "ok":
                     found[side].append(kinds)
@@ -135,7 +135,7 @@ class Peers(parts.Parts):
         """Some runs of both sides in turn: what CUDA's functions take differs from run to run by more than the bar."""
         found = {"native": [], "in memory": []}
         for i in range(self.options.call_runs):
-            for side in list(found)[::1 if i % 2 else -1]:
+            for side in parts.sides_of_round(found, i):
                 result, kinds = self.kinds(side, FIRST + 2, None if side == "native" else {}, more=["--calls"])
                 found[side].append((bars.calls_of(result.output), kinds, result.status))
         for kind in self.options.kinds.split(","):
@@ -184,7 +184,7 @@ class Peers(parts.Parts):
         command = self.nccl_test("all_reduce_perf", "-b", "1G", "-e", "1G", "-n", "20", "-w", "5", "-c", "0")
         found = {"native": [], "in memory": []}
         for i in range(self.options.pairs):
-            for side in list(found)[::1 if i % 2 else -1]:
+            for side in parts.sides_of_round(found, i):
                 result, _ = self.run(side, command, None if side == "native" else {}, limit=40)
                 found[side] += [max(out, place or 0) for _, out, _, place, _ in bars.nccl_rows(result.output)]
         if min(map(len, found.values())) < 2:

@@ -46,7 +46,7 @@ EMOGI = {"BFS, 64 searches": ["bfs_32", "-i", "64"],  # its authors, too, search
          "PageRank, 30 iterations": ["pagerank_32", "-i", "30"],
          "PageRank, 300 iterations": ["pagerank_32", "-i", "300", "-l", "0"]}
 PLAIN_MEMORY, ZERO_COPY = "0", "2"  # what EMOGI's -m may be
-BURN_MIB, BURN_SECONDS, BURN_ENDS = 1100, 12, "3"  # of gpu-burn: its products, its work, and what it waits for a process then
+BURN_MIB, BURN_SECONDS, BURN_ENDS = 1100, 12, 3  # of gpu-burn: its products, its work, and what it waits for a process then
 BANDWIDTH_MIB = 512  # a buffer of nvbandwidth, which has three
 BANDWIDTHS = ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "host_to_device_memcpy_sm", "device_to_host_memcpy_sm",
               "host_to_device_bidirectional_memcpy_ce", "device_local_copy"]
@@ -323,13 +323,14 @@ class Programs(parts.Parts):
     # ---- meters ----
 
     def meters(self):
-        folder, seconds = os.path.abspath(self.options.meters or "meters"), str(BURN_SECONDS)
-        burn = [os.path.join(folder, "gpu_burn"), "-c", os.path.join(folder, "compare.fatbin"), "-m", str(BURN_MIB), "-stts", BURN_ENDS, seconds]
+        folder = os.path.abspath(self.options.meters or "meters")
+        burn = [os.path.join(folder, "gpu_burn"), "-c", os.path.join(folder, "compare.fatbin"),
+                *map(str, ("-m", BURN_MIB, "-stts", BURN_ENDS, BURN_SECONDS))]
         self.metered("gpu-burn: no wrong product", burn, burnt)
         bandwidth = [os.path.join(folder, "nvbandwidth"), "-b", str(BANDWIDTH_MIB), "-t", *BANDWIDTHS]
         self.metered("nvbandwidth: what it copies is right", bandwidth, lambda output: (
             "Error" not in output and len(re.findall(r"^SUM ", output, re.MULTILINE)) == len(BANDWIDTHS),
-            " ".join(rate for rate in re.findall(r"^SUM \S+ +([\d.]+)", output, re.MULTILINE))))
+            " ".join(re.findall(r"^SUM \S+ +([\d.]+)", output, re.MULTILINE))))
 
     def metered(self, what, command, judge):
         """judge: of what it prints, (is it right, rates)."""
@@ -338,7 +339,8 @@ class Programs(parts.Parts):
             settings = None if name == "natively" else parts.settings(name, need, self.options.ratio) if need else {}
             result, _ = self.run(f"{what}, {name}", command, settings, limit=60)
             good, rates = judge(result.output)
-            self.good(f"{what}, {name}", good and result.status == "ok", f"{result.status}; {rates}; spilled {result.spilled or 'n/a'}")
+            self.good(f"{what}, {name}", good and result.status == "ok",
+                      f"{result.status}; {rates}; spilled {result.spilled or 'n/a'}")
             need = need or (bars.device_peak(result.output) if settings == {} else None)
 
     # ---- released programs ----

@@ -512,7 +512,7 @@ class More(Share):
                  "turns": {"share": "turns", "spill.mode": self.options.mode, "device.total": "16GiB", "host.total": "75%"}}
         found = {(side, name): [] for side in sides for name in ("launch_added", "launch")}
         for i in range(self.options.rounds):
-            for side in list(sides)[::1 if i % 2 else -1]:
+            for side in parts.sides_of_round(sides, i):
                 place = {"XDG_RUNTIME_DIR": self.place()}
                 result, _ = self.run(f"launch, share={side}", [self.tool("bench/bench"), "launch"], sides[side], place, 20)
                 for name, (median, _, _) in bars.lines_of(result.output).items():
