@@ -427,10 +427,11 @@ static void pin_ahead(struct device *device, const struct gpu_account_member *me
 		      uint32_t self)
 {
 	struct turn_state *const turn = turn_of(device);
+	uint64_t movable = beyond(member->needs, member->stuck);
 
 	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
-	if (turn->kept < beyond(member->needs, member->stuck))
-		heap_keep_host(atomic_load(&device->heap), turn->kept = beyond(member->needs, member->stuck));
+	if (turn->kept < movable)
+		heap_keep_host(atomic_load(&device->heap), turn->kept = movable);
 	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
 }
 
@@ -482,12 +483,7 @@ static void look_at_phase(const struct device *device)
 
 	if (!gpu_job_leads(jobs)) {
 		gpu_job_follow(jobs, &turn->job_claim);
-		if (turn->job_claim.phase == GPU_JOB_LEAVE)
-			turn->failures = turn->rests = 0;
-		return;
-	}
-	uint64_t before = turn->job_claim.phase;
-	if (gpu_job_choose(jobs, &turn->lead, &turn->job_claim)) {
+	} else if (gpu_job_choose(jobs, &turn->lead, &turn->job_claim)) {
 		if (turn->many)
 			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
 				 "and is asked again");
@@ -501,9 +497,10 @@ static void look_at_phase(const struct device *device)
 			turn->failures = 0;
 			lifecycle_state.turn_common.refuses_until = jobs->now + TURN_REST(++turn->rests);
 		}
-	} else if (before == GPU_JOB_STOP_ALL && turn->job_claim.phase == GPU_JOB_LEAVE) {
-		turn->failures = turn->rests = 0;
 	}
+	/* It has been stopped. */
+	if (turn->job_claim.phase == GPU_JOB_LEAVE)
+		turn->failures = turn->rests = 0;
 }
 
 /* The job has the turn, and the process is to come back, if it has room, or runs: its budget. */
@@ -629,7 +626,7 @@ static bool any_is_new(const struct gpu_account_view *view)
  * A rest counts for all of the job, from the moment at which it is read. Its processes leave it one after the other, so
  * none is told to stop before all of them take part again. Returns whether this one is in it.
  */
-static bool rests(const struct device *device, const struct gpu_turn_view *turns)
+static bool look_at_rest(const struct device *device, const struct gpu_turn_view *turns)
 {
 	uint64_t *until = &lifecycle_state.turn_common.refuses_until;
 	struct gpu_job_lead *lead = &turn_of(device)->lead;
@@ -689,7 +686,7 @@ static bool look(struct device *device, const struct gpu_account_member *member,
 		return true;
 	}
 	uint32_t self = turn_account_units(device, view, &turns);
-	bool is_resting = rests(device, &turns), wanted = gpu_turn_wanted(&turns);
+	bool is_resting = look_at_rest(device, &turns), wanted = gpu_turn_wanted(&turns);
 	bool takes_part = !is_resting && gpu_turn_takes_part(&turns, self);
 	if (takes_part && !wanted && !turns.on && !any_is_new(view))
 		say_refused(view, &turns);

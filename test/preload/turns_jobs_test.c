@@ -232,41 +232,49 @@ static void check_together(const struct part *parts, const struct rank *ranks, u
 	fail_msg("a job does not run together, or two run on one GPU");
 }
 
-static bool is_in(const struct rank *rank, enum residence state)
+/* Returns what the account says of it now, or NULL. It is valid until the next call. */
+static const struct gpu_account_member *look_at(const struct rank *rank)
 {
 	static struct account_page pages[DEVICES];
 
 	read_all(pages);
-	const struct gpu_account_member *member = find(pages, rank);
+	return find(pages, rank);
+}
+
+static bool is_in(const struct rank *rank, enum residence state)
+{
+	const struct gpu_account_member *member = look_at(rank);
+
 	return member && member->job.state == state;
 }
 
-/* Returns the bytes that it has on the device; `needs`: that it needs. 0 if it is not known. */
-static uint64_t bytes_of(const struct rank *rank, bool needs)
+/* Returns the bytes that it has on the device; 0: not known. */
+static uint64_t bytes_of(const struct rank *rank)
 {
-	static struct account_page pages[DEVICES];
+	const struct gpu_account_member *member = look_at(rank);
 
-	read_all(pages);
-	const struct gpu_account_member *member = find(pages, rank);
-	return !member ? 0 : needs ? member->needs : member->holds;
+	return member ? member->holds : 0;
+}
+
+static bool has_what_it_needs(const struct rank *rank)
+{
+	const struct gpu_account_member *member = look_at(rank);
+
+	return member && member->holds >= member->needs;
 }
 
 /* Returns how often its job was told to stop, or to come back. */
 static uint64_t attempts_of(const struct rank *rank)
 {
-	static struct account_page pages[DEVICES];
+	const struct gpu_account_member *member = look_at(rank);
 
-	read_all(pages);
-	const struct gpu_account_member *member = find(pages, rank);
 	return member ? member->job.attempt : 0;
 }
 
 static uint64_t turns_of(const struct rank *rank)
 {
-	static struct account_page pages[DEVICES];
+	const struct gpu_account_member *member = look_at(rank);
 
-	read_all(pages);
-	const struct gpu_account_member *member = find(pages, rank);
 	return member ? member->claim.n : 0;
 }
 
@@ -406,6 +414,10 @@ TEST(jobs_whose_gpus_wait_for_each_other_take_turns)
 	turns_check_and_end(ranks, 4);
 }
 
+/* Two jobs of two ranks, one of each on each GPU. */
+static const struct part two_jobs[] = {
+    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL}, {3, 1, 1, 2, 5, NULL}};
+
 enum lacks { KILLED, STOPPED, LATE };
 
 /*
@@ -415,12 +427,9 @@ enum lacks { KILLED, STOPPED, LATE };
 static void one_does_not_come(enum lacks how)
 {
 	bool killed = how == KILLED;
-
-	static const struct part parts[] = {
-	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL}, {3, 1, 1, 2, 5, NULL}};
 	struct rank ranks[4];
 
-	start_all(parts, ranks, 4);
+	start_all(two_jobs, ranks, 4);
 	rank_tell(&ranks[1], 'x', 40);
 	assert_true(rank_ask(&ranks[0], 'x', 8));
 	uint64_t attempts = attempts_of(&ranks[1]);
@@ -474,14 +483,12 @@ TEST(a_job_goes_on_while_another_waits_for_a_late_rank_on_the_gpu)
  */
 static void one_ends_late(bool away)
 {
-	static const struct part parts[] = {
-	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 5, NULL}, {3, 1, 1, 2, 5, NULL}};
 	struct rank ranks[4];
 
 	ends_late = 1;
-	start_all(parts, ranks, 4);
+	start_all(two_jobs, ranks, 4);
 	ends_late = MOST;
-	run_turns(parts, ranks, 4, 2);
+	run_turns(two_jobs, ranks, 4, 2);
 	while (!is_in(&ranks[0], away ? RESIDENCE_AWAY : RESIDENCE_RUNS) ||
 	       !is_in(&ranks[1], away ? RESIDENCE_AWAY : RESIDENCE_RUNS))
 		turns_do(ranks + (away ? 2 : 0), 2, 's', 4);
@@ -526,15 +533,15 @@ TEST(a_job_that_waits_gives_up_more_when_the_other_needs_more)
 	while (!is_in(&ranks[0], RESIDENCE_AWAY) || !is_in(&ranks[1], RESIDENCE_AWAY))
 		turns_do(ranks + 2, 2, 's', 4);
 	for (unsigned i = 0; i < 2; i++)
-		assert_true(bytes_of(&ranks[i], false) > (TURNS_MIB - 4 * 4 - BESIDE) * MIB);
+		assert_true(bytes_of(&ranks[i]) > (TURNS_MIB - 4 * 4 - BESIDE) * MIB);
 	turns_do(ranks + 2, 2, 'b', BESIDE);
 	for (unsigned tries = 0; tries < ROUNDS; tries++) {
 		bool all = true;
 
 		turns_do(ranks + 2, 2, 's', 4);
 		for (unsigned i = 0; i < 2; i++)
-			all &= bytes_of(&ranks[i], false) <= (TURNS_MIB - 4 * 4 - BESIDE) * MIB &&
-			       bytes_of(&ranks[2 + i], false) >= bytes_of(&ranks[2 + i], true);
+			all &= bytes_of(&ranks[i]) <= (TURNS_MIB - 4 * 4 - BESIDE) * MIB &&
+			       has_what_it_needs(&ranks[2 + i]);
 		if (all)
 			break;
 		assert_true(tries + 1 < ROUNDS);
