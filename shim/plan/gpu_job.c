@@ -179,6 +179,16 @@ static bool any_is(const struct gpu_job_view *view, enum residence state)
 	return false;
 }
 
+/* Returns whether one of it runs, or may be about to: it is back, and has not read that all are to stop. */
+static bool any_may_run(const struct gpu_job_view *view, uint64_t attempt)
+{
+	EACH(view, i)
+	if (view->seats[i].claim.state == RESIDENCE_RUNS ||
+	    (view->seats[i].claim.state == RESIDENCE_BACK && view->seats[i].claim.attempt != attempt))
+		return true;
+	return false;
+}
+
 /* Returns since when a submission of it waits for the turn; 0: none does. */
 static uint64_t wants_since(const struct gpu_job_view *view)
 {
@@ -273,6 +283,7 @@ bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, 
 			order(claim, GPU_JOB_RETURN);
 		return false;
 	case GPU_JOB_STOP_ALL:
+		runs = any_may_run(view, claim->attempt);
 		if (lead->attempt != claim->attempt)
 			lead->since = view->now;
 		lead->attempt = claim->attempt;

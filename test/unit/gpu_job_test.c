@@ -402,6 +402,31 @@ TEST(a_job_does_not_return_while_one_of_it_runs)
 	assert_int_equal(gpu_job_next(&scene.view, &claim), GPU_JOB_RETURNS);
 }
 
+/* Its memory is back, and it goes on, when the leader orders a stop: it runs a moment later. */
+TEST(no_memory_leaves_before_one_that_just_goes_on_has_read_the_order)
+{
+	struct gpu_job_claim *seats[2];
+	struct gpu_job_lead lead = {0};
+
+	begin();
+	for (uint32_t i = 0; i < 2; i++)
+		add(i, 1);
+	for (uint32_t i = 0; i < 2; i++)
+		seats[i] = &scene.view.seats[i].claim;
+	seats[0]->phase = GPU_JOB_STOP_ALL;
+	seats[0]->attempt = 7;
+	seats[0]->state = RESIDENCE_STOPPED;
+	seats[1]->attempt = 6;
+	seats[1]->state = RESIDENCE_BACK;
+	gpu_job_find(&scene.view);
+	struct gpu_job_claim claim = *seats[0];
+	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
+	assert_int_equal(claim.phase, GPU_JOB_STOP_ALL);
+	seats[1]->attempt = 7;
+	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
+	assert_int_equal(claim.phase, GPU_JOB_LEAVE);
+}
+
 TEST(all_of_a_job_run_or_none)
 {
 	struct seed dice = seed_start("gpu_job_test");
