@@ -420,19 +420,17 @@ static bool ends_now(const struct device *device, const struct gpu_account_membe
 }
 
 /*
- * It has the turn, alone: has host memory pinned for what is going to leave, whatever is alive then. A turn may have to
+ * It runs in its turn: has host memory pinned for what is going to leave, whatever is alive then. A turn may have to
  * end where much is, and pinning takes 0.2 s for each GiB, for which the others would wait.
  */
-static void pin_ahead(struct device *device, const struct gpu_account_member *member, const struct gpu_turn_view *turns,
-		      uint32_t self)
+static void pin_ahead(struct device *device, const struct gpu_account_member *member)
 {
 	struct turn_state *const turn = turn_of(device);
 	uint64_t movable = beyond(member->needs, member->stuck);
 
-	leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
 	if (turn->kept < movable)
 		heap_keep_host(atomic_load(&device->heap), turn->kept = movable);
-	spill_leaves_soon(device, gpu_turn_leaves(turns, self));
+	spill_leaves_soon(device, beyond(member->needs, turn->keep));
 }
 
 /*
@@ -465,7 +463,7 @@ static bool look_at_turn(struct device *device, const struct gpu_account_member 
 			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
 	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
 		if (!turn->many)
-			pin_ahead(device, member, turns, self);
+			leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
 		ends = gpu_turn_next(turns) != self;
 		if (ends)
 			claim->over = ends_now(device, member, turns);
@@ -580,12 +578,15 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 	uint64_t before = turn->job_claim.phase;
 	look_at_phase(device);
 	bool has_room = true, holds = gpu_job_holds(jobs),
-	     comes = turn->job_claim.phase == GPU_JOB_RUN || turn->job_claim.phase == GPU_JOB_RETURN;
-	count_turn(device, turns, view->turn.number, turns->on && holds && turn->job_claim.state == RESIDENCE_RUNS);
+	     comes = turn->job_claim.phase == GPU_JOB_RUN || turn->job_claim.phase == GPU_JOB_RETURN,
+	     runs = turns->on && holds && turn->job_claim.state == RESIDENCE_RUNS;
+	count_turn(device, turns, view->turn.number, runs);
 	look_at_waits(device, turns, self);
 	turn->number = view->turn.number;
 	turn->lacks = turns->on || turn_is_away(device);
 	turn->keep = part_of(view, gpu_turn_keep(turns, self));
+	if (runs)
+		pin_ahead(device, member);
 	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 	if (turns->on && holds && comes)
 		*ret_limit = raise(device, member, view, turns, self, &has_room);

@@ -80,11 +80,6 @@ uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member)
 	return keep < view->total / SLACK_PART ? 0 : keep / UNIT * UNIT;
 }
 
-uint64_t gpu_turn_leaves(const struct gpu_turn_view *view, uint32_t member)
-{
-	return beyond(smaller(view->members[member].needs, MOST), gpu_turn_keep(view, member));
-}
-
 uint32_t gpu_turn_in_the_way(const struct gpu_turn_view *view)
 {
 	uint32_t worst = GPU_TURN_NOBODY, parts = 0;

@@ -108,8 +108,6 @@ uint64_t gpu_turn_room(const struct gpu_turn_view *view, uint32_t member);
  * to be of use.
  */
 uint64_t gpu_turn_keep(const struct gpu_turn_view *view, uint32_t member);
-/* Returns the bytes that leave when the member's turn ends, whatever is alive in them. */
-uint64_t gpu_turn_leaves(const struct gpu_turn_view *view, uint32_t member);
 /* Returns how long the member's turns are if others wait, in ns. */
 uint64_t gpu_turn_quantum(const struct gpu_turn_view *view, uint32_t member);
 /*

@@ -106,13 +106,31 @@ static bool step_by_gpu(void)
 	return true;
 }
 
+/* Steps without the others until all is on the GPU, and so many MiB of host memory are there for what leaves. */
+static bool step_until_pinned(unsigned mib)
+{
+	for (unsigned i = 0; i < TURNS_TRIES; i++) {
+		submit_step();
+		MUST(cu.cuCtxSynchronize());
+		struct sim_live live = sim_live();
+		if (live.device_bytes >= own->n * 4 * MIB && live.host_bytes >= mib * MIB)
+			return true;
+	}
+	return false;
+}
+
 /*
- * 's' N: N steps; 'x' N: by what their GPUs wait for; 'c': check all; 'l': the loss; 'g' N: N copies to the host, a
- * millisecond apart; 'b' N: memory of N MiB beside the heap; 'e': end.
+ * 's' N: N steps; 'x' N: by what their GPUs wait for; 'w' N: steps without the others until N MiB of host memory are
+ * pinned; 'c': check all; 'l': the loss; 'g' N: N copies to the host, a millisecond apart; 'a' N: allocate N blocks more;
+ * 'b' N: memory of N MiB beside the heap; 'e': end.
  */
 static uint64_t obey(char what, unsigned n)
 {
 	switch (what) {
+	case 'a':
+		for (; n; n--)
+			child_alloc(4 * MIB);
+		return 1;
 	case 'x':
 		for (; n; n--)
 			step_by_gpu();
@@ -122,6 +140,8 @@ static uint64_t obey(char what, unsigned n)
 			if (!step())
 				return 0;
 		return 1;
+	case 'w':
+		return step_until_pinned(n);
 	case 'c':
 		for (unsigned i = 0; i < own->n; i++)
 			CHECK(turns_holds(blocks[i], i, fills * 16 + own->number + i));
@@ -548,6 +568,24 @@ TEST(a_job_that_waits_gives_up_more_when_the_other_needs_more)
 	}
 	turns_check(ranks, 4);
 	run_turns(parts, ranks, 4, 2);
+	turns_check_and_end(ranks, 4);
+}
+
+/* More must leave than ever has, because the other job needs more; nothing does while that submits nothing. */
+TEST(host_memory_of_a_job_is_pinned_before_it_is_needed)
+{
+	static const struct part parts[] = {
+	    {0, 0, 0, 2, 5, NULL}, {1, 0, 1, 2, 5, NULL}, {2, 1, 0, 2, 2, NULL}, {3, 1, 1, 2, 2, NULL}};
+	struct rank ranks[4];
+
+	start_all(parts, ranks, 4);
+	turns_do(ranks, 4, 's', 1);
+	turns_do(ranks + 2, 2, 'a', 2);
+	while (!turns_of(&ranks[0]) || !turns_of(&ranks[1]))
+		turns_do(ranks, 2, 's', 4);
+	turns_do(ranks + 2, 2, 'a', 3);
+	/* Of its 20 MiB, 3 at most may stay beside the 28 of the other. */
+	turns_do(ranks, 2, 'w', 16);
 	turns_check_and_end(ranks, 4);
 }
 
