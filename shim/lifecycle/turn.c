@@ -196,7 +196,7 @@ bool turn_account_publish(struct device *device, bool moving)
 	return good;
 }
 
-void turn_account_beat(const struct device *but)
+void turn_account_beat(void)
 {
 	uint64_t now = clock_now();
 
@@ -205,8 +205,8 @@ void turn_account_beat(const struct device *but)
 	lifecycle_state.turn_common.beat = now;
 	/* Before it has a heap, another thread may just be entering its account. */
 	for (struct device *device = device_next(NULL); device; device = device_next(device))
-		if (device != but && atomic_load(&device->heap) && device->account.file.open)
-			turn_account_publish(device, turn_of(device)->moves);
+		if (atomic_load(&device->heap) && device->account.file.open)
+			turn_account_publish(device, turn_of(device)->moves != GPU_JOB_STAYS);
 }
 
 void turn_lost(const struct device *device)
@@ -220,17 +220,22 @@ void turn_lost(const struct device *device)
 	turn->look_ms = 0;
 }
 
-bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t self)
+uint64_t turn_account_room(const struct device *device, const struct gpu_account_view *view,
+			   const struct gpu_turn_view *turns, uint32_t self)
 {
-	for (uint32_t i = 0; i < turns->n; i++)
-		if (i != self && gpu_turn_takes_part(turns, i) && !turns->members[i].claim.away)
-			return false;
-	return true;
+	return smaller(part_of(view, gpu_turn_room(turns, self)), turn_of(device)->most);
 }
 
-uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self)
+bool turn_account_give_on(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
+			  uint32_t self)
 {
-	return smaller(gpu_turn_room(turns, self), turn_of(device)->most);
+	lifecycle_state.turn_common.members[self].claim.waits = 0;
+	turns->holder = GPU_TURN_NOBODY;
+	uint32_t next = turn_account_member(gpu_turn_next(turns));
+	if (!gpu_account_pass(&device->account, view, true, next, turns->now))
+		return false;
+	gpu_job_given(&lifecycle_state.jobs.view, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
+	return true;
 }
 
 /* ---- what the log says, once each ---- */
@@ -455,12 +460,7 @@ static bool look_at_turn(struct device *device, const struct gpu_account_member 
 		    gpu_account_pass(&device->account, view, true, turn_account_member(next), turns->now))
 			turns->holder = next;
 	} else if (holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs)) {
-		/* The others come first, whatever has begun to wait here meanwhile. */
-		lifecycle_state.turn_common.members[self].claim.waits = 0;
-		turns->holder = GPU_TURN_NOBODY;
-		next = turn_account_member(gpu_turn_next(turns));
-		if (gpu_account_pass(&device->account, view, true, next, turns->now))
-			gpu_job_given(jobs, next < view->n ? view->slots[next] : GPU_TURN_NOBODY);
+		turn_account_give_on(device, view, turns, self);
 	} else if (holder == self && gpu_job_speaks(jobs) && claim->state == RESIDENCE_RUNS) {
 		if (!turn->many)
 			leave_moment_see(&turn->moment, turns->now, alive_bytes(device, member));
@@ -501,22 +501,18 @@ static void look_at_phase(const struct device *device)
 		turn->failures = turn->rests = 0;
 }
 
-/* The job has the turn, and the process is to come back, if it has room, or runs: its budget. */
+/* The job has the turn, and the process is to come back, or runs: its budget. */
 static uint64_t raise(struct device *device, const struct gpu_account_member *member,
-		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self,
-		      bool *ret_has_room)
+		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
 {
 	struct turn_state *const turn = turn_of(device);
-	uint64_t room = smaller(part_of(view, gpu_turn_room(turns, self)), turn->most);
+	uint64_t room = turn_account_room(device, view, turns, self);
 	uint64_t limit = gpu_account_raise(&device->account, member->may_have, room);
 	if (turn->given != view->turn.number) {
 		turn->given = view->turn.number;
 		turn->seen = turns->now;
 	}
 	bool begins = turns->now - turn->seen < TURN_BEGIN;
-	/* What a process alone has no room for yet it takes while the others leave. */
-	*ret_has_room = !turn->many || limit >= smaller(member->needs, room) ||
-			turn_account_others_are_away(turns, self) || !begins;
 	turn->lacks = turn_is_away(device) || (limit < room && begins);
 	return limit;
 }
@@ -577,7 +573,7 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 	bool ends = look_at_turn(device, member, view, turns, self);
 	uint64_t before = turn->job_claim.phase;
 	look_at_phase(device);
-	bool has_room = true, holds = gpu_job_holds(jobs),
+	bool holds = gpu_job_holds(jobs),
 	     comes = turn->job_claim.phase == GPU_JOB_RUN || turn->job_claim.phase == GPU_JOB_RETURN,
 	     runs = turns->on && holds && turn->job_claim.state == RESIDENCE_RUNS;
 	count_turn(device, turns, view->turn.number, runs);
@@ -589,10 +585,8 @@ static bool look_as_job(struct device *device, const struct gpu_account_member *
 		pin_ahead(device, member);
 	*ret_limit = turn_is_away(device) ? member->holds : member->may_have;
 	if (turns->on && holds && comes)
-		*ret_limit = raise(device, member, view, turns, self, &has_room);
+		*ret_limit = raise(device, member, view, turns, self);
 	turn->step = gpu_job_next(jobs, &turn->job_claim);
-	if (turn->step == GPU_JOB_RETURNS && !has_room)
-		turn->step = GPU_JOB_STAYS;
 	/* Another needs more than when this process left. */
 	if (turn->job_claim.phase == GPU_JOB_LEAVE && turn->job_claim.state == RESIDENCE_AWAY && !holds &&
 	    turns->holder != self && member->holds > larger(turn->keep, member->stuck) + view->total / TURN_KEEP_PART &&

@@ -18,53 +18,53 @@
 static enum order_room beat(void *argument)
 {
 	(void)argument;
-	turn_account_beat(NULL);
+	turn_account_beat();
 	return ORDER_ROOM_IS_ALL;
 }
 
 const struct order_watch turn_beat_watch = {.look = beat};
 
-/*
- * This process is stopped, and has published that: gives the turn to the next one, if it still has it. Returns false if
- * another process is just changing the account.
- */
-static bool pass_once(struct device *device)
+static void lower(struct device *device)
 {
-	const struct gpu_account_view *view = &lifecycle_state.shared.view;
-	struct gpu_turn_view turns;
+	uint64_t used = atomic_load(&device->budget.used);
 
-	if (view->turn.holder != view->self)
-		return true;
-	uint32_t self = turn_account_units(device, view, &turns);
-	/* The others come first, whatever has begun to wait here meanwhile. */
-	lifecycle_state.turn_common.members[self].claim.waits = 0;
-	turns.holder = GPU_TURN_NOBODY;
-	return gpu_account_pass(&device->account, view, true, turn_account_member(gpu_turn_next(&turns)), turns.now);
+	if (used < atomic_load(&device->budget.limit))
+		atomic_store(&device->budget.limit, used);
 }
 
 /*
- * While memory of a process alone leaves: the next one, which has the turn, fetches into what has gone back to the
- * driver. That is published as it shrinks. Measured (H200, 14.4 GiB out and in, bare copies): 352 ms, against 559 one
- * after the other (docs/facts.md, Two processes).
+ * Memory leaves: the next job, which has the turn, fetches into what has gone back to the driver. That is published as
+ * it shrinks. Measured (H200, 14.4 GiB out and in, bare copies): 352 ms, against 559 one after the other
+ * (docs/facts.md, Two processes).
  */
-static enum order_room look_while_leaving(void *argument)
+static void look_while_leaving(struct device *device)
 {
-	struct device *device = argument;
-	uint64_t used = atomic_load(&device->budget.used);
+	const struct gpu_account_view *view = &lifecycle_state.shared.view;
+	const struct gpu_job_view *jobs = &lifecycle_state.jobs.view;
+	struct gpu_turn_view turns;
 
-	turn_account_beat(device);
-	if (used < atomic_load(&device->budget.limit))
-		atomic_store(&device->budget.limit, used);
-	if (turn_account_publish(device, true))
-		pass_once(device);
-	return ORDER_ROOM_COMES;
+	lower(device);
+	if (!turn_account_publish(device, true))
+		return;
+	uint32_t self = turn_account_units(device, view, &turns);
+	if (turns.holder == self && gpu_job_speaks(jobs) && gpu_job_is_done(jobs))
+		turn_account_give_on(device, view, &turns, self);
+}
+
+static bool others_are_away(const struct gpu_turn_view *turns, uint32_t self)
+{
+	for (uint32_t i = 0; i < turns->n; i++)
+		if (i != self && gpu_turn_takes_part(turns, i) && !turns->members[i].claim.away)
+			return false;
+	return true;
 }
 
 /* Returns whether all that the turn has room for is there, or those that have it do not give it up in time. */
-static bool is_room_all(const struct device *device, const struct gpu_turn_view *turns, uint32_t self, uint64_t limit)
+static bool is_room_all(const struct device *device, const struct gpu_turn_view *turns, uint32_t self, uint64_t room,
+			uint64_t limit)
 {
 	struct turn_state *const turn = turn_of(device);
-	uint64_t room = turn_account_room(device, turns, self), others = 0;
+	uint64_t others = 0;
 
 	for (uint32_t i = 0; i < turns->n; i++)
 		others += i == self ? 0 : turns->members[i].may_have;
@@ -72,32 +72,48 @@ static bool is_room_all(const struct device *device, const struct gpu_turn_view 
 		turn->others = others;
 		turn->seen = turns->now;
 	}
-	return limit >= smaller(turn->member.needs, room) || turn_account_others_are_away(turns, self) ||
+	return limit >= smaller(turn->member.needs, room) || others_are_away(turns, self) ||
 	       turns->now - turn->seen >= TURN_BEGIN;
 }
 
-/* While it comes: takes what others have given up. It goes on when there is no more to wait for. */
-static enum order_room look_while_coming(void *argument)
+/* Memory comes: takes what others have given up, and goes on when there is no more to wait for. */
+static enum order_room look_while_coming(struct device *device)
 {
 	const struct gpu_account_view *view = &lifecycle_state.shared.view;
-	struct device *device = argument;
 	struct gpu_turn_view turns;
 
-	turn_account_beat(device);
 	if (!turn_account_publish(device, true))
 		return ORDER_ROOM_LOST;
-	/*
-	 * There are no turns any more; or others have given this one to another, because this process seemed to be
-	 * dead.
-	 */
-	if (view->turn.holder != view->self)
-		return view->turn.on ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL;
 	uint32_t self = turn_account_units(device, view, &turns);
-	uint64_t limit = gpu_account_raise(&device->account, turn_of(device)->member.may_have,
-					   turn_account_room(device, &turns, self));
+	/* There are no turns any more. */
+	if (!view->turn.on)
+		return ORDER_ROOM_IS_ALL;
+	/* Others have given it to another, because a process seemed to be dead; or one of the job could not come. */
+	if (!gpu_job_is_to_come(&lifecycle_state.jobs.view))
+		return ORDER_ROOM_LOST;
+	uint64_t room = turn_account_room(device, view, &turns, self);
+	uint64_t limit = gpu_account_raise(&device->account, turn_of(device)->member.may_have, room);
 	if (limit > atomic_load(&device->budget.limit))
 		atomic_store(&device->budget.limit, limit);
-	return is_room_all(device, &turns, self, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
+	return is_room_all(device, &turns, self, room, limit) ? ORDER_ROOM_IS_ALL : ORDER_ROOM_COMES;
+}
+
+/* All that moves is looked at by the watch of each: they are waited for one after the other. */
+static enum order_room look_while_moving(void *argument)
+{
+	enum order_room room = ORDER_ROOM_IS_ALL;
+
+	turn_account_beat();
+	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
+		enum gpu_job_step step = turn_of(device)->moves;
+		enum order_room its = step == GPU_JOB_RETURNS ? look_while_coming(device) : ORDER_ROOM_IS_ALL;
+
+		if (step == GPU_JOB_LEAVES)
+			look_while_leaving(device);
+		if (device == argument)
+			room = its;
+	}
+	return room;
 }
 
 /*
@@ -106,18 +122,21 @@ static enum order_room look_while_coming(void *argument)
  */
 static void move_suspending(struct device *device)
 {
+	const struct gpu_account_view *view = &lifecycle_state.shared.view;
 	struct turn_state *const turn = turn_of(device);
-	uint64_t used = atomic_load(&device->budget.used);
 	bool stopped = spill_residence(device) != RESIDENCE_RUNS;
+	struct gpu_turn_view turns;
 
 	if (!atomic_load(&device->heap) || !turn->member.pid)
 		return;
 	if (stopped) {
 		turn->claim.kind = GPU_TURN_OFF;
-		if (used < atomic_load(&device->budget.limit))
-			atomic_store(&device->budget.limit, used);
+		lower(device);
 	}
-	if (turn_account_publish(device, true) && stopped && pass_once(device))
+	if (!turn_account_publish(device, true) || !stopped)
+		return;
+	uint32_t self = turn_account_units(device, view, &turns);
+	if (view->turn.holder != view->self || turn_account_give_on(device, view, &turns, self))
 		turn->holds = false;
 }
 
@@ -195,12 +214,9 @@ static void stop(struct device *device)
 	turn_account_publish(device, false);
 }
 
-static void has_come(struct device *device, uint64_t began, uint64_t bytes)
+static void has_come(const struct device *device, uint64_t began, uint64_t bytes)
 {
-	struct turn_state *const turn = turn_of(device);
-
-	turn->in_ns = clock_now() - began;
-	trace_event(turn, (uint64_t)device->ordinal, 1, turn->in_ns, bytes);
+	trace_event(turn, (uint64_t)device->ordinal, 1, clock_now() - began, bytes);
 }
 
 static void go_on(struct device *device)
@@ -252,16 +268,6 @@ struct moves {
 	} at[DEVICE_MOST];
 };
 
-/* Several move what they have at the same time; one alone tells the others, and takes what they give up. */
-static struct order_watch watch_of(struct device *device, enum gpu_job_step step)
-{
-	if (turn_of(device)->many)
-		return turn_beat_watch;
-	if (step == GPU_JOB_LEAVES)
-		return (struct order_watch){.look = look_while_leaving, .argument = device};
-	return (struct order_watch){.look = look_while_coming, .argument = device, .begins = ORDER_ROOM_COMES};
-}
-
 static void begin_move(struct device *device, struct moves *moves)
 {
 	struct turn_state *const turn = turn_of(device);
@@ -273,11 +279,11 @@ static void begin_move(struct device *device, struct moves *moves)
 		return;
 	struct order_watch *watch = &moves->at[moves->n].watch;
 
-	*watch = watch_of(device, moves->step);
+	*watch = (struct order_watch){.look = look_while_moving, .argument = device, .begins = ORDER_ROOM_COMES};
 	moves->at[moves->n].device = device;
 	moves->at[moves->n].was = spill_residence(device);
 	moves->at[moves->n].used = atomic_load(&device->budget.used);
-	turn->moves = true;
+	turn->moves = moves->step;
 	turn->others = 0;
 	if (moves->step == GPU_JOB_LEAVES)
 		heap_keep_host(atomic_load(&device->heap), beyond(turn->member.needs, turn->member.stuck));
@@ -301,8 +307,7 @@ static void has_left(struct device *device, uint64_t used, enum residence was, e
 			    "share: some of the memory of this process cannot leave the GPU (%s): the others go on "
 			    "in what is left while it waits",
 			    status_text(status));
-		turn->out_ns = clock_now() - turn->out_began;
-		trace_event(turn, (uint64_t)device->ordinal, 0, turn->out_ns, bytes);
+		trace_event(turn, (uint64_t)device->ordinal, 0, clock_now() - turn->out_began, bytes);
 	}
 	atomic_store(&device->budget.limit, stays);
 	turn_account_publish(device, false);
@@ -322,11 +327,8 @@ static void is_back(struct device *device, uint64_t used, uint64_t began, bool g
 		return;
 	}
 	has_come(device, began, now_used > used ? now_used - used : 0);
-	/* Memory of others leaves while that of a process alone comes, from when it was given the turn. */
-	const struct gpu_account_view *view = &lifecycle_state.shared.view;
-	bool given = view->turn.on && view->turn.holder == view->self && view->turn.since < began;
-	uint64_t whole = clock_now() - (given ? view->turn.since : began);
-	turn->claim.cost = gpu_turn_cost(turn->claim.cost, turn->many ? turn->in_ns + turn->out_ns : whole);
+	/* That of others leaves meanwhile. */
+	turn->claim.cost = gpu_turn_cost(turn->claim.cost, clock_now() - began);
 	turn_account_publish(device, false);
 }
 
@@ -340,7 +342,7 @@ static void move(enum gpu_job_step step)
 		struct device *device = moves.at[i].device;
 		enum sw_status status = moves.at[i].begun ? spill_finish(device, &moves.at[i].watch) : SW_NOT_SUPPORTED;
 
-		turn_of(device)->moves = false;
+		turn_of(device)->moves = GPU_JOB_STAYS;
 		if (step == GPU_JOB_LEAVES)
 			has_left(device, moves.at[i].used, moves.at[i].was, status);
 		else

@@ -66,7 +66,7 @@ struct turn_state {
 	 */
 	bool lacks;
 	bool enters;             /* it took no part in turns before this look */
-	bool moves;              /* its memory moves */
+	enum gpu_job_step moves; /* its memory leaves or returns just now */
 	bool other_clock;        /* than most that share the device */
 	unsigned look_ms;        /* turn_look_ms() */
 	uint64_t most;           /* bytes that it may have by its own budget */
@@ -74,15 +74,14 @@ struct turn_state {
 	uint64_t kept;           /* bytes of host memory that the heap keeps for what leaves (heap_keep_host) */
 	uint64_t began, counted; /* when the turn began; up to when it is counted in the claim */
 	struct leave_moment moment;
-	uint64_t seen, others;  /* while it comes: when others last gave up much, and what they had then */
-	uint64_t given;         /* number of the turn that was given to it last */
-	uint64_t out_began;     /* when it was stopped, to leave */
-	uint64_t out_ns, in_ns; /* how long its memory took to leave, and to come back */
-	unsigned failures;      /* tries to stop its job that failed, one after the other, since its last rest */
-	unsigned rests;         /* of its job, because of that, one after the other */
-	uint64_t not_before;    /* it gives up no more of what it keeps before this time */
-	uint64_t waits_after;   /* it could not come back: it asks for no other turn before this time */
-	uint64_t lost_until;    /* the account was lost: nothing changes before this time */
+	uint64_t seen, others; /* while it comes: when others last gave up much, and what they had then */
+	uint64_t given;        /* number of the turn that was given to it last */
+	uint64_t out_began;    /* when it was stopped, to leave */
+	unsigned failures;     /* tries to stop its job that failed, one after the other, since its last rest */
+	unsigned rests;        /* of its job, because of that, one after the other */
+	uint64_t not_before;   /* it gives up no more of what it keeps before this time */
+	uint64_t waits_after;  /* it could not come back: it asks for no other turn before this time */
+	uint64_t lost_until;   /* the account was lost: nothing changes before this time */
 	/* Of its job. */
 	struct gpu_job_claim job_claim; /* what this process publishes about it */
 	struct gpu_job_lead lead;
@@ -208,20 +207,23 @@ uint32_t turn_account_units(struct device *device, const struct gpu_account_view
 /* Returns the number of a member that stands for the unit, for gpu_account_pass(). */
 uint32_t turn_account_member(uint32_t unit);
 /*
- * Returns whether all others that take turns have given up what they can. They are waited for so long (ns) from the
- * beginning of a turn.
+ * The job of this process is done with its turn: gives it on, to others first, whatever has begun to wait here
+ * meanwhile. Returns false if another process is just changing the account.
  */
-bool turn_account_others_are_away(const struct gpu_turn_view *turns, uint32_t self);
+bool turn_account_give_on(struct device *device, const struct gpu_account_view *view, struct gpu_turn_view *turns,
+			  uint32_t self);
+/* ns: others are waited for so long, from the beginning of a turn, until they have given up what they can. */
 #define TURN_BEGIN 2000000000u
 /* Returns the bytes that this process may have in its turn. */
-uint64_t turn_account_room(const struct device *device, const struct gpu_turn_view *turns, uint32_t self);
+uint64_t turn_account_room(const struct device *device, const struct gpu_account_view *view,
+			   const struct gpu_turn_view *turns, uint32_t self);
 /* Publishes what this process has now. Returns false if it is not in the account, or that is lost, and left. */
 bool turn_account_publish(struct device *device, bool moving);
 /*
  * While memory moves, which keeps the control thread from looking: says that the process is alive, in the accounts of
- * all devices but that one (NULL: of all). Does it at most so often that it costs nothing.
+ * all devices. Does it at most so often that it costs nothing.
  */
-void turn_account_beat(const struct device *but);
+void turn_account_beat(void);
 /* Does so for all devices, while the control thread waits for movers. */
 extern const struct order_watch turn_beat_watch;
 

@@ -396,6 +396,9 @@ static enum sw_status fetch(struct engine *engine)
 		all_in(engine);
 	if (atomic_load(&engine->orders.room) == ORDER_ROOM_LOST)
 		return SW_BUSY;
+	/* What was waited for has not come. */
+	if (!unbacked_give(engine))
+		return SW_NO_MEMORY;
 	atomic_store(&engine->quiesce.residence, RESIDENCE_BACK);
 	return SW_OK;
 }

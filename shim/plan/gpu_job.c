@@ -221,12 +221,31 @@ static bool has_had_any(const struct gpu_job_view *view)
 	return false;
 }
 
+/*
+ * Returns whether none of it runs, nor will before the next order: all are away, or stopped and know that all leave.
+ * The one that leads must say so, too: it may be another one by now.
+ */
+static bool none_goes_on(const struct gpu_job_view *view)
+{
+	const struct gpu_job_claim *lead = &view->seats[next_of(view, 0)].claim;
+
+	EACH(view, i)
+	{
+		const struct gpu_job_claim *claim = &view->seats[i].claim;
+		bool leaves =
+		    claim->phase == GPU_JOB_LEAVE && lead->phase == GPU_JOB_LEAVE && claim->attempt == lead->attempt;
+
+		if (claim->state == RESIDENCE_RUNS || (claim->state != RESIDENCE_AWAY && !leaves))
+			return false;
+	}
+	return true;
+}
+
 bool gpu_job_is_done(const struct gpu_job_view *view)
 {
 	uint32_t device = view->seats[view->self].device;
-	bool stopped = !gpu_job_is_many(view) && all_are(view, RESIDENCE_STOPPED);
 
-	return view->turns[device].on && holds(view, device) && (stopped || all_are(view, RESIDENCE_AWAY)) &&
+	return view->turns[device].on && holds(view, device) && none_goes_on(view) &&
 	       (!wants_since(view) || has_had_any(view) || !holds_all(view, device));
 }
 
@@ -254,6 +273,15 @@ static bool has_failed(const struct gpu_job_view *view, uint64_t attempt)
 	if (attempt && view->seats[i].claim.failed == attempt)
 		return true;
 	return false;
+}
+
+bool gpu_job_is_to_come(const struct gpu_job_view *view)
+{
+	uint32_t leader = next_of(view, 0);
+	const struct gpu_job_claim *lead = &view->seats[leader].claim;
+
+	return leader < view->n && gpu_job_holds(view) && lead->phase != GPU_JOB_LEAVE &&
+	       !(lead->phase == GPU_JOB_RETURN && has_failed(view, lead->attempt));
 }
 
 static void order(struct gpu_job_claim *claim, enum gpu_job_phase phase)

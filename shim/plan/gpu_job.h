@@ -18,8 +18,8 @@
  *    the waits make no circle: the job that waits for the last GPU waits for one that runs, and whose turn ends.
  *  - A job whose turn is over on one of its GPUs, or that runs without the turn of one, stops. If one does not stop,
  *    all run on, and it is tried again later.
- *  - When all are stopped, all move their memory out. When all of it has left, the turns of all GPUs are given on; that
- *    of a job of one seat as soon as it is stopped: then the memory of the next one comes while its own leaves.
+ *  - When all are stopped, all move their memory out, and the turns of all GPUs are given on: the memory of the next
+ *    job comes while that of this one leaves. One that joins meanwhile, and cannot be stopped, runs without the turn.
  *  - When the job has the turns of all its GPUs again, all move their memory back; then all run.
  */
 #ifndef SPILLWAY_GPU_JOB_H
@@ -136,9 +136,8 @@ uint64_t gpu_job_idle(const struct gpu_job_view *view);
 /* Returns since when it waits for the turn of the GPU of `self`; 0: it does not, or may not ask for it yet. */
 uint64_t gpu_job_waits(const struct gpu_job_view *view);
 /*
- * Returns whether the one that speaks for it must give the turn of its GPU on now: the job is away (of one seat:
- * stopped), and has had the turn of one of its GPUs, or does not have that of an earlier one any more, or does not want
- * any.
+ * Returns whether the one that speaks for it must give the turn of its GPU on now: all of the job leave or are away,
+ * and it has had the turn of one of its GPUs, or does not have that of an earlier one any more, or does not want any.
  */
 bool gpu_job_is_done(const struct gpu_job_view *view);
 /*
@@ -151,6 +150,8 @@ void gpu_job_given(struct gpu_job_view *view, uint32_t slot);
  * an attempt to stop the job has just failed.
  */
 bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, struct gpu_job_claim *claim);
+/* Returns whether memory of `self` that is coming is to come: the job has the turn, and none of it has failed. */
+bool gpu_job_is_to_come(const struct gpu_job_view *view);
 /* To be called by the others: takes the phase of the leader. */
 void gpu_job_follow(const struct gpu_job_view *view, struct gpu_job_claim *claim);
 /* Returns what the process must do, by its state and the phase in that claim. */

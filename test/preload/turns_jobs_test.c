@@ -28,6 +28,7 @@ static struct meeting {
 } * meeting;
 
 static const struct part *own;
+static const char *also;          /* a variable of all ranks that are started */
 static unsigned ends_late = MOST; /* number of a rank of which a handler at its exit waits until the test lets it go */
 static CUdeviceptr blocks[BLOCKS];
 static CUmemGenericAllocationHandle made;
@@ -178,6 +179,8 @@ static void begin(const void *how)
 	own = how;
 	turns_begin(SET);
 	child_set("SIM_DEVICES=2");
+	if (also)
+		child_set(also);
 	if (own->setting) {
 		child_set(own->setting);
 		child_set("WORLD_SIZE=2");
@@ -568,6 +571,46 @@ TEST(a_job_that_waits_gives_up_more_when_the_other_needs_more)
 	}
 	turns_check(ranks, 4);
 	run_turns(parts, ranks, 4, 2);
+	turns_check_and_end(ranks, 4);
+}
+
+static bool is_leaving(const struct gpu_account_member *member)
+{
+	return member && member->claim.moving && member->job.state == RESIDENCE_STOPPED &&
+	       member->job.phase == GPU_JOB_LEAVE;
+}
+
+static bool is_coming(const struct gpu_account_member *member)
+{
+	return member && member->claim.moving && member->job.state == RESIDENCE_AWAY &&
+	       member->job.phase == GPU_JOB_RETURN;
+}
+
+TEST(memory_of_a_job_comes_while_that_of_another_leaves)
+{
+	struct rank ranks[4];
+	bool seen = false;
+
+	also = "SIM_PIECE_US=2000";
+	start_all(two_jobs, ranks, 4);
+	also = NULL;
+	for (unsigned round = 0; round < ROUNDS && !seen; round++) {
+		turns_tell(ranks, 4, 's', 4);
+		for (unsigned looks = 0; looks < 100 && !seen; looks++) {
+			static struct account_page pages[DEVICES];
+
+			read_all(pages);
+			account_check();
+			for (unsigned i = 0; i < 4; i++)
+				for (unsigned j = 0; j < 4; j++)
+					seen |= two_jobs[i].job != two_jobs[j].job &&
+						two_jobs[i].device == two_jobs[j].device &&
+						is_leaving(find(pages, &ranks[i])) && is_coming(find(pages, &ranks[j]));
+			usleep(500);
+		}
+		turns_hear(ranks, 4, 4);
+	}
+	assert_true(seen);
 	turns_check_and_end(ranks, 4);
 }
 

@@ -136,6 +136,32 @@ static void read_view(struct gpu_job_view *ret_view, unsigned i)
 	gpu_job_find(ret_view);
 }
 
+static void give_on(struct gpu_job_view *view, struct gpu_turn_view *turns, struct gpu_turn_member *units,
+		    uint32_t self, const uint32_t first[MOST])
+{
+	turns->holder = GPU_TURN_NOBODY;
+	units[self].claim.waits = 0;
+	uint32_t next = gpu_turn_next(turns);
+
+	next = next == GPU_TURN_NOBODY ? next : first[next];
+	pass(view->seats[view->self].device, next);
+	gpu_job_given(view, next);
+}
+
+/* While its memory leaves. */
+static void look_while_leaving(unsigned i)
+{
+	struct gpu_turn_member units[MOST];
+	static struct gpu_job_view view; /* large */
+	uint32_t self = 0, first[MOST];
+
+	scene.view.now = scene.now;
+	read_view(&view, i);
+	struct gpu_turn_view turns = fold(&view, units, &self, first);
+	if (turns.holder == self && gpu_job_speaks(&view) && gpu_job_is_done(&view))
+		give_on(&view, &turns, units, self, first);
+}
+
 static void look(struct seed *dice, unsigned i)
 {
 	struct process *process = &scene.processes[i];
@@ -157,13 +183,7 @@ static void look(struct seed *dice, unsigned i)
 		if (next != GPU_TURN_NOBODY)
 			pass(process->device, first[next]);
 	} else if (gpu_job_speaks(&view) && gpu_job_is_done(&view)) {
-		turns.holder = GPU_TURN_NOBODY;
-		units[self].claim.waits = 0;
-		uint32_t next = gpu_turn_next(&turns);
-
-		next = next == GPU_TURN_NOBODY ? next : first[next];
-		pass(process->device, next);
-		gpu_job_given(&view, next);
+		give_on(&view, &turns, units, self, first);
 	} else if (gpu_job_speaks(&view) && gpu_job_holds(&view) && process->claim.state == RESIDENCE_RUNS) {
 		process->claim.over = gpu_turn_next(&turns) != self;
 	}
@@ -238,6 +258,8 @@ static void run_for(struct seed *dice, uint64_t ns)
 				process->served += MS / 2 * 100;
 			if (process->busy && scene.now >= process->until)
 				finish(dice, i);
+			else if (process->busy && process->step == GPU_JOB_LEAVES && !seed_below(dice, 6))
+				look_while_leaving(i);
 			else if (!process->busy && !seed_below(dice, 6))
 				look(dice, i);
 		}
@@ -425,6 +447,65 @@ TEST(no_memory_leaves_before_one_that_just_goes_on_has_read_the_order)
 	seats[1]->attempt = 7;
 	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
 	assert_int_equal(claim.phase, GPU_JOB_LEAVE);
+}
+
+/* The next job fetches its memory meanwhile; one that has not read that all leave may go on. */
+TEST(the_turn_is_given_on_while_memory_leaves)
+{
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		add(i, 1);
+		scene.view.turns[i].holder = i;
+		scene.view.seats[i].claim.state = RESIDENCE_STOPPED;
+		scene.view.seats[i].claim.wants = 0;
+	}
+	gpu_job_find(&scene.view);
+	for (enum gpu_job_phase phase = GPU_JOB_RUN; phase <= GPU_JOB_RETURN; phase++) {
+		scene.view.seats[1].claim.phase = phase;
+		assert_true(gpu_job_is_done(&scene.view) == (phase == GPU_JOB_LEAVE));
+	}
+	scene.view.seats[1].claim.phase = GPU_JOB_LEAVE;
+	scene.view.seats[1].claim.state = RESIDENCE_RUNS;
+	assert_false(gpu_job_is_done(&scene.view));
+	scene.view.seats[1].claim.state = RESIDENCE_AWAY;
+	assert_true(gpu_job_is_done(&scene.view));
+	/* Another one leads by now, and has not said so: what is away will follow it, and what is stopped may go on. */
+	struct gpu_job_claim *leader = &scene.view.seats[0].claim;
+	scene.view.seats[1].claim.state = RESIDENCE_STOPPED;
+	leader->state = RESIDENCE_AWAY;
+	for (leader->phase = GPU_JOB_RUN; leader->phase <= GPU_JOB_RETURN; leader->phase++)
+		assert_true(gpu_job_is_done(&scene.view) == (leader->phase == GPU_JOB_LEAVE));
+	leader->phase = GPU_JOB_LEAVE;
+	leader->attempt++;
+	assert_false(gpu_job_is_done(&scene.view));
+}
+
+/* One has lost its turn, or has no memory: the others do not wait for room any more. */
+TEST(memory_does_not_come_when_one_of_the_job_could_not)
+{
+	struct gpu_job_claim *leader = &scene.view.seats[0].claim, *other = &scene.view.seats[1].claim;
+
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		add(i, 1);
+		scene.view.turns[i].holder = i;
+		scene.view.seats[i].claim.phase = GPU_JOB_RETURN;
+		scene.view.seats[i].claim.attempt = 3;
+	}
+	gpu_job_find(&scene.view);
+	for (scene.view.self = 0; scene.view.self < 2; scene.view.self++) {
+		assert_true(gpu_job_is_to_come(&scene.view));
+		other->failed = 3;
+		assert_false(gpu_job_is_to_come(&scene.view));
+		other->failed = 2;
+		leader->phase = GPU_JOB_LEAVE;
+		assert_false(gpu_job_is_to_come(&scene.view));
+		leader->phase = GPU_JOB_RUN;
+		assert_true(gpu_job_is_to_come(&scene.view));
+		scene.view.turns[scene.view.self].holder = GPU_TURN_NOBODY;
+		assert_false(gpu_job_is_to_come(&scene.view));
+		leader->phase = GPU_JOB_RETURN;
+	}
 }
 
 TEST(all_of_a_job_run_or_none)
