@@ -57,9 +57,10 @@ def jobs_of(output):
 
 
 def calls_of(output):
-    """The same of its lines "calls FUNCTION COUNT MICROSECONDS": {name: microseconds by function}. A function that waits for
-    the GPU takes what the GPU takes, and is left out."""
-    return {name: {function: float(us) for function, us in re.findall(r"^calls (\S+) \S+ (\S+)$", text, re.MULTILINE)
+    """The same of its lines "calls FUNCTION COUNT MICROSECONDS": {name: {function: (count, microseconds)}}. A function that
+    waits for the GPU takes what the GPU takes, and is left out."""
+    return {name: {function: (float(count), float(us))
+                   for function, count, us in re.findall(r"^calls (\S+) (\S+) (\S+)$", text, re.MULTILINE)
                    if "Synchronize" not in function} for name, text in texts_of_jobs(output)}
 
 

@@ -547,6 +547,19 @@ if sys.argv[1] == "top":
 """
 
 
+BENCH = """#!/bin/sh
+echo launch_added 20 10 30 ns
+"""
+
+READ_JOB = """
+import os, sys
+policy = os.environ.get("SPILLWAY_POLICY", "")
+rule = open(policy).read() if os.path.isfile(policy) else ""
+print("check sums", int("read-mostly" in rule))
+print(f"gpu0 900 800 1000 GB/s\\ngpu1 {600 if 'stripe' in rule else 300} 200 1000 GB/s\\nfirst 200 200 200 GB/s")
+"""
+
+
 class Ranks(unittest.TestCase):
     """peers_bars.py, its parts with ranks and those with nccl-tests."""
 
@@ -554,14 +567,16 @@ class Ranks(unittest.TestCase):
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in ("rank_job.py", RANK_JOB), ("all_reduce_perf", NCCL_TEST), \
-                    ("gather_perf", NCCL_TEST.replace("int32 sum", "int32")):
+                    ("gather_perf", NCCL_TEST.replace("int32 sum", "int32")), ("bench/bench", BENCH), \
+                    ("peer_read_job.py", READ_JOB):
+                os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
                 with open(os.path.join(folder, name), "w") as file:
                     file.write(text)
                 os.chmod(os.path.join(folder, name), 0o755)
             run = subprocess.run([sys.executable, os.path.join(HERE, "peers_bars.py"), "--build", folder, "--log",
                                   os.path.join(folder, "log"), "--scripts", folder, "--kinds", "fsdp2,pipeline", "--runs", "3",
                                   "--pairs", "2", "--nccl-tests", folder, "--patience", "1", "steps", "calls", "half", "bandwidth",
-                                  "tests", "hang"], capture_output=True, text=True)
+                                  "tests", "hang", "readers"], capture_output=True, text=True)
         table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
         cls.rows = rows_of(table, slice(2, None))
         cls.code = run.returncode
@@ -577,6 +592,16 @@ class Ranks(unittest.TestCase):
         value, _, verdict, text = self.rows["fsdp2: what CUDA's functions take more / step"]
         self.assertEqual((value, verdict), ("0.02", "MISS"))
         self.assertIn("2200 (2200 .. 2200) - 200 (200 .. 200) us; most cudaMalloc +2000", text)
+        value, _, verdict, text = self.rows["fsdp2: calls, by what a launch costs more, / step"]
+        self.assertEqual((value, verdict), ("4e-07", "pass"))
+        self.assertIn("2 calls of 20 (10 .. 30) ns", text)
+
+    def test_memory_that_both_read(self):
+        right = {name: self.rows[f"{name}: every sum right"][2] for name in ("natively", "in stripes", "managed, read-mostly")}
+        self.assertEqual(right, {"natively": "pass", "in stripes": "pass", "managed, read-mostly": "MISS"})
+        self.assertEqual(self.rows["natively: rate of the slower GPU"][0], "300 GB/s")
+        self.assertIn("both 900 and 600, in the first round 200 GB/s; 2.00 of natively",
+                      self.rows["in stripes: rate of the slower GPU"][3])
 
     def test_losses_at_half(self):
         self.assertEqual([self.rows[f"{kind}, fast 2.0: losses equal"][2] for kind in ("fsdp2", "pipeline")], ["pass", "MISS"])

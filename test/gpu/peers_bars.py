@@ -13,6 +13,8 @@
   hang       one of two ranks is killed, or stopped for a while, or finds no host memory: all end, or go on
   rate       what the link to a GPU that lends (spill.peers) carries, bare
   lend       the GPT job at 1.5 times its budget, spilling to the other GPU first / to the host
+  readers    both GPUs read the same 1 GiB: on one of them natively and in the heap, in stripes over both (place: stripe), and
+             in managed memory natively, on demand, and with managed.advise: read-mostly
   recall     one process on both GPUs, first with more than its budget on the one, then on the other: both lend and take back
   ranks      the GPT job on both GPUs at once, each at half of what it needs / on one alone; whether their links are separate
 
@@ -33,6 +35,7 @@ import share_bars
 from parts import last_median, settings
 
 RANKS = 2
+READ, ROUNDS = 1024, 12  # MiB of what both read, rounds
 CHECKED = 64  # MiB of a block of peer_check, which has three on a GPU
 # What was built beside the simulated GPU finds that one, unless it is told where the real one's driver is.
 REAL_DRIVER = '. "$0" && LD_LIBRARY_PATH=$(libcuda_folder) exec "$@"'
@@ -45,7 +48,7 @@ AT_ONCE = 6  # programs, where their time does not matter
 
 class Peers(parts.Parts):
     PARTS = {"copies": 150, "nccl": 200, "steps": 530, "calls": 220, "half": 200, "bandwidth": 90, "tests": 150, "hang": 110,
-             "rate": 60, "lend": 250, "recall": 110, "ranks": 300}
+             "rate": 60, "lend": 250, "readers": 90, "recall": 110, "ranks": 300}
     DEFAULT = list(PARTS)
 
     def __init__(self, options):
@@ -132,8 +135,11 @@ class Peers(parts.Parts):
                 break
 
     def calls(self):
-        """Some runs of both sides in turn: what CUDA's functions take differs from run to run by more than the bar."""
+        """Some runs of both sides in turn: by the profiler, what CUDA's functions take differs from run to run by more than
+        the bar. So what is added is told, too, by how many calls there are and by what bench/bench finds of a launch."""
         found = {"native": [], "in memory": []}
+        bench, _ = self.run("bench launch", [self.tool("bench/bench"), "launch"], {}, limit=30)
+        added = bars.lines_of(bench.output).get("launch_added")
         for i in range(self.options.call_runs):
             for side in parts.sides_of_round(found, i):
                 result, kinds = self.kinds(side, FIRST + 2, None if side == "native" else {}, more=["--calls"])
@@ -146,13 +152,17 @@ class Peers(parts.Parts):
                 self.add(what, None, 0.01, " ".join(status for runs in found.values() for _, _, status in runs))
                 continue
             step = statistics.median(last_median(kinds[kind]) for calls, kinds, _ in found["native"] if calls.get(kind))
-            base, sums = ([sum(calls.values()) for calls in runs] for runs in (native, own))
-            more = {name: statistics.median(calls.get(name, 0) for calls in own)
-                    - statistics.median(calls.get(name, 0) for calls in native) for name in own[0]}
+            base, sums = ([sum(us for _, us in calls.values()) for calls in runs] for runs in (native, own))
+            more = {name: statistics.median(calls.get(name, (0, 0))[1] for calls in own)
+                    - statistics.median(calls.get(name, (0, 0))[1] for calls in native) for name in own[0]}
             worst = sorted(more, key=more.get)[:-4:-1]
             texts = ["{:.0f} ({:.0f} .. {:.0f})".format(*bars.spread(values)) for values in (sums, base)]
             self.add(what, (statistics.median(sums) - statistics.median(base)) / 1e3 / step, 0.01,
                      f"{' - '.join(texts)} us; most " + ", ".join(f"{name} {more[name]:+.0f}" for name in worst))
+            if added:
+                n = statistics.median(sum(count for count, _ in calls.values()) for calls in own)
+                self.add(f"{kind}: calls, by what a launch costs more, / step", n * added[0] / 1e6 / step, 0.01,
+                         f"{n:.0f} calls of {added[0]:.0f} ({added[1]:.0f} .. {added[2]:.0f}) ns, {step:.1f} ms")
 
     def half(self):
         if not all(self.kind_natives.get(kind) for kind in self.options.kinds.split(",")):
@@ -332,6 +342,28 @@ class Peers(parts.Parts):
             self.add(f"{mode} 1.5 peer: rate / bare pair", rate, bar, f"of {pair[0]:.0f} GB/s each way", least=True)
         else:
             self.add(f"{mode} 1.5 peer: rate / bare pair", None, bar, "part rate comes first", least=True)
+
+    def readers(self):
+        base = None
+        for name, managed, rule in (("natively", False, None), ("in the heap", False, "use: heap"),
+                                    ("in stripes", False, "use: heap, place: stripe"), ("managed natively", True, None),
+                                    ("managed", True, "use: managed"),
+                                    ("managed, read-mostly", True, "use: managed, managed.advise: [read-mostly]")):
+            policy = os.path.join(self.folder.name, "readers.yaml")
+            with open(policy, "w") as file:
+                file.write(f'version: 1\nrules:\n- {{match: {{size: ">= {READ}MiB"}}, {rule}}}\n')
+            own = None if rule is None else {"spill.peers": "1", "spill.peer_budget": "4GiB"}
+            result, _ = self.run(name, self.python("peer_read_job.py", READ, ROUNDS, *(["managed"] if managed else [])), own,
+                                 {"SPILLWAY_POLICY": policy} if rule else None, limit=30)
+            rates = bars.lines_of(result.output)
+            self.add(f"{name}: every sum right", float(result.status == "ok" and "check sums 0" in result.output), 1, result.status,
+                     least=True)
+            if {"gpu0", "gpu1", "first"} <= rates.keys():
+                slowest = min((rates["gpu0"], rates["gpu1"]))
+                base = base or slowest[0]
+                self.add(f"{name}: rate of the slower GPU", slowest[0], None, f"{slowest[1]:.0f} .. {slowest[2]:.0f}; both "
+                         f"{rates['gpu0'][0]:.0f} and {rates['gpu1'][0]:.0f}, in the first round {rates['first'][0]:.0f} GB/s; "
+                         f"{slowest[0] / base:.2f} of natively", unit=" GB/s")
 
     def recall(self):
         """Other programs have the rest of both GPUs, so that what is lent comes out of the lender's budget."""
