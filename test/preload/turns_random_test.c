@@ -94,17 +94,25 @@ static bool happens(const struct member *victim, enum event event, struct seed *
 	return event > STOP;
 }
 
-/* What a child keeps of one that dies before is not counted (gpu_account.h). */
+/*
+ * What a child keeps of one that dies before is not counted (gpu_account.h). One that has just lost the account shows in
+ * it, but publishes nothing until it has entered again.
+ */
 static void wait_until_all_are_in(const struct member *all)
 {
+	const uint64_t began = test_now();
 	struct account_page page;
 
 	for (unsigned tries = 0, n = 0; tries < TURNS_TRIES && n < MOST; tries++) {
 		if (!account_read(&page))
 			n = 0;
 		else
-			for (n = 0; n < MOST && account_member(&page, &all[n].rank);)
-				n++;
+			for (n = 0; n < MOST; n++) {
+				const struct gpu_account_member *member = account_member(&page, &all[n].rank);
+
+				if (!member || member->claim.beat < began)
+					break;
+			}
 		usleep(1000);
 	}
 }
