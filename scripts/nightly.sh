@@ -313,7 +313,7 @@ fi
 # All tests, and what they leave out even in `make test-all`, with its seconds on 2 cores (measured when its scenes were a
 # third larger):
 #   spill_fault_test, all parts and modes, with the calls 3, 7 and 20 beside 1 and 2 (FAULT_ALL): 1100 s
-#   share_bars_test with the parts of share_more_bars.py on the simulated GPU (SHARE_ALL): 90 s
+#   share_bars_test with the parts of share_more_bars.py on the simulated GPU (SHARE_ALL): 120 s
 night_tests() (
 	unset LD_LIBRARY_PATH
 	FAULT_ALL=1 PAGES_ALL=1 SHARE_ALL=1 "$(dirname "$0")/test.sh" "$build"

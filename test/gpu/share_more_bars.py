@@ -14,6 +14,8 @@ The first six parts are the default, and take less than 9 minutes together on an
   queue      share.queue, where host.total does not hold what one of two jobs would give up: one waits until the other ends
   launch     what turns cost a launch of a process that is alone
   gpus       two jobs of two ranks of 14.4 GiB on two GPUs, in turns: the ranks of a job add up their gradients by NCCL
+  lost       two such jobs; the rank that leads one of them (--lost 1: the other rank) is killed in the turn of its job. Its
+             partner waits for it on the GPU, keeps its memory, and is killed later
   away       `spillway suspend --job` of such a job of 14.4 GiB a rank in the middle of its steps, and resume; and once more
 
 Losses are compared bit for bit with those of native runs, as far as a job came. Rows and exit status: parts.py; the account
@@ -172,8 +174,8 @@ class Budgets:
 
 
 class More(Share):
-    PARTS = {"neighbour": 75, "set": 75, "kill": 75, "jobs": 75, "queue": 75, "launch": 75, "gpus": 260, "away": 90}
-    DEFAULT = [part for part in PARTS if part not in ("gpus", "away")]
+    PARTS = {"neighbour": 75, "set": 75, "kill": 75, "jobs": 75, "queue": 75, "launch": 75, "gpus": 260, "lost": 110, "away": 90}
+    DEFAULT = [part for part in PARTS if part not in ("gpus", "lost", "away")]
 
     def __init__(self, options):
         super().__init__(options)
@@ -453,6 +455,34 @@ class More(Share):
             took, left = shared_time([job[0] for job in found], 2 * [span[1] - span[0]])
             self.add("time / sum of those alone", took / left if left else None, bar, f"{took:.1f} s / {left:.1f}")
 
+    def lost(self):
+        job = self.options.gpt, self.options.gpus_steps, ["nccl"]
+        alone = self.not_counted(self.ranks_alone, *job)
+        environment = self.shared(device_total=self.options.gpus_total)
+        with Account(environment["XDG_RUNTIME_DIR"]) as account:
+            found = [self.ranks(port, environment, *job) for port in ranks.free_ports(2)]
+            both = [rank for job in found for rank in job]
+            if not self.until(lambda: all(len(rank.steps()) > FIRST + MORE for rank in both), 60, both):
+                raise RuntimeError(f"the jobs have not begun: {[len(rank.steps()) for rank in both]} {both[0].output[-200:]}")
+            # Its step is the latest, and it has just begun to have the turn.
+            first = max(found, key=lambda job: job[0].steps()[-1][0])
+            self.until(lambda: any(job[0].steps()[-1][0] > first[0].steps()[-1][0] for job in found), 30, both)
+            pair, others = sorted(found, key=lambda job: job[0].steps()[-1][0])[::-1]
+            partner = pair[1 - self.options.lost]
+            for name, victim in ("the other job goes on after the kill", pair[self.options.lost]), \
+                    ("and after its partner was killed", partner):
+                n, killed, hangs = len(others[0].steps()), time.monotonic(), victim.child.poll() is None
+                if hangs:
+                    os.kill(victim.child.pid, signal.SIGKILL)
+                good = self.until(lambda: len(others[0].steps()) >= n + MORE, 40, others)
+                self.add(name, others[0].steps()[n + MORE - 1][0] - killed if good else None, 40,
+                         f"{MORE} steps" + ("" if hangs else "; it had ended by itself"), unit=" s")
+        self.log("lost: turns", "\n".join(account.turn_lines()))
+        failed = [rank.child.poll() for rank in others if rank.child.poll()]
+        for rank in both:
+            self.end(rank)
+        self.add_losses(others, [rank.losses() for rank in alone], failed)
+
     def away(self):
         job = self.options.gpt, self.options.away_steps, ["nccl"]
         alone = self.not_counted(self.ranks_alone, *job)
@@ -551,6 +581,7 @@ def main():
     arguments.add_argument("--rank-steps", type=int, default=80)
     arguments.add_argument("--gpus-steps", type=int, default=1000, help="of each of two jobs on two GPUs; 5 minutes")
     arguments.add_argument("--gpus-total", default="16GiB", help="of each GPU for them: a rank of 14.4 GiB fits, two do not")
+    arguments.add_argument("--lost", type=int, default=0, help="rank that is killed")
     arguments.add_argument("--away-steps", type=int, default=150)
     arguments.add_argument("--queue-steps", type=int, default=60)
     arguments.add_argument("--queue-host", default="8GiB")

@@ -264,6 +264,12 @@ class Whole(unittest.TestCase):
         self.measures("changes of the turn")
         self.measures("time / sum of those alone")
 
+    def test_a_job_on_two_gpus_loses_a_rank(self):
+        for lost in "0", "1":
+            self.run_parts("--set", "host.total=400MiB", "--gpus-total", "128MiB", "--gpus-steps", "500", "--lost", lost,
+                           "lost", SIM_DEVICES="2")
+            self.passes("the other job goes on after the kill", "and after its partner was killed", "losses equal")
+
     def test_a_job_on_two_gpus_is_suspended(self):
         self.run_parts("--set", "host.total=400MiB", "--away-steps", "400", "away", SIM_DEVICES="2")
         self.passes("to their end", "losses equal", "first time: stood still", "second time: stood still")
