@@ -291,7 +291,7 @@ void scheduler_exchange_end(struct scheduler *scheduler, const struct scheduler_
  * served in between.
  */
 #define BRING_FACTOR 2
-/* The most prefetches that one round begins. */
+/* The most prefetches, and the most early evictions, that one round begins. */
 #define TRIES 64
 
 /* ---- limits ---- */
@@ -538,7 +538,8 @@ static void scheduler_early(struct scheduler *scheduler)
 	struct scheduler_view view;
 	uint32_t piece;
 
-	while (lane_is_open(scheduler, PLAN_HOST, &view)) {
+	/* Without memory to put it aside, a piece that cannot leave would be chosen again and again. */
+	for (unsigned tries = 0; tries < TRIES && lane_is_open(scheduler, PLAN_HOST, &view); tries++) {
 		tell_free(scheduler, &view);
 		if (!plan_early(scheduler->plan, ops->is_busy, scheduler->hand, &piece))
 			return;

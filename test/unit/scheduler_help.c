@@ -11,7 +11,8 @@ static bool coming[PIECES];
 uint32_t sizes[PIECES];
 unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
 unsigned orders[LOG], n_orders, n_ahead, others_in, others_out;
-bool busy[PIECES], aside[PIECES], refuses;
+bool busy[PIECES], aside[PIECES], refuses, forgets_aside;
+unsigned n_aside;
 uint64_t host_free, unit_ns, quiet_ns;
 bool idle, names_all;
 struct graph graph;
@@ -127,6 +128,9 @@ static bool is_idle(void *hand)
 static void put_aside(void *hand, uint32_t piece)
 {
 	assert_true(refuses);
+	n_aside++;
+	if (forgets_aside)
+		return;
 	aside[piece] = true;
 	plan_set(scheduler.plan, piece, sizes[piece], PLAN_PINNED);
 }
@@ -183,7 +187,8 @@ int setup(void **state)
 	quiet_ns = 0;
 	for (unsigned i = 0; i < PIECES; i++)
 		sizes[i] = UNITS;
-	idle = refuses = false;
+	idle = refuses = forgets_aside = false;
+	n_aside = 0;
 	graph = (struct graph){.who = 1};
 	names_all = true;
 	refused = PIECES;

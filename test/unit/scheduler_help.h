@@ -23,6 +23,8 @@ extern unsigned n_fetched, n_exchanged, n_evicted, first_fetched;
 enum { OUT = 1000, LOG = 256 };
 extern unsigned orders[LOG], n_orders, n_ahead;
 extern bool busy[PIECES], aside[PIECES]; /* aside: the driver refused to evict it */
+extern bool forgets_aside;               /* there is no memory for that */
+extern unsigned n_aside;                 /* pieces that were to be put aside */
 /* Evictions are refused; so much host memory is free; copies that nobody ordered, and what the link takes. */
 extern bool refuses;
 extern uint64_t host_free, unit_ns, quiet_ns;

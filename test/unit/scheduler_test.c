@@ -221,6 +221,26 @@ TEST(what_is_foreseen_comes_as_far_as_the_limits_go)
 	assert_true(n_ahead * UNITS * PLAN_UNIT <= move_limits_ahead(BUDGET, false) + UNITS * PLAN_UNIT);
 }
 
+/* There is no memory to remember what the driver refuses to move: that is tried a bounded number of times. */
+TEST(what_cannot_be_put_aside_is_not_tried_for_ever)
+{
+	enum { EACH = 20, ALL = FIT + 4 };
+
+	names_all = false;
+	for (uint32_t i = 0; i < ALL; i++)
+		put(i, i < FIT ? PLAN_DEVICE : PLAN_HOST);
+	/* Half of them are dead for half of the period, and for a moment more: then more is needed than there is. */
+	for (unsigned t = 0; t < 6; t++)
+		for (uint32_t i = 0; i < EACH * ALL; i++) {
+			for (uint32_t j = ALL / 2; j < ALL && (i == EACH || i == EACH * ALL / 2); j++)
+				plan_set_dead(scheduler.plan, j, i == EACH ? 0 : PLAN_DEAD);
+			name(i / EACH);
+		}
+	refuses = forgets_aside = true;
+	scheduler_ahead(&scheduler);
+	assert_in_range(n_aside, 2, 200);
+}
+
 /*
  * Of submissions that take turns one names more than fits. What the others use does not leave for it, beside kernels or
  * in a gap: it would come back at each turn. others: how many there are.
