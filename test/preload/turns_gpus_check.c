@@ -28,8 +28,8 @@ void turns_gpus_read(void)
 {
 	memset(turns_gpus_pages, 0, sizeof(turns_gpus_pages));
 	/* The simulated GPU's UUID ends in "-0" or "-1". */
-	account_read_of("2d3000" GPU_ACCOUNT_TAIL, &turns_gpus_pages[0]);
-	account_read_of("2d3100" GPU_ACCOUNT_TAIL, &turns_gpus_pages[1]);
+	account_read_device(0, &turns_gpus_pages[0]);
+	account_read_device(1, &turns_gpus_pages[1]);
 }
 
 /* Returns what is known of it. One that is not known yet takes the place of one that was known long ago. */

@@ -3,12 +3,8 @@
 
 #include <sys/syscall.h>
 
-bool account_read(struct account_page *ret_page)
-{
-	return account_read_of(GPU_ACCOUNT_TAIL, ret_page);
-}
-
-bool account_read_of(const char *part, struct account_page *ret_page)
+/* part: of the file's name, and of that of no other. */
+static bool read_of(const char *part, struct account_page *ret_page)
 {
 	bool ended[GPU_ACCOUNT_MOST];
 	char path[256];
@@ -20,6 +16,17 @@ bool account_read_of(const char *part, struct account_page *ret_page)
 	if (fd >= 0)
 		close(fd);
 	return good;
+}
+
+bool account_read(struct account_page *ret_page)
+{
+	return read_of(GPU_ACCOUNT_TAIL, ret_page);
+}
+
+bool account_read_device(unsigned device, struct account_page *ret_page)
+{
+	/* The UUIDs of simulated GPUs end in "-0" and "-1". */
+	return read_of(device ? "2d3100" GPU_ACCOUNT_TAIL : "2d3000" GPU_ACCOUNT_TAIL, ret_page);
 }
 
 uint64_t account_sum(const struct account_page *page)
@@ -36,10 +43,11 @@ void account_check(void)
 {
 	struct account_page page;
 
-	for (unsigned tries = 0; tries < 5; tries++)
-		if (!account_read(&page) || account_sum(&page) <= page.head.file.total)
-			return;
-	fail_msg("%llu bytes may be had", (unsigned long long)account_sum(&page));
+	for (unsigned device = 0, tries = 0; device < 2;)
+		if (!account_read_device(device, &page) || account_sum(&page) <= page.head.file.total)
+			device++, tries = 0;
+		else if (++tries == 5)
+			fail_msg("%llu bytes of device %u may be had", (unsigned long long)account_sum(&page), device);
 }
 
 const struct gpu_account_member *account_member(const struct account_page *page, const struct rank *rank)
@@ -162,6 +170,18 @@ void turns_rest(void)
 	unsigned nothing = 0;
 
 	launch("rest", (void *[]){&nothing});
+}
+
+bool turns_until_pinned(void (*step)(void), unsigned n_blocks, unsigned mib)
+{
+	for (unsigned i = 0; i < TURNS_TRIES; i++) {
+		struct sim_live live = sim_live();
+
+		if (live.device_bytes >= n_blocks * 4 * MIB && live.host_bytes >= mib * MIB)
+			return true;
+		step();
+	}
+	return false;
 }
 
 static uint64_t new_blocks(unsigned from)

@@ -17,10 +17,10 @@
  * now.
  */
 bool account_read(struct account_page *ret_page);
-/* The same of one of several: this part of its name is that of no other. */
-bool account_read_of(const char *part, struct account_page *ret_page);
+/* The same of one of two devices. */
+bool account_read_device(unsigned device, struct account_page *ret_page);
 uint64_t account_sum(const struct account_page *page);
-/* What is read while it changes may be of two moments; what is wrong stays wrong. */
+/* Of both devices. What is read while it changes may be of two moments; what is wrong stays wrong. */
 void account_check(void);
 const struct gpu_account_member *account_member(const struct account_page *page, const struct rank *rank);
 uint64_t account_turns(const struct rank *rank);
@@ -60,6 +60,8 @@ void turns_write(CUdeviceptr block, unsigned value);
 bool turns_holds(CUdeviceptr block, unsigned first, unsigned value);
 /* At the end of a step: the simulated GPU works for some milliseconds without a processor, as real ones do. */
 void turns_rest(void);
+/* Makes steps until so many blocks are on the GPU, and `mib` of host memory for what leaves. Returns if that comes. */
+bool turns_until_pinned(void (*step)(void), unsigned n_blocks, unsigned mib);
 
 /* For struct rank_part: the settings that all of them have, and those of one. */
 void turns_begin(const void *settings);

@@ -107,17 +107,10 @@ static bool step_by_gpu(void)
 	return true;
 }
 
-/* Steps without the others until all is on the GPU, and so many MiB of host memory are there for what leaves. */
-static bool step_until_pinned(unsigned mib)
+static void step_alone(void)
 {
-	for (unsigned i = 0; i < TURNS_TRIES; i++) {
-		submit_step();
-		MUST(cu.cuCtxSynchronize());
-		struct sim_live live = sim_live();
-		if (live.device_bytes >= own->n * 4 * MIB && live.host_bytes >= mib * MIB)
-			return true;
-	}
-	return false;
+	submit_step();
+	MUST(cu.cuCtxSynchronize());
 }
 
 /*
@@ -142,7 +135,7 @@ static uint64_t obey(char what, unsigned n)
 				return 0;
 		return 1;
 	case 'w':
-		return step_until_pinned(n);
+		return turns_until_pinned(step_alone, own->n, n);
 	case 'c':
 		for (unsigned i = 0; i < own->n; i++)
 			CHECK(turns_holds(blocks[i], i, fills * 16 + own->number + i));
@@ -201,12 +194,6 @@ static void begin(const void *how)
 
 /* ---- what the accounts say ---- */
 
-static bool read_device(unsigned device, struct account_page *ret_page)
-{
-	/* The simulated GPU's UUID ends in "-0" or "-1". */
-	return account_read_of(device ? "2d3100" GPU_ACCOUNT_TAIL : "2d3000" GPU_ACCOUNT_TAIL, ret_page);
-}
-
 static const struct gpu_account_member *find(const struct account_page pages[DEVICES], const struct rank *rank)
 {
 	for (unsigned i = 0; i < DEVICES; i++) {
@@ -222,7 +209,7 @@ static void read_all(struct account_page pages[DEVICES])
 {
 	memset(pages, 0, DEVICES * sizeof(*pages));
 	for (unsigned i = 0; i < DEVICES; i++)
-		read_device(i, &pages[i]);
+		account_read_device(i, &pages[i]);
 }
 
 /* Returns whether two of one job are where they must not be, or two jobs run on one device that has turns. */

@@ -52,17 +52,9 @@ static uint64_t step_until_told(void)
 	return 1;
 }
 
-/* Steps until all blocks are on the device, and host memory for what leaves is there. Returns whether that comes. */
-static uint64_t step_until_pinned(unsigned mib)
+static void one_step(void)
 {
-	for (unsigned i = 0; i < TURNS_TRIES; i++) {
-		struct sim_live live = sim_live();
-
-		if (live.device_bytes >= turns_n_blocks * 4 * MIB && live.host_bytes >= mib * MIB)
-			return 1;
-		turns_obey('s', 1);
-	}
-	return 0;
+	turns_obey('s', 1);
 }
 
 /* Makes the second block dead, and those behind it until this one, or has them born and filled. */
@@ -142,7 +134,7 @@ static uint64_t obey(char what, unsigned n)
 			turns_blocks[turns_n_blocks++] = child_alloc(4 * MIB);
 		return 1;
 	case 'w':
-		return step_until_pinned(n);
+		return turns_until_pinned(one_step, turns_n_blocks, n);
 	case 'l':
 		return long_steps(n);
 	case 'o':
