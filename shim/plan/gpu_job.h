@@ -150,7 +150,7 @@ void gpu_job_given(struct gpu_job_view *view, uint32_t slot);
  * an attempt to stop the job has just failed.
  */
 bool gpu_job_choose(const struct gpu_job_view *view, struct gpu_job_lead *lead, struct gpu_job_claim *claim);
-/* Returns whether memory of `self` that is coming is to come: the job has the turn, and none of it has failed. */
+/* Returns whether memory of `self` should go on to come back: the job has the turn, and none of it has failed. */
 bool gpu_job_is_to_come(const struct gpu_job_view *view);
 /* To be called by the others: takes the phase of the leader. */
 void gpu_job_follow(const struct gpu_job_view *view, struct gpu_job_claim *claim);

@@ -70,6 +70,17 @@ static void add(uint32_t device, uint32_t job)
 	scene.n++;
 }
 
+/* A job of two, each on a GPU of its own, of which it has the turn. */
+static void begin_pair(void)
+{
+	begin();
+	for (uint32_t i = 0; i < 2; i++) {
+		add(i, 1);
+		scene.view.turns[i].holder = i;
+	}
+	gpu_job_find(&scene.view);
+}
+
 /* ---- what a process does: as lifecycle/turn.c ---- */
 
 /* The members of its device, folded. Stores the unit of the process and which process stands for each unit. */
@@ -385,13 +396,9 @@ TEST(a_job_does_not_return_to_a_turn_that_it_does_not_want)
 	struct gpu_job_claim claim = {.phase = GPU_JOB_LEAVE, .state = RESIDENCE_AWAY};
 	struct gpu_job_lead lead = {0};
 
-	begin();
-	for (uint32_t i = 0; i < 2; i++) {
-		add(i, 1);
-		scene.view.turns[i].holder = i;
+	begin_pair();
+	for (uint32_t i = 0; i < 2; i++)
 		scene.view.seats[i].claim.wants = 0;
-	}
-	gpu_job_find(&scene.view);
 	assert_true(gpu_job_leads(&scene.view) && gpu_job_is_done(&scene.view));
 	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
 	assert_int_equal(claim.phase, GPU_JOB_LEAVE);
@@ -408,14 +415,10 @@ TEST(a_job_does_not_return_while_one_of_it_runs)
 	struct gpu_job_claim claim = {.phase = GPU_JOB_RUN, .state = RESIDENCE_AWAY};
 	struct gpu_job_lead lead = {0};
 
-	begin();
-	for (uint32_t i = 0; i < 2; i++) {
-		add(i, 1);
-		scene.view.turns[i].holder = i;
+	begin_pair();
+	for (uint32_t i = 0; i < 2; i++)
 		scene.view.seats[i].claim.phase = GPU_JOB_RUN;
-	}
 	scene.view.seats[1].claim.state = RESIDENCE_RUNS;
-	gpu_job_find(&scene.view);
 	assert_true(gpu_job_leads(&scene.view));
 	for (unsigned look = 0; look < 4; look++) {
 		gpu_job_choose(&scene.view, &lead, &claim);
@@ -430,9 +433,7 @@ TEST(no_memory_leaves_before_one_that_just_goes_on_has_read_the_order)
 	struct gpu_job_claim *seats[2];
 	struct gpu_job_lead lead = {0};
 
-	begin();
-	for (uint32_t i = 0; i < 2; i++)
-		add(i, 1);
+	begin_pair();
 	for (uint32_t i = 0; i < 2; i++)
 		seats[i] = &scene.view.seats[i].claim;
 	seats[0]->phase = GPU_JOB_STOP_ALL;
@@ -440,7 +441,6 @@ TEST(no_memory_leaves_before_one_that_just_goes_on_has_read_the_order)
 	seats[0]->state = RESIDENCE_STOPPED;
 	seats[1]->attempt = 6;
 	seats[1]->state = RESIDENCE_BACK;
-	gpu_job_find(&scene.view);
 	struct gpu_job_claim claim = *seats[0];
 	assert_false(gpu_job_choose(&scene.view, &lead, &claim));
 	assert_int_equal(claim.phase, GPU_JOB_STOP_ALL);
@@ -452,14 +452,11 @@ TEST(no_memory_leaves_before_one_that_just_goes_on_has_read_the_order)
 /* The next job fetches its memory meanwhile; one that has not read that all leave may go on. */
 TEST(the_turn_is_given_on_while_memory_leaves)
 {
-	begin();
+	begin_pair();
 	for (uint32_t i = 0; i < 2; i++) {
-		add(i, 1);
-		scene.view.turns[i].holder = i;
 		scene.view.seats[i].claim.state = RESIDENCE_STOPPED;
 		scene.view.seats[i].claim.wants = 0;
 	}
-	gpu_job_find(&scene.view);
 	for (enum gpu_job_phase phase = GPU_JOB_RUN; phase <= GPU_JOB_RETURN; phase++) {
 		scene.view.seats[1].claim.phase = phase;
 		assert_true(gpu_job_is_done(&scene.view) == (phase == GPU_JOB_LEAVE));
@@ -485,14 +482,11 @@ TEST(memory_does_not_come_when_one_of_the_job_could_not)
 {
 	struct gpu_job_claim *leader = &scene.view.seats[0].claim, *other = &scene.view.seats[1].claim;
 
-	begin();
+	begin_pair();
 	for (uint32_t i = 0; i < 2; i++) {
-		add(i, 1);
-		scene.view.turns[i].holder = i;
 		scene.view.seats[i].claim.phase = GPU_JOB_RETURN;
 		scene.view.seats[i].claim.attempt = 3;
 	}
-	gpu_job_find(&scene.view);
 	for (scene.view.self = 0; scene.view.self < 2; scene.view.self++) {
 		assert_true(gpu_job_is_to_come(&scene.view));
 		other->failed = 3;
