@@ -349,12 +349,14 @@ class Peers(parts.Parts):
                                     ("in stripes", False, "use: heap, place: stripe"), ("managed natively", True, None),
                                     ("managed", True, "use: managed"),
                                     ("managed, read-mostly", True, "use: managed, managed.advise: [read-mostly]")):
-            policy = os.path.join(self.folder.name, "readers.yaml")
-            with open(policy, "w") as file:
-                file.write(f'version: 1\nrules:\n- {{match: {{size: ">= {READ}MiB"}}, {rule}}}\n')
-            own = None if rule is None else {"spill.peers": "1", "spill.peer_budget": "4GiB"}
+            own, environment = None, {}
+            if rule:
+                own = {"spill.peers": "1", "spill.peer_budget": "4GiB"}
+                environment["SPILLWAY_POLICY"] = policy = os.path.join(self.folder.name, "readers.yaml")
+                with open(policy, "w") as file:
+                    file.write(f'version: 1\nrules:\n- {{match: {{size: ">= {READ}MiB"}}, {rule}}}\n')
             result, _ = self.run(name, self.python("peer_read_job.py", READ, ROUNDS, *(["managed"] if managed else [])), own,
-                                 {"SPILLWAY_POLICY": policy} if rule else None, limit=30)
+                                 environment, limit=30)
             rates = bars.lines_of(result.output)
             self.add(f"{name}: every sum right", float(result.status == "ok" and "check sums 0" in result.output), 1, result.status,
                      least=True)

@@ -415,6 +415,11 @@ class More(Share):
         return [self.start([*self.python("share_rank.py", *shape, steps), "each", "deterministic", *over],
                            {**environment, **ranks.environment(rank, 2, port)}) for rank in range(2)]
 
+    def two_jobs(self, environment, *job):
+        """(the ranks of each of two jobs, all of them)"""
+        found = [self.ranks(port, environment, *job) for port in ranks.free_ports(2)]
+        return found, [rank for pair in found for rank in pair]
+
     def ranks_alone(self, *job):
         """The ranks of a job, natively: jobs that have ended."""
         jobs = self.ranks(ranks.free_ports(1)[0], {}, *job)
@@ -437,8 +442,7 @@ class More(Share):
         need = sum(bars.steps_of(rank.output).need for rank in alone)
         self.add("a job alone", span[1] - span[0], None, f"{len(alone[0].losses())} steps, {need / GIB:.1f} GiB", unit=" s")
         with Account(environment["XDG_RUNTIME_DIR"]) as account:
-            found = [self.ranks(port, environment, *job) for port in ranks.free_ports(2)]
-            both = [rank for job in found for rank in job]
+            found, both = self.two_jobs(environment, *job)
             good = self.add_end(both)
         self.log(f"{self.part}: turns", "\n".join(account.turn_lines()))
         for first, _ in found:
@@ -455,22 +459,24 @@ class More(Share):
             took, left = shared_time([job[0] for job in found], 2 * [span[1] - span[0]])
             self.add("time / sum of those alone", took / left if left else None, bar, f"{took:.1f} s / {left:.1f}")
 
+    @staticmethod
+    def by_turn(found):
+        """The job whose latest step is the later one comes last: it has the turn."""
+        return sorted(found, key=lambda pair: pair[0].steps()[-1][0])
+
     def lost(self):
         job = self.options.gpt, self.options.gpus_steps, ["nccl"]
         alone = self.not_counted(self.ranks_alone, *job)
         environment = self.shared(device_total=self.options.gpus_total)
         with Account(environment["XDG_RUNTIME_DIR"]) as account:
-            found = [self.ranks(port, environment, *job) for port in ranks.free_ports(2)]
-            both = [rank for job in found for rank in job]
+            found, both = self.two_jobs(environment, *job)
             if not self.until(lambda: all(len(rank.steps()) > FIRST + MORE for rank in both), 60, both):
                 raise RuntimeError(f"the jobs have not begun: {[len(rank.steps()) for rank in both]} {both[0].output[-200:]}")
-            # Its step is the latest, and it has just begun to have the turn.
-            first = max(found, key=lambda job: job[0].steps()[-1][0])
-            self.until(lambda: any(job[0].steps()[-1][0] > first[0].steps()[-1][0] for job in found), 30, both)
-            pair, others = sorted(found, key=lambda job: job[0].steps()[-1][0])[::-1]
-            partner = pair[1 - self.options.lost]
+            first = self.by_turn(found)[1]
+            self.until(lambda: self.by_turn(found)[1] is not first, 30, both)  # its turn has just begun then
+            others, pair = self.by_turn(found)
             for name, victim in ("the other job goes on after the kill", pair[self.options.lost]), \
-                    ("and after its partner was killed", partner):
+                    ("and after its partner was killed", pair[1 - self.options.lost]):
                 n, killed, hangs = len(others[0].steps()), time.monotonic(), victim.child.poll() is None
                 if hangs:
                     os.kill(victim.child.pid, signal.SIGKILL)
