@@ -17,7 +17,8 @@
 static struct sim_together *together;
 
 /*
- * turns_obey(), and 'd' N: begin, with place N in what all have together; 'm': allocate as much again, for a moment; 'x':
+ * turns_obey(), and 'd' N: begin, with place N in what all have together, where every second one takes 2 ms to pin 2
+ * MiB; 'm': allocate as much again, for a moment; 'x':
  * close the account.
  */
 static uint64_t obey(char what, unsigned n)
@@ -26,6 +27,7 @@ static uint64_t obey(char what, unsigned n)
 	case 'd':
 		driver_start(0);
 		sim_together(together, n);
+		sim_switch("PIN_US", n % 2 * 2000);
 		return 1;
 	case 'm':
 		MUST(cu.cuMemFree_v2(child_alloc(TURNS_NEEDS * 4 * MIB)));

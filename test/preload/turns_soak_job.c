@@ -349,7 +349,7 @@ static void make_trouble(void)
 					    "cuMemcpyDtoDAsync_v2", "cuMemRelease", "cuEventRecord"};
 	const char *name = names[trouble_below(sizeof(names) / sizeof(names[0]))];
 
-	switch (trouble_below(7)) {
+	switch (trouble_below(8)) {
 	case 0:
 		sim_switch("HOST_MEMORY", trouble_below(64) * MIB);
 		pass(trouble_below(400));
@@ -377,6 +377,9 @@ static void make_trouble(void)
 		return;
 	case 5:
 		suspend_for(trouble_below(300));
+		return;
+	case 6:
+		sim_switch("PIN_US", trouble_below(4) * 1000);
 		return;
 	default:
 		sim_stall_at(name, 1 + trouble_below(5));

@@ -15,6 +15,7 @@
  *   SIM_DECOMPRESS=0           1: the devices can decompress (CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)
  *   SIM_POOL_WASTE=0           of what a pool keeps for reuse, so many per cent are of no use to the next allocation
  *   SIM_PIECE_US=0             every 64 KiB of a copy or a set take this much longer; others run in between
+ *   SIM_PIN_US=0               every 2 MiB of host memory take cuMemCreate so much longer; others run meanwhile
  *   SIM_MAP_WAITS=0            cuMemSetAccess waits for the copy under way to a device (1), to the host (2), either (3)
  *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated
  *   SIM_FAIL_THREAD=name:n     of the calls of threads of that name one in n fails, by SIM_SEED, for no memory or no reason
@@ -104,7 +105,7 @@ void sim_stall_at(const char *name, unsigned n);
 unsigned sim_stalled(void);
 void sim_go_on(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
- * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "DECOMPRESS", "FILL", "LARGE", "PAGEABLE",
+ * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "PIN_US", "POOL_WASTE", "DECOMPRESS", "FILL", "LARGE", "PAGEABLE",
  * "CONCURRENT_MANAGED", "REUSE", "DEAD_HANDLES", "SAME_POINTER". */
 void sim_switch(const char *name, size_t value);
 /* The pauses of SIM_PIECE_US are no sleeps but calls of this, by any thread: for programs with a clock of their own. */

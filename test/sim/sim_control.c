@@ -64,6 +64,7 @@ static const struct {
     {"DELAY_US", 0, &sim.set.delay_us},
     {"FAULT_MS", 0, &sim.set.fault_ms},
     {"PIECE_US", 0, &sim.set.piece_us},
+    {"PIN_US", 0, &sim.set.pin_us},
     {"MAP_WAITS", 0, &sim.set.map_waits},
     {"POOL_WASTE", 0, &sim.set.pool_waste},
     {"DECOMPRESS", 0, &sim.set.decompress},

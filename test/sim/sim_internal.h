@@ -103,7 +103,7 @@ struct sim_settings {
 	unsigned peers[SIM_DEVICES_MAX]; /* bits: the devices whose memory that device can reach */
 	unsigned pcie[SIM_DEVICES_MAX];  /* bits: those of them that it reaches over PCIe */
 	unsigned max_peers;
-	_Atomic size_t delay_us, fault_ms, piece_us;
+	_Atomic size_t delay_us, fault_ms, piece_us, pin_us;
 	_Atomic size_t map_waits;  /* bits: 1: for copies to devices, 2: for copies to the host */
 	_Atomic size_t pool_waste; /* % */
 	_Atomic size_t decompress;

@@ -150,6 +150,11 @@ static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, c
 	int device = place_of(prop, &result);
 	if (device == -2)
 		return result;
+	if (device < 0 && sim.set.pin_us) {
+		sim_unlock();
+		usleep((useconds_t)(bytes / SIM_GRANULE * sim.set.pin_us));
+		sim_lock();
+	}
 	result = sim_physical_take(&physical, bytes, device, prop->requestedHandleTypes);
 	if (result)
 		return result;
