@@ -411,17 +411,22 @@ static uint64_t alive_bytes(const struct device *device, const struct gpu_accoun
 }
 
 /*
- * Another is to have the turn: returns whether it ends now. A process alone goes on until little of it is alive, within
- * a bound; those of a job have no such moment in common.
+ * Another is to have the turn: returns whether it ends now. While the process works, it goes on until as much host
+ * memory is pinned as would be copied: after the end, the GPU would have nothing to do meanwhile. Of a job, what the
+ * process that speaks for it pins counts. Then a process alone goes on until little of it is alive, within a bound;
+ * those of a job have no such moment in common.
  */
 static bool ends_now(const struct device *device, const struct gpu_account_member *member,
 		     const struct gpu_turn_view *turns)
 {
 	struct turn_state *const turn = turn_of(device);
+	uint64_t alive = alive_bytes(device, member), may_wait = gpu_turn_may_wait(turns);
 
+	if (may_wait && spill_pins_ahead(device) && turns->now - turn->began < GPU_TURN_QUANTUM_MOST &&
+	    heap_idle(atomic_load(&device->heap), CHUNK_HOST) < alive)
+		return false;
 	return turn->many ||
-	       (turns->now >= turn->lead.not_before &&
-		leave_moment_is_now(&turn->moment, turns->now, alive_bytes(device, member), gpu_turn_may_wait(turns)));
+	       (turns->now >= turn->lead.not_before && leave_moment_is_now(&turn->moment, turns->now, alive, may_wait));
 }
 
 /*

@@ -479,14 +479,18 @@ static bool pin_reserve(struct engine *engine)
 static bool pin_what_leaves(struct engine *engine)
 {
 	uint64_t bytes = atomic_load_explicit(&engine->reserve.leaving, memory_order_relaxed), now = clock_now();
+	enum sw_status status = SW_INVALID;
 
 	/* What is on the host has its memory; nothing else should be pinned while submissions may wait for it. */
-	if (!bytes || quiesce_is_held(engine) || now < engine->reserve.leaving_after ||
-	    plan_units(engine->plan, PLAN_HOST))
-		return false;
-	enum sw_status status = heap_fill_host_ahead(engine->heap, bytes);
+	if (bytes && !quiesce_is_held(engine) && now >= engine->reserve.leaving_after &&
+	    !plan_units(engine->plan, PLAN_HOST)) {
+		atomic_store_explicit(&engine->reserve.pinned, now, memory_order_relaxed);
+		status = heap_fill_host_ahead(engine->heap, bytes);
+		if (status != SW_OK)
+			engine->reserve.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : REFUSED_NS);
+	}
 	if (status != SW_OK)
-		engine->reserve.leaving_after = now + (status == SW_INVALID ? LEAVING_NS : REFUSED_NS);
+		atomic_store_explicit(&engine->reserve.pinned, 0, memory_order_relaxed);
 	return status == SW_OK;
 }
 

@@ -404,6 +404,17 @@ void spill_leaves_soon(const struct device *device, uint64_t bytes)
 		atomic_store_explicit(&engine->reserve.leaving, bytes, memory_order_relaxed);
 }
 
+/* ns: if the last one began longer ago, the mover may be busy with other things. */
+#define PINS_NS 500000000
+
+bool spill_pins_ahead(const struct device *device)
+{
+	struct engine *engine = engine_of(device);
+	uint64_t since = engine ? atomic_load_explicit(&engine->reserve.pinned, memory_order_relaxed) : 0;
+
+	return since && clock_now() - since < PINS_NS;
+}
+
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes)
 {
 	if (!may_suspend())

@@ -167,6 +167,8 @@ enum sw_status spill_change_mode(enum policy_spill mode, const struct order_watc
  * background; 0: nothing will. Does nothing if the device has no engine. Locking: none.
  */
 void spill_leaves_soon(const struct device *device, uint64_t bytes);
+/* Returns whether host memory is being pinned at present for what leaves soon. Locking: none. */
+bool spill_pins_ahead(const struct device *device);
 /*
  * Returns whether all that was submitted is known to have completed, and no submission waits for memory; false if the
  * device has no engine.

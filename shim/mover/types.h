@@ -356,7 +356,7 @@ struct tracking {
 
 /*
  * State of pinning host memory ahead of use (pin_reserve() in mover.c). Only the mover's thread may touch it, except
- * `leaving`.
+ * `leaving` and `pinned`.
  */
 struct host_reserve {
 	uint64_t after;           /* ns: nothing is pinned ahead before this time */
@@ -364,6 +364,7 @@ struct host_reserve {
 	uint64_t moved;           /* bytes that had moved until then */
 	uint64_t heard;           /* submissions that had been read until then */
 	_Atomic uint64_t leaving; /* bytes that will leave at once; 0: not known (spill_leaves_soon) */
+	_Atomic uint64_t pinned;  /* ns: when pinning for them last began; 0: none is pinned now */
 	uint64_t leaving_after;   /* ns: nothing is pinned for them before this time */
 };
 

@@ -121,10 +121,11 @@ static bool any_is_mapped_on_host(void)
 }
 
 /*
- * turns_obey(), and 'A' N: allocate N blocks, and do not fill them; 'w' N: steps until N MiB are pinned; 'l' N: N long
- * ones, of which little is alive at times; 'o': steps until SIGUSR1; 'r' N: the Nth release of memory from now stands
+ * turns_obey(), and 'A' N: allocate N blocks, and do not fill them; 'w' N: steps until N MiB are pinned; 'W' N: the
+ * same where not all blocks fit on the device; 'l' N: N long ones, of which little is alive at times; 'o': steps until SIGUSR1; 'r' N: the Nth release of memory from now stands
  * still, until SIGUSR1; 'm' N: the same for one that is made; 'k' N: for a copy; 'p': MiB on the device in a stall; 'z'
- * N: N blocks die; 'n': whether nothing is mapped on the host.
+ * N: N blocks die; 'n': whether nothing is mapped on the host; 'i' N: 2 MiB of host memory take N ms to make from now;
+ * 'h': MiB of it there are; 'H' N: the system pins N MiB at most.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -135,6 +136,8 @@ static uint64_t obey(char what, unsigned n)
 		return 1;
 	case 'w':
 		return turns_until_pinned(one_step, turns_n_blocks, n);
+	case 'W':
+		return turns_until_pinned(one_step, TURNS_MIB / 4 - 1, n);
 	case 'l':
 		return long_steps(n);
 	case 'o':
@@ -151,6 +154,14 @@ static uint64_t obey(char what, unsigned n)
 		return let_die(n);
 	case 'n':
 		return !any_is_mapped_on_host();
+	case 'i':
+		sim_switch("PIN_US", n * (size_t)1000);
+		return 1;
+	case 'h':
+		return sim_live().host_bytes / MIB;
+	case 'H':
+		sim_switch("HOST_MEMORY", n * MIB);
+		return 1;
 	default:
 		return turns_obey(what, n);
 	}
@@ -427,42 +438,119 @@ TEST(one_that_is_suspended_looks_seldom)
 }
 
 /*
- * In its first turn, before anything has left for another. It begins with turns because it needs more than there is,
- * and has the first one, unless the other sees that before.
+ * Starts two of which the first has its first turn: it has never left, and nothing is pinned for that. It begins with
+ * turns because it needs more than there is, and has the first one, unless the other sees that before: then returns
+ * false. blocks: how many it has without the last two; more: what the other, which uses nothing, needs then beside its
+ * first three; ms: what 2 MiB of host memory take the first from now.
  */
+static bool begin_first_turn(struct rank ranks[2], const char *settings, unsigned blocks, unsigned more, unsigned ms)
+{
+	struct gpu_account_member member = {0};
+	bool has_it = false;
+
+	for (unsigned i = 0; i < 2; i++)
+		ranks[i] = rank_start(&part, settings);
+	for (unsigned i = 0; i < 2; i++)
+		assert_true(rank_ask(&ranks[i], 'd', 0));
+	assert_true(rank_ask(&ranks[0], 'a', blocks) && rank_ask(&ranks[1], 'A', 3));
+	for (unsigned looks = 0; looks < TURNS_TRIES && member.needs < 12 * MIB; looks++) {
+		published(&ranks[1], &member, &has_it);
+		usleep(1000);
+	}
+	assert_true(rank_ask(&ranks[0], 'a', 2) && rank_ask(&ranks[0], 'i', ms));
+	for (unsigned looks = 0; looks < TURNS_TRIES && !member.claim.n; looks++) {
+		assert_true(rank_ask(&ranks[0], 's', 1));
+		published(&ranks[0], &member, &has_it);
+	}
+	assert_true(rank_ask(&ranks[1], 'A', more));
+	/* What a switch costs is known to a process that has left. */
+	return has_it && !member.claim.cost;
+}
+
 TEST(host_memory_is_pinned_before_it_is_needed)
 {
 	bool is_first = false;
 
 	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
-		struct gpu_account_member member = {0};
 		struct rank ranks[2];
-		bool has_it = false;
 
-		for (unsigned i = 0; i < 2; i++)
-			ranks[i] = rank_start(&part, SETTINGS);
-		for (unsigned i = 0; i < 2; i++)
-			assert_true(rank_ask(&ranks[i], 'd', 0));
-		assert_true(rank_ask(&ranks[0], 'a', 4) && rank_ask(&ranks[1], 'A', 3));
-		for (unsigned looks = 0; looks < TURNS_TRIES && member.needs < 12 * MIB; looks++) {
-			published(&ranks[1], &member, &has_it);
-			usleep(1000);
-		}
-		assert_true(rank_ask(&ranks[0], 'a', 2));
-		for (unsigned looks = 0; looks < TURNS_TRIES && !member.claim.n; looks++) {
-			assert_true(rank_ask(&ranks[0], 's', 1));
-			published(&ranks[0], &member, &has_it);
-		}
-		/* What a switch costs is known to a process that has left. */
-		is_first = has_it && !member.claim.cost;
-		/* Of its 24 MiB it may keep 6 or 7 beside what the other needs now. */
-		assert_true(rank_ask(&ranks[1], 'A', 3));
+		is_first = begin_first_turn(ranks, SETTINGS, 4, 3, 0);
+		/* Of its 24 MiB it may keep 6 or 7 beside the other. */
 		if (is_first)
 			assert_true(rank_ask(&ranks[0], 'w', 16));
 		/* The second has written nothing. */
 		assert_true(rank_ask(&ranks[0], 'c', 0));
 		for (unsigned i = 0; i < 2; i++)
 			rank_end(&ranks[i]);
+	}
+	assert_true(is_first);
+}
+
+/* Ranks with more memory: of the 120 MiB of the first, 100 are to leave. */
+#define LARGER "SPILLWAY_SET=device.total=128MiB,report.summary=no,share.quantum=20ms,share=turns,host.budget=256MiB"
+
+static bool begin_larger(struct rank ranks[2], unsigned ms)
+{
+	return begin_first_turn(ranks, LARGER, 28, 24, ms);
+}
+
+static void end_both(const struct rank ranks[2])
+{
+	assert_true(rank_ask(&ranks[0], 'c', 0));
+	for (unsigned i = 0; i < 2; i++)
+		rank_end(&ranks[i]);
+}
+
+/* ns of turns that it has had, as it has published last. */
+static uint64_t got(const struct rank *rank)
+{
+	struct gpu_account_member member;
+	bool has_it;
+
+	while (!published(rank, &member, &has_it))
+		usleep(1000);
+	return member.claim.got;
+}
+
+/* The other waits, and the first works. When a half is pinned, or less, the rest takes more than a second. */
+TEST(a_turn_goes_on_while_host_memory_is_pinned)
+{
+	bool is_seen = false;
+
+	for (unsigned tries = 0; tries < 30 && !is_seen; tries++) {
+		struct rank ranks[2];
+
+		is_seen = begin_larger(ranks, 50) && rank_ask(&ranks[0], 'w', 24) && rank_ask(&ranks[0], 'h', 0) <= 50;
+		if (is_seen) {
+			uint64_t before = got(&ranks[0]);
+
+			rank_tell(&ranks[0], 'o', 0);
+			assert_true(rank_ask(&ranks[1], 's', 1));
+			uint64_t ns = got(&ranks[0]) - before;
+			let_go_on(&ranks[0]);
+			assert_true(rank_hear(&ranks[0]));
+			assert_true(ns >= 400 * UINT64_C(1000000));
+		}
+		end_both(ranks);
+	}
+	assert_true(is_seen);
+}
+
+/* It has nothing to do, so the other does not wait. A half is dead: 40 MiB are pinned to be copied, and a reserve. */
+TEST(a_turn_without_work_ends_while_host_memory_is_pinned)
+{
+	bool is_first = false;
+
+	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
+		struct rank ranks[2];
+
+		is_first = begin_larger(ranks, 200);
+		if (is_first) {
+			assert_true(rank_ask(&ranks[0], 'z', 15) && rank_ask(&ranks[1], 's', 1));
+			assert_in_range(rank_ask(&ranks[0], 'h', 0), 0, 56);
+		}
+		assert_true(rank_ask(&ranks[0], 'a', 0));
+		end_both(ranks);
 	}
 	assert_true(is_first);
 }
