@@ -481,9 +481,7 @@ static bool pin_what_leaves(struct engine *engine)
 	uint64_t bytes = atomic_load_explicit(&engine->reserve.leaving, memory_order_relaxed), now = clock_now();
 	enum sw_status status = SW_INVALID;
 
-	/* What is on the host has its memory; nothing else should be pinned while submissions may wait for it. */
-	if (bytes && !quiesce_is_held(engine) && now >= engine->reserve.leaving_after &&
-	    !plan_units(engine->plan, PLAN_HOST)) {
+	if (bytes && !quiesce_is_held(engine) && now >= engine->reserve.leaving_after) {
 		atomic_store_explicit(&engine->reserve.pinned, now, memory_order_relaxed);
 		status = heap_fill_host_ahead(engine->heap, bytes);
 		if (status != SW_OK)
