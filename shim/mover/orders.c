@@ -100,10 +100,24 @@ static void wait_for_copies(struct engine *engine, struct beside *beside)
 }
 
 /*
+ * `bytes` are to be copied. Pinning host memory takes ten times as long as copying: if less than half of it is pinned,
+ * what is dead leaves before the first copy. The host budget must have room for all, as what is dead takes a part of
+ * it.
+ */
+static void leave_before(struct engine *engine, struct beside *beside, uint64_t bytes)
+{
+	if (heap_idle(engine->heap, CHUNK_HOST) < bytes / 2 &&
+	    heap_free_bytes(engine->heap, CHUNK_HOST) >= heap_made_device(engine->heap))
+		while (!engine_is_over(engine) && leave_beside(engine, beside))
+			;
+}
+
+/*
  * Evicts pieces until `bytes` are free; also pieces on peers, if they no longer lend (heap_lend). Those go to the host
  * directly, because the device may have no room for them. If the process is about to be suspended, they are not mapped
  * there: the party that waits for the device need not wait for that.
- * dead_beside: pieces in which nothing is alive leave without a copy, while the others are copied, and count first.
+ * dead_beside: pieces in which nothing is alive leave without a copy, before the others or while they are copied, and
+ * count first.
  * Returns the obstacle: SW_NO_MEMORY for the host budget, SW_NO_HOST_MEMORY for memory of the system or of the library,
  * SW_DRIVER for the driver, SW_BUSY for the end of the process.
  */
@@ -114,7 +128,13 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	struct beside beside = {0};
 	uint64_t begun = dead_beside ? set_dead_apart(engine, &list, &beside) : 0;
+	/* It stays held if this fails, and others wait. A suspension that fails must have given up little. */
+	bool early = !maps && atomic_load(&engine->quiesce.reasons);
+	uint64_t stays = heap_pinned_device(engine->heap) + heap_idle(engine->heap, CHUNK_DEVICE);
 
+	if (early)
+		leave_before(engine, &beside,
+			     beyond(smaller(bytes, beyond(heap_made_device(engine->heap), stays)), begun));
 	for (unsigned i = 0; i < list.n && begun < bytes && !engine_is_over(engine);) {
 		if (!should_leave(engine, list.at[i])) {
 			i++;
@@ -132,6 +152,9 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 			begun += answer == MIGRATE_BEGUN ? size : 0;
 			if (answer == MIGRATE_NO_ROOM)
 				break;
+			/* While memory is pinned for each, no copy is waited for: what has left is given back here. */
+			if (early && migrate_finish(engine))
+				leave_beside(engine, &beside);
 			continue;
 		}
 		wait_for_copies(engine, maps ? NULL : &beside);

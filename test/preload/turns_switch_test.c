@@ -573,6 +573,31 @@ TEST(a_turn_without_work_ends_while_host_memory_is_pinned)
 	assert_true(is_first);
 }
 
+/* 16 MiB are dead. When the fourth piece is pinned, they have been given back, and at least one piece that has left. */
+TEST(what_has_left_is_given_back_while_memory_is_pinned_for_the_rest)
+{
+	bool is_first = false;
+
+	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
+		struct rank ranks[2];
+
+		is_first = begin_larger(ranks, 50);
+		if (is_first) {
+			/* None is pinned ahead for some seconds after a refusal. */
+			assert_true(rank_ask(&ranks[0], 'H', 1) && rank_ask(&ranks[0], 'w', 0) &&
+				    rank_ask(&ranks[0], 'z', 4) && rank_ask(&ranks[0], 'H', 256) &&
+				    rank_ask(&ranks[0], 'm', 4));
+			rank_tell(&ranks[1], 's', 1);
+			assert_in_range(rank_ask(&ranks[0], 'p', 0), 1, 100);
+			let_go_on(&ranks[0]);
+			assert_true(rank_hear(&ranks[1]));
+		}
+		assert_true(rank_ask(&ranks[0], 'a', 0));
+		end_both(ranks);
+	}
+	assert_true(is_first);
+}
+
 /*
  * Little is alive for a moment before the turn is to end, so it goes on for an eighth of its quantum to wait for that
  * again. That it lasts so long is shown by two of its turns, one after the other; others may end because the machine
