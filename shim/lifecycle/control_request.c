@@ -80,6 +80,7 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 static enum sw_status resume_and_look(uint64_t *ret_bytes)
 {
 	lifecycle_state.follow_due = 0;
+	follow_take_back();
 	return control_resume(ret_bytes);
 }
 

@@ -200,6 +200,20 @@ static void give_up_share(struct device *device)
 	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
 }
 
+void follow_take_back(void)
+{
+	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
+		if (!atomic_load(&device->heap) || !device->account.file.open)
+			continue;
+		struct gpu_account_member member = member_of(device);
+		uint64_t wanted = smaller(member.needs, atomic_load(&device->own_limit));
+		uint64_t limit = gpu_account_raise(&device->account, member.may_have, wanted);
+
+		if (limit > atomic_load(&device->budget.limit))
+			atomic_store(&device->budget.limit, limit);
+	}
+}
+
 /* Returns whether the device's budget follows what is free, or is shared. */
 static bool look_at(struct device *device)
 {

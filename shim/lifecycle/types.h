@@ -266,6 +266,11 @@ unsigned follow_look(void);
  * any has left. Waits for the device, for a bounded time. Locking: as follow_look().
  */
 bool follow_make_fit(struct device *device);
+/*
+ * The process was suspended from outside, has given up its share of the devices, and is to go on: takes back what
+ * nobody else has of it. What is dead has no memory, and gets some before anything runs. Locking: as follow_look().
+ */
+void follow_take_back(void);
 /* At the end of the process: leaves the accounts of all devices. Called on any thread. */
 void follow_end(void);
 /* In the child of a fork: the accounts are the parent's. Async-signal-safe. */

@@ -598,6 +598,25 @@ TEST(what_has_left_is_given_back_while_memory_is_pinned_for_the_rest)
 	assert_true(is_first);
 }
 
+/* What is dead has no memory by then, and the host has none for all of it: it takes its share of the device back. */
+TEST(one_that_was_suspended_takes_its_share_back)
+{
+	struct gpu_account_member member = {0};
+	struct rank rank = turns_start(&part, SETTINGS, TURNS_MIB / 4 + 1);
+	bool has_it;
+
+	assert_true(rank_ask(&rank, 's', 2) && rank_ask(&rank, 'z', 7));
+	suspend(&rank);
+	assert_true(rank_ask(&rank, 'H', 1));
+	for (unsigned looks = 0; looks < TURNS_TRIES && (!published(&rank, &member, &has_it) || member.may_have);
+	     looks++)
+		usleep(1000);
+	assert_int_equal(member.may_have, 0);
+	resume(&rank);
+	assert_true(rank_ask(&rank, 'a', 0) && rank_ask(&rank, 's', 2) && rank_ask(&rank, 'c', 0));
+	rank_end(&rank);
+}
+
 /*
  * Little is alive for a moment before the turn is to end, so it goes on for an eighth of its quantum to wait for that
  * again. That it lasts so long is shown by two of its turns, one after the other; others may end because the machine

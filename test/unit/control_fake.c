@@ -45,6 +45,8 @@ unsigned spill_held_by(const struct device *device)
 	return held | (fake_away ? RESIDENCE_TURN : 0);
 }
 
+void follow_take_back(void) {}
+
 enum order_room turn_look_suspending(void *unused)
 {
 	return ORDER_ROOM_IS_ALL;
