@@ -711,8 +711,17 @@ bool unbacked_give(struct engine *engine)
 
 void unbacked_serve(struct engine *engine)
 {
-	bool awaited = heap_is_awaited(engine->heap);
+	struct unbacked *list = &engine->unbacked;
+	unsigned kept = 0;
 
-	if (engine->unbacked.n && (awaited || heap_has_given(engine->heap)))
-		give_all(engine, false, awaited);
+	if (!list->n || (!heap_is_awaited(engine->heap) && !heap_has_given(engine->heap)))
+		return;
+	for (unsigned i = 0; i < list->n; i++) {
+		struct migration *migration = &list->at[i];
+		bool awaited = !migration_first_awaited(engine->heap, migration, sizeof(*migration), 1);
+
+		if (!awaited || (!give_up(engine, migration) && !give_host(engine, migration)))
+			list->at[kept++] = *migration;
+	}
+	list->n = kept;
 }

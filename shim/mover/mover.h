@@ -359,8 +359,8 @@ bool unbacked_give(struct engine *engine);
 /* Gives one of them memory of the device if there is room. Returns false if it did nothing. Copies may be in flight. */
 bool unbacked_give_one(struct engine *engine);
 /*
- * To be called regularly: gives up those whose blocks were freed, and gives all of them host memory if a thread waits
- * for one, to pin it. Locking: takes HEAP.
+ * To be called regularly: gives up those whose blocks were freed, and gives host memory to those that threads wait for,
+ * to pin them. Locking: takes HEAP.
  */
 void unbacked_serve(struct engine *engine);
 

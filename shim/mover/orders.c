@@ -140,6 +140,11 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 			i++;
 			continue;
 		}
+		/* A thread waits to pin a piece that is mapped nowhere, or has no memory. The rest may take seconds. */
+		if (!maps && heap_is_awaited(engine->heap)) {
+			deferred_map_map(engine);
+			unbacked_serve(engine);
+		}
 		if (engine->moves.out.n < MOVES_AT_ONCE) {
 			uint64_t size = piece_bytes(engine, list.at[i]);
 			enum migrate_answer answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
