@@ -120,8 +120,7 @@ bool deferred_map_map(struct engine *engine)
 	return false;
 }
 
-/* Maps those whose blocks were freed, and those that a thread waits for, to pin them or to open them to a peer. */
-static bool map_awaited(struct engine *engine)
+bool deferred_map_awaited(struct engine *engine)
 {
 	struct deferred_maps *deferred = &engine->deferred;
 	bool any = false;
@@ -144,7 +143,7 @@ bool deferred_map_serve(struct engine *engine)
 	while (atomic_load(&engine->channel.everything.waits) && deferred_map_map(engine))
 		any = true;
 	if (heap_has_given(engine->heap) || heap_is_awaited(engine->heap))
-		any |= map_awaited(engine);
+		any |= deferred_map_awaited(engine);
 	return any;
 }
 
@@ -720,7 +719,8 @@ void unbacked_serve(struct engine *engine)
 		struct migration *migration = &list->at[i];
 		bool awaited = !migration_first_awaited(engine->heap, migration, sizeof(*migration), 1);
 
-		if (!awaited || (!give_up(engine, migration) && !give_host(engine, migration)))
+		if (!awaited ||
+		    (!give_up(engine, migration) && !(heap_is_awaited(engine->heap) && give_host(engine, migration))))
 			list->at[kept++] = *migration;
 	}
 	list->n = kept;

@@ -301,6 +301,11 @@ static inline void deferred_map_all(struct engine *engine)
  * about 320 ms, and takes 231 since.
  */
 bool deferred_map_serve(struct engine *engine);
+/*
+ * Maps those whose blocks were freed, and those that a thread waits for, to pin them or to open them to a peer. Returns
+ * whether it mapped any.
+ */
+bool deferred_map_awaited(struct engine *engine);
 /* Maps all deferred pieces of a block except those with the stamp `but`. */
 void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but);
 /*

@@ -142,7 +142,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 		}
 		/* A thread waits to pin a piece that is mapped nowhere, or has no memory. The rest may take seconds. */
 		if (!maps && heap_is_awaited(engine->heap)) {
-			deferred_map_map(engine);
+			deferred_map_awaited(engine);
 			unbacked_serve(engine);
 		}
 		if (engine->moves.out.n < MOVES_AT_ONCE) {
