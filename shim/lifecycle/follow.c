@@ -203,10 +203,15 @@ static void give_up_share(struct device *device)
 void follow_take_back(void)
 {
 	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
-		if (!atomic_load(&device->heap) || !device->account.file.open)
+		bool follows = atomic_load(&device->follows);
+		uint64_t own =
+		    follows ? lifecycle_state.follow[device->ordinal].budget.limit : atomic_load(&device->own_limit);
+
+		if (!atomic_load(&device->heap) || !device->account.file.open ||
+		    spill_residence(device) == RESIDENCE_RUNS || turn_is_away(device))
 			continue;
 		struct gpu_account_member member = member_of(device);
-		uint64_t wanted = smaller(member.needs, atomic_load(&device->own_limit));
+		uint64_t wanted = smaller(member.needs, device_within_limit(device, own));
 		uint64_t limit = gpu_account_raise(&device->account, member.may_have, wanted);
 
 		if (limit > atomic_load(&device->budget.limit))
