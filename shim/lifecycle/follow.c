@@ -200,18 +200,23 @@ static void give_up_share(struct device *device)
 	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
 }
 
+/* The budget of this process, whatever others that share the device have. */
+static uint64_t own_budget(const struct device *device)
+{
+	const struct follow_state *state = &lifecycle_state.follow[device->ordinal];
+
+	return device_within_limit(device, atomic_load(&device->follows) ? state->budget.limit
+									 : atomic_load(&device->own_limit));
+}
+
 void follow_take_back(void)
 {
 	for (struct device *device = device_next(NULL); device; device = device_next(device)) {
-		bool follows = atomic_load(&device->follows);
-		uint64_t own =
-		    follows ? lifecycle_state.follow[device->ordinal].budget.limit : atomic_load(&device->own_limit);
-
 		if (!atomic_load(&device->heap) || !device->account.file.open ||
 		    spill_residence(device) == RESIDENCE_RUNS || turn_is_away(device))
 			continue;
 		struct gpu_account_member member = member_of(device);
-		uint64_t wanted = smaller(member.needs, device_within_limit(device, own));
+		uint64_t wanted = smaller(member.needs, own_budget(device));
 		uint64_t limit = gpu_account_raise(&device->account, member.may_have, wanted);
 
 		if (limit > atomic_load(&device->budget.limit))
@@ -241,8 +246,7 @@ static bool look_at(struct device *device)
 		begin_with(device, &figures);
 	if (follows)
 		change = live_budget_look(&state->budget, &figures);
-	uint64_t own = follows ? state->budget.limit : atomic_load(&device->own_limit);
-	uint64_t limit = device_within_limit(device, own);
+	uint64_t limit = own_budget(device);
 	atomic_store(&device->budget.limit, shares ? share(device, limit) : limit);
 	/* After the limit: an allocation that reads false before it tries has all that the process is due. */
 	atomic_store(&device->out_of_turn, shares && turn_of(device)->lacks);
