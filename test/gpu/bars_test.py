@@ -700,6 +700,10 @@ class Larger(unittest.TestCase):
         found = larger_bars.outcome_of(harness.Run("ok", output=3 * said))
         self.assertEqual((found.ms, found.values), (3 * [27.84], 3 * ["11.019180"]))
 
+    def test_the_budget_of_a_job_that_ends_without_a_summary(self):
+        said = "spillway: device budget 71.0 GiB of 139.8 GiB, spill fast, policy heap (built in)\n"
+        self.assertEqual(larger_bars.outcome_of(harness.Run("ok", output=said)).budget, 71 * 2**30)
+
     def test_a_program_that_does_not_say_what_it_needs_is_told(self):
         def run(*arguments):
             return subprocess.run([sys.executable, os.path.join(HERE, "larger_bars.py"), "--build", "nowhere", "--log", os.devnull,

@@ -88,7 +88,7 @@ def outcome_of(result):
         if step := re.match(r"step +\d+/\d+ \| loss ([\d.]+) .*\| ([\d.]+) ms ", line):
             found.values.append(step[1])
             found.ms.append(float(step[2]))
-        if budget := re.match(r"spillway: +device .*, budget ([\d.]+ ?[KMGT]?i?B)", line):
+        if budget := re.match(r"spillway: +device (?:.*, )?budget ([\d.]+ ?[KMGT]?i?B)", line):
             found.budget = bars.bytes_in(budget[1])
     if not found.ms:
         steps = bars.steps_of(result.output)
