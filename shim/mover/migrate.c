@@ -673,7 +673,8 @@ static bool give_up(struct engine *engine, struct migration *migration)
 	return true;
 }
 
-static bool give_all(struct engine *engine, bool device, bool host)
+/* awaited: only those that a thread waits for. Returns whether all have memory. */
+static bool give_each(struct engine *engine, bool device, bool host, bool awaited)
 {
 	struct unbacked *list = &engine->unbacked;
 	unsigned kept = 0;
@@ -681,8 +682,9 @@ static bool give_all(struct engine *engine, bool device, bool host)
 	for (unsigned i = 0; i < list->n; i++) {
 		struct migration *migration = &list->at[i];
 
-		if (!give_up(engine, migration) && !(device && !spill_is_ending() && give_device(engine, migration)) &&
-		    !(host && give_host(engine, migration)))
+		if ((awaited && migration_first_awaited(engine->heap, migration, sizeof(*migration), 1)) ||
+		    (!give_up(engine, migration) && !(device && !spill_is_ending() && give_device(engine, migration)) &&
+		     !(host && give_host(engine, migration))))
 			list->at[kept++] = *migration;
 	}
 	list->n = kept;
@@ -705,23 +707,13 @@ bool unbacked_give_one(struct engine *engine)
 
 bool unbacked_give(struct engine *engine)
 {
-	return give_all(engine, true, false) || give_all(engine, false, true) || spill_is_ending();
+	return give_each(engine, true, false, false) || give_each(engine, false, true, false) || spill_is_ending();
 }
 
 void unbacked_serve(struct engine *engine)
 {
-	struct unbacked *list = &engine->unbacked;
-	unsigned kept = 0;
+	bool awaited = heap_is_awaited(engine->heap);
 
-	if (!list->n || (!heap_is_awaited(engine->heap) && !heap_has_given(engine->heap)))
-		return;
-	for (unsigned i = 0; i < list->n; i++) {
-		struct migration *migration = &list->at[i];
-		bool awaited = !migration_first_awaited(engine->heap, migration, sizeof(*migration), 1);
-
-		if (!awaited ||
-		    (!give_up(engine, migration) && !(heap_is_awaited(engine->heap) && give_host(engine, migration))))
-			list->at[kept++] = *migration;
-	}
-	list->n = kept;
+	if (engine->unbacked.n && (awaited || heap_has_given(engine->heap)))
+		give_each(engine, false, awaited, true);
 }
