@@ -42,6 +42,7 @@ enum sw_status control_suspend(const struct order_watch *watch, uint64_t *ret_by
 		return status;
 	}
 	atomic_store(&state->on_request, watch != NULL);
+	atomic_store(&state->wants_back, false);
 	/* A second suspension may give nothing more back; what the first one gave back still counts. */
 	if (!again || bytes > atomic_load(&state->given_back))
 		atomic_store(&state->given_back, bytes);
@@ -68,6 +69,7 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 	 * If it is not its turn, it goes on when it is (turn.c), on all its devices. A device that stays suspended
 	 * because there is no memory is none of those that wait for their turn.
 	 */
+	atomic_store(&lifecycle_state.suspension.wants_back, status == SW_NO_MEMORY);
 	if (status != SW_OK && (!waits || status == SW_NO_MEMORY))
 		return status;
 	atomic_store(&lifecycle_state.suspension.given_back, 0);

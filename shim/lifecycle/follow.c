@@ -194,7 +194,8 @@ static void give_up_share(struct device *device)
 	if (!device->account.file.open)
 		return;
 	/* In this order: a thread that is just allocating has its memory in what is published, or does not get it. */
-	atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+	if (!atomic_load(&lifecycle_state.suspension.wants_back))
+		atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
 	struct gpu_account_member member = member_of(device);
 	turn_claim(device, &member);
 	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
@@ -281,6 +282,8 @@ unsigned follow_look(void)
 {
 	bool any = false;
 
+	if (atomic_load(&lifecycle_state.suspension.wants_back))
+		follow_take_back();
 	for (struct device *device = device_next(NULL); device; device = device_next(device))
 		any |= look_at(device);
 	turn_move();

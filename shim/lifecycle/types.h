@@ -26,6 +26,7 @@
 struct suspension_state {
 	_Atomic bool on_request;     /* it came through the socket, not from the program itself */
 	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
+	_Atomic bool wants_back;     /* it was to go on, and found no memory: its share is taken back meanwhile */
 };
 
 /* ---- lifecycle.c ---- */

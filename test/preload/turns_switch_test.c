@@ -124,6 +124,18 @@ static uint64_t device_mib_in_stall(void)
 	return sim_stalled() ? sim_live().device_bytes / MIB : 0;
 }
 
+/* The control thread takes back what the process gave up, and looks once a second. */
+static bool resume_itself(void)
+{
+	int status = spillway_resume();
+
+	for (unsigned tries = 0; status == -ENOMEM && tries < TURNS_TRIES; tries++) {
+		usleep(2000);
+		status = spillway_resume();
+	}
+	return status == 0;
+}
+
 /* Some of them are mapped on the host, at some moment of the next 100 ms. Makes no submission. */
 static bool any_is_mapped_on_host(void)
 {
@@ -143,7 +155,7 @@ static bool any_is_mapped_on_host(void)
  * 'k' N: for a copy; 'p': MiB on the device in a stall; 'z' N: N blocks die; 'n': whether nothing is mapped on the
  * host; 'i' N: 2 MiB of host memory take N ms to make from now; 'h': MiB of it there are; 'H' N: the system pins N MiB
  * at most; 'P' N: of what has left, and is mapped nowhere, the library pins the first and the last block from block N
- * on.
+ * on; 'R': go on after a suspension.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -177,6 +189,8 @@ static uint64_t obey(char what, unsigned n)
 		return 1;
 	case 'P':
 		return pin_what_left(n);
+	case 'R':
+		return resume_itself();
 	case 'h':
 		return sim_live().host_bytes / MIB;
 	case 'H':
@@ -656,7 +670,7 @@ TEST(what_has_left_can_be_pinned_while_the_rest_leaves)
 }
 
 /* What is dead has no memory by then, and the host has none for all of it: it takes its share of the device back. */
-TEST(one_that_was_suspended_takes_its_share_back)
+static void take_a_share_back(bool by_itself)
 {
 	struct gpu_account_member member = {0};
 	struct rank rank = turns_start(&part, SETTINGS, TURNS_MIB / 4 + 1);
@@ -669,9 +683,18 @@ TEST(one_that_was_suspended_takes_its_share_back)
 	     looks++)
 		usleep(1000);
 	assert_int_equal(member.may_have, 0);
-	resume(&rank);
+	if (by_itself)
+		assert_true(rank_ask(&rank, 'R', 0));
+	else
+		resume(&rank);
 	assert_true(rank_ask(&rank, 'a', 0) && rank_ask(&rank, 's', 2) && rank_ask(&rank, 'c', 0));
 	rank_end(&rank);
+}
+
+TEST(one_that_was_suspended_takes_its_share_back)
+{
+	take_a_share_back(false);
+	take_a_share_back(true);
 }
 
 /*
