@@ -387,6 +387,29 @@ TEST(one_that_is_stopped_while_its_memory_comes_loses_its_turn)
 	turns_run_and_end(ranks, 2, 2);
 }
 
+/* What the first has given up is what the second is about to take, which stands still before it does. */
+TEST(one_that_waits_for_its_turn_takes_nothing_back_when_it_is_resumed)
+{
+	struct gpu_account_member before = {0}, after;
+	struct rank ranks[2];
+	bool has_it;
+
+	start_two(ranks, SETTINGS);
+	stop_in_the_middle(ranks);
+	assert_int_equal(kill(ranks[1].pid, SIGSTOP), 0);
+	let_go_on(&ranks[0]);
+	for (unsigned tries = 0; tries < TURNS_TRIES && (!before.claim.away || before.claim.moving); tries++) {
+		usleep(1000);
+		published(&ranks[0], &before, &has_it);
+	}
+	resume(&ranks[0]);
+	assert_true(published(&ranks[0], &after, &has_it) && after.claim.away && !after.claim.moving);
+	assert_int_equal(after.may_have, before.may_have);
+	assert_int_equal(kill(ranks[1].pid, SIGCONT), 0);
+	assert_true(rank_hear(&ranks[1]));
+	turns_run_and_end(ranks, 2, 2);
+}
+
 /* Copies begin at once: what is dead leaves while they run. More has to leave than what is dead. */
 TEST(copies_do_not_wait_until_the_dead_have_left)
 {
