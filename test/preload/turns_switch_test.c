@@ -494,22 +494,32 @@ TEST(one_that_is_suspended_looks_seldom)
 	turns_run_and_end(ranks, 2, 2);
 }
 
+struct first_turn {
+	const char *settings;
+	unsigned blocks; /* how many the first has without the last two */
+	unsigned more;   /* what the other, which uses nothing, needs then beside its first three */
+};
+
+static const struct first_turn small = {SETTINGS, 4, 3};
+/* With more memory: of the 120 MiB of the first, 100 are to leave. */
+static const struct first_turn large = {
+    "SPILLWAY_SET=device.total=128MiB,report.summary=no,share.quantum=20ms,share=turns,host.budget=256MiB", 28, 24};
+
 /*
  * Starts two of which the first has its first turn: it has never left, and nothing is pinned for that. It begins with
  * turns because it needs more than there is, and has the first one, unless the other sees that before: then returns
- * false. blocks: how many it has without the last two; more: what the other, which uses nothing, needs then beside its
- * first three; ms: what 2 MiB of host memory take the first from now.
+ * false. ms: what 2 MiB of host memory take the first from now.
  */
-static bool begin_first_turn(struct rank ranks[2], const char *settings, unsigned blocks, unsigned more, unsigned ms)
+static bool begin_first_turn(struct rank ranks[2], const struct first_turn *how, unsigned ms)
 {
 	struct gpu_account_member member = {0};
 	bool has_it = false;
 
 	for (unsigned i = 0; i < 2; i++)
-		ranks[i] = rank_start(&part, settings);
+		ranks[i] = rank_start(&part, how->settings);
 	for (unsigned i = 0; i < 2; i++)
 		assert_true(rank_ask(&ranks[i], 'd', 0));
-	assert_true(rank_ask(&ranks[0], 'a', blocks) && rank_ask(&ranks[1], 'A', 3));
+	assert_true(rank_ask(&ranks[0], 'a', how->blocks) && rank_ask(&ranks[1], 'A', 3));
 	for (unsigned looks = 0; looks < TURNS_TRIES && member.needs < 12 * MIB; looks++) {
 		published(&ranks[1], &member, &has_it);
 		usleep(1000);
@@ -519,57 +529,52 @@ static bool begin_first_turn(struct rank ranks[2], const char *settings, unsigne
 		assert_true(rank_ask(&ranks[0], 's', 1));
 		published(&ranks[0], &member, &has_it);
 	}
-	assert_true(rank_ask(&ranks[1], 'A', more));
+	assert_true(rank_ask(&ranks[1], 'A', how->more));
 	/* What a switch costs is known to a process that has left. */
 	return has_it && !member.claim.cost;
 }
 
-/* Only what the first holds is checked: the memory of the second was never filled. */
-static void end_both(const struct rank ranks[2])
+/*
+ * Tries until the first has its first turn, and shows() has seen what it is to look at. Only what the first holds is
+ * checked, in which nothing may be dead then: the memory of the second was never filled.
+ */
+static void in_first_turn(const struct first_turn *how, unsigned ms, bool (*shows)(const struct rank ranks[2]))
 {
-	assert_true(rank_ask(&ranks[0], 'c', 0));
-	for (unsigned i = 0; i < 2; i++)
-		rank_end(&ranks[i]);
+	bool is_shown = false;
+
+	for (unsigned tries = 0; tries < 30 && !is_shown; tries++) {
+		struct rank ranks[2];
+
+		is_shown = begin_first_turn(ranks, how, ms) && shows(ranks);
+		assert_true(rank_ask(&ranks[0], 'c', 0));
+		for (unsigned i = 0; i < 2; i++)
+			rank_end(&ranks[i]);
+	}
+	assert_true(is_shown);
+}
+
+/* Of its 24 MiB it may keep 6 or 7 beside the other. */
+static bool pins_before(const struct rank ranks[2])
+{
+	assert_true(rank_ask(&ranks[0], 'w', 16));
+	return true;
 }
 
 TEST(host_memory_is_pinned_before_it_is_needed)
 {
-	bool is_first = false;
-
-	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
-		struct rank ranks[2];
-
-		is_first = begin_first_turn(ranks, SETTINGS, 4, 3, 0);
-		/* Of its 24 MiB it may keep 6 or 7 beside the other. */
-		if (is_first)
-			assert_true(rank_ask(&ranks[0], 'w', 16));
-		end_both(ranks);
-	}
-	assert_true(is_first);
+	in_first_turn(&small, 0, pins_before);
 }
 
 /* Of 36 MiB it may keep 6 or 7. A reserve for what moves in its turn is a part of what is pinned, but much less. */
-TEST(host_memory_is_pinned_also_where_a_part_is_on_the_host)
+static bool pins_for_a_part(const struct rank ranks[2])
 {
-	bool is_first = false;
-
-	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
-		struct rank ranks[2];
-
-		is_first = begin_first_turn(ranks, SETTINGS, 4, 3, 0);
-		if (is_first)
-			assert_true(rank_ask(&ranks[0], 'a', 3) && rank_ask(&ranks[0], 'W', 28));
-		end_both(ranks);
-	}
-	assert_true(is_first);
+	assert_true(rank_ask(&ranks[0], 'a', 3) && rank_ask(&ranks[0], 'W', 28));
+	return true;
 }
 
-/* Ranks with more memory: of the 120 MiB of the first, 100 are to leave. */
-#define LARGER "SPILLWAY_SET=device.total=128MiB,report.summary=no,share.quantum=20ms,share=turns,host.budget=256MiB"
-
-static bool begin_larger(struct rank ranks[2], unsigned ms)
+TEST(host_memory_is_pinned_also_where_a_part_is_on_the_host)
 {
-	return begin_first_turn(ranks, LARGER, 28, 24, ms);
+	in_first_turn(&small, 0, pins_for_a_part);
 }
 
 /* ns of turns that it has had, as it has published last. */
@@ -588,46 +593,38 @@ static uint64_t got(const struct rank *rank)
 }
 
 /* The other waits, and the first works. When a half is pinned, or less, the rest takes more than a second. */
+static bool goes_on(const struct rank ranks[2])
+{
+	if (!rank_ask(&ranks[0], 'w', 24) || rank_ask(&ranks[0], 'h', 0) > 50)
+		return false;
+	uint64_t before = got(&ranks[0]);
+
+	rank_tell(&ranks[0], 'o', 0);
+	assert_true(rank_ask(&ranks[1], 's', 1));
+	uint64_t ns = got(&ranks[0]) - before;
+	let_go_on(&ranks[0]);
+	assert_true(rank_hear(&ranks[0]));
+	assert_true(ns >= 400 * UINT64_C(1000000));
+	return true;
+}
+
 TEST(a_turn_goes_on_while_host_memory_is_pinned)
 {
-	bool is_seen = false;
-
-	for (unsigned tries = 0; tries < 30 && !is_seen; tries++) {
-		struct rank ranks[2];
-
-		is_seen = begin_larger(ranks, 50) && rank_ask(&ranks[0], 'w', 24) && rank_ask(&ranks[0], 'h', 0) <= 50;
-		if (is_seen) {
-			uint64_t before = got(&ranks[0]);
-
-			rank_tell(&ranks[0], 'o', 0);
-			assert_true(rank_ask(&ranks[1], 's', 1));
-			uint64_t ns = got(&ranks[0]) - before;
-			let_go_on(&ranks[0]);
-			assert_true(rank_hear(&ranks[0]));
-			assert_true(ns >= 400 * UINT64_C(1000000));
-		}
-		end_both(ranks);
-	}
-	assert_true(is_seen);
+	in_first_turn(&large, 50, goes_on);
 }
 
 /* It has nothing to do, so the other does not wait. A half is dead: 40 MiB are pinned to be copied, and a reserve. */
+static bool ends_without_work(const struct rank ranks[2])
+{
+	assert_true(rank_ask(&ranks[0], 'z', 15) && rank_ask(&ranks[1], 's', 1));
+	assert_in_range(rank_ask(&ranks[0], 'h', 0), 0, 56);
+	assert_true(rank_ask(&ranks[0], 'a', 0));
+	return true;
+}
+
 TEST(a_turn_without_work_ends_while_host_memory_is_pinned)
 {
-	bool is_first = false;
-
-	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
-		struct rank ranks[2];
-
-		is_first = begin_larger(ranks, 200);
-		if (is_first) {
-			assert_true(rank_ask(&ranks[0], 'z', 15) && rank_ask(&ranks[1], 's', 1));
-			assert_in_range(rank_ask(&ranks[0], 'h', 0), 0, 56);
-		}
-		assert_true(rank_ask(&ranks[0], 'a', 0));
-		end_both(ranks);
-	}
-	assert_true(is_first);
+	in_first_turn(&large, 200, ends_without_work);
 }
 
 /* All of it is on the device then. For some seconds after a refusal none is pinned ahead. */
@@ -637,59 +634,47 @@ static void refuse_to_pin_ahead(const struct rank *rank)
 }
 
 /* 16 MiB are dead. When the fourth piece is pinned, they have been given back, and at least one piece that has left. */
+static bool gives_back_while_it_pins(const struct rank ranks[2])
+{
+	refuse_to_pin_ahead(&ranks[0]);
+	assert_true(rank_ask(&ranks[0], 'z', 4) && rank_ask(&ranks[0], 'm', 4));
+	rank_tell(&ranks[1], 's', 1);
+	assert_in_range(rank_ask(&ranks[0], 'p', 0), 1, 100);
+	let_go_on(&ranks[0]);
+	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[0], 'a', 0));
+	return true;
+}
+
 TEST(what_has_left_is_given_back_while_memory_is_pinned_for_the_rest)
 {
-	bool is_first = false;
-
-	for (unsigned tries = 0; tries < 30 && !is_first; tries++) {
-		struct rank ranks[2];
-
-		is_first = begin_larger(ranks, 50);
-		if (is_first) {
-			refuse_to_pin_ahead(&ranks[0]);
-			assert_true(rank_ask(&ranks[0], 'z', 4) && rank_ask(&ranks[0], 'm', 4));
-			rank_tell(&ranks[1], 's', 1);
-			assert_in_range(rank_ask(&ranks[0], 'p', 0), 1, 100);
-			let_go_on(&ranks[0]);
-			assert_true(rank_hear(&ranks[1]));
-		}
-		assert_true(rank_ask(&ranks[0], 'a', 0));
-		end_both(ranks);
-	}
-	assert_true(is_first);
+	in_first_turn(&large, 50, gives_back_while_it_pins);
 }
 
 /*
  * The memory of one leaves for five seconds. What is dead has none by then, and what has left is mapped nowhere: it is
  * pinned by a call all the same, whatever left before it.
  */
+static bool pins_what_has_left(const struct rank ranks[2])
+{
+	struct gpu_account_member first = {.holds = UINT64_MAX};
+	bool has_it;
+
+	refuse_to_pin_ahead(&ranks[0]);
+	assert_true(rank_ask(&ranks[0], 'z', 4));
+	rank_tell(&ranks[1], 's', 1);
+	for (unsigned looks = 0; looks < TURNS_TRIES && first.holds > 60 * MIB; looks++) {
+		published(&ranks[0], &first, &has_it);
+		usleep(1000);
+	}
+	if (first.claim.moving)
+		assert_true(rank_ask(&ranks[0], 'P', 1) && rank_ask(&ranks[0], 'P', 5));
+	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[0], 'a', 0));
+	return first.claim.moving;
+}
+
 TEST(what_has_left_can_be_pinned_while_the_rest_leaves)
 {
-	bool is_seen = false;
-
-	for (unsigned tries = 0; tries < 30 && !is_seen; tries++) {
-		struct gpu_account_member first = {0};
-		struct rank ranks[2];
-		bool has_it, is_first = begin_larger(ranks, 100);
-
-		if (is_first) {
-			refuse_to_pin_ahead(&ranks[0]);
-			assert_true(rank_ask(&ranks[0], 'z', 4));
-			rank_tell(&ranks[1], 's', 1);
-			first.holds = UINT64_MAX;
-			for (unsigned looks = 0; looks < TURNS_TRIES && first.holds > 60 * MIB; looks++) {
-				published(&ranks[0], &first, &has_it);
-				usleep(1000);
-			}
-			is_seen = first.claim.moving;
-			if (is_seen)
-				assert_true(rank_ask(&ranks[0], 'P', 1) && rank_ask(&ranks[0], 'P', 5));
-			assert_true(rank_hear(&ranks[1]));
-		}
-		assert_true(rank_ask(&ranks[0], 'a', 0));
-		end_both(ranks);
-	}
-	assert_true(is_seen);
+	in_first_turn(&large, 100, pins_what_has_left);
 }
 
 /* What is dead has no memory by then, and the host has none for all of it: it takes its share of the device back. */
