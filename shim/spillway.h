@@ -53,7 +53,7 @@ SPILLWAY_API int spillway_suspend(void);
  * Let submissions go on; memory comes back to the GPU as it is used. Not suspended: 0. -ENOTSUP, -EIO as above.
  * -ENOMEM: neither the GPU nor the system has memory for what the program's allocator keeps and does not use; the
  * process stays suspended, and the call can be repeated. If it shares GPUs (device.total), it takes back its share of
- * them meanwhile, which takes up to a second.
+ * them meanwhile, as far as others do not use it; two seconds after the latest call it gives that up again.
  */
 SPILLWAY_API int spillway_resume(void);
 

@@ -14,6 +14,7 @@
  * calls at the same moment may leave `status` with the result of the earlier one; the engine itself runs them one
  * after another.
  */
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/types.h"
@@ -23,6 +24,9 @@
 #include <string.h>
 
 enum { VERB = 64 }; /* bytes for a verb; no valid one is longer */
+
+/* A process that does not try again within this time is not to keep what others could use. */
+#define WANTS_NS 2000000000u
 
 static bool is_suspended(void)
 {
@@ -42,7 +46,7 @@ enum sw_status control_suspend(const struct order_watch *watch, uint64_t *ret_by
 		return status;
 	}
 	atomic_store(&state->on_request, watch != NULL);
-	atomic_store(&state->wants_back, false);
+	atomic_store(&state->wants_until, 0);
 	/* A second suspension may give nothing more back; what the first one gave back still counts. */
 	if (!again || bytes > atomic_load(&state->given_back))
 		atomic_store(&state->given_back, bytes);
@@ -69,7 +73,7 @@ enum sw_status control_resume(uint64_t *ret_bytes)
 	 * If it is not its turn, it goes on when it is (turn.c), on all its devices. A device that stays suspended
 	 * because there is no memory is none of those that wait for their turn.
 	 */
-	atomic_store(&lifecycle_state.suspension.wants_back, status == SW_NO_MEMORY);
+	atomic_store(&lifecycle_state.suspension.wants_until, status == SW_NO_MEMORY ? clock_now() + WANTS_NS : 0);
 	if (status != SW_OK && (!waits || status == SW_NO_MEMORY))
 		return status;
 	atomic_store(&lifecycle_state.suspension.given_back, 0);

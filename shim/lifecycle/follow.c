@@ -187,6 +187,11 @@ static uint64_t share(struct device *device, uint64_t most)
 	return mine > limit || any_is_short(view, members, slack) ? mine : limit < most ? limit : most;
 }
 
+static bool wants_back(void)
+{
+	return clock_now() < atomic_load(&lifecycle_state.suspension.wants_until);
+}
+
 /* The process is suspended from outside: what it gave back is for the others to have. */
 static void give_up_share(struct device *device)
 {
@@ -194,11 +199,15 @@ static void give_up_share(struct device *device)
 	if (!device->account.file.open)
 		return;
 	/* In this order: a thread that is just allocating has its memory in what is published, or does not get it. */
-	if (!atomic_load(&lifecycle_state.suspension.wants_back))
-		atomic_store(&device->budget.limit, atomic_load(&device->budget.used));
+	uint64_t used = atomic_load(&device->budget.used);
+	if (!wants_back())
+		atomic_store(&device->budget.limit, used);
+	/* When it goes on it has its share after the next look, for which an allocation waits. */
+	atomic_store(&device->out_of_turn, true);
 	struct gpu_account_member member = member_of(device);
 	turn_claim(device, &member);
-	gpu_account_look(&device->account, &member, &lifecycle_state.shared.view);
+	if (!gpu_account_look(&device->account, &member, &lifecycle_state.shared.view))
+		atomic_store(&device->budget.limit, used);
 }
 
 /* The budget of this process, whatever others that share the device have. */
@@ -282,7 +291,7 @@ unsigned follow_look(void)
 {
 	bool any = false;
 
-	if (atomic_load(&lifecycle_state.suspension.wants_back))
+	if (wants_back())
 		follow_take_back();
 	for (struct device *device = device_next(NULL); device; device = device_next(device))
 		any |= look_at(device);

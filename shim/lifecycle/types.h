@@ -24,9 +24,9 @@
 
 /* Written by the thread that suspends or resumes, read by the control thread; the engine runs one after another. */
 struct suspension_state {
-	_Atomic bool on_request;     /* it came through the socket, not from the program itself */
-	_Atomic uint64_t given_back; /* bytes of the device, since the first suspension; 0: not suspended */
-	_Atomic bool wants_back;     /* it was to go on, and found no memory: its share is taken back meanwhile */
+	_Atomic bool on_request;      /* it came through the socket, not from the program itself */
+	_Atomic uint64_t given_back;  /* bytes of the device, since the first suspension; 0: not suspended */
+	_Atomic uint64_t wants_until; /* ns: it was to go on, and found no memory: until then it takes its share back */
 };
 
 /* ---- lifecycle.c ---- */

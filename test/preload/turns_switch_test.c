@@ -124,12 +124,12 @@ static uint64_t device_mib_in_stall(void)
 	return sim_stalled() ? sim_live().device_bytes / MIB : 0;
 }
 
-/* The control thread takes back what the process gave up, and looks once a second. */
-static bool resume_itself(void)
+/* The control thread takes back what the process gave up, and looks every 100 ms. */
+static bool resume_itself(unsigned most)
 {
 	int status = spillway_resume();
 
-	for (unsigned tries = 0; status == -ENOMEM && tries < TURNS_TRIES; tries++) {
+	for (unsigned tries = 1; status == -ENOMEM && tries < most; tries++) {
 		usleep(2000);
 		status = spillway_resume();
 	}
@@ -155,7 +155,7 @@ static bool any_is_mapped_on_host(void)
  * 'k' N: for a copy; 'p': MiB on the device in a stall; 'z' N: N blocks die; 'n': whether nothing is mapped on the
  * host; 'i' N: 2 MiB of host memory take N ms to make from now; 'h': MiB of it there are; 'H' N: the system pins N MiB
  * at most; 'P' N: of what has left, and is mapped nowhere, the library pins the first and the last block from block N
- * on; 'R': go on after a suspension.
+ * on; 'R' N: go on after a suspension, in N tries at most.
  */
 static uint64_t obey(char what, unsigned n)
 {
@@ -190,7 +190,7 @@ static uint64_t obey(char what, unsigned n)
 	case 'P':
 		return pin_what_left(n);
 	case 'R':
-		return resume_itself();
+		return resume_itself(n);
 	case 'h':
 		return sim_live().host_bytes / MIB;
 	case 'H':
@@ -677,32 +677,64 @@ TEST(what_has_left_can_be_pinned_while_the_rest_leaves)
 	in_first_turn(&large, 100, pins_what_has_left);
 }
 
-/* What is dead has no memory by then, and the host has none for all of it: it takes its share of the device back. */
-static void take_a_share_back(bool by_itself)
+/* Returns once the account says that it may have anything, or nothing. */
+static void wait_for_share(const struct rank *rank, bool any)
 {
-	struct gpu_account_member member = {0};
-	struct rank rank = turns_start(&part, SETTINGS, TURNS_MIB / 4 + 1);
-	bool has_it;
+	struct gpu_account_member member;
+	bool has_it, known = false;
 
-	assert_true(rank_ask(&rank, 's', 2) && rank_ask(&rank, 'z', 7));
+	for (unsigned looks = 0; looks < 2 * TURNS_TRIES && !(known && (member.may_have != 0) == any); looks++) {
+		known = published(rank, &member, &has_it);
+		usleep(1000);
+	}
+	assert_true(known && (member.may_have != 0) == any);
+}
+
+/* What is dead has no memory by then, and the host has none for all of it: it takes its share of the device back. */
+static struct rank start_suspended(const char *settings, unsigned dead)
+{
+	struct rank rank = turns_start(&part, settings, TURNS_MIB / 4 + 1);
+
+	assert_true(rank_ask(&rank, 's', 2) && rank_ask(&rank, 'z', dead));
 	suspend(&rank);
 	assert_true(rank_ask(&rank, 'H', 1));
-	for (unsigned looks = 0; looks < TURNS_TRIES && (!published(&rank, &member, &has_it) || member.may_have);
-	     looks++)
-		usleep(1000);
-	assert_int_equal(member.may_have, 0);
-	if (by_itself)
-		assert_true(rank_ask(&rank, 'R', 0));
-	else
-		resume(&rank);
-	assert_true(rank_ask(&rank, 'a', 0) && rank_ask(&rank, 's', 2) && rank_ask(&rank, 'c', 0));
-	rank_end(&rank);
+	wait_for_share(&rank, false);
+	return rank;
 }
 
 TEST(one_that_was_suspended_takes_its_share_back)
 {
-	take_a_share_back(false);
-	take_a_share_back(true);
+	for (unsigned by_itself = 0; by_itself < 2; by_itself++) {
+		struct rank rank = start_suspended(SETTINGS, 7);
+
+		if (by_itself)
+			assert_true(rank_ask(&rank, 'R', TURNS_TRIES));
+		else
+			resume(&rank);
+		assert_true(rank_ask(&rank, 'a', 0) && rank_ask(&rank, 's', 2) && rank_ask(&rank, 'c', 0));
+		rank_end(&rank);
+	}
+}
+
+/* Others may need it: one that does not try again keeps nothing. */
+TEST(a_share_that_was_taken_back_in_vain_is_given_up_again)
+{
+	struct rank rank = start_suspended(SETTINGS, 7);
+
+	assert_false(rank_ask(&rank, 'R', 1));
+	wait_for_share(&rank, true);
+	wait_for_share(&rank, false);
+	resume(&rank);
+	rank_end(&rank);
+}
+
+/* It has gone on at once, and its share has not come back. */
+TEST(one_that_goes_on_waits_for_its_share_with_an_allocation)
+{
+	struct rank rank = start_suspended(TURNS_SET(",host.budget=256MiB"), 0);
+
+	assert_true(rank_ask(&rank, 'R', 1) && rank_ask(&rank, 'A', 4));
+	rank_end(&rank);
 }
 
 /*
