@@ -332,11 +332,10 @@ static enum sw_status hold(struct engine *engine, const struct order *order)
 		engine->quiesce.patience = before;
 	if (quiesce_is_held(engine) && order->to == RESIDENCE_AWAY && (turn || status == SW_OK))
 		atomic_store(&engine->quiesce.residence, RESIDENCE_AWAY);
-	/* A leave for the user that failed holds nothing, unless what is dead has no memory any more. */
-	if (quiesce_is_held(engine) && (turn || status == SW_OK || !atomic_load(&engine->quiesce.reasons)))
-		atomic_fetch_or(&engine->quiesce.reasons, order->reason);
-	else
-		atomic_fetch_and(&engine->quiesce.reasons, ~(unsigned)order->reason);
+	unsigned others = atomic_load(&engine->quiesce.reasons) & ~(unsigned)order->reason;
+	/* A leave for the user that failed holds nothing. But a closed gate is held by somebody. */
+	bool holds = quiesce_is_held(engine) && (turn || status == SW_OK || !others);
+	atomic_store(&engine->quiesce.reasons, others | (holds ? order->reason : 0u));
 	return status;
 }
 

@@ -11,8 +11,8 @@
  *   stop            STOPPED; RUNS if no safe point came        stays as it is
  *   leave, TURN     AWAY, also with what could not leave;      AWAY: what is above `keep` leaves
  *                   RUNS if no safe point came
- *   leave, USER     AWAY; RUNS if not all could leave; STOPPED AWAY: everything leaves; stays as it is, and USER
- *                   if what is dead has no memory any more     does not hold it, if that fails
+ *   leave, USER     AWAY; RUNS if not all could leave; STOPPED AWAY: everything leaves; if that fails it stays as it
+ *                   if what is dead has no memory any more     is, and USER holds it only if TURN does not
  *   fetch           RUNS                                       BACK; stays as it is if USER holds it, or it fails
  *   release, TURN   RUNS                                       fetches, RUNS; stays as it is if USER holds it, or it
  *                                                              fails

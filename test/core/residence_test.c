@@ -36,6 +36,11 @@ FIXTURE(begin_without_host)
 	begin_with(0);
 }
 
+FIXTURE(begin_with_little_host)
+{
+	begin_with(BYTES);
+}
+
 FIXTURE(end)
 {
 	if (!atomic_load(&engine->channel.dead))
@@ -112,6 +117,17 @@ TEST_WITH(what_runs_is_released_by_nobody, begin, end)
 TEST_WITH(a_leave_for_the_user_that_fails_holds_nothing, begin_without_host, end)
 {
 	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_USER), SW_NO_MEMORY);
+	assert_is(RESIDENCE_RUNS, 0);
+}
+
+/* What was made while it was held cannot leave. */
+TEST_WITH(a_second_leave_for_the_user_that_fails_leaves_it_held, begin_with_little_host, end)
+{
+	assert_ok(ask(RESIDENCE_AWAY, RESIDENCE_USER));
+	core_take(&own, BYTES, CHUNK_MOVABLE, HEAP_DEVICE);
+	assert_int_equal(ask(RESIDENCE_AWAY, RESIDENCE_USER), SW_NO_MEMORY);
+	assert_is(RESIDENCE_AWAY, RESIDENCE_USER);
+	assert_ok(ask(RESIDENCE_RUNS, RESIDENCE_USER));
 	assert_is(RESIDENCE_RUNS, 0);
 }
 
