@@ -35,7 +35,7 @@ bool budget_take(struct budget *budget, uint64_t bytes)
 			note_peak(budget, used + bytes);
 			return true;
 		}
-		/* Who has lowered the limit meanwhile has read what was used after this; else this is undone. */
+		/* The limit was lowered before this look: undone. If lowered after it, the take stands, and is seen. */
 		atomic_fetch_sub(&budget->used, bytes);
 		break;
 	}

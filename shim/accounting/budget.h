@@ -51,8 +51,8 @@ struct budget {
 };
 
 /*
- * Takes bytes. Returns false if they do not fit. Who lowers the limit, and then reads what is used, has seen all that
- * was taken by the limit before: from then on nothing is taken above the larger of the two.
+ * Takes bytes. Returns false if they do not fit. A thread that lowers the limit and then reads `used` sees all that was
+ * taken under the old limit. From then on nothing is taken above the larger of the new limit and what it read.
  */
 bool budget_take(struct budget *budget, uint64_t bytes);
 /* Takes bytes whether they fit or not. */

@@ -6,9 +6,9 @@
  * What is promised: the sum of what the processes may have is never more than the total, however many join, grow and
  * die. A process raises what it may have only under the lock of the file, by what is left of the total; it publishes a
  * smaller figure only after its memory has left. (A total that is lowered takes nothing away at once; nothing more is
- * given until the sum is below it.) After a loss nobody raises anything for a second, so that all have entered; what is
- * not counted then is what a process has that is stopped for longer, and was in a damaged file, or in another PID
- * namespace.
+ * given until the sum is below it.) After a loss nobody raises anything for a second, so that all have entered. Only
+ * the memory of a process that is stopped for longer, and was in a damaged file, or in another PID namespace, is not
+ * counted then.
  *
  * A process that has ended and is survived by a child that keeps its memory is a member that takes part in nothing, and
  * keeps all that it might have: it may have taken more since it published what it holds. A process that is stopped

@@ -535,8 +535,8 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 		return false;
 	bool waits = *tries < WAIT_TRIES && (view.spare || view.ending) && bytes <= view.total;
 	/*
-	 * A piece of it may have been said to be wanted: others are to know whether our part would serve all of it. It
-	 * begins with what is spare.
+	 * quota_refuse() may have published only a piece of it as wanted. Others must know whether our part would serve
+	 * all of it. What is spare serves the first bytes of it.
 	 */
 	const struct quota_slot mine = mine_now();
 	if (waits || mine.wanted_until)

@@ -23,12 +23,12 @@
  * The locks are open file description locks, which the kernel drops however a process ends:
  *  - The process in slot i holds byte 1 + i as long as it has the file open. Its children that did not exec have the
  *    lock, too, as they have its memory, on the device and pinned (docs/facts.md, Two processes).
- *  - Who changes the file holds the byte of the lock whose number is in the head, for some microseconds. If that cannot
- *    be had for a second, its holder is stopped (SIGSTOP, a debugger): the next one takes the byte of another lock, and
- *    writes the number of that. Who has written under a lock looks at the number again, and takes back what it wrote if
- *    it is another one: either the first has written before the second has read, or it sees the second one's number. So
- *    a stopped process keeps the others waiting for a second. Only one that is stopped while it makes the file, which
- *    has no head yet, keeps them out until it goes on or ends.
+ *  - A process that changes the file holds the byte of the lock whose number is in the head, for some microseconds. If
+ *    the lock cannot be had for a second, its holder is stopped (SIGSTOP, a debugger): the next process takes the byte
+ *    of another lock, and writes that number. After a write under a lock the process reads the number again, and undoes
+ *    the write if that has changed: either the first wrote before the second read, or it sees the second one's number.
+ *    So a stopped process keeps the others waiting for a second. Only one that is stopped while it makes the file,
+ *    which has no head yet, keeps them out until it goes on or ends.
  *
  * What is in a slot counts while the slot's lock is held, or its process is known to live: a program may close all
  * descriptors. A pid says nothing in another PID namespace, nor a start time in another time namespace: from there, a
@@ -38,11 +38,11 @@
  * Loss. A file that was removed, as by a log-out, or cut off, or whose head was overwritten is lost. Each process
  * notices that when it next looks, and enters the file of then with what it has. Nothing is published in between. In
  * detail:
- *  - Removed: who enters a file in which nobody is looks for removed files of that name among the descriptors of this
- *    user's processes (/proc), and carries their slots over. What a process itself holds the lock of goes before what
- *    another has carried. From then on they count, until their processes come, or end. Who writes in a removed file
- *    finds that, and takes it back; so the sum stays below the total. That fails for processes of other PID namespaces,
- *    and those whose descriptors cannot be read: what they have counts again once they have come.
+ *  - Removed: the first process to enter a file looks for removed files of that name among the descriptors of this
+ *    user's processes (/proc), and carries their slots over. A slot whose own process holds its lock replaces a copy
+ *    that another process has carried. The slots count until their processes come, or end. A process that writes in a
+ *    removed file notices that, and undoes the write; so the sum stays below the total. This fails for processes of
+ *    other PID namespaces, and those whose descriptors cannot be read: what they have counts again once they have come.
  *  - Cut off or overwritten: nobody enters it before all that use it have left. What those have that have left counts
  *    again once they have come.
  *  - So for as long as it takes all to look once, which is a second (shared_settles()), the sum may be above the total,

@@ -135,7 +135,7 @@ void block_parts_end(struct block_store *store, struct on_use *on_use)
 	free(on_use);
 }
 
-/* Takes back such a count, and ends the allocation if it was freed and has no parts any more; and the second alone. */
+/* Counts one part less, and ends the allocation if it was freed and has no parts any more. */
 static void block_part_gone(struct block_store *store, struct on_use *on_use)
 {
 	on_use->n_blocks--;

@@ -121,10 +121,10 @@ uint64_t block_refused(const struct block_store *store, enum chunk_place place);
  * Allocations of at most 1 MiB share slabs, so that the 2 MiB granularity of physical memory wastes little.
  *
  * A slab is a block of one unit, cut into slots of one size class. Classes are multiples of 512 bytes (cudaMalloc is
- * known to align to 256; PyTorch and CuPy rely on 512) with four steps to each doubling, so at most a fifth of a slot
- * is wasted. One empty slab of each class is kept until its memory is needed. Fixed memory has separate slabs. A slab
- * that others know (block->left) is on no list: its free slots stay unused, and its block ends with its last
- * allocation. Locking: the caller holds HEAP.
+ * known to align to 256; PyTorch and CuPy rely on 512). From 2 KiB on there are four steps to each doubling, so an
+ * allocation above that wastes at most a fifth of its slot. One empty slab of each class is kept until its memory is
+ * needed. Fixed memory has separate slabs. A slab that others know (block->left) is on no list: its free slots stay
+ * unused, and its block ends with its last allocation. Locking: the caller holds HEAP.
  */
 
 unsigned small_class_of(size_t bytes);

@@ -93,8 +93,8 @@ enum lack {
 	LACK_DEVICE = 1 << 0,
 	LACK_HOST = 1 << 1,
 	LACK_ADDRESS = 1 << 2, /* no free address space of the heap is that long */
-	LACK_DRIVER = 1 << 3,  /* device memory outside the heap; not the heap says so (serve/make_room.h) */
-	LACK_LIMIT = 1 << 4,   /* spill.limit has no room; nor does it */
+	LACK_DRIVER = 1 << 3,  /* device memory outside the heap; set by serve/make_room.c, never by the heap */
+	LACK_LIMIT = 1 << 4,   /* spill.limit has no room (heap_is_beyond) */
 };
 
 /* What heap_alloc() has given. The allocation was spilled, whole or in part, if bytes_away > 0. */
@@ -105,7 +105,7 @@ struct heap_grant {
 	uint64_t bytes_away, bytes_on_device;
 	uint64_t bytes_lent; /* part of bytes_away that is on peers */
 	bool reused;         /* no driver call was needed */
-	/* after NO_MEMORY alone, for which nothing else is written */
+	/* written only on failure; then nothing else is, except what heap_on_use_take() took before it */
 	unsigned lack; /* bits of enum lack */
 	bool soon; /* memory was about to become free: pieces of freed blocks move, or host memory is pinned ahead */
 };
@@ -178,11 +178,11 @@ bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
 void heap_hold(struct heap *heap, struct block *block, bool hold);
 /*
  * Says whether memory of the heap moves beside what runs (`fast`), so that nothing may move that work reaches without
- * naming it. On: blocks whose address is kept elsewhere (heap_stay_beside) stay for good, and those that the program
- * has placed itself until heap_follow_reports(). Off: the latter may move, in gaps. piece_most: as in heap_config, for
- * new memory. What is moving at that moment goes on, so the caller must switch it on before a gap after which memory
- * moves so, and off after one before which it did for the last time. Does nothing if it is so already. Locking: takes
- * HEAP.
+ * naming it. On: blocks whose address is kept elsewhere (heap_stay_beside) are pinned, and those that the program has
+ * placed itself until heap_follow_reports(). Off: those that this has pinned may move, in gaps. piece_most: as in
+ * heap_config, for new memory. Pieces that are moving go on, so the caller must switch it on before the gap after which
+ * memory moves so, and off after the gap before which it did for the last time. Does nothing if it is so already.
+ * Locking: takes HEAP.
  */
 void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most);
 /*

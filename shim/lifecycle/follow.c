@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Device budgets that follow what is free, or what other processes leave: ten times a second the driver is asked or the
- * account is read, the controller decides, and what is above the new limit is evicted in a gap. Cost where no budget
- * follows: a load for each device, once a second.
+ * Device budgets that follow what is free, or what other processes leave: ten times a second, and more often during
+ * turns, the driver is asked or the account is read, the controller decides, and what is above the new limit is evicted
+ * in a gap. Cost where no budget follows: some loads and a look at the clock for each device, once a second.
  */
 #include "policy/policy.h"
 #include "shim/base/clock.h"

@@ -25,9 +25,9 @@
 #define LOOK_WAITS 2
 #define LOOK_RUNS  5
 /*
- * Tries to stop the job, after which it takes no part for a while: 2 s at first, twice as long each time, and a minute
- * at most. A kernel that never ends cannot be stopped; ranks that wait for each other on the GPU can in another moment,
- * so before their first rest they are tried for longer.
+ * After this many failed tries to stop it, the job takes no part in turns for a while: 2 s at first, twice as long each
+ * time, 64 s at most. A kernel that never ends cannot be stopped. Ranks that wait for each other on the GPU can be
+ * stopped at another moment, so before their first rest they get more tries.
  */
 #define TURN_TRIES       3
 #define TURN_TRIES_RANKS 8
@@ -490,7 +490,7 @@ static void look_at_phase(const struct device *device)
 		if (turn->many)
 			log_once("share: a process of the job of this one cannot be stopped: the job keeps its turn, "
 				 "and is asked again");
-		/* The pause doubles each time. */
+		/* The pause before the next try is once, twice, then four times GPU_JOB_PAUSE. */
 		unsigned tries = turn->many && !turn->rests ? TURN_TRIES_RANKS : TURN_TRIES;
 		turn->lead.not_before = jobs->now + (GPU_JOB_PAUSE << smaller(turn->failures, 2));
 		if (++turn->failures >= tries) {

@@ -196,8 +196,8 @@ static struct live_range range_at(const struct live_map *map, uint64_t at)
 }
 
 /*
- * Returns from where on a name that is read later may reach this byte: the beginning of its range, or of the first one
- * of those that are dead one behind the other up to there (live_map_name), or may be when the name is read.
+ * Returns the lowest address whose name, if read later, may reach this byte: the beginning of the byte's range; or, if
+ * the range is dead or may be when the name is read, of the unbroken row of such ranges up to it (live_map_name).
  */
 static uint64_t named_from(const struct engine *engine, uint64_t at)
 {

@@ -87,7 +87,7 @@ enum sw_status engine_take_answer(struct engine *engine, const struct timespec *
 
 	lock_take(&engine->channel.lock);
 	wait_for_answer(engine, until, watch);
-	/* Who waited no longer goes by the answer that the order has failed. */
+	/* A thread that gave up waiting takes the order for failed, so the mover must give the order up, too. */
 	atomic_store(&engine->orders.room, watch && !engine->orders.done ? ORDER_ROOM_LOST : ORDER_ROOM_IS_ALL);
 	if (engine->orders.done) {
 		status = engine->orders.status;

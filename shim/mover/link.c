@@ -8,7 +8,7 @@
 #include <string.h>
 
 /*
- * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (link.c measures which one).
+ * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (pte_contention_learn() finds which).
  * It runs when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever the
  * size of the copies: each mapping beside such copies would take 1 ms, as long as copying 50 MiB. Therefore those
  * copies are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is about to map

@@ -105,7 +105,7 @@ static void deferred_map_map_one(struct engine *engine, struct deferred_map *def
 		migration_exchange(engine->heap, &migration, false);
 	}
 	deferred_map_drop(engine, deferred);
-	/* If nothing can be mapped, submissions are not held back for ever, as in migrate.c. */
+	/* If nothing can be mapped, submissions are not held back for ever (see finish_in()). */
 	piece_arrived(engine, &migration, is_new ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST, true);
 }
 

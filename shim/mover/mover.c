@@ -183,7 +183,7 @@ static void mover_end(struct engine *engine)
 	deferred_map_all(engine);
 	quiesce_resume(engine, true);
 	link_close(engine);
-	/* Before: who sees that it is dead, and this, need not wait (spill_end). */
+	/* Written before `dead`: a thread that sees both need not wait for this one (has_ended). */
 	atomic_store(&engine->loop.left, true);
 	atomic_store(&engine->channel.dead, true);
 	count_alive(engine, false);
@@ -310,8 +310,8 @@ static bool take_order(struct engine *engine)
 	clock_wake_all(&engine->channel.answered);
 	lock_drop(&engine->channel.lock);
 	/*
-	 * The thread that gave the order got the answer that nothing has changed. If the process was stopped for a turn
-	 * by then, it has given its turn on, and stays so.
+	 * The thread that gave the order was told that nothing has changed, so the hold is undone; unless the process
+	 * was already stopped for a turn by then: it has given its turn on, and stays stopped.
 	 */
 	if (left && !was_held && order.what == ORDER_RESIDE && (order.reason == RESIDENCE_USER || !left_away))
 		quiesce_resume(engine, false);
@@ -381,7 +381,7 @@ static void mover_govern(struct engine *engine)
 
 static bool deferred_map_is_due(const struct engine *engine)
 {
-	/* It comes back with its next turn; until then no submission uses it, and the others map what they fetch. */
+	/* No submission uses it before its next turn fetches it; mapping it now would delay the maps of others. */
 	if (!engine->deferred.n || atomic_load(&engine->quiesce.reasons) & RESIDENCE_TURN)
 		return false;
 	uint64_t now = clock_now();

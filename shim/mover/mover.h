@@ -10,13 +10,13 @@
  *   intake.c        changes of the heap, and the log of submissions
  *   schedule.c      the hand of the scheduler (shim/plan/scheduler.h): what it must know, and what it orders
  *   quiesce.c       the exact mode: migrating while nothing runs
- *   orders.c        gaps by order: suspension, room for others and for new blocks, changes of mode
- *   fault_report.c  the report when `fast` has stopped a job
+ *   orders.c        gaps by order: suspension, turns, room for others and for new blocks, fetching, changes of mode
+ *   fault_report.c  the report when `fast` has stopped a job; before it check.c: checked launches
  *   mover.c         creation of the engine, and its thread; recall
  *   spill.c         what the rest of the library calls (spill.h)
  *
- * Only the mover's thread may call these functions, except those of engine.c that give orders or wait for room, of
- * mover.c that create an engine. Locking: as each says; none otherwise.
+ * Only the mover's thread may call these functions, except those that say so or only read atomics, those of engine.c
+ * that give orders or wait for room, and those of mover.c that create an engine. Locking: as each says, else none.
  */
 #ifndef SPILLWAY_MOVER_H
 #define SPILLWAY_MOVER_H
@@ -318,7 +318,7 @@ void deferred_map_give_up_early(struct engine *engine);
 
 /* ---- migrate.c: migration of one piece ---- */
 
-/* Locking: all but migrate_any() and migrate_is_stuck() take HEAP. */
+/* Locking: all but migrate_in_flight(), migrate_any() and migrate_is_stuck() take HEAP. */
 
 /*
  * Begins to migrate a piece. gap: the device is quiesced, so use is not checked, and device memory is copied in place
@@ -436,8 +436,8 @@ void quiesce_open(struct engine *engine);
  */
 void quiesce_keep_closed(struct engine *engine);
 /*
- * Ends the hold on this engine, if there is one, whoever asked for it. Returns NO_MEMORY if there is no memory for all
- * pieces that have none; it is held on then. by_force: it ends in any case; what has no memory has no address any more.
+ * Ends the hold on this engine, if there is one, whoever asked for it. Returns NO_MEMORY, and keeps the hold, if some
+ * unbacked pieces get no memory. by_force: the hold ends in any case, and those pieces have no address any more.
  * Locking: takes and drops HEAP, then QUIESCE.
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
@@ -454,11 +454,11 @@ void quiesce_fetch_wishes(struct engine *engine);
  * that were given back, or are to be fetched again.
  *
  * A leave that fails returns SW_BUSY if no safe point came, SW_NO_MEMORY or SW_NO_HOST_MEMORY if the host cannot hold
- * it, SW_DRIVER if the driver refused. For turns it gives up sooner if the device makes no progress, and counts from
- * the moment at which nothing runs any more: others may count on that. A fetch moves what the device budget has room
- * for, while the gate is closed: nothing runs that could use the link meanwhile, and no submission waits for its memory
- * afterwards. It waits for room as long as the thread that gave the order says that it comes (spill.h), and
- * returns SW_BUSY if that thread has given it up.
+ * the memory, SW_DRIVER if the driver refused. For a turn it gives up after 0.2 s without progress of the device, and
+ * holds the engine once nothing runs any more, even if it then fails: others may count on that. A fetch moves what
+ * the device budget has room for, while the gate is closed: nothing runs that could use the link, and no submission
+ * waits for its memory afterwards. It waits for room as long as the thread that gave the order says that room comes
+ * (spill.h), and returns SW_BUSY if that thread has given the order up.
  */
 enum sw_status quiesce_reside(struct engine *engine, const struct order *order, uint64_t *bytes);
 /* Evicts `bytes`. Returns SW_BUSY if no safe point came, SW_NOT_SUPPORTED if nothing may move now. */
@@ -494,8 +494,8 @@ enum plan_way mode_way(const struct heap *heap, bool exact);
 enum sw_status mode_change(struct engine *engine, bool exact);
 /*
  * Fetches the pieces of these units in a gap of the whole process, whether or not that pays. Returns SW_OK if all are
- * on the device, or must stay where they are; SW_BUSY as above, or if the process is suspended; SW_NO_MEMORY if
- * something else must stay on the device. Locking: as above.
+ * on the device, or must stay where they are: then they are pinned (heap_pin). Returns SW_BUSY as above, or if the
+ * process is suspended; SW_NO_MEMORY if something else must stay on the device. Locking: as above.
  */
 enum sw_status mode_bring(struct engine *engine, uint32_t unit, uint32_t n);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Gaps by order of another thread (engine_ask): everything leaves because the process is suspended, or as much as is
- * needed to make room.
+ * Gaps by order of another thread (engine_ask): memory leaves, because the process is suspended, for a turn, or to make
+ * room, and comes back; given units are fetched; the mode changes.
  */
 #include "shim/context/context.h"
 #include "shim/heap/block_unmapped.h"
@@ -128,7 +128,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes, bool dead_b
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	struct beside beside = {0};
 	uint64_t begun = dead_beside ? set_dead_apart(engine, &list, &beside) : 0;
-	/* It stays held if this fails, and others wait. A suspension that fails must have given up little. */
+	/* Held before, it stays held on failure, while others wait. A failed suspension must have given up little. */
 	bool early = !maps && atomic_load(&engine->quiesce.reasons);
 	uint64_t stays = heap_pinned_device(engine->heap) + heap_idle(engine->heap, CHUNK_DEVICE);
 
@@ -223,8 +223,8 @@ static void quiesce_read_all(struct engine *engine)
 }
 
 /*
- * Threads go on allocating. An allocation that was in progress when the new rule was set usually appears by the second
- * round.
+ * Rounds, because threads go on allocating. New blocks start on the host by now (quiesce.residence); an allocation that
+ * was in progress before usually appears by the second round.
  */
 #define TURNS 3
 

@@ -360,13 +360,13 @@ bool piece_map(struct engine *engine, const struct migration *migration, enum pi
 /* ---- which lines of the program a piece is counted for ---- */
 
 /*
- * By births that the reader has seen, to the byte. Where everything was declared alive because submissions had not been
- * followed before (live_map_restart), the map has ranges without a site; there the latest birth of each unit counts.
+ * The bytes of a piece that moves are counted for the lines of the program at which the tensors in it were born, as far
+ * as an allocator reports them. The rest is counted for the line that asked for the block.
  */
 
 /*
- * Of the lines of the program the bytes of a piece that moves are counted for those at which the tensors in it were
- * born, as far as an allocator reports them. The rest is counted for what asked for the block.
+ * Births that the reader has seen count to the byte. The map has ranges without a site where everything was declared
+ * alive because submissions had not been followed before (live_map_restart); there each unit's latest birth counts.
  */
 #define MOVE_LINES 16    /* of a piece: PyTorch's smallest segment of large tensors has room for 20 */
 enum { SITES_MOST = 8 }; /* of a unit */

@@ -111,10 +111,10 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
 }
 
 /*
- * Returns the devices whose work may touch the heap. It is all devices while submissions before tracking are not known
- * to have completed, because those did not show what they touch; for gaps by order in `fast`, which are too rare to be
- * worth a closer look; and while memory of another device moves beside what runs, because then graphs show less
- * (admit_owners). That ends in a gap of the whole process, so what came before it is done.
+ * Returns the devices whose work may touch the heap. These are all devices for a gap of the whole process; for gaps in
+ * `fast`, which are too rare for a closer look; until submissions from before tracking are known to have completed,
+ * because they did not show what they touch; and while memory of another device moves beside what runs, because then
+ * graphs show less (admit_owners). That mode ends in a gap of the whole process, so what was submitted in it is done.
  */
 static uint64_t who_may_touch(const struct engine *engine, bool whole)
 {
@@ -163,7 +163,7 @@ bool quiesce_close(struct engine *engine, bool whole)
 	engine->quiesce.done = 0;
 	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;
-	/* The order of these two is that of spill_end(), the other way round: one sees the other. */
+	/* The gate first, `ending` second; spill_end() has it the other way round, so that one sees the other. */
 	if (gate_close() && !engine_is_over(engine)) {
 		/*
 		 * A gap by order may come before tracking is complete; what was discarded may have been written since
@@ -249,7 +249,7 @@ enum sw_status quiesce_resume(struct engine *engine, bool by_force)
 /* ---- what to move ---- */
 
 /*
- * Each waiting submission has had its gap after this. may: wishes for the pieces that they need. Locking: takes SPILL.
+ * Marks each waiting submission as having had its gap. may: also wishes for the pieces it needs. Locking: takes SPILL.
  */
 static void hear_waiters(struct engine *engine, bool may)
 {

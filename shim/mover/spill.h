@@ -10,7 +10,7 @@
 #include "shim/device/device.h"
 #include "shim/plan/residence.h"
 
-/* What the mover may expect that fetches memory by order. */
+/* What a mover that fetches memory by order may expect. */
 enum order_room {
 	ORDER_ROOM_IS_ALL, /* the budget will not grow: what has no room now stays where it is */
 	ORDER_ROOM_COMES,  /* the budget grows: what has no room yet is to be waited for */
@@ -18,8 +18,8 @@ enum order_room {
 };
 
 /*
- * What the thread that has given the mover an order does while that is carried out. Processes that take turns tell each
- * other meanwhile how much memory has left, and how much may come (lifecycle/turn.c).
+ * What the thread that has given an order does while the mover carries it out. By this, processes that take turns tell
+ * each other how much memory has left, and how much may come (lifecycle/turn_act.c).
  *
  * look: called once a ms on the thread that waits for the order, without a lock. Returns what the mover
  * may expect.
@@ -31,9 +31,9 @@ struct order_watch {
 };
 
 /*
- * Starts the engine of a device that has a heap, if the mode is `fast` or `exact` and it does not run yet. to_suspend:
- * nothing has spilled, but the device is going to be suspended; else part of its heap lies on the host. Locking: takes
- * ENGINE_START.
+ * Starts the engine of a device that has a heap, if the mode is `fast` or `exact` and none runs yet. to_suspend: it is
+ * for a suspension, turns or checks, and nothing has spilled; else part of the heap lies on the host or is to go there,
+ * and everything that allocators have reported counts as alive at first. Locking: takes ENGINE_START.
  */
 void spill_prepare(struct device *device, bool to_suspend);
 
@@ -54,10 +54,10 @@ uint64_t spill_room_ns(uint64_t bytes);
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
 /*
- * Fetches these bytes of the device's heap, if memory moves and nothing that must stay on the device is in the way;
- * other memory leaves for it. Stops the process for a moment; first waits while it is suspended. Returns SW_OK if they
- * have come, but for what somebody else pins on the host, and are pinned: then the caller must call heap_pin_end().
- * SW_BUSY: nothing can come now. Locking: takes SPILL; the caller must hold nothing.
+ * Fetches and pins these bytes of the device's heap, if memory moves and nothing that must stay on the device is in the
+ * way; other memory leaves for them. Waits while the process is suspended, then stops it for a moment. Returns SW_OK if
+ * the bytes are on the device and pinned; what somebody else has pinned on the host stays there. Then the caller must
+ * call heap_pin_end(). Returns SW_BUSY if nothing can come now. Locking: takes SPILL; the caller must hold no lock.
  */
 enum sw_status spill_bring(struct device *device, CUdeviceptr address, uint64_t bytes);
 
@@ -72,8 +72,8 @@ bool spill_moves_alive(const struct device *device);
  */
 enum residence spill_residence(const struct device *device);
 /*
- * Returns who holds the memory of the device, or of any if `device` is NULL: bits of enum residence_reason. While it
- * leaves it is nobody yet; an engine that has died is held by nobody.
+ * Returns who holds the memory of the device, or of any device if `device` is NULL: bits of enum residence_reason. A
+ * bit is set when the order that asks for it has been carried out; an engine that has died is held by nobody.
  */
 unsigned spill_held_by(const struct device *device);
 /* Returns whether memory of any device does not run. */
@@ -119,18 +119,18 @@ bool spill_is_ending(void);
  * driver. Returns when that is done. Resume: submissions pass again, and memory is fetched as it is used. Both may be
  * called from any thread, and repeatedly.
  *
- * watch (may be NULL): called meanwhile (spill.h); what it returns has no effect. ret_bytes (may be NULL)
- * receives the device bytes given back, or to be fetched again. Returns
+ * watch (may be NULL): called meanwhile; what it returns has no effect. ret_bytes (may be NULL) receives the device
+ * bytes given back, or to be fetched again. Returns
  *
  *   SW_OK              done
- *   SW_NO_MEMORY       the host budget does not hold it
+ *   SW_NO_MEMORY       the host budget does not hold it; of a resumption: unbacked memory (chunk.h) gets none
  *   SW_NO_HOST_MEMORY  the system has no more memory to pin
  *   SW_DRIVER          the driver failed, or had failed before and memory does not move any more
  *   SW_NOT_SUPPORTED   not a running process, no heap, or the mode is `off` or `static`
  *   SW_BUSY            no safe point came in time (a capture is open, or the GPU does not become idle)
  *
- * If the result is not SW_OK, nothing is suspended. A process that waits for its turn (below) goes on waiting, whatever
- * is suspended or resumed.
+ * If a suspension fails, the process goes on, unless its unbacked memory gets none: then, as after SW_NO_MEMORY of a
+ * resumption, it is suspended. One that waits for its turn (below) waits on, whatever is suspended or resumed.
  */
 enum sw_status spill_suspend(const struct order_watch *watch, uint64_t *ret_bytes);
 enum sw_status spill_resume(uint64_t *ret_bytes);
@@ -154,8 +154,8 @@ bool spill_begin(struct device *device, enum residence to, uint64_t keep, const 
 enum sw_status spill_finish(struct device *device, const struct order_watch *watch);
 /*
  * Changes spill.mode, from POLICY_SPILL_EXACT to POLICY_SPILL_FAST or back, for all devices and for those that are used
- * later. Waits for a moment at which all devices can be stopped, for 3 s for each. The results are those of orders.c;
- * SW_NOT_SUPPORTED also if the process is no running one. If it is not SW_OK the mode is as before, unless *ret_mixed:
+ * later. Waits for a moment at which all devices can be stopped, for 3 s for each. Returns as mode_change() (mover.h),
+ * or SW_NOT_SUPPORTED if the process does not run. If it is not SW_OK the mode is as before, unless *ret_mixed:
  * then some devices are in the new mode and could not be brought back, which another call may mend; memory is as safe
  * as before. watch: called meanwhile; what it returns has no effect. *ret_bytes: the bytes that moved for it. The
  * caller must not run two calls at once. Locking: takes ENGINE_START, START, SPILL and HEAP, one after the other.

@@ -4,7 +4,7 @@
  * and is counted for its site, its place, its device's budget and the trace. Rows enter and leave by these functions
  * alone.
  *
- * Called with the scope of process.h open. Locking: takes LEDGER and POOL; the caller must hold neither.
+ * Called with the scope of process.h open. Locking: takes POOL, HEAP and LEDGER; the caller must hold none of them.
  */
 #ifndef SPILLWAY_ACCOUNT_H
 #define SPILLWAY_ACCOUNT_H

@@ -4,8 +4,8 @@
  * suspend PID`).
  *
  * A socket in the user's private folder (user_dir.h), for the owner alone, and one small thread that waits at it.
- * Both are made at the first heap allocation and only if the policy says so (`control: yes`); a process without a
- * heap allocation has neither. Any failure is logged once, and the program goes on without.
+ * Both are made at the first request to the heap, or with the first managed or system memory, and only if the policy
+ * says so (`control: yes`). Any failure is logged once, and the program goes on without them.
  *
  * socket_server.c handles sockets, control.c the packets at this one; control_request.c knows what a request means.
  */
@@ -32,7 +32,7 @@ typedef void control_answer(const char *request, char reply[CONTROL_MOST_REPLY])
  */
 void control_give(control_answer *answer, void (*tick)(void), unsigned (*look)(void), void (*cut_off)(void));
 /*
- * Opens the socket and starts the thread, once; cheap ever after. Called in the first heap allocation. May take
+ * Opens the socket and starts the thread, once; later calls are cheap. Called with the memory named above. May take
  * memory and open files; leaves errno as it is. Makes no driver call. Locking: the caller must hold no lock.
  */
 void control_start(void);

@@ -10,8 +10,8 @@
  * gets an event as soon as no capture is open (the driver can record one behind all work of a context); until then it
  * is freed when some free has seen the context idle.
  *
- * Locking: DEFERRED_FREE is held while rows are examined, which makes queries and ends of events, which do not wait.
- * It is dropped before HEAP is taken.
+ * Locking: DEFERRED_FREE is held while rows are examined. Events are queried and ended under it, which does not wait,
+ * and HEAP may be taken under it (heap_room_of). It is dropped before rows are released.
  */
 #ifndef SPILLWAY_DEFERRED_FREE_H
 #define SPILLWAY_DEFERRED_FREE_H

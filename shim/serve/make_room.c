@@ -118,8 +118,8 @@ static bool give_eviction(struct room *room)
 /* A try counts if the process was not away at its beginning, nor at its end; or if so many were cut. */
 #define CUT_TRIES 20
 /*
- * For so long (ms) a request waits with an open gate until the process has left for another's turn, or others have for
- * its own. It gives up when it cannot be stopped (TURN_TRIES), which takes two seconds, or nine.
+ * How long (ms) a request waits with an open gate until this process has left for another's turn, or others have left
+ * for its own. Vain tries to stop a process end after two seconds, or nine (TURN_TRIES).
  */
 #define TURN_PATIENCE_MS 10000
 

@@ -113,8 +113,8 @@ static struct traveller *append(struct journey *journey, struct managed it)
 }
 
 /*
- * Lists an allocation, once. Its place on the list is found again by what it keeps of it, which means nothing by
- * itself. Locking: the caller has the turn.
+ * Lists an allocation, once. Its unit state keeps its place on the list (on_use_list). That may be out of date, so it
+ * counts only if the list has the allocation there. Locking: the caller has the turn.
  */
 static struct traveller *list(struct journey *journey, struct managed it)
 {

@@ -529,7 +529,7 @@ static enum sw_status ask_heap_managed(struct device *device, struct backend_req
 	return SW_OK;
 }
 
-/* Tries the uses in their order, as in serve.c. */
+/* Tries the uses in their order, as serve_act() does. */
 static CUresult ask_in_turn(struct device *device, const struct policy_decision *decision, size_t bytes, unsigned flags,
 			    const struct call_site *site, CUdeviceptr *ret_address)
 {

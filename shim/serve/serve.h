@@ -65,8 +65,8 @@ CUresult serve_refusal(void);
 
 /*
  * Rules about memory whose kind the program has chosen itself: managed, pinned and virtual memory, and what its pools
- * serve. The driver makes it, but a rule may deny it, limit it, or replace managed memory by pages of
- * the system. Only rules that name the api decide (policy.h); without one nothing is looked at here.
+ * serve. The driver makes it, but a rule may deny it, limit it, or replace managed memory by memory of the heap or
+ * pages of the system. Only rules that name the api decide (policy.h); without one nothing is looked at here.
  *
  * Asks the rules. Returns false if the request is denied, or over the cap of its rule, which has been counted and
  * logged; else the program may have it from the driver. device: NULL for the current one. caller: its address in the

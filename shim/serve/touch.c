@@ -117,7 +117,7 @@ static enum sw_status fetch_window(struct managed it, struct touch_window *windo
 	CUresult result = managed_on_stream(it, window->at, window->bytes, true, fetch, window);
 
 	stats_add(STAT_managed_touched_bytes, result == CUDA_SUCCESS ? window->bytes : 0);
-	/* An error may pass, and that of a context that has ended or died does: only without any other one it stays. */
+	/* Errors may pass, also that of a context that ended or died; INVALID_CONTEXT stays: there is no other one. */
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_CONTEXT ? status_of(result) : SW_BUSY;
 }
 
