@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * base_state.h: everything that this room keeps for the process, in one object. Only the files of the room use it.
- * The folders of user_dir.h, which serve/ reads and tests change, stay apart and are defined beside the object. No
- * field has a lock: most are atomic, the others are written before they are read.
+ * The folders of user_dir.h, which serve/ reads and tests change, stay apart and are defined beside the object. The
+ * faults of pager.c and the action of signals.c have a lock; other fields are atomic, or written before they are read.
  */
 #ifndef SPILLWAY_BASE_STATE_H
 #define SPILLWAY_BASE_STATE_H
@@ -76,7 +76,7 @@ struct autograd_state {
 
 struct call_site_state {
 	_Atomic(struct call_site *) slot[CALL_SITE_SLOTS]; /* each written once, by who is first */
-	_Atomic bool always;        /* every request is named, whatever it takes; set by who reads the policy */
+	_Atomic bool always;        /* every request is named, whatever it takes; set for the policy, or by faults.c */
 	_Atomic bool callers;       /* callers are named, too, if there is time; set by who starts the trace */
 	atomic_uint n_with_callers; /* sites that have them */
 	_Atomic uint64_t paid;      /* clock.h: for naming */

@@ -43,7 +43,7 @@ struct call_site {
 	bool is_backward;           /* a thread of PyTorch's autograd, of which no line is known */
 	/* File name of the library that called the driver, unless text names it or it is the runtime; else NULL. */
 	const char *library;
-	/* Path of the object that contains the address; NULL: not kept, because its closing would not be heard of. */
+	/* Path of the object that contains the address; NULL if is_named, or if its closing would not be heard of. */
 	const char *path;
 	bool is_runtime; /* the path is that of the CUDA runtime */
 	/*

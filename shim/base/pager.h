@@ -22,8 +22,8 @@
 #define PAGER_MS 60000
 
 /*
- * Starts the thread, once. Returns false if the system has no such descriptors, refuses them to this process, or does
- * not protect anonymous memory by them. Locking: one thread at a time.
+ * Starts the thread, once. Returns false if the system has no such descriptors, refuses them to this process, does not
+ * protect anonymous memory by them, or does not show which pages are protected. Locking: one thread at a time.
  */
 bool pager_start(void);
 

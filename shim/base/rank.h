@@ -39,9 +39,9 @@ char *rank_job(char job[RANK_JOB_BYTES]);
 /*
  * Returns a number of the ranks that were started together, of which this process is one: the same for all of them, and
  * another for all other processes; 0 if it is no such rank. A process is one if it has a rank, there are several, and
- * the launcher names what it has started: by TORCHELASTIC_RUN_ID, PMIX_NAMESPACE, SLURM_STEP_ID, or MASTER_ADDR and
- * MASTER_PORT. SLURM_JOB_ID does not suffice: a batch script may start several programs that have nothing to do with
- * each other. Where MASTER_ADDR is this machine's own (localhost), ranks meet in one network namespace, and that
+ * the launcher names what it has started: by TORCHELASTIC_RUN_ID, PMIX_NAMESPACE, SLURM_STEP_ID or MASTER_PORT.
+ * MASTER_ADDR and SLURM_JOB_ID count, but do not suffice: a batch script may start several programs that have nothing
+ * to do with each other. Where MASTER_ADDR is this machine's own (localhost), ranks meet in one network namespace. That
  * counts, too: each container has its own, and programs in several of them may use the same port.
  */
 uint64_t rank_together(void);

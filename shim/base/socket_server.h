@@ -9,8 +9,8 @@
  * the program closes the socket's descriptor. While that fails there are no callers, but `look` and `tick` are called
  * as before.
  *
- * Used for `spillway suspend`, `resume` and `status` (control.c) and for memory that other processes may map
- * (ipc.c).
+ * Used for requests to a running process, as of `spillway suspend` (control.c), and for memory that other processes
+ * may map (ipc.c).
  */
 #ifndef SPILLWAY_SOCKET_SERVER_H
 #define SPILLWAY_SOCKET_SERVER_H

@@ -478,7 +478,7 @@ static unsigned list_contexts(CUcontext ret_contexts[CONTEXT_MOST], CUdevice ret
 	return n;
 }
 
-/* The same for a context that may be about to end. Returns false, and stores nothing, if it is. */
+/* As context_died_of(), for a context that may be about to end. Returns false, and stores nothing, if it is. */
 static bool died_of(CUcontext context, CUresult *ret_error)
 {
 	if (!context_all_visit(context))

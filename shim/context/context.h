@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * context.h: CUDA contexts of the process: works in a context that need not be current, waits for its work, and keeps
- * events and green contexts. Afterwards the current context is the same as before.
+ * context.h: CUDA contexts of the process, and open stream captures. Works in a context that need not be current, waits
+ * for its work, and keeps events and green contexts. The current context changes only until context_leave().
  */
 #ifndef SPILLWAY_CONTEXT_H
 #define SPILLWAY_CONTEXT_H

@@ -447,8 +447,8 @@ static void find_lenders(const struct device *device, struct heap_config *config
 }
 
 /*
- * For a heap that is being made: whether its memory moves beside what runs, and the limit of its pieces in bytes (0:
- * none). Locking: the caller must hold START.
+ * Return, for heaps that are made or changed: whether their memory moves beside what runs; and the limit of the pieces
+ * in bytes (0: none). Locking: the caller must hold START.
  */
 static bool is_beside(void)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * device.h: each device: whether it supports VMM, where its host chunks are placed, its budget and its heap.
+ * device.h: each device: whether it supports VMM, where its host chunks lie; its budget, heap, pools and peer access.
  *
  * A device is examined once, on its first use. Facts that need no context are read at once, because NCCL calls
  * cuMemCreate before any context exists; budget and heap are made with the first heap allocation, which has a context.
@@ -32,10 +32,10 @@ struct device {
 	CUmemLocation host_location; /* location of host chunks: the nearest NUMA node if the driver knows it */
 	struct budget budget;
 	struct lender lender;       /* memory lent to other devices; its limits are set with the budget */
-	_Atomic bool pools_used;    /* the program allocates from the default pool (device.h) */
-	_Atomic bool graphs_used;   /* the program has graphs with allocation nodes (device.h) */
+	_Atomic bool pools_used;    /* the program allocates from the default pool (pool_used) */
+	_Atomic bool graphs_used;   /* the program has graphs with allocation nodes (pool_graphs_used) */
 	uint64_t pools_charged;     /* bytes charged for its pools and graphs; under POOL */
-	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (device.h) */
+	_Atomic bool pools_closed;  /* the heap serves all stream-ordered memory from now on (pool_close) */
 	uint64_t pools_trimmed;     /* ns: when pools last gave back unused memory; under POOL */
 	_Atomic bool follows;       /* the budget follows what is free (gpu_turn.h); written under START */
 	_Atomic bool budget_known;  /* the policy's budget has been set; under START */

@@ -43,11 +43,11 @@ static struct {
 	struct opening *list; /* under peer_lock */
 	/*
 	 * By owner, bits of devices that a copy may rely on, because they can access all of the heap and the access is
-	 * wanted. A device that is no longer wanted loses this bit at once, and its bit in mapped_for, to which new
-	 * mappings are opened, when it is idle: work that waits for moving memory must find it open.
+	 * wanted. A device that is no longer wanted loses this bit at once, and its bit in peer_mapped_for, to which
+	 * new mappings are opened, when it is idle: work that waits for moving memory must find it open.
 	 */
 	_Atomic uint64_t usable[DEVICE_MOST];
-	/* By owner: devices that were ever in mapped_for, or are about to be. */
+	/* By owner: devices that were ever in peer_mapped_for, or are about to be. */
 	_Atomic uint64_t ever[DEVICE_MOST];
 	/*
 	 * By device: other devices whose copies with it need no more to be looked at, and those that it cannot access.

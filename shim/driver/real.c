@@ -3,7 +3,7 @@
  * The table of the driver's real functions and how it is bound. The members of struct real are all function pointers,
  * so the struct is also an array of addresses in the order of enum hook_id. real_bind() looks up every name in the
  * loaded libcuda.so.1 and stores the addresses that it finds. An address is looked up by a linear search of that
- * array (about 350 words). This happens a few hundred times at start-up and never on a hot path; a hash table would
+ * array (about 400 words). This happens a few hundred times at start-up and never on a hot path; a hash table would
  * need a lock and is not worth it.
  */
 #include "shim/driver/real.h"

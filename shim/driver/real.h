@@ -56,7 +56,7 @@ void *real_address(enum hook_id id);
 
 /* Returns the hooked row whose real function has this address, or -1. */
 int real_find(const void *address);
-/* Returns true if the address is that of a function that is exempt. */
+/* Returns true if the address is that of a function that is exempt, or that only the library calls (USE). */
 bool real_is_exempt(const void *address);
 
 /* Returns true if the address is in the driver's library. Queries the loader. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * libspillway-audit.so, for LD_AUDIT: the fifth way that calls reach the library. The loader reports each binding of
+ * libspillway-audit.so, for LD_AUDIT: the fourth way that calls reach the library. The loader reports each binding of
  * a function to an audit library, which may redirect it. So calls of the driver reach the library that preloading
  * does not see: calls of libraries opened with RTLD_DEEPBIND, which search what they have linked before anything
  * preloaded, and find the C library's dlsym rather than ours; of libraries in another namespace (dlmopen), where

@@ -12,7 +12,7 @@
  *   between the host and a GPU   the same copy in the block's context. An asynchronous one goes to a new stream, which
  *                                waits for the program's stream and is waited for by it; a synchronous one is made
  *                                between two waits
- *   a list of copies             if any of them needs another way, one after the other as lists of one (copy.c),
+ *   a list of copies             if any of them needs another way, one after the other as lists of one (split_list),
  *                                so that attributes which only a list can carry are kept. cuMemcpyPeer cannot express
  *                                that the source is to be read during the call, so in that case it is waited for
  *

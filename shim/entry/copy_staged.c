@@ -12,7 +12,7 @@
 #include "shim/serve/make_room.h"
 #include "shim/submit/submit_body.h"
 
-/* What lies between on each GPU, at most. */
+/* Bytes of staging memory on each GPU, at most. */
 #define STAGED_BYTES ((size_t)32 << 20)
 
 /* What is copied at a time: `width` bytes of each of `height` rows of one slice. */

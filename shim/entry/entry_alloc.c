@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Bodies of the entry points that allocate and free, at once and in stream order, and of those for memory pools and
- * arrays: each passes a plain request to serve.c.
+ * arrays. What the heap may serve goes to serve/ as a plain request; what the driver serves is counted.
  */
 #include "shim/base/log.h"
 #include "shim/device/device.h"
@@ -141,7 +141,7 @@ static CUresult serve_cuMemHostRegister(void *p, size_t bytesize, unsigned int F
 DRIVER_ENDS(cuMemFreeHost, void *, LEDGER_PINNED)
 DRIVER_ENDS(cuMemHostUnregister, void *, LEDGER_REGISTERED)
 
-/* ---- arrays: opaque, they stay with the driver; what they take is counted and charged (array.h) ---- */
+/* ---- arrays: opaque, they stay with the driver; what they take is counted and charged (account.h) ---- */
 
 /* Each form of the descriptor, converted to the widest one. */
 #define PLANE(d)                                                                                                       \

@@ -332,8 +332,8 @@ static void declare(const struct ledger_row *row, CUdeviceptr address, uint64_t 
 }
 
 /*
- * What the CPU alone has it writes later, unseen: a birth, after which nothing is there, has no effect. What it has
- * touched since the GPU's use is alive as soon as the CPU has written to it (managed.c).
+ * A birth says that nothing is there yet. It has no effect on managed memory that the CPU alone has, because the CPU
+ * writes it later, unseen. What the CPU touches after the GPU's use is alive once the CPU has written it (managed.c).
  */
 int spillway_born(const void *address, uint64_t bytes)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Bodies of the entry points that answer queries about memory. The driver answers for everything but the heap. For a
- * heap block the ledger answers, as the driver would for a block of cuMemAlloc; pointer_answer() lists the
- * differences.
+ * Bodies of the entry points that answer queries about memory. For heap blocks the ledger answers, as the driver would
+ * for a block of cuMemAlloc; the comment of union answer lists the differences. is_ours_to_answer() says for what else
+ * the library answers; for the rest the driver does.
  */
 #include "shim/context/context.h"
 #include "shim/device/device.h"
@@ -153,7 +153,7 @@ static CUresult serve_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
  * Returns true if the library answers for the address: it is in a heap, live or not; it is system memory, about which
  * the driver knows nothing or something else; or it was opened from another process, where the driver knows only
  * mappings. The driver answers for managed memory that the program asked for as device memory, except for the
- * attributes in ours_of_managed(), and for address space of a heap that the program has reserved, where no heap
+ * attributes in driver_answers(), and for address space of a heap that the program has reserved, where no heap
  * memory lies. *ret_known: something is allocated there.
  */
 static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, bool *ret_known)
@@ -215,8 +215,8 @@ union answer {
 };
 
 /*
- * The range of a row. For memory that the program maps itself (serve.h), it is the program's reservation, of ours or of
- * the driver.
+ * Returns the range of a row. For memory that the program maps itself (serve.h), this is the program's reservation, in
+ * our address space or in the driver's.
  */
 static struct va_range space_of(const struct ledger_row *row)
 {
@@ -407,7 +407,7 @@ static CUresult serve_cuPointerSetAttribute(const void *value, CUpointer_attribu
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
 	    !(serve_find(ptr, &row) || serve_find_outside(ptr, &row)))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* The driver refuses this on VMM and managed memory; entry_submit.c waits after synchronous calls instead. */
+	/* The driver refuses this on VMM and managed memory; submit_finish_memop() waits after synchronous calls. */
 	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
 	return CUDA_SUCCESS;
 }

@@ -161,8 +161,8 @@ static inline bool is_host_function(enum hook_id id)
  * Advice, prefetches and queries about them for memory that the driver does not take for managed: heap blocks, which
  * the library moves according to what launches name, and system memory on a device that cannot access pageable memory
  * directly. A program that gives such hints takes the memory for managed, so its arguments are checked as the driver
- * checks them. A valid hint is accepted and does nothing: launches say better what comes next, and a prefetch that
- * moved memory at once would have to wait for work in other streams. So a range never has advice.
+ * checks them. A valid hint is accepted and does nothing: launches say better what comes next, and moving at once would
+ * wait for work in other streams. But managed memory on the heap keeps hints, and a prefetch to a GPU brings it.
  *
  * Hints about system memory that the device can access go to the driver; if it refuses advice, the advice is
  * accepted.
@@ -172,8 +172,8 @@ static inline bool is_host_function(enum hook_id id)
  * by the function that the program called. A batch without heap memory is passed on unchanged. The whole batch is
  * checked before any of it is done. A batch has no order, so the order in which its parts are done does not matter.
  *
- * A prefetch of heap memory does nothing, as with a single one. A discard takes effect in stream order, as CUDA
- * defines it: it is a submission like any other, which gives the driver nothing; alive.c describes the rest. An
+ * A prefetch of heap memory does what a single one does. A discard takes effect in stream order, as CUDA defines it: it
+ * is a submission like any other, which gives the driver nothing; mover/spill.c describes the rest. An
  * earlier discard of the same block is then void. While a capture is open nothing is discarded: the graph would need
  * the contents until it is launched.
  *

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * unknown.c: bodies for functions whose parameters are not known (entry.h). A body takes and passes on every register
- * that can hold an argument, and MANY words of the caller's stack, as if they were arguments: integers and
+ * that can hold an argument, and 16 words of the caller's stack, as if they were arguments: integers and
  * floating-point numbers are assigned to registers independently of each other, and what finds none lies on the stack
  * in order. Where the function has fewer arguments, the rest is what happens to be there, read and not used. No
  * function of the driver has half as many.

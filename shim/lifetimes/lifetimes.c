@@ -477,7 +477,7 @@ static void write_report(struct lifetimes *lifetimes, const struct lifetimes_rep
 	/* How many submissions this thread has made, as far as it is known. */
 	uint64_t own = my_stripe ? stats_submissions(my_stripe) : report->own;
 
-	/* A death before the first submission: it need not be known that the thread has submitted anything since. */
+	/* It counts as a death before the thread's first submission, so no submission since then need be known. */
 	if (ours && !report->born)
 		own = 0;
 	write_range(lifetimes, report->born ? LIFETIMES_BORN : LIFETIMES_DIED, report->address, report->bytes,

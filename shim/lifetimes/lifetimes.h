@@ -7,7 +7,7 @@
  * one record in a ring: no lock, no memory, no call of the driver. Once a mover reads the ring it does so in the order
  * of submissions: each event carries the position of the submission log at that moment. Before that, the thread that
  * finds the ring nearly full applies its events. If an event is lost, everything that is reported then is alive until
- * its next birth and death; if that was not one of a birth or a death, until its block is freed.
+ * its next birth and death; if the event was not of a birth, a death or a new block, until its block is freed.
  *
  * A block is reported if the allocator that reports has just made it: its own code has asked the CUDA runtime for it,
  * and the sum of bytes that PyTorch has reserved, which it tells with each event, has grown by just what this thread
@@ -92,7 +92,7 @@ void lifetimes_allocated(struct lifetimes *lifetimes, uint64_t address, uint64_t
 void lifetimes_freed(struct lifetimes *lifetimes, uint64_t address, uint64_t bytes);
 /*
  * The block that has the byte `named`, or the address space that it was placed in, is alive as a whole until it is
- * freed, and doubted (lifetimes.h) until that is reserved anew. lifetimes may be NULL.
+ * freed, and doubted (crossings_doubt()) until that space is reserved anew. lifetimes may be NULL.
  */
 void lifetimes_distrust(struct lifetimes *lifetimes, uint64_t named, uint64_t address, uint64_t bytes);
 /* All blocks of all heaps that are reported so far are alive as a whole. */
@@ -202,7 +202,7 @@ struct live_map *lifetimes_map(struct lifetimes *lifetimes);
 struct crossings *crossings_new(uint64_t bytes);
 void crossings_free(struct crossings *crossings);
 
-/* A range was born. If it cannot be kept, because it is longer than 256 GiB, everything is doubted. */
+/* A range was born. If it is longer than 256 GiB, or begins past 16 TiB, it is not kept, and everything is doubted. */
 void crossings_born(struct crossings *crossings, uint64_t begin, uint64_t end);
 /* Finds the range of more than one unit that has this byte. Returns false if none is known. */
 bool crossings_find(const struct crossings *crossings, uint64_t at, struct live_range *ret);
@@ -222,8 +222,8 @@ void crossings_died(struct crossings *crossings, uint64_t begin, uint64_t end);
 bool crossings_reach(const struct crossings *crossings, uint64_t at, struct live_range *ret);
 
 /*
- * Pointers into the address space that begins here may reach over all of it. A caller that afterwards reads what the
- * one who asks crossings_is_doubted() has written before sees that, or is seen by it.
+ * Pointers into the address space that begins here may reach over all of it. Of a caller that then reads a word, and a
+ * thread that writes the word and then calls crossings_is_doubted(), at least one sees what the other has written.
  */
 void crossings_doubt(struct crossings *crossings, uint64_t space);
 /* The same for all address space, for good. */
@@ -271,8 +271,8 @@ bool crossings_is_all_doubted(const struct crossings *crossings);
  */
 unsigned birth_lines_name(uint64_t address, uint64_t bytes);
 /*
- * Returns the site of the latest birth that covered this byte or more than half of its unit (live_map.h); 0: not known.
- * It may be that of a tensor that has died.
+ * Returns the site of the latest birth that began in this byte's unit (live_map.h) or covered more than half of it; 0:
+ * not known. The tensor may have died.
  */
 unsigned birth_lines_at(uint64_t address);
 

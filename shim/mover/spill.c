@@ -102,7 +102,7 @@ void spill_prepare(struct device *device, bool to_suspend)
 #define SPILLWAY_SLOWNESS 1
 #endif
 
-/* Returns how many ms a move of `bytes` may take: at 128 MiB/s, because host memory may have to be pinned first. */
+/* Returns how many ms a move of `bytes` may take: one for each 128 KiB, as host memory may have to be pinned. */
 static unsigned moving_ms(uint64_t bytes)
 {
 	return ROOM_MS + (unsigned)(bytes >> 17) * SPILLWAY_SLOWNESS;

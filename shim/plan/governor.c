@@ -102,7 +102,7 @@ void leave_moment_off(struct leave_moment *moment)
 /*
  * The governor: a state machine that compares progress with and without moving. Rates are completed submissions per
  * time. Launches differ, so a rate is the median of several epochs. An epoch is EPOCH_NS or EPOCH_WORK submissions,
- * whichever ends later (but at most EPOCH_LONG_NS), and no state is changed for a difference below CLEAR.
+ * whichever ends later (but at most EPOCH_LONG_NS). A trial goes by differences above CLEAR, a CHECK by any.
  *
  * A credit bounds the loss. It grows with time, by CREDIT_SHARE of it, up to CREDIT_MOST_NS. While moving is on trial,
  * the loss against the rate without moving is summed: the time that passed minus the time that the same work takes
@@ -348,8 +348,8 @@ answer:
  */
 #define WAIT_STAY 32
 /*
- * Two stretches are alike if they differ by no more than this share of one. Questions wait for alike stretches, but
- * after UNSTEADY_MOST unsteady ones they wait no longer.
+ * Two stretches are alike if they differ by no more than 1 / ALIKE of one. A question waits for `wait` alike stretches,
+ * but no longer than for `wait` + UNSTEADY_MOST unsteady ones.
  */
 #define ALIKE         8
 #define UNSTEADY_MOST 16
@@ -447,12 +447,12 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 /* ---- which of the two ---- */
 
 /*
- * Which of the two controllers decides. Both are updated all the time.
+ * Which of the two decides. After the beginning the governor is updated at each call, the trial if the future is known.
  *
  * A program may lose its place in its past for a moment: with sequences of another length in each step, for some dozens
- * of submissions. If it had its place for HELD_NS before, what the trial has found holds for LOST_NS more; what the
- * governor has measured meanwhile, the trial decided. Measured (H100, such a GPT): by the governor nothing moved for 91
- * submissions in the middle of a step, which took 56 ms.
+ * of submissions. If it had its place for HELD_NS before, the result of the trial holds for LOST_NS more. The rates of
+ * the governor are of a time in which the trial decided. Measured (H100, such a GPT): by the governor nothing moved for
+ * 91 submissions in the middle of a step, which took 56 ms.
  */
 
 /*

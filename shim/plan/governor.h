@@ -13,9 +13,9 @@
 /* ---- how much at once ---- */
 
 /*
- * limits on the device memory that moving itself takes up: what is kept free, what is in flight, and
- * what is fetched ahead of its use. The program cannot use that memory meanwhile. Pure functions; all sizes in bytes.
- * budget: of the device. largest: size of the largest piece.
+ * Limits on the device memory that moving itself takes up: what is kept free, what is in flight, and what is fetched
+ * ahead of its use. The program cannot use that memory meanwhile. Pure functions; all sizes in bytes. budget: of the
+ * device. largest: size of the largest piece.
  */
 
 /*
@@ -29,18 +29,18 @@ uint64_t move_limits_ahead(uint64_t budget, bool gap);
 /* Returns the size up to which room is made for new blocks. Larger blocks are placed where there is room. */
 uint64_t move_limits_new(uint64_t budget);
 /*
- * Returns for how many submissions what is evicted for future new blocks must not be needed, in a program of this
- * period.
+ * Returns a number of submissions, for a program of this period. A piece that is needed within them is not evicted for
+ * future new blocks.
  */
 uint64_t move_limits_not_soon(uint64_t period);
 
 /* ---- when memory leaves ---- */
 
 /*
- * when the memory of a process should leave for the turn of another. What nothing is alive in leaves,
- * and comes back, without a copy (mover/migrate.c). A training job has most alive in the middle of a step and least at
- * its end, so a switch at that moment copies a part of what others do: of a GPT of 14.4 GiB 3.6 (H200). How long a step
- * is need not be known: the least of the last seconds is, and is waited for within a bound. Pure: no clock.
+ * When the memory of a process should leave for the turn of another. Memory in which nothing is alive leaves, and comes
+ * back, without a copy (mover/migrate.c). A training job has most alive in the middle of a step and least at its end.
+ * So a switch at the end copies only a part of what other switches do: of a GPT of 14.4 GiB 3.6 (H200). The length of
+ * a step need not be known: the least of the last seconds is, and is waited for within a bound. Pure: no clock.
  */
 
 /* ns: the least of this window and of the one before count, so a step may be so long. */
@@ -56,8 +56,8 @@ struct leave_moment {
 /* Tells how many bytes are alive. To be called some times in a step, as long as the process works. */
 void leave_moment_see(struct leave_moment *moment, uint64_t now, uint64_t alive);
 /*
- * Returns whether to leave now: nearly as little is alive as at the end of a step, or it should have left `bound` ns
- * ago. To be called at each look from when it should leave; leave_moment_off() when it should not, or has left.
+ * Returns whether to leave now: nearly as little is alive as at the end of a step, leaving has been due for `bound` ns,
+ * or nothing was seen yet. To be called at each look while leaving is due; leave_moment_off() when it is not, or done.
  */
 bool leave_moment_is_now(struct leave_moment *moment, uint64_t now, uint64_t alive, uint64_t bound);
 void leave_moment_off(struct leave_moment *moment);
@@ -116,14 +116,14 @@ bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submiss
 /* ---- by trial ---- */
 
 /*
- * the trial: decides whether moving pays for a program with a known period. It compares the time of one
- * stretch of the program (at least one period) with moving to the same stretch without. Now and then moving stops for a
- * stretch; if the stretch is not over in the time that moving takes, moving is better and resumes at once. So a
- * question costs at most one stretch. It is asked ever more rarely, and late where the answer seems clear, because a
- * program that touches little of what it names may surprise. If moving loses, it stops, and is tried again in the same
- * way.
+ * The trial decides whether moving pays for a program with a known period. It compares the time of one stretch of the
+ * program (at least one period) with moving to the same stretch without. Now and then moving stops for a stretch. If
+ * the stretch is not over in the time that moving takes, moving is better and resumes at once. So a question costs at
+ * most one stretch. Questions come ever more rarely, and late where the answer seems clear, because a program that
+ * touches little of what it names may surprise. If moving loses, it stops. It is tried again in the same way, but for
+ * up to twice the time of a stretch.
  *
- * Pure like governor.h, which does this for programs without a period. Only one thread, the mover, may use it.
+ * Pure like the governor, which does this for programs without a period. Only one thread, the mover, may use it.
  */
 
 #define TRIAL_GAIN 5 /* percent that a change must gain */
@@ -163,9 +163,9 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 /* ---- which of the two ---- */
 
 /*
- * decides whether memory may move because it pays. It asks the trial where the future is known, else
- * the governor, and neither at the very beginning. Pure: the caller has the clock. Only one thread, the mover, may use
- * it.
+ * The move governor decides whether memory may move because it pays. It asks the trial where the future is known or was
+ * a moment ago, else the governor, and neither at the very beginning. Pure: the caller has the clock. Only one thread,
+ * the mover, may use it.
  */
 
 struct move_governor {
@@ -174,7 +174,7 @@ struct move_governor {
 	bool allows;          /* moving is allowed at present */
 	uint64_t found;       /* ns: since when the future has been known; 0: it is not */
 	uint64_t holds_until; /* ns: until then, what the trial has found holds even if the future is not known */
-	bool knows_most;      /* the next use of most memory has been known since `begun` */
+	bool knows_most;      /* the next use of most memory was known at some time since `begun` */
 	uint64_t begun;       /* ns: when it began to measure; 0: not yet */
 };
 

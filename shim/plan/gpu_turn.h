@@ -12,10 +12,10 @@
 /* ---- turns ---- */
 
 /*
- * turns: when the processes that share a GPU need much more of it than there is, one of them submits work
- * at a time, with all the memory that the others can spare, and the others wait. Decides whether there are turns, whose
- * turn it is, and how long it lasts. Pure: no clock, no CUDA; every process computes the same from the same figures,
- * which they publish in the account of the GPU (accounting/gpu_account.h).
+ * Turns: if the processes that share a GPU need much more of it than there is, one of them submits work at a time, with
+ * all the memory that the others can spare, and the others wait. These functions decide whether there are turns, whose
+ * turn it is, and how long it lasts. Pure: no clock, no CUDA. Every process computes the same from the same figures,
+ * which the processes publish in the account of the GPU (accounting/gpu_account.h).
  *
  * Rules:
  *  - There are turns if what all need does not fit, and either a process asks for turns (share: turns) or those that
@@ -35,7 +35,7 @@
  */
 
 #define GPU_TURN_NOBODY UINT32_MAX
-/* Per mille of its time that a process loses by spilling, above which turns are worth what they cost. */
+/* Per mille of their time that processes lose by spilling, on average, from which on turns are worth their cost. */
 #define GPU_TURN_LOSS 150
 /*
  * ns without a sign of life, after which a process takes no part; while it moves its memory, longer by so much for each
@@ -137,8 +137,8 @@ uint64_t gpu_turn_serve(uint64_t served, uint64_t weight, uint64_t ns);
  */
 uint64_t gpu_turn_burst(uint64_t ns, uint64_t idle);
 /*
- * Returns the new `cost` after a switch that took `ns`. The first time counts as little as is usual,
- * because host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
+ * Returns the new `cost` after a switch that took `ns`. The first switch counts at most as much as a usual one, because
+ * host memory is pinned then, which takes ten times as long as the copies; later ones are averaged.
  */
 uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns);
 
@@ -157,10 +157,10 @@ uint64_t gpu_turn_cost(uint64_t cost, uint64_t ns);
  */
 uint64_t gpu_share_of(uint64_t total, const struct gpu_turn_member *members, unsigned n, unsigned self);
 /*
- * Returns whether one more process can take turns with the members (gpu_turn.h): whether `host` bytes of host memory
- * hold what is away while the turn changes, when one has left and the next has not come back. That is all but what fits
- * beside the one that needs most. The new one counts as if it needed as much as that one, because nobody knows what it
- * will need.
+ * Returns whether one more process can take turns with the members: all fit, or `host` bytes of host memory hold what
+ * is away while the turn changes, when one has left and the next has not come back. That is all but what fits beside
+ * the member that needs most. The new process counts as if it needed as much as that member, because nobody knows what
+ * it will need.
  */
 bool gpu_share_admits(uint64_t total, const struct gpu_turn_member *members, unsigned n, uint64_t host);
 

@@ -19,7 +19,7 @@ enum trust {
 
 struct node {
 	uint64_t begin, end;
-	uint64_t born;        /* number of the latest submission when it was born in dead memory; 0: not known */
+	uint64_t born;        /* number of the latest submission when it was born in empty memory; 0: not known */
 	uint64_t died;        /* the same when it died; ALIVE: it has not */
 	uint64_t own;         /* and of the latest one of the thread that reported the death */
 	uint16_t thread : 15; /* that thread; 0: it is not known apart */
@@ -63,7 +63,7 @@ static const struct node live_node_new = {.died = ALIVE};
 /*
  * The ranges of the map: a table of nodes, and how the one at a byte is found.
  *
- * Ranges are listed, in order, by the bucket of 64 KiB in which they begin. Three levels of bits say which buckets have
+ * Ranges are listed, in order, by the bucket of 64 KiB in which they begin. Five levels of bits say which buckets have
  * any, so that the range before a byte is found in a few steps, however long it is. Nodes come from a table that is
  * reserved address space, of which only what is used becomes memory: nothing is allocated by a birth.
  */

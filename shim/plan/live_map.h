@@ -99,9 +99,9 @@ void live_map_forget(struct live_map *map, uint64_t begin, uint64_t end);
 bool live_map_is_reported(const struct live_map *map, uint64_t at);
 
 /*
- * Records a birth or a death. The units of a range of which only a part is reported are distrusted. The death of a
- * range that was not born as such is ignored. live_map_birth() returns false if there is no memory to remember a
- * birth; everything is distrusted then.
+ * Record a birth, and a death. If only a part of a range that is born is reported, its reported units are distrusted.
+ * The death of a range that was not born as such is ignored. live_map_birth() returns false if there is no memory to
+ * remember a birth; everything is distrusted then.
  */
 bool live_map_birth(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report);
 void live_map_death(struct live_map *map, uint64_t begin, uint64_t end, struct live_report report);
@@ -145,7 +145,7 @@ bool live_map_is_dead(const struct live_map *map, uint64_t begin, uint64_t end, 
 unsigned live_map_dead_share(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now,
 			     unsigned parts);
 /*
- * Stores the parts of the range that are alive, in order, and returns how many. Parts with less than `gap` dead bytes
+ * Stores the parts of the range that are alive, in order, and returns how many. Parts with at most `gap` dead bytes
  * between them are joined, and so is what does not fit into `most`.
  */
 unsigned live_map_alive(const struct live_map *map, uint64_t begin, uint64_t end, struct live_now now, uint64_t gap,

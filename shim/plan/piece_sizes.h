@@ -41,8 +41,8 @@
 /* The most parts of a piece that are copied apart (mover/alive.c). */
 #define ALIVE_RANGES 32
 /*
- * Dead bytes between two parts that are alive are copied along if there are fewer than this: a copy of its own costs
- * about as long as these bytes take, 5 us.
+ * Dead bytes between two parts that are alive are copied along if there are at most this many: another copy takes about
+ * as long as these bytes do, 5 us.
  */
 #define ALIVE_GAP ((uint64_t)256 << 10)
 

@@ -15,8 +15,7 @@
 /* ---- pieces ---- */
 
 /*
- * what the plan knows of each piece, and which of those in device memory may be evicted first. Used by plan.c
- * only.
+ * What the plan knows of each piece, and which of the pieces in device memory may be evicted first.
  *
  * A piece's *key* orders victims, the largest first. It is the remembered position that foretells the piece's next use.
  * If none does, it is PIECES_UNFORESEEN or more, and the larger the older the last use. Pieces in device memory *rest*
@@ -145,10 +144,10 @@ uint32_t pieces_top(struct pieces *pieces, plan_busy_function *busy, void *argum
 /* ---- forecast ---- */
 
 /*
- * how much device memory the program will need in the rest of its period. The plan knows when each piece is
- * named next; what a period needs altogether also depends on when pieces die and come to life again (live_map.h). These
+ * The forecast: how much device memory the program will need in the rest of its period. The plan knows when each piece
+ * is named next. The need of a period also depends on when pieces die and come to life again (live_map.h). These
  * transitions are recorded, and those that followed the remembered position (predict_at) are taken as the future, like
- * uses.
+ * uses; where a walk foresees transitions (tensor_future.h), those are taken instead.
  *
  * The need counts every piece that holds contents in device memory or on its way there: it goes down where a piece dies
  * and up where one comes to life or is named and fetched, and nothing is evicted. Where it exceeds what there is,
@@ -181,7 +180,7 @@ void forecast_fini(struct forecast *forecast);
 void forecast_note(struct forecast *forecast, uint64_t position, uint32_t piece, bool dead);
 /*
  * Makes the forecast for what follows the remembered position `at` up to now. needed: the units that are needed now
- * (forecast_needs). If no piece died or came to life in that time, nothing reports that, and there is no forecast.
+ * (forecast_needs). There is no forecast if no transition of that time was reported, or if some may be forgotten.
  */
 void forecast_make(struct forecast *forecast, const struct pieces *pieces, uint64_t at, uint64_t needed);
 /* The same for what follows up to `until`, with these n transitions, in order, instead of those that were recorded. */

@@ -283,7 +283,7 @@ static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, ui
 
 /* ---- keys ---- */
 
-/* Moves the cursor back if the piece may be the next to be fetched. */
+/* Moves both cursors back if the piece may be the next to be fetched. */
 static void cursor_back(struct plan *plan, const struct piece *piece)
 {
 	uint64_t key = pieces_key(&plan->pieces, piece);
@@ -539,8 +539,8 @@ void plan_set_dead(struct plan *plan, uint32_t id, unsigned share)
 }
 
 /*
- * Foretells when the latest submission's pieces will be used again: when their twins were. A piece whose twin was not
- * used again up to now is expected to be used as long from now as that is.
+ * Foretells when the latest submission's pieces will be used again: when their twins were. If the twin of a piece was
+ * not used again up to now, the piece is expected to be used one period (plan_period()) from now.
  */
 static void foretell_latest(struct plan *plan)
 {

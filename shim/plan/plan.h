@@ -126,8 +126,8 @@ uint64_t plan_span(const struct plan *plan);
 /*
  * Returns in *ret_piece the first piece in host memory that will be used, and in *ret_when the submission that uses it.
  * Returns false if the future is unknown, if nothing foreseen is in host memory, or if `ahead_units` have been fetched
- * (or are MOVING in) and not been used yet: looking further ahead than the link needs costs traffic. What was evicted
- * again without being used counts against that limit, too, for about a thousand submissions.
+ * (or are MOVING in) and not used yet: more than the link needs costs traffic. What was evicted again unused counts too
+ * for about a thousand submissions. With a forecast, a piece not used soon is returned if it can stay until its use.
  */
 bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when);
 
@@ -160,8 +160,8 @@ bool plan_better_is_busy(struct plan *plan, uint32_t victim, uint64_t when);
 
 /*
  * Returns a piece that should be evicted before its memory is wanted, because the link to the host would have nothing
- * to do: one that is alive, when more memory will be needed before its next use than there is. Returns false if there
- * is none, or nothing is known of what is alive.
+ * to do: one that is alive and not used soon, if more memory than there is will be needed in the first half of the time
+ * until its next use. Returns false if there is none, or nothing is known of what is alive.
  */
 bool plan_early(struct plan *plan, plan_busy_function *busy, void *argument, uint32_t *ret_piece);
 

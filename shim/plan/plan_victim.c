@@ -82,8 +82,8 @@ static bool is_better(const struct choice *a, const struct choice *b)
 
 /*
  * Returns the best piece of this kind that is not busy and has at least this key, among the first of the heap: of
- * HOLLOW ones that with the largest dead share; then one of `units` units; then the one used last. PIECES_NONE: none.
- * until: of HOLLOW ones, those may be chosen from whose next use on memory suffices until this key.
+ * HOLLOW ones that with the largest dead share; then one of `units` units; then that with the largest key.
+ * PIECES_NONE: none. until: a HOLLOW one may be chosen only if memory suffices from its next use until this key.
  */
 static uint32_t search(struct plan *plan, enum kind kind, uint32_t looked_at, uint64_t least, uint64_t until,
 		       uint32_t units, plan_busy_function *busy, void *argument)
@@ -130,8 +130,8 @@ static uint64_t least_key_after(const struct plan *plan, uint64_t when)
 /*
  * Returns a victim from the heap; PIECES_NONE: no piece there has at least this key. That is, in this order:
  *  - a dead piece that may be needed sooner than the top, or was used later, but not much: its copies are saved;
- *  - the piece of which the most is dead, among those that are as good as the top: memory suffices from their next use,
- *    or birth, until the next use of the top, so they can stay then;
+ *  - beside kernels, with a forecast, the piece of which the most is dead, among those that are as good as the top:
+ *    memory suffices from their next use, or birth, until the next use of the top, so they can stay then;
  *  - a piece of the wanted size that is about as far away as the top;
  *  - the top.
  */

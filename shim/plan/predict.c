@@ -33,8 +33,8 @@ static uint64_t history_mix(uint64_t x)
 /* ---- memory ---- */
 
 /*
- * Doubles an array whose elements are at index & (n - 1). Must be called only before anything was dropped: all indices
- * in use are below n then, and stay where they are.
+ * Doubles an array whose elements are at index & (n - 1). Must be called only while no index has reached n: then all
+ * elements stay where they are.
  */
 static void *history_doubled(void *old, uint32_t *n, uint32_t first, uint32_t most, size_t size, bool *full)
 {

@@ -58,7 +58,7 @@ struct predict_name {
 	/* of the twin, as predict_again_after() returns them; PREDICT_NONE: no twin, or not named again */
 	uint64_t again, again_slot;
 };
-/* Returns in ret_names up to n of those names, starting with number `from`. Returns how many. */
+/* Stores up to n of those names, starting with number `from`; `again` is after position `past`. Returns how many. */
 unsigned predict_latest(const struct predict *predict, uint64_t past, uint64_t from, struct predict_name *ret_names,
 			unsigned n);
 

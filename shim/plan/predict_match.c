@@ -596,7 +596,7 @@ static uint64_t best_place(struct predict *predict)
 	return best ? best->at : PREDICT_NONE;
 }
 
-/* Takes a place. The common past determines how far it is believed. */
+/* Takes a place. It is believed if it would have foretold enough of the recent names. */
 static void predict_match_settle(struct predict *predict, uint64_t place)
 {
 	struct predict_score share = share_at(predict, place);

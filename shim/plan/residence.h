@@ -20,7 +20,7 @@
  *                                                              dead gets no memory
  *   end, death      RUNS                                       RUNS, whoever holds it
  *
- * What is asked for and not waited for any more is still done; a leave that began after that is undone.
+ * An order is still done if nobody waits for it any more; but if it leaves RUNS after that, or for USER, it is undone.
  */
 #ifndef SPILLWAY_PLAN_RESIDENCE_H
 #define SPILLWAY_PLAN_RESIDENCE_H

@@ -53,8 +53,8 @@ static uint64_t room_of(const struct scheduler_view *view)
 #define PAUSE 64
 /*
  * After the second wait with exchanges, for one wait an exchange must pay within the launch that makes it; after the
- * third for three, and so on, up to about this many. What undoes them may be a kernel in between that names what has
- * left, and whose uses are not known. A wait that needs no exchange halves the number again.
+ * third for three, and so on, up to about twice this many. What undoes them may be a kernel in between that names what
+ * has left, and whose uses are not known. After those waits, each wait that needs no exchange halves the number again.
  */
 #define DOUBT_MOST 512
 /*

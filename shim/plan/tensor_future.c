@@ -40,7 +40,7 @@ void tensor_future_fini(struct tensor_future *future)
 #define TENSOR_MATCH_STEPS 6000 /* about as many events are looked at by tensor_match_make() */
 #define COMPARED           64   /* events by which the past is compared */
 #define APART              16   /* events by which the position may be wrong */
-#define BETTER_BY          2    /* an event farther from the position must have this many more alike */
+#define BETTER_BY          2    /* an event farther from the position must have more than this many more alike */
 #define LATEST             48   /* births that show the ratio */
 #define RATIOS             8    /* different ones among them */
 #define LOOK_BACK          4096 /* events that show which sizes are the same */

@@ -169,8 +169,8 @@ bool best_fit_take(struct best_fit *fit, uint64_t bytes, struct best_fit_range *
 /* ---- where tensors end ---- */
 
 /*
- * tensor extents: guesses where tensors end. Only the offsets in a block at which pointers start are
- * ever seen, so the end of what a pointer means is guessed to be the next start seen in that block recently. A guess
+ * Tensor extents are guesses where tensors end. Only the offsets in a block at which pointers start are ever seen. So
+ * the end of what a pointer means is guessed to be the next start that was seen in that block recently. A guess
  * determines what is fetched to the device, never what is mapped.
  *
  * Starts must be forgotten: a block that was cut into small tensors while a job started holds one large tensor later,

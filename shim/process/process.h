@@ -51,7 +51,7 @@ extern struct process_state {
 	const struct policy_settings *settings; /* of it */
 	void (*on_cloned)(void);                /* set once, before the stage is RUNNING */
 	_Atomic int is_off;     /* 0 not read yet, 1 on, 2 off; every thread that reads it writes the same */
-	_Atomic int spill_mode; /* enum policy_spill. Written under START, and by the mover; any thread reads it. */
+	_Atomic int spill_mode; /* enum policy_spill. Written under START or ENGINE_START; any thread reads it. */
 } process_state __attribute__((visibility("hidden")));
 /* Not 0 while this thread is inside the library's own work. */
 extern __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
@@ -90,7 +90,7 @@ static inline enum policy_spill process_spill_mode(void)
 	return (enum policy_spill)atomic_load_explicit(&process_state.spill_mode, memory_order_relaxed);
 }
 
-/* Changes it, between POLICY_SPILL_EXACT and POLICY_SPILL_FAST. Called by the mover alone (spill_change_mode). */
+/* Changes it, between POLICY_SPILL_EXACT and POLICY_SPILL_FAST. Called by spill_change_mode(), under ENGINE_START. */
 void process_set_spill_mode(enum policy_spill mode);
 
 /*

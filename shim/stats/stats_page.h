@@ -4,7 +4,7 @@
  * uses CUDA memory, in a file that other processes of the same user may map and read: PID-START.stats in the user's
  * private folder (user_dir.h), mode 0400 once it is filled, or PID-START-ID.stats if a process of another PID namespace
  * has the former name. The file is removed at exit. After a crash it stays, with the last figures; another process
- * removes it once it is a day old.
+ * removes it once it is a day old, or 10 s if more than 64 such files are left.
  *
  * The library and the tool both use the page, so it needs only libc. Every number has 8 bytes and is written
  * separately, by relaxed atomics: a reader sees each number whole, but two numbers need not be consistent to the byte
@@ -32,7 +32,7 @@
 #define STATS_ALIGN 65536 /* largest page size of aarch64 */
 #endif
 
-#define STATS_DEVICES 16  /* devices with figures; further ones count only in those of the process */
+#define STATS_DEVICES 16  /* devices with figures; further ones have none of their own */
 #define STATS_RULES   64  /* number 0 is "no rule", the last one all further rules */
 #define STATS_SITES   256 /* number 0 is "all others" */
 /* The last site: the cost of chunks that small allocations of several sites share. It has only figures. */
@@ -190,7 +190,7 @@ struct stats_page {
 	_Atomic uint64_t host_budget, host_used;
 	/* Pinned host memory that processes of the user share (quota.h): bytes, number of processes; 0: not shared. */
 	_Atomic uint64_t share_total, share_used, share_ranks, share_most_used, share_most_ranks;
-	/* Faults of the process; with several devices, faults of the CPU count for none of them. */
+	/* Faults of the process; with several devices, faults of the CPU and lost events count for none of them. */
 	_Atomic uint64_t fault[FAULT_COUNT];
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
 	_Atomic uint64_t counter[STAT_COUNT];

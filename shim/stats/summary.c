@@ -2,8 +2,8 @@
 /*
  * The summary: composes its lines from the statistics page. The first three always come: what was spilled, what it cost
  * as a share of the run, and one change, with the figures that support it. The cheapest change comes first: memory that
- * is free but beyond the budget, a mode that does not migrate, a mode that stops the GPU, then the group of allocations
- * that moves most. What the figures do not show is said to be not counted.
+ * is free but beyond the budget, a cache that is dead in part, a mode that does not migrate, a mode that stops the GPU,
+ * then the group of allocations that moves most. What the figures do not show is said to be not counted.
  */
 #include "shim/stats/summary.h"
 #include "shim/base/call_site.h"

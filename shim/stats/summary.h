@@ -41,7 +41,7 @@ enum advice {
 struct advice_figures {
 	const char *mode;       /* spill.mode */
 	double run;             /* s */
-	double lost, stopped;   /* of it, at least one submission waited or the GPU was stopped; the GPU was stopped */
+	double lost, stopped;   /* of it: a submission waited or the GPU was stopped, whichever is more; the latter */
 	bool over, moved;       /* memory requested on the device was elsewhere; and pieces came to it */
 	bool refused, by_total; /* requests ended in out of memory; because of host.total */
 	uint64_t need, budget, total;   /* bytes of devices; total: what they have, 0: not known */

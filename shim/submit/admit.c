@@ -63,7 +63,7 @@ static void let_go(struct submission *submission)
 	submission->kept = KEPT_BY_GATE;
 }
 
-/* A ticket is given back after that: so its blocks are kept all the time. */
+/* Gives a ticket back after the blocks are pinned, so that they are kept all the time. */
 static void pin(struct submission *submission)
 {
 	if (submission->kept == KEPT_BY_PINS)
@@ -217,7 +217,7 @@ static unsigned wait_and_pin(struct submission *submission)
 
 /*
  * Waits for memory if the submission must. Voids the discards of the blocks that it names: before it is inside the
- * driver (alive.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
+ * driver (spill.c), but after it has waited, because discarded pieces that are fetched meanwhile need not be copied.
  */
 static void wait_if(struct submission *submission, bool must, unsigned seen)
 {
@@ -572,8 +572,8 @@ static void clear_gate(uint32_t bits)
 }
 
 /*
- * n_besides must be counted before the bit is set: who was opened before sees another number then (is_late). Also where
- * it is set for another device: the mover of this one may have read records before it heard tickets.
+ * n_besides must be counted before the bit is set, so that a submission opened earlier sees another number (is_late).
+ * Also if the bit was set for another device: the mover of this one may have read records before it heard tickets.
  */
 void submission_set_beside(bool on)
 {

@@ -22,8 +22,8 @@
  * both are past when the unloading is complete.
  *
  * A function's name lies beside its slot, as a copy, because the driver's string is freed with the module. The name is
- * read for a last message only, and is not dropped with the layout: if the handle is reused, the new function's name is
- * queried.
+ * read for messages and the trace only, and is not dropped with the layout: if the handle is reused, the new function's
+ * name is queried.
  *
  * Measured (H200, driver 580): the query of one parameter takes 10 ns, and the query that finds no more parameters
  * 650 ns.
@@ -231,8 +231,8 @@ static enum kernel_params_answer ask_all(CUfunction function, struct kernel_para
 /* ---- names ---- */
 
 /*
- * The name functions exist since 12.3 only and serve messages and checks only, so they have no row in hooks.def: the
- * driver's resolver is asked for them, at the first launch of a function.
+ * The name functions exist since 12.3 only, and serve messages, the trace and checks. hooks.def has them as exempt: the
+ * driver's resolver is asked for them, at the first launch of a function and by checks.
  */
 static const char *ask_name(CUfunction function, bool is_kernel)
 {

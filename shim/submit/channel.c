@@ -35,7 +35,7 @@ void channel_wake(struct channel *channel)
 	lock_drop(&channel->wake_lock);
 }
 
-/* Returns the first unit of the block, or slab, that has an address; false: none has, or that of another device. */
+/* Finds the first unit of the block or slab with the address. Returns false if this device's heap has none there. */
 static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *ret_unit)
 {
 	uint32_t word = arena_contains(arena, address) ? arena_look(arena, address) : 0;

@@ -110,7 +110,7 @@ struct named {
  */
 #define NAMED_ASIDE UINT64_MAX
 
-/* Room for some thousand submissions: the reader comes every few hundred microseconds at the latest. */
+/* Room for some thousand submissions: the reader naps for 5 ms at most (mover.c). */
 #define SUBMISSION_LOG_WORDS (1u << 18)
 
 struct submission_log {
@@ -172,7 +172,7 @@ struct channel {
 	    hungry;        /* written by the mover: it needs completions: an event is recorded behind each submission */
 	_Atomic bool dead; /* written by the mover: it has stopped moving memory, for good */
 
-	struct lock lock;           /* SPILL; for the waiters */
+	struct lock lock;           /* SPILL; for the waiters, and orders to the mover */
 	struct clock_cond answered; /* signalled if a waiter, or an order to the mover, is answered */
 	struct waiter *waiters;     /* guarded by SPILL */
 	_Atomic unsigned n_waiters; /* written under SPILL; raised before `asleep` is read */

@@ -6,9 +6,9 @@
  *
  *   n  HASH  LIBRARY  NAME      a function that a process launches for the first time. HASH stands for it
  *   ?  HASH                     before a launch that is checked;
- *   -  HASH                     the kernel has ended well,
- *   !  HASH                     or it has faulted. What has a '!' is not checked again, nor what has a '?' and nothing
- *                               after it, because the process did not live to say more
+ *   -  HASH                     no fault was seen: the kernel has ended well, or its check was given up;
+ *   !  HASH                     the kernel has faulted. A function with a '!' is not checked again, nor one with a '?'
+ *                               and nothing after it, because the process did not live to say more
  *   =  HASH  LAUNCHES  CHECKED  at the end of a process
  *   +  REASON  LAUNCHES         the same: launches that were not checked (LEFT_REASONS)
  */

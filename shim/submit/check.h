@@ -51,7 +51,7 @@ struct check {
 	 *   TAKEN    the mover, which begins the gap. REFUSED: the thread; `why` says the reason
 	 *   OPEN     the thread, or the mover, which may cut the check: everything else is unmapped
 	 *   CUT      the thread: everything is mapped, and the kernel may still run
-	 *   DONE     the mover: the kernel has ended. FAULTED: so it has, and its context
+	 *   DONE     the mover: the kernel has ended, or was not launched. FAULTED: it and its context have ended
 	 */
 	_Atomic enum check_stage {
 		CHECK_IDLE,

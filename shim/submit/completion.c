@@ -18,7 +18,7 @@
  */
 #define STRIDE 16
 
-/* The number of its latest submission; 0: none. */
+/* Number of this thread's latest submission; 0: none. */
 static __thread uint64_t latest_own __attribute__((tls_model("initial-exec")));
 
 uint64_t completion_own(void)
@@ -127,7 +127,7 @@ static bool is_for(const struct row *row, CUstream stream, CUcontext context, ui
 	       (!is_default(stream) || row->context == context);
 }
 
-/* Returns a row, with its lock, that nothing is under way in: one that is closed, or an open one; or NULL. */
+/* Returns a row without submissions or events under way, with its lock; NULL: none. open: whether it is to be open. */
 static struct row *idle_locked(bool open)
 {
 	for (struct row *row = next_locked(NULL); row; row = next_locked(row))

@@ -94,8 +94,8 @@ bool completion_touches(CUdevice owner, uint64_t devices);
 
 /*
  * Returns the oldest submission, on any other stream, that is not known to be complete; UINT64_MAX if there is none, or
- * 0 if that is unknown because a capture is open. Queries the streams that have such submissions; waits only for a
- * capture that is just opening. Locking: takes ROW.
+ * 0 if that is unknown because a capture is open or opening. Queries the streams that have such submissions; never
+ * waits for the GPU. Locking: takes ROW, and ROWS if the stream has no row yet.
  */
 uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread);
 

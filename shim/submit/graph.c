@@ -8,7 +8,7 @@
  * that is read. So a node's parameters are read in the same way whether they come from the driver or are set by the
  * program.
  *
- * Kernel nodes cannot be read on drivers that do not report kernel parameters (before 12.4, arguments.h).
+ * Kernel nodes cannot be read on drivers that do not report kernel parameters (before 12.4).
  *
  * Measured (driver 580): cuGraphKernelNodeGetParams_v2 always returns a function, also for a node made from a CUkernel,
  * and either kernelParams or extra, as the node was made; 1D copies have no pitch; cuGraphGetNodes refuses an array if
@@ -266,7 +266,7 @@ static bool range_of(CUmemorytype type, const void *host, CUdeviceptr device, st
 	return type != CU_MEMORYTYPE_ARRAY;
 }
 
-/* What the host has written by the time of a launch, that copies: if it has no gaps, it is searched for pointers. */
+/* A launch copies what the host has written by then. If the copy has no gaps, its source is searched for pointers. */
 static void read_copy(struct reading *reading, const CUDA_MEMCPY3D *copy)
 {
 	struct copy_extent extent = {copy->WidthInBytes, copy->Height, copy->Depth};

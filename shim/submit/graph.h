@@ -25,7 +25,7 @@
 
 /*
  * Adds the names of a launch of this instance to the submission, or marks the submission as unknown. Any thread may
- * call it; it allocates nothing. Locking: takes GRAPH, and names without it.
+ * call it. Locking: takes GRAPH, and names without it; may take POINTER_ARRAYS then.
  */
 void graph_operands(struct submission *submission, CUgraphExec exec);
 

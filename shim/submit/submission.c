@@ -166,8 +166,8 @@ static __attribute__((noinline)) bool glance_slowly(CUfunction function, void *c
 
 /*
  * The slot is read like the runs in copy_slot() (arguments.c), before a parameter is looked at. This is what a launch
- * costs more while something lacks memory: one function without a frame. What tables of pointers lead to is named by
- * whoever takes the table, so no glance can tell.
+ * costs more while something lacks memory: one function without a frame. If arrays of pointers are known, a launch may
+ * name what they lead to, too, which no glance can tell.
  */
 bool submission_glance(CUfunction function, void *const *params, void *const *extra)
 {
@@ -456,8 +456,8 @@ static inline __attribute__((always_inline)) void name_block(struct submission *
 /* ---- memory that the program has placed itself, in `fast`: a pointer may mean several blocks ---- */
 
 /*
- * Returns whether a pointer may reach further than what was born around it: in a graph, which uses memory without
- * births, or where all is doubted. Then it matters whether anything in the address space may move.
+ * Returns whether a pointer may reach further than what was born around it, and memory of the address space may move.
+ * A pointer reaches further in a graph, which uses memory without births, and where all is doubted.
  */
 static bool is_beyond(const struct submission *submission, const struct arena *arena, CUdeviceptr address,
 		      uint32_t block_unit)
@@ -503,7 +503,7 @@ static void name_range(struct submission *submission, const struct submission_ar
 	}
 }
 
-/* Names what a pointer means to this address, if it is in a block that the program has placed. */
+/* Names the blocks that a pointer to this address means, if the program has placed them or they are backed on use. */
 static void name_extent(struct submission *submission, const struct submission_arena *in, CUdeviceptr address,
 			bool aside)
 {

@@ -23,9 +23,9 @@
  *   a ticket    If memory moves beside running work (channel.h), a ticket in the submission log stands for the
  *               pins of the submission.
  *   pins        They cost two locked operations per block. They are for a submission that waits, so that what it waits
- *               for is not evicted; for one without a ticket, because its names are too many, not all known, or found
- *               no room in the log; and for every submission once submission_ask_to_pin() has been called, because the
- *               caller must see at once which blocks are named.
+ *               for is not evicted; for one without a ticket, because its thread has no place for tickets, or its
+ *               names are too many, not all known, or found no room in the log; and for every submission once
+ *               submission_ask_to_pin() has been called, because the caller must see at once which blocks are named.
  *
  * Every wait ends, except while the process is suspended: the mover answers within its patience (schedule.c), a
  * migration that makes no progress is undone by mapping the piece where it was, and a submission that has waited too
@@ -76,8 +76,8 @@ static inline CUdeviceptr submission_pointer(uint64_t word)
 void submission_name(struct submission *submission, CUdeviceptr address, size_t bytes);
 
 /*
- * The submission writes a pointer to device memory, with this value (0: with many values). What reads it later names
- * nothing, so memory is taken now for what it means in an allocation that is backed on use. Locking: takes no lock.
+ * The submission writes a pointer with this value (0: many pointers) to device memory. Work that reads it later does
+ * not name it, so memory is taken now for what it means in allocations backed on use. Locking: takes no lock.
  */
 void submission_stores(struct submission *submission, CUdeviceptr address);
 
@@ -205,7 +205,7 @@ bool submission_glance(CUfunction function, void *const *params, void *const *ex
 
 /*
  * Begins the submission of this thread. id: of the entry point. Returns NULL if the call was made inside another
- * tracked call, or by the library; admit() and submission_close() accept NULL.
+ * tracked call, by the library, or in a cloned child (process.h); admit() and submission_close() accept NULL.
  */
 struct submission *submission_open(uint64_t id);
 /*
@@ -234,7 +234,7 @@ bool submission_was_refused(void);
 /*
  * Admits the submission; waits if it must. Returns the stripe, which the caller must pass to submission_close() after
  * the real call; or NULL if the CPU has touched managed memory since submission_back(), which the caller must call
- * again then. Preserves errno. Locking: takes SPILL and higher ranks if it waits.
+ * again then. Preserves errno. Locking: takes SPILL if it waits, and higher ranks.
  */
 struct submission_stripe *admit(struct submission *submission);
 /* Returns whether an admitted submission pins the blocks that it names. */
@@ -266,8 +266,8 @@ bool submission_add_arena(const struct arena *arena, struct channel *channel);
  */
 bool submission_is_quiet(uint64_t devices);
 /*
- * Returns the stripes (bits) with no submission inside now, of which this thread does not count. After this, the caller
- * can read what the threads inside the driver wrote before they entered it.
+ * Returns the stripes (bits) with no submission inside now, except that of this thread, which must be inside if it has
+ * a stripe. After this, the caller can read what the threads inside the driver wrote before they entered it.
  */
 uint64_t submission_empty_stripes(void);
 /*
@@ -291,7 +291,7 @@ void submission_set_beside(bool on);
 bool submission_is_beside(void);
 /*
  * From now on, until tracking is switched off, every submission that enters the driver pins its blocks, so that the
- * caller can see what has been submitted (alive.c). Returns false if they did so already; returns true and changes
+ * caller can see what has been submitted (spill.c). Returns false if they did so already; returns true and changes
  * nothing if tracking is off.
  */
 bool submission_ask_to_pin(void);
@@ -311,8 +311,8 @@ struct submission_takes {
 	/* Takes memory for what has none of all allocations on these devices (bits). */
 	CUresult (*all)(uint64_t devices);
 	/*
-	 * Called then, once: brings to the GPU what the CPU has of managed memory among n names, and on the devices.
-	 * All that is needed goes, or nothing does. What the CPU has touched goes in any case.
+	 * Called after those, once: brings to the GPU what the CPU has of managed memory among n names, and on the
+	 * devices; and all that the CPU has touched, named or not. All of it goes, or nothing does.
 	 */
 	CUresult (*bring)(const struct named *names, uint32_t n, uint64_t devices);
 };

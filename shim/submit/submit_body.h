@@ -2,8 +2,8 @@
 /*
  * submit_body.h: the body of an entry point that submits, for the files that generate such bodies from the rows of
  * hooks.def; and those of copies and hints, for the exported entry points and for code that makes copies and hints in
- * their place. While nothing is tracked it costs one counter, counting itself as inside the driver, a look at one flag,
- * and one jump through the table. Otherwise it takes the steps of submission.h.
+ * their place. While nothing is tracked, a body costs one counter, counting itself as inside the driver, two looks at
+ * one flag, and one jump through the table. Otherwise it takes the steps of submission.h.
  */
 #ifndef SPILLWAY_SUBMIT_BODY_H
 #define SPILLWAY_SUBMIT_BODY_H
@@ -29,10 +29,10 @@
  *
  * These functions read only what the real call is about to read, and only as far as its arguments say. Arguments that
  * the driver would refuse (a NULL, a size that exceeds the address space) yield no name, or too many, and never crash
- * where the driver would not. They preserve errno, and allocate nothing except for arrays of pointers
- * (pointer_arrays.h).
+ * where the driver would not. They preserve errno. They allocate only for the submission's lists of names, and for
+ * arrays of pointers (pointer_arrays.h).
  *
- * Locking: graph launches take GRAPH, kernels and copies may take POINTER_ARRAYS; the others take no lock.
+ * Locking: graph launches take GRAPH; they, kernels, copies and written words may take POINTER_ARRAYS; others no lock.
  */
 /* clang-format off */
 #define HOOK_SUBMIT(name, params, args) void operands_##name(struct submission *submission, SUBMIT_UNPACK params);

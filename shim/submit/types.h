@@ -90,8 +90,8 @@ void submission_drop_graph(struct submission *submission);
 void submission_name_in_heaps(struct submission *submission, CUdeviceptr address, size_t bytes);
 
 /*
- * Returns the devices (bits) of whose allocations that are backed on use a submission that may touch anything may touch
- * some. Locking: as completion_device().
+ * Returns the devices (bits) whose allocations backed on use the submission may touch, if it may touch anything.
+ * Locking: as completion_device().
  */
 uint64_t on_use_names_devices(const struct submission *submission);
 
@@ -148,7 +148,7 @@ struct row_event {
 struct completion_state {
 	/*
 	 * Number of the latest submission. Every submission adds to it, under the ROW of its stream, so it has a cache
-	 * line of its own. Who reads it before the rows knows whether it has seen all up to it.
+	 * line of its own. A reader that takes it first, then looks at the rows, has seen all submissions up to it.
 	 */
 	_Atomic uint64_t newest __attribute__((aligned(64)));
 	_Atomic uint64_t newest_wide; /* completion_newest_wide(); raised before the submission leaves its stripe */

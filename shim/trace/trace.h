@@ -3,11 +3,11 @@
  * trace.h: a record of what the process does with its memory, in a file (trace_code.h). Off unless SPILLWAY_TRACE names
  * the file; then every call below costs one relaxed load and a branch.
  *
- * If it is on, a call writes a few words into a ring of its thread: no lock, no system call, and no allocation except
- * at the first call of a thread; no lock there either once the process has written an event. One thread of low
- * priority, the drainer, empties the rings about 20 times a second into the file, so a killed process loses at most a
- * tenth of a second. A full ring drops events and counts them; the file has the count. No error reaches the program: if
- * the file cannot be written any more, the trace ends, which is logged once.
+ * If it is on, a call writes a few words into a ring of its thread. It takes a lock only until the process has written
+ * an event, allocates only at the first call of a thread or for a new name, and makes a system call only then or if the
+ * ring is half full. One thread of low priority, the drainer, empties the rings about 20 times a second into the file,
+ * so a killed process loses at most a tenth of a second. A full ring drops events and counts them; the file has the
+ * count. No error reaches the program: if the file cannot be written any more, the trace ends, which is logged once.
  *
  * Locking: may be called under any lock. Everything that the trace needs to know is given with trace_start(), and names
  * of places in the program with the events.
@@ -32,7 +32,7 @@ static inline bool trace_is_on(void)
 /* Returns true if a trace is requested. Reads the environment: not for the launch path. */
 bool trace_is_wanted(void);
 
-/* A device as the trace sees it. bytes: as in trace.def, without its time. */
+/* A device as the trace sees it. sample: its event `bytes` (trace.def), without the time. */
 struct trace_source_device {
 	int ordinal;
 	uint64_t total; /* bytes */
@@ -63,7 +63,7 @@ struct trace_sources {
  * `sources` must last as long as the process.
  */
 void trace_start(const struct policy *policy, const struct trace_sources *sources);
-/* Called at the end of the process: writes the rings to the file, for at most 100 ms, and then the event `end`. */
+/* Called at the end of the process: waits for the drainer, 2 s at most, writes the rings to the file, then `end`. */
 void trace_end(void);
 /* Called in the child of a fork: stops writing, since the file belongs to the parent. */
 void trace_child(void);
