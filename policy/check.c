@@ -291,8 +291,8 @@ void policy_warn_unreachable(const struct policy *policy, struct policy_errors *
 /* ---- rules that no device here can serve ---- */
 
 /*
- * Each use needs abilities of the device; a rule without a use that one of its devices can serve has no effect, which
- * the user may not know.
+ * Each use needs abilities of the device. If no device of a rule can serve any of its uses, the driver serves what the
+ * rule matches, which the user may not know.
  */
 
 /* Returns what a use needs that this device lacks, or NULL. */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * ---- why a rule does not match ---- It tests the rule as it was written and shares no code with decide.c, so that
- * tests can compare the two.
+ * ---- why a rule does not match ---- It tests the rule as it was written and shares no code with decide.c except
+ * what policy_bind() finds out about the process, so that tests can compare the two.
  */
 
 __attribute__((format(printf, 2, 3))) static bool say(char *ret_text, const char *format, ...)

@@ -100,7 +100,7 @@ void policy_machine_limits(const char *text, size_t bytes, struct policy_limits 
 	free(real_path);
 }
 
-/* Returns true if the limit is known to be exceeded without the machine. *value becomes the limit then. */
+/* Returns true if *value exceeds the limit on any machine. It becomes the limit then and, if shares, when auto. */
 static bool cut_size(struct policy_size *value, struct policy_size most, bool shares)
 {
 	bool less = value->kind == most.kind && most.kind != POLICY_SIZE_AUTO && most.value < value->value;

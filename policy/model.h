@@ -36,7 +36,7 @@ enum {
 	POLICY_MAX_NAME = 64,      /* bytes of a rule's name */
 	POLICY_MAX_FILE = 1 << 20, /* bytes of a policy file; 10,000 rules of 100 bytes fit */
 	POLICY_MAX_SET = 1 << 16,  /* bytes of SPILLWAY_SET */
-	POLICY_MAX_DEPTH = 16,     /* depth of nested lists and maps; a valid policy needs 4 */
+	POLICY_MAX_DEPTH = 16,     /* depth of nested lists and maps; 4 suffice to write any policy */
 	POLICY_MAX_MAP = 256,      /* keys of one map; bounds the search for duplicate keys */
 	POLICY_MAX_ERRORS = 100,   /* problems that are kept; more are only counted */
 	POLICY_MAX_WHY = 256,      /* bytes of a reason, before the key is put in front */

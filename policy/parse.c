@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Reads a tree of YAML into a policy, in one walk against the tables of keys. Keys of a map may be dotted or nested;
- * both give one full name, by which values are looked up and duplicate keys are found. This file knows no key by name
- * except include: the files that a policy includes are read before it, in the order in which they are named. Also
- * settings of one line.
+ * both give one full name, by which values are looked up and duplicate keys are found. The walk knows no key by name
+ * except include: the files that a policy includes are read before it, in the order in which they are named. The
+ * checks of rules name others. Also settings of one line.
  */
 #include "policy/keys.h"
 #include "policy/parse.h"
@@ -130,7 +130,7 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 		return;
 	}
 	int index = policy_key_find(w->keys, name);
-	/* `report` is both a key and a section. */
+	/* `report` and `share` are each both a key and a section. */
 	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_in_section(w->keys, name)) {
 		section_walk(w, map, key, name);
 	} else if (index < 0) {
@@ -494,8 +494,8 @@ static void include_one(const struct policy_source *outer, const struct policy_n
 }
 
 /*
- * ---- settings "key=value,key=value" ---- They have no quotes and no escapes, because no value of a single key
- * contains a comma. Blanks around keys and values are ignored.
+ * ---- settings "key=value,key=value" ---- They have no quotes and no escapes: of single values only share.job can
+ * contain a comma, and must then be written in a file. Blanks around keys and values are ignored.
  */
 
 static const char set_file[] = "SPILLWAY_SET";

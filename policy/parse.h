@@ -15,7 +15,7 @@ struct policy_source {
 };
 
 /*
- * Reads YAML text into policy, which must hold the standard values or those that were read before. Problems are added
+ * Reads YAML text into policy, which must be new (policy_new()): this text becomes its first file. Problems are added
  * to errors, and then policy is only partly filled. real_path: of the file; NULL if the text is not a file.
  */
 void policy_parse(const char *file, const char *real_path, const char *text, size_t bytes, struct policy *policy,

@@ -85,7 +85,7 @@ enum policy_spill {
 enum policy_async {
 	POLICY_ASYNC_DRIVER, /* the driver's pools */
 	POLICY_ASYNC_HEAP,
-	POLICY_ASYNC_AUTO,  /* the pools while they have memory, then the heap */
+	POLICY_ASYNC_AUTO,  /* the pools while they have memory and the device budget has room, then the heap */
 	POLICY_ASYNC_COUNT, /* must be last */
 };
 
@@ -147,15 +147,15 @@ enum policy_faults {
 	POLICY_FAULTS_AUTO,   /* the driver's counters */
 	POLICY_FAULTS_OFF,    /* not at all */
 	POLICY_FAULTS_EVENTS, /* the counters, and the driver's queue of events */
-	POLICY_FAULTS_CUPTI,  /* CUPTI, else the counters */
+	POLICY_FAULTS_CUPTI,  /* the counters; CUPTI is not available in this version, and a message says so */
 	POLICY_FAULTS_COUNT,  /* must be last */
 };
 
 /* The capacity that cuMemGetInfo and cuDeviceTotalMem return to the program. */
 enum policy_capacity {
-	POLICY_CAPACITY_PHYSICAL,    /* the true total; free is what may still be allocated, at most the total */
+	POLICY_CAPACITY_PHYSICAL,    /* total = true or shared one; free = what may be allocated still, at most total */
 	POLICY_CAPACITY_BUDGET,      /* total = the device budget */
-	POLICY_CAPACITY_DEVICE_HOST, /* total = device budget + host budget */
+	POLICY_CAPACITY_DEVICE_HOST, /* total = both budgets and what spill.peers lend, limited by spill.limit */
 	POLICY_CAPACITY_COUNT,       /* must be last */
 };
 
@@ -291,8 +291,8 @@ struct policy_decision {
 struct policy; /* opaque; constant once read */
 
 /*
- * One problem of a policy. file is the path, the built-in's name, or "SPILLWAY_SET". line and column start at 1; line
- * 0 means that the problem is the file as a whole (missing, too large, empty), and no place is printed.
+ * One problem of a policy. file is the path, the built-in's name, "SPILLWAY_SET" or "environment". line and column
+ * start at 1; line 0: the problem is the file as a whole (missing, too large, empty), and no place is printed.
  */
 struct policy_error {
 	char file[160];
@@ -335,8 +335,8 @@ struct policy_device {
 	bool registers;    /* registered pages have the same address on it */
 };
 /*
- * Adds a warning for each rule that none of these n devices can serve, or that is about other devices. If n is 0, the
- * devices are unknown and no warning is given.
+ * Adds a warning if none of these n devices can serve the default use, and for each rule that none can serve or that
+ * is about other devices. If n is 0, the devices are unknown and no warning is given.
  */
 void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
 			 struct policy_errors *errors);
@@ -351,7 +351,7 @@ void policy_warn_devices(const struct policy *policy, const struct policy_device
 void policy_bind(struct policy *policy, const char *process, const char *arguments, int64_t rank);
 
 /*
- * Returns bits of enum policy_need: the properties that rules test. Rules of another process do not count once bound.
+ * Returns bits of enum policy_need: what the rules test. Those of another process count for POLICY_NEED_PROCESS only.
  */
 unsigned policy_needs(const struct policy *policy);
 

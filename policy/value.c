@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads and writes the values of keys. A value that may be a list is read by element; every other value by
- * policy_value_parse().
+ * Reads the values of keys: policy_value_add() one element of a list or a value that is no list, and
+ * policy_value_parse() a value from one text. Also writes ranks and patterns.
  */
 #include "policy/keys.h"
 #include "policy/text.h"

@@ -48,7 +48,7 @@ void core_settings(const char *const *settings);
 
 /*
  * Run a part of a test in a process of its own, whose driver and library have not been used: settings may differ from
- * test to test. The parent must not use the driver. Returns the exit status: 0 when run() came to its end.
+ * test to test. The parent must not use the driver. Returns run()'s result, or 1 after CHECK; a signal fails the test.
  */
 int core_in_child(const char *const *settings, int (*run)(void *argument), void *argument);
 
@@ -114,7 +114,7 @@ bool core_leaves(struct core_heap *own, CUdeviceptr address);
 /* Driver calls that make, map, unmap or release memory, so far. */
 unsigned long core_vmm_calls(void);
 
-/* Fill with bytes that only this seed gives, by the driver's copy; is every byte still there? */
+/* Fill with bytes that only this seed gives, by the driver's copy, large ranges in part; are these bytes there? */
 void core_fill(CUdeviceptr address, size_t bytes, uint64_t seed);
 bool core_is_filled(CUdeviceptr address, size_t bytes, uint64_t seed);
 /*

@@ -24,7 +24,7 @@ uint64_t account_sum(const struct account_page *page);
 void account_check(void);
 const struct gpu_account_member *account_member(const struct account_page *page, const struct rank *rank);
 uint64_t account_turns(const struct rank *rank);
-/* Returns the number of the rank whose turn it is and who is not just moving, or n. */
+/* Returns the number of the rank whose turn it is and which is neither moving nor away; n if there is none. */
 unsigned account_holder(const struct rank *ranks, unsigned n);
 
 /* In a rank: closes the file, as by close_range(). Returns false if it is not open. */

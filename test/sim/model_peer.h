@@ -23,7 +23,7 @@ void peer_be(int device);
 CUdeviceptr peer_alloc(int device);
 /* A kernel of that device writes BLOCK bytes there; what its context says afterwards. */
 CUresult peer_touch(int device, CUdeviceptr at, uint32_t value);
-/* Are value, value + 1 and so on, as peer_touch() writes them, there? */
+/* Are value, value + 1 and so on, as peer_touch() writes them, there? Looks at the first and the last word only. */
 bool peer_holds(CUdeviceptr at, uint32_t value);
 
 struct mapped {

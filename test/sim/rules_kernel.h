@@ -34,8 +34,8 @@ void rules_let_go(struct rules_hold *hold);
 
 /*
  * Makes the call in a thread of its own, in this context (NULL: none), and says what became of the kernel: RULES_WAITS
- * if the call does not return within 0.3 s (then the kernel is let go), RULES_RETURNS if it goes on, RULES_ENDS if it
- * stands.
+ * if the call does not return within at least 0.3 s (then the kernel is let go), RULES_RETURNS if the kernel goes on,
+ * RULES_ENDS if it stands, RULES_REFUSED if the call fails.
  */
 #define RULES_WAITS   "waits"
 #define RULES_RETURNS "does not wait"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * sim.h: what a test may ask of the simulated GPU beyond the driver API. Exported by the simulated libcuda.so.1 beside
- * the cu* functions; a test links it or finds these by dlsym. See sim/README in the head of sim_device.c for the model.
+ * the cu* functions; a test links it or finds these by dlsym. The head of sim_device.c describes the model.
  *
  * Settings come from the environment once, at the first call into the driver:
  *   SIM_DEVICES=1              number of devices
@@ -104,9 +104,9 @@ bool sim_is_held(void);
 void sim_stall_at(const char *name, unsigned n);
 unsigned sim_stalled(void);
 void sim_go_on(void);
-/* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
- * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "PIN_US", "POOL_WASTE", "DECOMPRESS", "FILL", "LARGE", "PAGEABLE",
- * "CONCURRENT_MANAGED", "REUSE", "DEAD_HANDLES", "SAME_POINTER". */
+/* Switches of the model, as in the environment, for tests that change them in mid-run: VMM, HOST_VMM, MEMORY, REUSE,
+ * HOST_MEMORY, WINDOW, DELAY_US, PIECE_US, PIN_US, FAULT_MS, MAP_WAITS, POOL_WASTE, DECOMPRESS, FILL, LARGE, RUN,
+ * STREAM_VALUES, PAGEABLE, CONCURRENT_MANAGED, DEAD_HANDLES, SAME_POINTER. */
 void sim_switch(const char *name, size_t value);
 /* The pauses of SIM_PIECE_US are no sleeps but calls of this, by any thread: for programs with a clock of their own. */
 void sim_pauses(void (*pass)(unsigned us));

@@ -42,7 +42,7 @@ extern const struct figures_unit_about figures_units[];
 
 /*
  * Returns the Prometheus name, in base units: "spillway_", table (such as "" or "rule_"), the name, the unit,
- * "_total".
+ * "_total" (not for gauges or nanoseconds).
  */
 #define FIGURES_PROM 96
 const char *figures_prom_name(const struct figures_name *name, const char *table, char room[FIGURES_PROM]);

@@ -64,7 +64,7 @@ const char *page_program(const struct page *page, char room[PAGE_PROGRAM]);
 struct pages {
 	struct page **page;
 	size_t n, room;
-	size_t n_refused; /* folders and files whose owner or mode is wrong, and which were skipped */
+	size_t n_refused; /* folders whose owner or mode is wrong, and which were skipped */
 };
 
 /*

@@ -156,7 +156,7 @@ double shared_part(const struct shared_gpu *gpu, unsigned member, bool due)
 
 /* ---- the table ---- */
 
-/* Writes whether it is the member's turn, or since when it waits for it. */
+/* Writes whether the member has its turn, waits (how long), moves, is stopped or idle, or takes no turns. */
 static void write_turn(const struct shared_gpu *gpu, unsigned i, char text[32])
 {
 	const struct gpu_turn_claim *claim = &gpu->member[i].claim;

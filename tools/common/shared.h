@@ -27,7 +27,7 @@ struct shared_gpu {
 /* Calls visit() for each GPU that is shared by running processes. */
 void shared_each(void (*visit)(const struct shared_gpu *gpu, void *argument), void *argument);
 
-/* Returns since when the member waits for its turn, in seconds; 0: it does not. */
+/* Returns for how many seconds the member has waited for its turn; 0 if it does not wait. */
 double shared_waits(const struct shared_gpu *gpu, unsigned member);
 /* Returns the part of the time of all turns that the member has had, or, if due, that its weight stands for; 0 to 1. */
 double shared_part(const struct shared_gpu *gpu, unsigned member, bool due);

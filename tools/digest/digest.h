@@ -18,7 +18,7 @@ enum {
 	DIGEST_BINS = 800,   /* of the figures over time: as many as a wide screen can show */
 	DIGEST_COSTS = 4,
 	DIGEST_ADVICE = 3,
-	DIGEST_MOMENTS = 50000, /* of what is alive, on each device */
+	DIGEST_MOMENTS = 50000, /* of what is alive, on each device; up to about twice as many are kept */
 	DIGEST_CURVE = 13,      /* budgets from 100 % down to 40 %, 5 % apart */
 	DIGEST_TEXT = 320,
 };
@@ -27,7 +27,7 @@ enum {
 /* Sums over a group of allocations; a line of a table. */
 struct digest_group {
 	uint64_t number;               /* key of the group: see enum digest_by */
-	uint64_t allocations, refused; /* refused: only by rule and by site */
+	uint64_t allocations, refused; /* refused: in every table and in total */
 	uint64_t bytes, peak, live;    /* sum of requested bytes; maximum live at once; live at the end */
 	uint64_t on_host;              /* placed on the host when they were made */
 	uint64_t moves_in, moves_out, bytes_in, bytes_out, refetches;
@@ -157,7 +157,7 @@ enum digest_cost_kind {
 	DIGEST_SUSPENDED, /* suspended on request */
 	DIGEST_ASKING,    /* allocations took time */
 	DIGEST_FAULTS,    /* faults of managed and system memory; their duration is not known */
-	DIGEST_REACHING,  /* kernels named memory on the host: an estimate, or not known */
+	DIGEST_REACHING,  /* kernels named memory on the host: their bytes are estimated, the time is not known */
 	DIGEST_COST_KINDS /* must be last */
 };
 
@@ -168,7 +168,7 @@ struct digest_cost {
 	char evidence[DIGEST_TEXT];
 };
 
-/* The least that must be fetched with this much device memory, and what is evicted for it. */
+/* What Belady's rule fetches with this much device memory, and what it evicts: a reference and no bound. */
 struct digest_point {
 	unsigned percent; /* of the peak */
 	uint64_t budget, bytes_in, bytes_out;

@@ -439,7 +439,7 @@ static double touches_of(const struct digest_group *group, uint64_t steps)
 }
 
 /*
- * Returns whether a rule with place: host may help: memory that is fetched repeatedly and used once a step costs less
+ * Returns whether a rule with place: host may help: memory that is named at most HOST_TOUCHES times a step costs less
  * to read there. A rule for a line places the blocks that the line asks for, and not the tensors that are born there.
  * All memory on the host is no useful advice.
  */
@@ -468,8 +468,8 @@ static void advise_host(struct judge *judge, char *room)
 }
 
 /*
- * Returns what to do about tensors of a line. What lines of the forward pass make shows in that the backward pass makes
- * tensors for them.
+ * Returns what to do about tensors of a line. A line belongs to the forward pass if a site "LINE [backward]" exists:
+ * the backward pass makes tensors for it.
  */
 static const char *advice_for(const struct digest *digest, uint64_t site)
 {

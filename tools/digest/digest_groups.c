@@ -14,7 +14,7 @@
 
 static size_t size_of(const struct digest *digest, enum digest_by by)
 {
-	/* One additional group is for allocations without a rule (0). */
+	/* By rule, group 0 is for allocations without a rule, and the last group for rules beyond the names. */
 	return by == DIGEST_BY_RULE ? digest->trace->n_names[TRACE_RULES] + 2 : digest->trace->n_names[TRACE_SITES] + 1;
 }
 

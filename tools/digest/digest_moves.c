@@ -134,7 +134,7 @@ void digest_moves_blame(struct digest *digest, struct digest_move *const *ended,
  * completed moves divided by the time in which at least one was under way: moves may overlap.
  */
 
-/* By the other end: the host, a device, or all devices beyond the limit together, which are not shown as a link. */
+/* By the other end: the host, or a device below DIGEST_DEVICES. Moves to devices beyond that are left out. */
 enum { ENDS = DIGEST_DEVICES + 1 };
 
 struct finding {

@@ -79,7 +79,7 @@ static int run_in_child(const struct doctor *doctor, char **program, const char 
 	return tool_run((int)(at + n), all);
 }
 
-/* Returns the program's wait status. The user's ^C is meant for the program; the findings until then are reported. */
+/* Returns whether the program was started, and its wait status. ^C is for it; findings until then are reported. */
 static bool program_run(const struct doctor *doctor, char **program, const char *file, int *ret_status)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;

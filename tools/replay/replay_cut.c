@@ -142,7 +142,7 @@ bool cut_add_pieces(struct building *b, const struct life *life, const struct jo
 
 /* ---- small blocks ---- */
 
-/* Size classes: four for each doubling, from 512 bytes on. */
+/* Size classes: multiples of 512 bytes up to 4 KiB, then four for each doubling. */
 static unsigned class_of(uint64_t bytes, uint32_t *ret_bytes)
 {
 	uint64_t step = 512, size = 512;

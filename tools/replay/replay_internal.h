@@ -17,7 +17,7 @@
 #include "shim/plan/live_map.h"
 #include "shim/plan/scheduler.h"
 
-#define SIZES 129 /* lengths of pieces are below it, except for a piece of another length */
+#define SIZES 129 /* entries of `warm`: pieces of SIZES - 1 units or more share the last one */
 
 struct moving {
 	uint32_t piece;

@@ -484,7 +484,7 @@ static void gap_for_new(struct run *run)
 	run->room_made = true;
 }
 
-/* The same, in `exact`. */
+/* Does everything that the mover does at one moment, in `exact`. Returns whether there was anything to do. */
 static bool gap_round(struct run *run)
 {
 	live_listen(run);

@@ -21,7 +21,7 @@ struct replay_request {
 	uint32_t device;         /* REPLAY_NONE: not given */
 	bool json;
 	bool peers_left_out; /* other devices lend memory according to the policy, or did while recording */
-	/* Budgets of the device. Those in percent are hundredths of the peak. If there are none, a sweep is made. */
+	/* Budgets of the device; percent: hundredths of a percent of the peak. If there are none, a sweep is made. */
 	struct replay_budget {
 		uint64_t bytes, percent;
 	} budgets[64];

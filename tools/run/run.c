@@ -2,7 +2,7 @@
 /*
  * run.c: `spillway run`. Checks everything before it starts anything; then the program replaces the tool by exec, so
  * that it has the tool's process id, terminal and signals, and its exit status is passed on. With --fit the tool stays
- * its parent (fit.h).
+ * its parent (fit.c).
  */
 #include <errno.h>
 #include <limits.h>

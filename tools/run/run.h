@@ -56,9 +56,9 @@ const struct known_program *known_by_arguments(char **program);
  * Prints the summary of a program that ended without printing it: by a signal, or by _exit(). And names a
  * process of it that was seen with CUDA and without the library.
  *
- * The library installs no signal handler: a program must not see one that it did not install, and a handler may do next
- * to nothing. But the figures lie in a file that outlives the process (stats_page.h), so a process outside can print
- * them. `spillway run` starts it before the program takes its place.
+ * The library installs no signal handler for this: a program must not see one that it did not install, and a handler
+ * may do next to nothing. But the figures lie in a file that outlives the process (stats_page.h), so a process outside
+ * can print them. `spillway run` starts the watcher before the program takes the tool's place.
  */
 
 /*

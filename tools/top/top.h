@@ -103,7 +103,7 @@ struct draw {
 	unsigned line, column, n_lines;
 };
 
-/* Must be called after initscr(), before the others. plain: use no colours. */
+/* Must be called after newterm(), before the others. plain: use no colours. */
 void draw_begin(bool plain);
 void draw_main(struct draw *draw);
 void draw_details(struct draw *draw);

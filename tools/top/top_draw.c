@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Draws the main page, from top to bottom: the title; a bar for each GPU; a table for each that is shared; flows; the
- * table of processes; the costliest rules and sites; the keys. If there is not enough room, parts are left out in this
- * order: sites and rules, a GPU's line of text, flows. The table always keeps some rows.
+ * Draws the main page, from top to bottom: the title; a bar for each GPU; links; a table for each GPU that is shared;
+ * flows; the table of processes; the costliest rules and sites; the keys. The table always keeps some rows. The parts
+ * above it get the other rows in their order, sites and rules the rest. GPUs have a line of text if all of them fit.
  */
 #include "tools/top/top.h"
 
@@ -314,7 +314,7 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 	}
 }
 
-/* "61.2G of 79.6G, 24.0G elsewhere: 1.07 of its memory" */
+/* "61.2G of 79.6G, 24.0G elsewhere (1.07x)": both together are 1.07 times the device's memory. */
 static void say_device(const struct figures_device *device, char *room, size_t bytes)
 {
 	double away = (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +

@@ -260,8 +260,8 @@ static int in_order(const void *left, const void *right)
 }
 
 /*
- * Appends the processes that are alive, or those that are not, to a list of n. Returns the new length; list NULL: only
- * counts.
+ * Appends the processes that are alive, or those that are not, to a list of n. Returns how many it has appended; 0 if
+ * list is NULL.
  */
 static size_t table_pick(const struct figures *figures, const struct figures_process **list, size_t n, bool alive)
 {

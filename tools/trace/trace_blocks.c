@@ -236,8 +236,8 @@ _Static_assert(offsetof(struct trace_event, freed.id) == offsetof(struct trace_e
 	       "whose it is comes first");
 
 /*
- * Finds the block that a freed, grown or lent event refers to. Identities are reused, so the latest block of an
- * identity is meant.
+ * Finds the block that a freed, grown, lent or managed event refers to, and applies the event to it. Identities are
+ * reused, so the latest block of an identity is meant.
  */
 static void change_block(struct trace *trace, struct trace_row *row, const struct number_map *ids)
 {
@@ -285,12 +285,12 @@ static bool find_blocks(struct trace *trace)
 
 /* ---- submissions ---- */
 
-/* The blocks that one of the different submits names. They are searched for again after one of them was freed. */
+/* The blocks that one of the different submits names. They are searched for again from `until` on. */
 struct named_blocks {
 	const uint32_t *blocks;
 	uint32_t n;
 	bool known;
-	uint64_t until; /* ns: valid right before this time */
+	uint64_t until; /* ns: one is freed then or, if a name has no block, the next block is made */
 };
 
 /* Returns the time of the first block made after `time`; blocks are in that order. */

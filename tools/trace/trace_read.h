@@ -18,8 +18,8 @@
 struct trace_row {
 	struct trace_event event;
 	/*
-	 * For made, freed, grown and lent: the number of the block. For submit: its number among the different
-	 * submits, equal for equal names.
+	 * For made, freed, grown, lent and managed: the number of the block. For submit: its number among the
+	 * different submits, equal for equal names.
 	 */
 	uint32_t which;
 	/* For submit: the blocks that it names, each once. */
@@ -70,7 +70,7 @@ struct trace {
 /*
  * Reads a file, which may be compressed with gzip; "-" is not special. Returns 0, or a negative errno with problem
  * filled in: out of memory, no such file, -EINVAL for a file that is no trace or of an unknown version. The caller
- * must pass the result of a successful call to trace_free().
+ * must pass the result to trace_free(), after a failure too.
  */
 int trace_read_file(const char *path, struct trace *ret_trace);
 void trace_free(struct trace *trace);
