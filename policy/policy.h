@@ -365,7 +365,7 @@ struct policy_library *policy_library_new(const struct policy *policy, const cha
 /* Returns true if it was made for that path. */
 bool policy_library_is(const struct policy_library *library, const char *path);
 
-/* Returns true if a rule can match requests of this API. Rules of another process do not count once bound. */
+/* Returns true if a rule can match requests of this API, of the process that the policy is bound to (policy_bind). */
 bool policy_decides(const struct policy *policy, enum policy_api api);
 /* Returns vmm.spill of the file, for device memory that the program makes itself and no rule names. */
 enum policy_vmm policy_vmm_spill(const struct policy *policy);

@@ -6,7 +6,7 @@
  * A row belongs to its maker until ledger_commit(), to the ledger until ledger_take*(), then to the taker, who ends
  * it with ledger_row_free(). What a free needs is in the row, so freeing needs no memory.
  *
- * Locking: each function but those of ranges takes LEDGER, and calls nothing outside under it.
+ * Locking: functions that look at rows take LEDGER. Under it they call only stats_grown() and a given `change`.
  */
 #ifndef SPILLWAY_LEDGER_H
 #define SPILLWAY_LEDGER_H
@@ -59,9 +59,9 @@ struct ledger_row {
 	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
 	CUcontext context;
 	const struct backend *home; /* backend that made it and frees it; NULL: the driver, as the program asked */
-	int rule;                   /* rule that decided its place, -1: none; only for what serve.c allocates */
+	int rule;                   /* rule that decided about it, -1: none */
 	struct budget *cap;         /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
-	uint64_t on_host_bytes;     /* heap: bytes placed on the host when it was made */
+	uint64_t on_host_bytes;     /* heap: bytes placed on the host or on peers when it was made */
 	uint64_t freeing;           /* while the driver is asked to free it: start time, for the trace; 0: not traced */
 	unsigned site;              /* site that it is counted for, once counted (stats.h) */
 	bool counted;               /* it is counted for its site */

@@ -267,7 +267,7 @@ static bool quota_sweep(void)
 	return n != 0;
 }
 
-/* The same for a process that is refused again and again: a sweep takes 20 to 40 us for each rank. */
+/* Sweeps every sweep_every ns at most, for a process refused again and again: a sweep takes 20 to 40 us a rank. */
 static bool sweep_if_due(void)
 {
 	uint64_t now = clock_now();

@@ -132,7 +132,7 @@ struct shared_file {
 
 /*
  * Enters the file, or makes it. slot: what is to be in the slot; its owner is this process. The file must not be open.
- * Returns 0 or a negative errno, of which these are not told by shared_why():
+ * Returns 0 or a negative errno, among them (shared_why() tells of the last of these alone):
  *   -EBUSY            the lock could not be had in time
  *   -EPROTO           the file was damaged, and others have not left it yet
  *   -EPROTONOSUPPORT  another version of this library uses it

@@ -42,7 +42,7 @@ struct block_state {
 	_Atomic uint64_t use;
 	_Atomic uint32_t waits;    /* submissions that wait for the block: it may be fetched, but not evicted */
 	_Atomic uint32_t unmapped; /* pieces of the block that are not mapped, in fast mode or in a quiesce */
-	_Atomic uint32_t away;     /* nonresident pieces of the block */
+	_Atomic uint32_t away;     /* nonresident pieces of the block that are neither moving nor pinned */
 	/* nonzero while a part of the block is discarded; 0 again when a submission names it */
 	_Atomic uint64_t discarded;
 } __attribute__((aligned(64)));
@@ -138,7 +138,7 @@ struct arena {
 	_Atomic uint32_t *on_use; /* first unit of the allocation backed on use that covers a unit, plus 1; 0: none */
 	struct block_state *block_states;
 	struct unit_state *states;
-	/* the program has placed a block, in `fast`: a pointer may mean several blocks (arena_extent) */
+	/* in `fast`, a block was placed or backed on use: a pointer may mean several blocks (arena_extent) */
 	_Atomic bool any_unreported;
 	_Atomic bool any_on_use; /* an allocation was backed on use */
 	struct range_set free_units;

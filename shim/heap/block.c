@@ -7,7 +7,7 @@
  *   3. a warm block of the right length that is (partly) nonresident
  *   4. building one: device memory as far as it goes, memory of peers and of the host for the rest
  *
- * HEAP_DEVICE ends with 2; HEAP_HOST takes a warm block of the host or builds one.
+ * HEAP_DEVICE skips 3, and 4 is on the device. HEAP_HOST takes a warm block of the host or builds one. HEAP_STRIPE: 4.
  *
  * A chunk of the wanted size comes from the warm chunks, else from the driver within the budget, else from taking down
  * the oldest warm block that has one (its memory is mapped elsewhere, never copied), else from releasing as much memory
@@ -20,7 +20,7 @@
  * in the same way. So no driver error on this path loses memory or address space, or gives memory a second owner. A
  * block that could not be built is taken down like any other.
  *
- * Locking: the caller of every function here holds HEAP.
+ * Locking: the caller of every function here holds HEAP, but for block_limit_pieces() and block_largest_piece().
  */
 #include "shim/heap/block.h"
 #include "shim/base/array.h"
@@ -402,8 +402,8 @@ struct search {
 
 /*
  * Normally: the device to its last 2 MiB, then peers, then the host. Where memory migrates to where it is used, a piece
- * that does not fit on the device goes to the host undivided, because a division is permanent; only when the host is
- * full does it go into what the device has left.
+ * that does not fit on the device is not divided for it, because a division is permanent: it goes to a peer or the
+ * host; only when these are full does it go into what the device has left.
  */
 static unsigned plan_search(const struct block_store *store, const struct block *block, enum heap_from from,
 			    struct search search[SEARCHES])
@@ -497,8 +497,8 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 #define STRIPE_MOST 8
 
 /*
- * The same in turns, from every device that has room. The memory is of no use to another block, so it is not reused
- * when freed.
+ * Collects chunks for all of the block from the device and its peers in turn, as far as they have room. The memory is
+ * of no use to another block, so it is not reused when freed.
  */
 static enum sw_status collect_striped(struct block_store *store, struct block *block)
 {

@@ -4,8 +4,8 @@
  * one slab, or one divided block (heap_divide).
  *
  * A block is in use (by the program or as a slab), warm (free and still mapped, on the list of its length and on the
- * list by age), or stuck (the driver refused to unmap it; tried again at every trim). Chunks of a block in use may
- * change places (migration.h); a block that is freed meanwhile becomes warm when the last of them has arrived.
+ * list by age), or stuck (the driver refused to unmap it; block_retry_refused() tries again). Chunks of a block in use
+ * may change places (migration.h); a block that is freed meanwhile becomes warm when the last of them has arrived.
  *
  * Locking: the caller holds HEAP, unless a function says otherwise. Owner: the caller of block_take() until
  * block_give(), then the block_store.
@@ -38,9 +38,9 @@ void block_give(struct block_store *store, struct block *block);
 void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
 
 /*
- * Builds a block as block_take() does without warm blocks. unit: where, in address space that the caller has taken, and
- * that was given back on failure; or BLOCK_ANYWHERE. on_use: the allocation that is backed on use of which the block is
- * a part, and which keeps the address space; or NULL.
+ * Builds a block as block_take() does without warm blocks. unit: where, in address space that the caller has taken, or
+ * BLOCK_ANYWHERE; on failure the address space is given back. on_use: NULL, or the allocation backed on use of which
+ * the block is a part; that keeps the address space.
  */
 #define BLOCK_ANYWHERE UINT32_MAX
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
@@ -67,8 +67,8 @@ void block_retry_refused(struct block_store *store);
 /* Returns the next block in use from *unit on and before `end`, or NULL; moves *unit behind it. */
 struct block *block_next(const struct arena *arena, uint32_t *unit, uint32_t end);
 /*
- * Looks, once a ms and for a second at most, until `look`, which is called under HEAP, returns true: while moving
- * pieces are on their way. Returns whether it did. Locking: takes HEAP.
+ * Waits for moving pieces: calls `look` under HEAP once a ms, for a second at most, until it returns true. Returns
+ * whether it did. Locking: takes HEAP.
  */
 bool heap_await(struct heap *heap, bool (*look)(struct heap *heap, void *argument), void *argument);
 /* Takes down the warm blocks that overlap this span. */
@@ -148,7 +148,7 @@ void small_after_move(struct small *small, struct block *block);
 
 /* Gives the chunk an alias if it needs one. in_place: memory of the device needs none (migration.h). */
 enum sw_status spare_give_alias(struct chunk_store *store, struct chunk *chunk, bool in_place);
-/* The same on the host, or a compound one, if memory of the heap moves beside what runs. */
+/* Takes a warm chunk of the host with an alias, or a compound one if memory moves beside what runs; NULL: none. */
 struct chunk *spare_warm_host(struct heap *heap, unsigned units);
 /*
  * Takes a warm chunk for a piece of the block that moves to the device (to: CHUNK_DEVICE) or away from it: to a peer
@@ -164,8 +164,8 @@ struct chunk *spare_find(struct heap *heap, const struct block *block, enum chun
 void heap_leave(struct heap *heap);
 
 /*
- * Gives idle memory beyond keep[] back to the driver; where ticks come (heap_tick), only what is owed to other
- * processes. Locking: the caller holds HEAP.
+ * Gives idle memory beyond keep[] back to the driver. Where ticks come (heap_tick), only at places with at_once, and
+ * what is owed to other processes. Locking: the caller holds HEAP.
  */
 void heap_trim_to_keep(struct heap *heap);
 /* Returns whether some memory will be free in a moment. */

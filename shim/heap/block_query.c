@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Queries and changes of one block by its address: where it is, whether it is one chunk, move it to the host, grow it.
- * The block is looked up under HEAP in the same step, so a block that is freed at the same time is not found, never
- * used after its end.
+ * Queries and changes of one block by its address: where it is, move it to the host, grow it, export its chunks; and
+ * the news of pieces for the mover. The block is looked up under HEAP in the same step, so a block that is freed at the
+ * same time is not found, never used after its end.
  *
  * Growing builds a second block right behind the first, with all that may fail and be undone, and then joins it to the
  * first. No byte is copied, and the mover may be moving pieces of the first part meanwhile.
@@ -34,7 +34,7 @@ static uint64_t bytes_between(CUdeviceptr at, uint64_t length, CUdeviceptr addre
 	return first < last ? last - first : 0;
 }
 
-/* Adds up, by place, the bytes of the range that are in the block; the first of them is. Returns their number. */
+/* Adds up, by place, the bytes of the range that lie in the block, as its first byte must. Returns their number. */
 static uint64_t spread_of(struct heap *heap, const struct block *block, CUdeviceptr address, size_t bytes,
 			  uint64_t sum[CHUNK_PLACES])
 {

@@ -196,7 +196,7 @@ enum sw_status chunk_make_unbacked(struct chunk_store *store, unsigned units, st
 	return SW_OK;
 }
 
-/* Ends a compound chunk: does this with each part. */
+/* Ends a compound chunk: calls `what` for each part. */
 static void each_part(struct chunk_store *store, struct chunk *chunk,
 		      void (*what)(struct chunk_store *store, struct chunk *part))
 {

@@ -101,7 +101,7 @@ enum lack {
 struct heap_grant {
 	CUdeviceptr address;
 	struct block *block; /* must be passed to heap_free() with the address */
-	/* bytes of chunks that came into use; both 0 for a slot of a slab that was in use before */
+	/* bytes of chunks that came into use; both 0 for a slot of a slab that existed before */
 	uint64_t bytes_away, bytes_on_device;
 	uint64_t bytes_lent; /* part of bytes_away that is on peers */
 	bool reused;         /* no driver call was needed */
@@ -112,7 +112,7 @@ struct heap_grant {
 
 /*
  * Returns NOT_SUPPORTED if the driver's granularity does not divide HEAP_UNIT, NO_MEMORY if no address space can be
- * reserved. A heap lasts until the process ends.
+ * reserved, NO_HOST_MEMORY if there is no memory for its tables. A heap lasts until the process ends.
  */
 enum sw_status heap_create(const struct heap_config *config, struct heap **ret_heap);
 /*
@@ -186,18 +186,18 @@ void heap_hold(struct heap *heap, struct block *block, bool hold);
  */
 void heap_set_beside(struct heap *heap, bool beside, uint64_t piece_most);
 /*
- * An address in these bytes is kept where no submission names it (a texture): as long as memory moves beside what runs,
- * now or later, the blocks stay where they are, or arrive. Returns false if that is so now, and a piece that is moving
- * did not arrive in time; it stays where it arrives. Locking: as heap_pin().
+ * An address in these bytes is kept where no submission names it (a texture). If memory moves beside what runs now, the
+ * blocks stay where they are, or arrive, until they are freed; else they stay while it moves so later. Returns false if
+ * it does now and a moving piece did not arrive in time; the piece stays where it arrives. Locking: as heap_pin().
  */
 bool heap_stay_beside(struct heap *heap, CUdeviceptr address, size_t bytes);
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
 /* Returns the bytes, on the device and on peers, of pinned blocks in use. Visits every block. */
 uint64_t heap_pinned_device(struct heap *heap);
 /*
- * Pins and unpins a block at the program's request (spillway.h), by any address in it. Pins count; they end with the
- * block. Return BUSY if a moving piece did not arrive in time, INVALID if no block is in use there, or if it has no
- * such pin to undo.
+ * Pin and unpin the allocation that begins at `base`, at the program's request (spillway.h). Pins count; they end with
+ * the allocation. Return BUSY if a moving piece did not arrive in time, INVALID if no block is in use there, or if the
+ * allocation has no such pin to undo.
  */
 enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base);
 enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base);
@@ -278,7 +278,7 @@ bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES]);
 /*
  * Moves the block to the host: pieces there stay, the others follow as soon as the mover can move them. Returns
- * NOT_SUPPORTED if it is a slab (block.h), if it must stay where it is, or if the heap has no host memory.
+ * NOT_SUPPORTED if it is a slab (block.h) or divided, if it must stay where it is, or if the heap has no host memory.
  */
 enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
 /*
@@ -290,9 +290,9 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 /*
  * Access of peers (peers.c). Each new mapping is opened to the devices in *config.peers at that moment.
  *
- * heap_reach() must be called after a device was added to it: it opens the existing mappings, warm memory included.
- * Returns the driver's error, or NOT_READY if a moving piece did not arrive in time; what was opened by then stays
- * open.
+ * heap_reach() must be called after a device was added to it: it opens the existing mappings, warm memory included, but
+ * not those that the program has made itself. Returns the driver's error, or NOT_READY if a moving piece did not arrive
+ * in time; what was opened by then stays open.
  *
  * heap_unreach() must be called after devices were removed from it: it closes the existing mappings to them. No work of
  * these devices may be running. A mapping that is moving, or that the driver refuses to close, stays open.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Migrates chunks (migration.h): exchanges physical memory under a block, and keeps the list of pieces that came and
- * went for the mover.
+ * Migrates chunks (migration.h): exchanges the physical memory under a block.
  */
 #include "shim/heap/migration.h"
 #include "shim/heap/block.h"
@@ -277,7 +276,7 @@ void migration_end(struct heap *heap, struct migration *migration)
 	heap_leave(heap);
 }
 
-/* Returns whether it is to end soon: heap_reach() has not opened it yet, for one. Locking: the caller holds HEAP. */
+/* Returns whether somebody waits for the migration (migration_first_awaited). Locking: the caller holds HEAP. */
 static bool is_awaited(const struct heap *heap, const struct migration *migration)
 {
 	const struct block *block = migration->block;

@@ -110,9 +110,8 @@ unsigned migration_first_awaited(struct heap *heap, const struct migration *firs
 CUdevice migration_lender(const struct heap *heap, const struct migration *migration, bool spare);
 
 /*
- * Returns the address at which the mover copies this byte of the piece: from the old memory (spare false), to the new.
- * In
- * *ret_bytes it stores how many bytes follow there. Locking: none.
+ * Returns the address at which the mover copies this byte of the piece: of the old memory (spare false), or of the new.
+ * Stores in *ret_bytes how many bytes follow there. Locking: none.
  */
 CUdeviceptr migration_at(const struct migration *migration, bool spare, uint64_t at, uint64_t *ret_bytes);
 /* Unmap the program's address, and map the old memory (spare false) or the new there. */
@@ -120,17 +119,17 @@ CUresult migration_unmap(const struct migration *migration);
 CUresult migration_map(struct heap *heap, const struct migration *migration, bool spare);
 
 /*
- * Makes one more warm chunk of that size, which gets its alias when it is taken, or what parts a compound one of that
- * size lacks (chunk.h). On the host it comes from a free block that has one, else from the budget, else in exchange
- * for warm memory of other sizes, which goes back to the driver. To be called when no spare was found. Making host
- * memory takes 0.2 s a GiB. lend: if nonresident, a peer is tried first. Returns NO_MEMORY if there is no room.
+ * Makes one more warm chunk of that size, or what parts a compound one lacks (chunk.h). New host memory gets its alias
+ * at once, others when taken. On the host it comes from a free block that has one, else from the budget, else in
+ * exchange for warm memory of other sizes, which goes back to the driver. To be called when no spare was found. Making
+ * host memory takes 0.2 s a GiB. lend: if nonresident, peers come first. Returns NO_MEMORY if there is no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend);
 /*
  * Pins one more chunk of host memory before it is needed, of a size that lacks its share of `bytes`, as long as no more
  * than twice `bytes`, and no more than the heap keeps, is ready in all. Takes as long as pinning: 25 to 50 ms for 128
- * MiB. Returns INVALID if nothing is missing, if there is no room to spare, or if other processes are short of host
- * memory; else the error if the driver has none.
+ * MiB. Returns INVALID if nothing is missing, if there is no room to spare, if a peer can lend `bytes`, or if other
+ * processes are short of host memory; else the error if the driver has none.
  */
 enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes);
 /*

@@ -26,8 +26,8 @@ static uint32_t units_for(uint64_t bytes)
 
 /*
  * Two int32 that are indices make up an address close behind a multiple of 4 GiB, and would count as a pointer
- * (serve/managed.c). So what is not long itself does not lie there, as long as there is another place. What was tried
- * and is short stays taken; the rest is given back in the end, and until then is a chain by on_use_list.
+ * (serve/managed.c). So only a long allocation lies there, as long as there is another place. A place that was tried in
+ * vain stays taken if it is short; longer ones are given back in the end, and until then are a chain by on_use_list.
  */
 #define EDGE_UNITS   ((UINT64_C(1) << 32) / HEAP_UNIT)
 #define BEHIND_UNITS ((UINT64_C(64) << 20) / HEAP_UNIT)

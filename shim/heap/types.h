@@ -70,9 +70,9 @@ struct block {
 	struct slab *slab;            /* the slab in this block, or NULL */
 	struct on_use *on_use; /* the allocation backed on use that it is a part of, whose address space it has */
 	enum chunk_kind kind;  /* kind of all its chunks */
-	uint32_t n_pins;       /* heap_pin() calls that have not ended */
+	uint32_t n_pins;       /* that will end: of heap_pin(), heap_hold(), the program, or while it is not open */
 	bool stays;            /* pinned until it is freed; always set for fixed memory */
-	bool stays_beside;     /* pinned because of that while memory moves beside what runs */
+	bool stays_beside;     /* pinned because of `elsewhere` while memory moves beside what runs */
 	bool elsewhere;        /* its address is kept where no submission names it (heap_stay_beside) */
 	bool left;             /* others may know its memory, or it is striped: it goes back to the driver when freed */
 	bool shared;           /* its chunks can be exported, and the program has asked for it (heap_share_begin) */
@@ -80,7 +80,7 @@ struct block {
 	bool whole;            /* must be one chunk */
 	bool placed;           /* loose: it was mapped at some time, so it may have contents */
 	bool open;             /* loose, mapped: its device has been granted access */
-	bool unreported;       /* loose, mapped in `fast`: pinned, for who knows how far pointers into it reach */
+	bool unreported;       /* loose, mapped in `fast`: pinned, as it is not known how far pointers into it reach */
 	bool bounded;          /* loose, mapped in `fast`: counted in n_bounded (arena.h) */
 	bool keep;     /* a rule keeps it, or an allocation in it (a slab), on the device in `fast` mode (piece.c) */
 	bool to_host;  /* the program wants it on the host: pieces there stay, the rest is to follow */

@@ -67,8 +67,8 @@ void control_cut_off(void);
  *                       spill.mode: bytes that moved for it, and 0)
  *   error TEXT          nothing has changed
  *
- * Waits for the devices, for a bounded time. Called on the control thread. Locking: takes START, SPILL and HEAP; the
- * caller must hold no lock.
+ * Waits for the devices, for a bounded time. Called on the control thread. Locking: takes DEFERRED_FREE, START,
+ * ENGINE_START, SPILL and HEAP; the caller must hold no lock.
  */
 void settings_change(const char *text, char reply[CONTROL_MOST_REPLY]);
 

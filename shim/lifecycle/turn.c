@@ -297,7 +297,7 @@ static void be_alone(const struct device *device)
 	turn->step = GPU_JOB_STAYS;
 }
 
-/* Also while its memory leaves because of that. */
+/* Returns whether the process is suspended on request, also while its memory still leaves for that. */
 static bool is_suspended_by_user(void)
 {
 	if (spill_held_by(NULL) & RESIDENCE_USER)
@@ -506,7 +506,7 @@ static void look_at_phase(const struct device *device)
 		turn->failures = turn->rests = 0;
 }
 
-/* The job has the turn, and the process is to come back, or runs: its budget. */
+/* Returns the budget of the process, whose job has the turn, and which is to come back or runs. */
 static uint64_t raise(struct device *device, const struct gpu_account_member *member,
 		      const struct gpu_account_view *view, const struct gpu_turn_view *turns, uint32_t self)
 {

@@ -160,7 +160,7 @@ static void failed(struct device *device)
 		turn_account_publish(device, false);
 }
 
-/* Writes what was submitted last, for a message. */
+/* Returns the name of what was submitted last, for a message; `name` is room for it. */
 static const char *latest_work(char name[KERNEL_PARAMS_NAME])
 {
 	struct completion_what what;
@@ -327,7 +327,7 @@ static void is_back(struct device *device, uint64_t used, uint64_t began, bool g
 		return;
 	}
 	has_come(device, began, now_used > used ? now_used - used : 0);
-	/* That of others leaves meanwhile. */
+	/* Memory of others leaves meanwhile. */
 	turn->claim.cost = gpu_turn_cost(turn->claim.cost, clock_now() - began);
 	turn_account_publish(device, false);
 }

@@ -258,8 +258,8 @@ void turn_act(struct device *device);
 
 /*
  * Looks at each device whose budget follows what is free or is shared, evicts what is above the budget then, and takes
- * turns (types.h). Returns after how many ms it should be called again at the latest; 0: there is no such device. May
- * wait for a device, for a bounded time. Locking: takes CONTEXTS, SPILL and HEAP; the caller must hold no lock.
+ * turns (turn.c). Returns after how many ms it should be called again at the latest; 0: no such device. May wait for a
+ * device, for a bounded time. Locking: takes CONTEXTS, DEFERRED_FREE, SPILL and HEAP; the caller must hold no lock.
  */
 unsigned follow_look(void);
 /*

@@ -11,7 +11,7 @@
 #include "shim/lifetimes/lifetimes.h"
 #include "shim/mover/mover.h"
 
-/* More names of a record are not examined when it has not been read yet. */
+/* A record that has not been read yet, and has more names than this, counts as naming everything. */
 #define NAMES_MOST 256
 
 /* ---- events ---- */

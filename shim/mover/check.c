@@ -31,7 +31,7 @@ static void take_away(struct engine *engine, struct unbacked *away)
 	free(list.at);
 }
 
-/* Maps it again. faulted: the context is dead, and the driver need not succeed. */
+/* Maps the pieces again. faulted: the context is dead, and the driver need not succeed. */
 static void give_back(struct engine *engine, struct unbacked *away, bool faulted)
 {
 	bool unused;

@@ -259,7 +259,7 @@ static enum migrate_answer migrate_undo(struct engine *engine, struct move *move
 
 /* ---- beginning ---- */
 
-/* The same for a move that has just begun. A deferred map (NULL: it was none) stays in the list, unmapped. */
+/* Ends a move that has just begun, without effect. A deferred map (NULL: none) stays in the list, unmapped. */
 static enum migrate_answer undo_begin(struct engine *engine, struct deferred_map *deferred, struct move *move)
 {
 	if (!deferred)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The mover: one thread for each device whose heap is under pressure, and the creation of its engine. Each pass does,
- * in this order: orders; the submission log and completions; copies that have ended; waiting submissions; prefetches;
- * and, if there is nothing better to do, deferred maps.
+ * The mover: one thread for each device that has an engine (spill_prepare), and the creation of the engine. Each pass
+ * does, in this order: orders; the submission log and completions; copies that have ended; waiting submissions;
+ * prefetches; and, if there is nothing better to do, deferred maps.
  */
 #include "shim/base/array.h"
 #include "shim/base/libc.h"
@@ -492,7 +492,7 @@ static bool pin_what_leaves(struct engine *engine)
 	return status == SW_OK;
 }
 
-/* Otherwise each event query would invalidate captures of other threads. */
+/* Relaxes the capture mode of this thread: else each event query would invalidate captures of other threads. */
 static void mover_relax(struct engine *engine)
 {
 	unsigned tries = 0;

@@ -62,10 +62,10 @@ void engine_lost(struct engine *engine, CUresult result);
  */
 void engine_doubt(struct engine *engine, CUresult result);
 /*
- * Gives the mover an order and waits up to patience_ms for it. *ret_bytes (may be NULL) is its result. watch: is called
- * once a ms meanwhile; NULL: nothing is. Returns SW_BUSY if the order was not carried out in time (it still will be),
- * SW_NOT_SUPPORTED if the engine is dead and the order was not taken, else the status of the order. Locking: takes
- * SPILL; must not be called on the mover's thread.
+ * Gives the mover an order and waits up to patience_ms for it. *ret_bytes (may be NULL) is its result. watch (may be
+ * NULL) is called once a ms meanwhile. Returns SW_BUSY if the order was not carried out in time; it still will be,
+ * unless another one held the slot until then. Returns SW_NOT_SUPPORTED if the engine is dead and the order was not
+ * taken, else its status. Locking: takes SPILL; must not be called on the mover's thread.
  */
 enum sw_status engine_ask(struct engine *engine, const struct order *order, unsigned patience_ms,
 			  const struct order_watch *watch, uint64_t *ret_bytes);
@@ -438,7 +438,7 @@ void quiesce_keep_closed(struct engine *engine);
 /*
  * Ends the hold on this engine, if there is one, whoever asked for it. Returns NO_MEMORY, and keeps the hold, if some
  * unbacked pieces get no memory. by_force: the hold ends in any case, and those pieces have no address any more.
- * Locking: takes and drops HEAP, then QUIESCE.
+ * Locking: takes and drops HEAP, then takes QUIESCE, and HEAP under it.
  */
 enum sw_status quiesce_resume(struct engine *engine, bool by_force);
 /*
@@ -525,8 +525,8 @@ void fault_report_tell(struct engine *engine);
  */
 struct engine *mover_new(struct device *device, struct heap *heap, bool exact);
 /*
- * Sets which contents it keeps, before its thread starts; all of them if this is not called. all_now: of what it keeps
- * so far by what an allocator reported, everything, because submissions that were not seen may have named it.
+ * Sets which contents the engine keeps, before its thread starts; all of them if this is not called. all_now: all that
+ * an allocator has reported so far counts as alive at first, because submissions that were not seen may have named it.
  */
 void mover_keep(struct engine *engine, enum policy_contents contents, bool all_now);
 /* Starts the mover's thread. Returns false if the system has no resources for it. */

@@ -371,7 +371,7 @@ bool piece_map(struct engine *engine, const struct migration *migration, enum pi
 #define MOVE_LINES 16    /* of a piece: PyTorch's smallest segment of large tensors has room for 20 */
 enum { SITES_MOST = 8 }; /* of a unit */
 
-/* By the number of the line's site. */
+/* Bytes by line; the number of a line is that of its site. */
 struct by_line {
 	struct live_site lines[MOVE_LINES];
 	unsigned n;

@@ -113,8 +113,8 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
 /*
  * Returns the devices whose work may touch the heap. These are all devices for a gap of the whole process; for gaps in
  * `fast`, which are too rare for a closer look; until submissions from before tracking are known to have completed,
- * because they did not show what they touch; and while memory of another device moves beside what runs, because then
- * graphs show less (admit_owners). That mode ends in a gap of the whole process, so what was submitted in it is done.
+ * because they did not show what they touch; and while memory of another device moves beside what runs, as graphs show
+ * less then (owners_of(), admit.c). That mode ends in a gap of the whole process, so what was submitted in it is done.
  */
 static uint64_t who_may_touch(const struct engine *engine, bool whole)
 {

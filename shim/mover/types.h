@@ -47,7 +47,7 @@ enum engine_order {
 	ORDER_PARK,   /* the link's context is about to end: finish the copies in it and close the link */
 };
 
-/* An order. `bytes`: of the device, to have free (ORDER_ROOM, ORDER_NEW) or to keep (ORDER_RESIDE). */
+/* An order. `bytes`: of the device, to have free (ORDER_ROOM, ORDER_NEW) or keep (ORDER_RESIDE); ORDER_BRING: units. */
 struct order {
 	enum engine_order what;
 	CUcontext context;            /* of ORDER_PARK */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * account.h: the account of what is live: a row enters the ledger when its memory was made, leaves when that is gone,
- * and is counted for its site, its place, its device's budget and the trace. Rows enter and leave by these functions
- * alone.
+ * and is counted for its site, its place, its device's budget and the trace. Rows of mappings, and of memory of other
+ * processes (ipc.c), are not counted, and enter by ledger_commit() alone.
  *
  * Called with the scope of process.h open. Locking: takes POOL, HEAP and LEDGER; the caller must hold none of them.
  */

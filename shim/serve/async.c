@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * async.c: stream-ordered allocations and frees. An allocation is served by a deferred block, by the heap or by the
- * driver's pools; a free records an event behind the stream and defers the block. See serve.h.
+ * async.c: stream-ordered allocations and frees. An allocation is served by a segment, a deferred block, the heap or
+ * the driver's pools; a free records an event behind the stream, and gives a part to its segment or defers the block.
  */
 #include "shim/context/context.h"
 #include "shim/device/device.h"

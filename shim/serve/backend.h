@@ -30,8 +30,8 @@ struct backend_request {
 
 struct backend {
 	/*
-	 * Returns NO_MEMORY if there is no memory here, NOT_SUPPORTED if this device cannot; then the next backend is
-	 * tried.
+	 * Returns NO_MEMORY if there is no memory here, LIMIT if spill.limit leaves no room, NOT_SUPPORTED if this
+	 * device cannot; then the next backend is tried.
 	 */
 	enum sw_status (*alloc)(struct device *device, const struct backend_request *request, struct ledger_row *row);
 	/*

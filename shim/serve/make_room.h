@@ -3,10 +3,10 @@
  * make_room.h: what is done when memory is wanted and there is none: one table of givers, in order, for requests to the
  * heap and for calls of the driver.
  *
- * Who has tried in vain says what was lacking, and asks make_room(). The givers are asked in the order of the table,
- * those alone that can give what lacks; once one of them has given, the caller tries again. A giver that had nothing is
- * asked again only after one behind it has given, for that may take long. At the end of the table, the next place of
- * the policy is tried (serve.c).
+ * A caller that has tried in vain says what was lacking, and calls make_room(). It asks the givers in the order of the
+ * table, those alone that can give what lacks; once one has given, the caller tries again. A giver that had nothing is
+ * asked again only after one behind it has given that may take long (renews). At the end of the table, the next place
+ * of the policy is tried (serve.c).
  *
  *	struct room room = {0};
  *

@@ -35,7 +35,7 @@ struct page_set {
 /* An allocation that one call needs. */
 struct traveller {
 	struct managed it;
-	uint32_t id;            /* on_use_id when it was listed; another one is there if that has changed */
+	uint32_t id;            /* on_use_id when it was listed; if that has changed, another allocation is there */
 	bool reached;           /* a pointer leads there, so no later submission need name it */
 	bool going;             /* in this turn */
 	bool watched;           /* the same: a write of the CPU waits */

@@ -84,7 +84,7 @@ static uint64_t segments_small_most(const struct device *device)
 	return budget >= SEGMENTS_SMALL_BUDGET || share > SPILL_SMALL_BLOCK ? SPILL_SMALL_BLOCK : share;
 }
 
-/* Returns whether that is so now. Locking: none. */
+/* Returns whether memory moves beside what runs now, or is about to. Locking: none. */
 static bool segments_are_beside(void)
 {
 	return atomic_load(&serve_state.segments.beside) || process_spill_mode() == POLICY_SPILL_FAST;
@@ -393,7 +393,7 @@ static bool take_at(const struct segment_want *want, struct segment *segment, ui
 }
 
 /*
- * Returns the shortest segment with room that was freed in another order of this context, to which it is in use still.
+ * Returns the shortest segment with room whose latest free, in an order of this context, is not known to be done.
  * unused: only one without parts.
  */
 static struct segment *segment_behind(const struct segment_want *want, uint32_t units, bool unused)

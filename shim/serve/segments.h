@@ -19,7 +19,7 @@
  * An unused segment counts as idle memory (heap_idle). It becomes an ordinary free block when an allocation
  * finds no memory, when the program trims its pool, and when nobody has used it for 20 ticks.
  *
- * Locking: all functions take DEFERRED_FREE, and HEAP under it.
+ * Locking: takes DEFERRED_FREE, and HEAP under it; segments_are_for(), segments_has(), segments_mark() take none.
  */
 #ifndef SPILLWAY_SEGMENTS_H
 #define SPILLWAY_SEGMENTS_H
@@ -52,9 +52,9 @@ bool segments_are_for(const struct device *device, size_t bytes);
  */
 enum segments_whose {
 	SEGMENTS_OWN,    /* those of its order, and what is nobody's */
-	SEGMENTS_UNUSED, /* the same, then unused ones of other orders, behind their latest free */
+	SEGMENTS_UNUSED, /* the same, then unused ones of other orders of this context, behind their latest free */
 	SEGMENTS_DONE,   /* of any order, where all that was freed is done */
-	SEGMENTS_ANY,    /* the same, then of any order, behind its latest free */
+	SEGMENTS_ANY,    /* the same, then of any order of this context, behind its latest free */
 };
 /*
  * Takes a part of an existing segment for the row, which then has its key and block. Returns false if none has room.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Peers under the library: four GPUs, wired 0-1 and 0-2, the third alone (SIM_PEERS), budgets of 32 MiB each, so that
- * what is above lies on the host. Only memory of the heap is asked for, and each test sees to it that it is.
+ * Peers under the library: four GPUs, wired 0-1 and 0-2, GPU 3 alone (SIM_PEERS), budgets of 32 MiB each, so that what
+ * is above lies on the host. Only memory of the heap is asked for, and each test sees to it that it is.
  */
 #include "test/preload/driver.h"
 #include "test/test.h"

@@ -34,7 +34,7 @@ CUmemAccess_flags vmm_access_of(CUdeviceptr at, int device);
 /* Map the handle and give device 0 access; make, map and release at once. */
 void vmm_map(CUdeviceptr at, size_t bytes, handle_id handle);
 void vmm_map_new(CUdeviceptr at, size_t bytes);
-/* Work is done first; the addresses are given back. */
+/* Wait until all work is done, then unmap; the second also gives the `reserved` bytes of addresses back. */
 void vmm_unmap(CUdeviceptr at, size_t bytes);
 void vmm_unmap_and_free(CUdeviceptr at, size_t bytes, size_t reserved);
 

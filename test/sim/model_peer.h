@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * model_peer.h: what the tests of several simulated devices share. Their settings: four devices, wired 0-1 and 0-2, the
- * third alone, and one enabled peer at most.
+ * model_peer.h: what the tests of several simulated devices share. Their settings: four devices, wired 0-1 and 0-2,
+ * device 3 alone, and one enabled peer at most.
  */
 #ifndef MODEL_PEER_H
 #define MODEL_PEER_H

@@ -124,7 +124,7 @@ unsigned long long sim_next_id(void);
 /* Make and drop the memory of a device block; counted by the caller for async ones (pool). */
 CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, enum sim_kind kind);
 void sim_block_drop(struct sim_block *block);
-/* What memory the context's device may do with a block that is not managed, SIM_NONE ... */
+/* Returns the access of the context to a block that is not managed: SIM_NONE, SIM_READ or SIM_READWRITE. */
 int sim_block_access(const struct sim_block *block, CUcontext context);
 void sim_alloc_views(void); /* peer access has changed: let devices see, or no longer see, blocks of others */
 void sim_pool_trim(void);   /* at synchronisation points: reserved falls to the threshold */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * wrap.h: prints text in lines that are as wide as the terminal, but at least 80 columns, and 80 if standard output is
- * no terminal.
+ * wrap.h: prints text in lines that are as wide as the terminal, but at least 80 and at most 200 columns, and 80 if
+ * standard output is no terminal.
  */
 #ifndef SPILLWAY_WRAP_H
 #define SPILLWAY_WRAP_H

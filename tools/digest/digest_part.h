@@ -77,7 +77,7 @@ static inline uint64_t digest_since(const struct digest *digest, uint64_t time)
 	return ns < DIGEST_RUN_MOST ? ns : DIGEST_RUN_MOST;
 }
 
-/* Returns the device of an event, or NULL if it is beyond the limit. */
+/* Returns the device of an event, and marks it as seen; NULL if it is beyond the limit. */
 static inline struct digest_device *digest_device(struct digest *digest, uint64_t number)
 {
 	if (number >= DIGEST_DEVICES)

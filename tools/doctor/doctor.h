@@ -163,7 +163,7 @@ size_t doctor_count_files(const struct doctor *doctor, const char *pattern);
 /* Puts the root before path, for callers that open the file themselves. Returns false if the result is too long. */
 bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX]);
 
-/* Returns whether the tool runs in a container, where missing parts must be added when that is started. */
+/* Returns whether the tool runs in a container: missing parts must be added when the container is started. */
 bool doctor_is_container(const struct doctor *doctor);
 
 /* Kind of a link from one device to another, as far as the driver reports it. */

@@ -178,7 +178,7 @@ __attribute__((noreturn)) static void become_tool(const struct owner *owner, pid
 		_exit(1);
 	if (geteuid() == 0 && (setgroups(0, NULL) != 0 || setgid(owner->group) != 0 || setuid(owner->user) != 0))
 		_exit(1);
-	/* Another user's process has none. */
+	/* After setuid(): a change of the user clears this signal. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
