@@ -585,7 +585,8 @@ def main():
     arguments.add_argument("--quantum", default="3s", help="of the jobs of kill")
     arguments.add_argument("--within", type=float, default=1, help="s of its turn, after which the holder is killed")
     arguments.add_argument("--rank-steps", type=int, default=80)
-    arguments.add_argument("--gpus-steps", type=int, default=1000, help="of each of two jobs on two GPUs; 5 minutes")
+    arguments.add_argument("--gpus-steps", type=int, default=1000,
+                           help="of each of two jobs on two GPUs; 6 minutes with the run alone, within --seconds")
     arguments.add_argument("--gpus-total", default="16GiB", help="of each GPU for them: a rank of 14.4 GiB fits, two do not")
     arguments.add_argument("--lost", type=int, default=0, help="rank that is killed")
     arguments.add_argument("--away-steps", type=int, default=150)
