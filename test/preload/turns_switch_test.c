@@ -633,16 +633,20 @@ static void refuse_to_pin_ahead(const struct rank *rank)
 	assert_true(rank_ask(rank, 'H', 1) && rank_ask(rank, 'w', 0) && rank_ask(rank, 'H', 256));
 }
 
-/* 16 MiB are dead. When the fourth piece is pinned, they have been given back, and at least one piece that has left. */
+/*
+ * 16 MiB are dead. When the fourth piece is pinned, they have been given back, and at least one piece that has left,
+ * unless the machine was too slow for its copy.
+ */
 static bool gives_back_while_it_pins(const struct rank ranks[2])
 {
 	refuse_to_pin_ahead(&ranks[0]);
 	assert_true(rank_ask(&ranks[0], 'z', 4) && rank_ask(&ranks[0], 'm', 4));
 	rank_tell(&ranks[1], 's', 1);
-	assert_in_range(rank_ask(&ranks[0], 'p', 0), 1, 100);
+	uint64_t mib = rank_ask(&ranks[0], 'p', 0);
+	assert_in_range(mib, 1, 104);
 	let_go_on(&ranks[0]);
 	assert_true(rank_hear(&ranks[1]) && rank_ask(&ranks[0], 'a', 0));
-	return true;
+	return mib <= 100;
 }
 
 TEST(what_has_left_is_given_back_while_memory_is_pinned_for_the_rest)
