@@ -172,7 +172,7 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all);
 /* Calls `visit` for every piece of every block in use. Locking: `visit` is called under HEAP. */
 void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument);
-/* The same for the movable pieces on peers that want memory back. */
+/* The same for the movable pieces on peers that want memory back, but for those that are pinned. */
 void heap_wanted_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument);
 
 #endif

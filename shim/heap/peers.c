@@ -145,7 +145,8 @@ void heap_wanted_pieces(struct heap *heap, void (*visit)(void *argument, uint32_
 	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++) {
 		const struct chunk *chunk = block_has_piece(arena, unit) ? arena->states[unit].chunk : NULL;
 
-		if (chunk && chunk->kind == CHUNK_MOVABLE && chunk_is_wanted(&heap->store.chunks, chunk))
+		if (chunk && chunk->kind == CHUNK_MOVABLE && !block_is_pinned(chunk->block) &&
+		    chunk_is_wanted(&heap->store.chunks, chunk))
 			visit(argument, unit);
 	}
 	heap_leave(heap);

@@ -6,6 +6,8 @@
  * Device 1 has half of its blocks in its own memory and half in all that device 0 may have; then device 0 begins to
  * work.
  */
+#include "test/preload/figures_help.h"
+#include "test/preload/folder.h"
 #include "test/preload/scene.h"
 #include "test/test.h"
 
@@ -109,12 +111,13 @@ static int run_with(void (*program)(void), const char *more)
 {
 	char set[240];
 
+	folder_clear();
 	snprintf(set, sizeof(set),
 		 "SPILLWAY_SET=spill.mode=%s,spill.peers=0 .. 1,device.budget=64MiB,spill.peer_budget=64MiB,"
 		 "host.budget=192MiB,heap.chunk=2MiB,report.summary=no",
 		 scene_mode());
 	return child_run(((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", "SIM_HOST_MEMORY=512MiB",
-						"SIM_DEVICES=2", "SIM_PIECE_US=5", set, more, NULL}),
+						"SIM_DEVICES=2", "SIM_PIECE_US=5", set, runtime, more, NULL}),
 			 program);
 }
 
@@ -311,6 +314,26 @@ PART_TEST(what_a_lender_whose_context_ends_has_lent_stays, run_where_it_moves(pa
 	rounds_until_back(NULL, 3);
 }
 
+/* ---- pins that last ---- */
+
+/* It cannot come back, so nobody stops the GPU for it again and again. */
+PART_TEST(what_its_borrower_has_pinned_is_not_fetched_in_vain, run_where_it_moves(part))
+{
+	for (unsigned i = 0; i < BORROWED; i++)
+		CHECK(spillway_pin((const void *)(uintptr_t)borrowed[i]) == 0);
+	work_of_lender(7);
+	uint64_t before = page_there()->counter[STAT_gaps];
+	for (unsigned round = 0; round < 20; round++) {
+		usleep(20000);
+		work_of_lender(100 * round);
+	}
+	uint64_t gaps = page_there()->counter[STAT_gaps] - before;
+	CHECK(gaps < 20);
+	for (unsigned i = 0; i < BORROWED; i++)
+		CHECK(spillway_unpin((const void *)(uintptr_t)borrowed[i]) == 0);
+	rounds_until_back(NULL, 0);
+}
+
 /* ---- suspend ---- */
 
 static void suspend_and_resume(unsigned round)
@@ -339,3 +362,5 @@ PART_TEST(a_process_ends_in_the_middle_of_it, run_where_it_moves(part))
 		MUST(driver_fill(NULL, own[i], i, WORDS));
 	exit(0);
 }
+
+EACH_TEST(folder_make, folder_remove)

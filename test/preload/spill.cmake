@@ -121,7 +121,7 @@ spill_mode_test(clone_test)
 spill_mode_test(peer_apart_test)
 
 # ---- what goes on while memory that was lent comes back ----
-spill_moving_test(recall_test)
+spill_moving_test(recall_test figures_help.c folder.c)
 
 # ---- a CUDA-aware MPI, one rank a GPU ---- natively first, too
 spill_mode_test(mpi_test mpi.c mpi_memory.c folder.c)
