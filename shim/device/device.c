@@ -278,16 +278,17 @@ static void set_host_budget(const struct policy *policy)
 
 /*
  * Sets how much the device lends. most: what all heaps together may take of the device. Unless the policy sets it, half
- * of the device's budget is never lent.
+ * of the device's budget is never lent. A shared device lends of this process's part alone, once that is known.
  */
-static void set_lender(struct device *device, uint64_t most)
+static void set_lender(struct device *device, uint64_t most, bool known)
 {
-	uint64_t own = atomic_load(&device->budget.limit), beyond = most > own ? most - own : 0;
+	bool shared = sizes_device_total(process_policy(), device->total, most) != 0;
+	uint64_t own = atomic_load(&device->budget.limit), beyond = most > own && !shared ? most - own : 0;
 	uint64_t half = device->total / 2, automatic = beyond + own / 2;
+	uint64_t limit = sizes_resolve(process_settings()->peer_budget, device->total, smaller(automatic, half));
 
 	atomic_store(&device->lender.beyond.limit, beyond);
-	atomic_store(&device->lender.lent.limit, sizes_resolve(process_settings()->peer_budget, device->total,
-							       automatic < half ? automatic : half));
+	atomic_store(&device->lender.lent.limit, shared && !known ? 0 : limit);
 }
 
 static struct policy_size chosen_budget(void)
@@ -362,7 +363,7 @@ static void set_budget(struct device *device)
 	atomic_store(&device->budget.limit, known ? take_share(device, mine, limit) : limit);
 	atomic_store(&device->own_limit, own_limit(device, limit));
 	atomic_store(&device->follows, follows && known);
-	set_lender(device, automatic);
+	set_lender(device, automatic, known);
 	if (!atomic_load(&host_budget.limit) && !devices.is_host_changed)
 		set_host_budget(process_policy());
 	atomic_store_explicit(&device->budget_known, known, memory_order_release);

@@ -4,6 +4,7 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/child.h"
+#include "test/preload/folder.h"
 #include "test/preload/slow_clock.h"
 #include "test/test.h"
 
@@ -249,3 +250,34 @@ PART_TEST(what_a_device_has_lent_makes_room_for_anybody_there, child_passes(LENT
 	CHECK(are_right(borrowed, BORROWED, 100));
 	CHECK(sim_live().host_bytes >= 32 * MIB);
 }
+
+/* ---- a device that other processes have a part of ---- */
+
+/* What it lends is of this process's own part: the rest is theirs, though nobody is there yet. */
+static void borrow_of_a_total(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(144 * MIB);
+	CHECK(on_own_device(block) == 32);
+	CHECK(sim_live().device_bytes <= (32 + 64) * MIB);
+}
+
+static void borrow_of_one_that_is_used(void)
+{
+	driver_start(1);
+	MUST(cu.cuMemFree_v2(child_alloc(2 * MIB)));
+	borrow_of_a_total();
+}
+
+TEST(no_more_is_lent_of_a_device_than_its_total)
+{
+	const char *const settings[] = {
+	    "SIM_MEMORY=512MiB", "SIM_DEVICES=2", runtime,
+	    EACH("spill.peers=0 .. 1,device.total=64MiB,device.budget=32MiB,spill.mode=static"),
+	    NULL};
+
+	assert_int_equal(child_run(settings, borrow_of_a_total), 0);
+	assert_int_equal(child_run(settings, borrow_of_one_that_is_used), 0);
+}
+
+EACH_TEST(folder_make, folder_remove)
