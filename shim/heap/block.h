@@ -151,12 +151,11 @@ enum sw_status spare_give_alias(struct chunk_store *store, struct chunk *chunk, 
 /* Takes a warm chunk of the host with an alias, or a compound one if memory moves beside what runs; NULL: none. */
 struct chunk *spare_warm_host(struct heap *heap, unsigned units);
 /*
- * Takes a warm chunk for a piece of the block that moves to the device (to: CHUNK_DEVICE) or away from it: to a peer
- * while one lends memory, else to the host, and the other way round if the program wants the block on the host. Returns
- * NULL if there is none, or if a peer has room for a new one.
+ * Takes a warm chunk for a piece that lies in `from` and moves to the device (to: CHUNK_DEVICE) or away from it: to a
+ * peer while one lends memory, else to the host, and the other way round if the program wants the block on the host.
+ * Returns NULL if there is none, or if a peer has room for a new one.
  */
-struct chunk *spare_find(struct heap *heap, const struct block *block, enum chunk_place to, unsigned units,
-			 bool in_place);
+struct chunk *spare_find(struct heap *heap, const struct chunk *from, enum chunk_place to, bool in_place);
 
 /* ---- the heap as a whole ---- */
 

@@ -106,7 +106,7 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 	status = spare_give_alias(store, chunk, in_place);
 	if (status != SW_OK)
 		goto out;
-	struct chunk *spare = spare_find(heap, chunk->block, to, chunk->units, in_place);
+	struct chunk *spare = spare_find(heap, chunk, to, in_place);
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
@@ -158,7 +158,7 @@ enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration
 
 	lock_take(&heap->lock);
 	bool pinned = block_keeps(migration->block, migration->chunk->place);
-	struct chunk *spare = pinned ? NULL : spare_find(heap, migration->block, to, migration->units, in_place);
+	struct chunk *spare = pinned ? NULL : spare_find(heap, migration->chunk, to, in_place);
 	if (spare)
 		fill_in(heap, migration, spare, in_place);
 	heap_leave(heap);

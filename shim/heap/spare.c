@@ -55,27 +55,31 @@ static bool peer_has(const struct heap *heap, uint64_t bytes)
 	return !heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= bytes;
 }
 
-/* What the program wants on the host goes to a peer only if the host is full. */
-static struct chunk *find_host_spare(struct heap *heap, unsigned units, bool in_place)
+/*
+ * What the program wants on the host goes to a peer only if the host is full, and not from one that it may stay on: it
+ * would be moved again and again.
+ */
+static struct chunk *find_host_spare(struct heap *heap, const struct chunk *from, bool in_place)
 {
 	struct chunk_store *store = &heap->store.chunks;
-	struct chunk *chunk = spare_warm_host(heap, units);
+	struct chunk *chunk = spare_warm_host(heap, from->units);
+	bool stays = from->place == CHUNK_PEER && !chunk_is_wanted(store, from);
 
-	if (chunk || heap->no_peers || chunk_left(store, CHUNK_HOST) >= chunk_bytes(units))
+	if (chunk || heap->no_peers || stays || chunk_left(store, CHUNK_HOST) >= chunk_bytes(from->units))
 		return chunk;
-	return warm_on_peer(store, units, in_place);
+	return warm_on_peer(store, from->units, in_place);
 }
 
-struct chunk *spare_find(struct heap *heap, const struct block *block, enum chunk_place to, unsigned units,
-			 bool in_place)
+struct chunk *spare_find(struct heap *heap, const struct chunk *from, enum chunk_place to, bool in_place)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	struct chunk *chunk = NULL;
+	unsigned units = from->units;
 
 	if (to == CHUNK_DEVICE)
 		return spare_warm(store, CHUNK_DEVICE, units, in_place);
-	if (block->to_host)
-		return find_host_spare(heap, units, in_place);
+	if (from->block->to_host)
+		return find_host_spare(heap, from, in_place);
 	if (!heap->no_peers)
 		chunk = warm_on_peer(store, units, in_place);
 	return chunk || peer_has(heap, chunk_bytes(units)) ? chunk : spare_warm_host(heap, units);

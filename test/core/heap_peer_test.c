@@ -216,6 +216,29 @@ TEST(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room)
 	assert_true(are_filled(4));
 }
 
+/* It stays until there is room: from peer to peer it would go for ever. */
+TEST(what_is_wanted_on_the_host_does_not_go_round_on_a_peer)
+{
+	struct migration transit;
+
+	core_heap_open_lent(&own, 8 * MIB, 4 * MIB, 0, 1, 16 * MIB);
+	own.heap->store.most_units = 2;
+	get_filled(4);
+	assert_used(8, 8, 0, 0);
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 2, true));
+	assert_used(8, 12, 0, 0);
+	struct heap_grant small = core_take(&own, 2 * MIB, CHUNK_MOVABLE, HEAP_HOST);
+	assert_used(8, 12, 0, 2);
+	assert_ok(heap_to_host(own.heap, grants[3].address));
+	uint32_t piece = arena_unit(heap_arena(own.heap), grants[3].address);
+	assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, false, &transit), SW_NO_MEMORY);
+	core_give(&own, &small);
+	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 2, false));
+	move(&grants[3], CHUNK_HOST);
+	assert_int_equal(grants[3].block->bytes[CHUNK_HOST], 4 * MIB);
+	assert_true(core_is_filled(grants[3].address, 4 * MIB, 3));
+}
+
 /* As much as it has, but nowhere in one piece. */
 TEST(what_no_peer_has_room_for_goes_to_the_host)
 {
