@@ -134,15 +134,16 @@ static bool others_move(const struct device *device)
 }
 
 /* Takes back what other heaps have borrowed, which goes first. Returns the bytes that came back in time. */
-static uint64_t take_back_lent(struct device *device, uint64_t bytes)
+static uint64_t take_back_lent(struct device *device, uint64_t bytes, bool of_budget)
 {
 	struct lender *lender = &device->lender;
-	uint64_t before = atomic_load(&lender->lent.used), last = before, began = clock_now(), since = began;
+	const _Atomic uint64_t *lent = of_budget ? &lender->of_own : &lender->lent.used;
+	uint64_t before = atomic_load(lent), last = before, began = clock_now(), since = began;
 	uint64_t wanted = bytes < before ? bytes : before;
 
 	while (wanted && others_move(device) && clock_now() - since < BACK_NS &&
 	       clock_now() - began < moving_ms(bytes) * 1000000ull) {
-		uint64_t used = atomic_load(&lender->lent.used), back = before > used ? before - used : 0;
+		uint64_t used = atomic_load(lent), back = before > used ? before - used : 0;
 
 		if (back >= wanted)
 			return back;
@@ -155,14 +156,14 @@ static uint64_t take_back_lent(struct device *device, uint64_t bytes)
 	return before > last ? before - last : 0;
 }
 
-bool spill_make_room(struct device *device, uint64_t bytes)
+bool spill_make_room(struct device *device, uint64_t bytes, bool of_budget)
 {
 	uint64_t moved = 0, back;
 
 	/* Nothing moves during a capture. */
 	if (capture_is_open())
 		return false;
-	back = take_back_lent(device, bytes);
+	back = take_back_lent(device, bytes, of_budget);
 	if (back >= bytes)
 		return true;
 	spill_prepare(device, false);

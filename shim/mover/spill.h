@@ -38,11 +38,12 @@ struct order_watch {
 void spill_prepare(struct device *device, bool to_suspend);
 
 /*
- * To be called when the driver has no memory for an allocation outside the heap. Evicts up to `bytes` to the host and
- * gives them back to the driver: first what the device has lent to other heaps, then its own. May wait for the devices,
- * for a bounded time (spill_room_ns). Returns true if any memory was given back. Locking: takes SPILL.
+ * To be called when the driver has no memory for an allocation outside the heap, or when the device is above its budget
+ * (of_budget). Evicts up to `bytes` to the host and gives them back to the driver: first what the device has lent to
+ * other heaps, of its budget if of_budget; then its own. May wait for the devices, for a bounded time (spill_room_ns).
+ * Returns true if any memory was given back. Locking: takes SPILL.
  */
-bool spill_make_room(struct device *device, uint64_t bytes);
+bool spill_make_room(struct device *device, uint64_t bytes, bool of_budget);
 /* Returns how long spill_make_room() takes at most, in ns. */
 uint64_t spill_room_ns(uint64_t bytes);
 

@@ -107,7 +107,7 @@ static bool give_eviction(struct room *room)
 	}
 	if (!waited) {
 		room->spills++;
-		made = spill_make_room(room->device, most);
+		made = spill_make_room(room->device, most, false);
 	}
 	take_turn(room, RETRY_NS);
 	return made || waited;

@@ -68,6 +68,34 @@ PART_TEST(a_process_that_has_not_spilled_can_be_made_smaller, assert_int_equal(c
 	job_check(0x1000);
 }
 
+/* What it lends beyond its budget does not count there, so nothing would be gained by it. */
+CHILD_TEST(what_is_lent_beyond_the_budget_does_not_leave_for_a_smaller_one,
+	   ((const char *const[]){
+	       "SIM_MEMORY=256MiB", "SIM_DEVICES=2",
+	       "SPILLWAY_SET=device.budget=64MiB,host.budget=256MiB,report.summary=no,spill.mode=exact,spill.peers=0",
+	       NULL}))
+{
+	CUdeviceptr own[8];
+
+	driver_start(1);
+	CUdeviceptr all = child_alloc(64 * MIB), lent = child_alloc(64 * MIB);
+	MUST(driver_fill(NULL, all, 1, 16 * MIB));
+	MUST(driver_fill(NULL, lent, 2, 16 * MIB));
+	MUST(cu.cuCtxSynchronize());
+	driver_start(0);
+	for (unsigned i = 0; i < 8; i++) {
+		own[i] = child_alloc(8 * MIB);
+		MUST(driver_fill(NULL, own[i], i, 2 * MIB));
+	}
+	MUST(cu.cuCtxSynchronize());
+	CHECK(sim_live().host_bytes < MIB);
+	CHECK(set_says("device.budget=48MiB", 0, "left in"));
+	for (unsigned i = 0; i < 8; i++)
+		CHECK(driver_holds(own[i], i, 2 * MIB));
+	driver_start(1);
+	CHECK(driver_holds(all, 1, 16 * MIB) && driver_holds(lent, 2, 16 * MIB));
+}
+
 CHILD_TEST(what_cannot_move_stays_but_nothing_more_is_taken, SETTINGS(",spill.mode=static"))
 {
 	job_start();
