@@ -278,12 +278,14 @@ static void set_host_budget(const struct policy *policy)
 
 /*
  * Sets how much the device lends. most: what all heaps together may take of the device. Unless the policy sets it, half
- * of the device's budget is never lent. A shared device lends of this process's part alone, once that is known.
+ * of the device's budget is never lent. A shared device lends of this process's part alone, once that is known; the
+ * part changes, so that only what it may be at most counts here.
  */
 static void set_lender(struct device *device, uint64_t most, bool known)
 {
-	bool shared = sizes_device_total(process_policy(), device->total, most) != 0;
-	uint64_t own = atomic_load(&device->budget.limit), beyond = most > own && !shared ? most - own : 0;
+	uint64_t shared = sizes_device_total(process_policy(), device->total, most);
+	uint64_t own = shared ? smaller(atomic_load(&device->own_limit), shared) : atomic_load(&device->budget.limit);
+	uint64_t beyond = most > own && !shared ? most - own : 0;
 	uint64_t half = device->total / 2, automatic = beyond + own / 2;
 	uint64_t limit = sizes_resolve(process_settings()->peer_budget, device->total, smaller(automatic, half));
 
@@ -502,7 +504,7 @@ static struct heap *make_heap(struct device *device)
 	if (policy_vmm_moves(process_policy()))
 		config.arena_bytes += SPACES * device->total;
 	for (unsigned i = 0; i < config.n_lenders; i++)
-		config.arena_bytes += ARENA_TIMES * atomic_load(&config.lenders[i]->lent.limit);
+		config.arena_bytes += ARENA_TIMES * device_get(config.lenders[i]->device)->total;
 	enum sw_status status = heap_create(&config, &heap);
 	if (status != SW_OK) {
 		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,

@@ -37,7 +37,7 @@ bool follow_make_fit(struct device *device)
 	device_make_room(device);
 	uint64_t over = budget_over(&device->budget);
 	if (over)
-		spill_make_room(device, over, true);
+		spill_make_room(device, over, !atomic_load(&device->follows));
 	return budget_over(&device->budget) < before;
 }
 

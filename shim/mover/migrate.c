@@ -191,14 +191,15 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 {
 	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
 
-	/* A block that the program wants on the host goes there rather than to a peer. */
-	if (block && piece_wants_host(engine, block) &&
-	    heap_make_spare(engine->heap, CHUNK_HOST, units, false) == SW_OK)
+	/* A block that the program wants on the host goes there rather than to a peer, and not from peer to peer. */
+	bool wants = block && piece_wants_host(engine, block);
+	bool lend = !wants || piece_place(engine, piece) != CHUNK_PEER || heap_wanted(engine->heap);
+	if (wants && heap_make_spare(engine->heap, CHUNK_HOST, units, false) == SW_OK)
 		return true;
-	if (heap_make_spare(engine->heap, to, units, true) == SW_OK)
+	if (heap_make_spare(engine->heap, to, units, lend) == SW_OK)
 		return true;
 	bool more = to == CHUNK_DEVICE ? engine_recall_lent(engine, units) : device_make_host_room(engine->device);
-	return more && heap_make_spare(engine->heap, to, units, true) == SW_OK;
+	return more && heap_make_spare(engine->heap, to, units, lend) == SW_OK;
 }
 
 /* in_place: as in migration_begin(). */

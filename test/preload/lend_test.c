@@ -251,6 +251,36 @@ PART_TEST(what_a_device_has_lent_makes_room_for_anybody_there, child_passes(LENT
 	CHECK(sim_live().host_bytes >= 32 * MIB);
 }
 
+#define TIGHT(mode)                                                                                                    \
+	((const char *const[]){"SIM_MEMORY=256MiB", "SIM_DEVICES=2",                                                   \
+			       "SPILLWAY_SET=host.budget=4MiB,heap.chunk=4MiB,report.summary=no,spill.peers=0,"        \
+			       "device.budget=32MiB,spill.mode=" mode,                                                 \
+			       NULL})
+
+/* The host has room for one of its four pieces. The others stay where they are. */
+PART_TEST(what_is_wanted_on_the_host_takes_no_more_of_a_peer, child_passes(TIGHT("exact"), part);
+	  child_passes(TIGHT("fast"), part))
+{
+	size_t most = 0;
+
+	driver_start(1);
+	CUdeviceptr own = child_alloc(32 * MIB), lent = child_alloc(16 * MIB);
+	MUST(driver_fill(NULL, own, 1, 8 * MIB));
+	MUST(driver_fill(NULL, lent, 2, 4 * MIB));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(on_own_device(lent) == 0 && sim_live().device_bytes == 48 * MIB);
+	CHECK(spillway_prefer_host((const void *)(uintptr_t)lent) == 0); /* NOLINT(performance-no-int-to-ptr) */
+	for (unsigned i = 0; i < 100; i++) {
+		MUST(driver_fill(NULL, own, 1, MIB));
+		MUST(cu.cuCtxSynchronize());
+		size_t now = sim_live().device_bytes;
+		most = now > most ? now : most;
+		usleep(1000);
+	}
+	CHECK(most <= 48 * MIB);
+	CHECK(driver_holds(lent, 2, 4 * MIB) && driver_holds(own, 1, 8 * MIB));
+}
+
 /* ---- a device that other processes have a part of ---- */
 
 /* What it lends is of this process's own part: the rest is theirs, though nobody is there yet. */
@@ -273,8 +303,7 @@ TEST(no_more_is_lent_of_a_device_than_its_total)
 {
 	const char *const settings[] = {
 	    "SIM_MEMORY=512MiB", "SIM_DEVICES=2", runtime,
-	    EACH("spill.peers=0 .. 1,device.total=64MiB,device.budget=32MiB,spill.mode=static"),
-	    NULL};
+	    EACH("spill.peers=0 .. 1,device.total=64MiB,device.budget=32MiB,spill.mode=static"), NULL};
 
 	assert_int_equal(child_run(settings, borrow_of_a_total), 0);
 	assert_int_equal(child_run(settings, borrow_of_one_that_is_used), 0);
