@@ -277,13 +277,12 @@ static void set_host_budget(const struct policy *policy)
 }
 
 /*
- * Sets how much the device lends. most: what all heaps together may take of the device. Unless the policy sets it, half
- * of the device's budget is never lent. A shared device lends of this process's part alone, once that is known; the
- * part changes, so that only what it may be at most counts here.
+ * Sets how much the device lends. most: what all heaps together may take of the device. shared: what all processes may
+ * have of it together; 0: it is not shared. Unless the policy sets it, half of the device's budget is never lent. A
+ * shared device lends of this process's part alone, once that is known. The part changes, so its maximum counts here.
  */
-static void set_lender(struct device *device, uint64_t most, bool known)
+static void set_lender(struct device *device, uint64_t most, uint64_t shared, bool known)
 {
-	uint64_t shared = sizes_device_total(process_policy(), device->total, most);
 	uint64_t own = shared ? smaller(atomic_load(&device->own_limit), shared) : atomic_load(&device->budget.limit);
 	uint64_t beyond = most > own && !shared ? most - own : 0;
 	uint64_t half = device->total / 2, automatic = beyond + own / 2;
@@ -300,13 +299,12 @@ static struct policy_size chosen_budget(void)
 }
 
 /*
- * If the policy shares the device: enters its account, and takes what is left of the total, up to `limit`. Returns the
- * limit then. The control thread keeps the account up to date (lifecycle/types.h).
+ * If the policy shares the device (total is not 0): enters its account, and takes what is left of the total, up to
+ * `limit`. Returns the limit then. The control thread keeps the account up to date (lifecycle/types.h).
  */
-static uint64_t take_share(struct device *device, uint64_t mine, uint64_t limit)
+static uint64_t take_share(struct device *device, uint64_t total, uint64_t limit)
 {
 	uint64_t used = atomic_load(&device->budget.used), wanted = limit;
-	uint64_t total = sizes_device_total(process_policy(), device->total, mine);
 
 	if (!total)
 		return limit;
@@ -362,10 +360,11 @@ static void set_budget(struct device *device)
 		automatic = mine > reserve ? mine - reserve : 0;
 	automatic = device_within_limit(device, automatic);
 	uint64_t limit = sizes_device_budget(chosen_budget(), device->total, automatic);
-	atomic_store(&device->budget.limit, known ? take_share(device, mine, limit) : limit);
+	uint64_t shared = sizes_device_total(process_policy(), device->total, mine);
+	atomic_store(&device->budget.limit, known ? take_share(device, shared, limit) : limit);
 	atomic_store(&device->own_limit, own_limit(device, limit));
 	atomic_store(&device->follows, follows && known);
-	set_lender(device, automatic, known);
+	set_lender(device, automatic, shared, known);
 	if (!atomic_load(&host_budget.limit) && !devices.is_host_changed)
 		set_host_budget(process_policy());
 	atomic_store_explicit(&device->budget_known, known, memory_order_release);
