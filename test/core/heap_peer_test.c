@@ -28,6 +28,14 @@ static void get_filled(unsigned n)
 	}
 }
 
+/* A heap of pieces of 4 MiB with four filled blocks, and so many peers that lend `lent` each. */
+static void open_filled(uint64_t device, uint64_t host, unsigned n_peers, uint64_t lent)
+{
+	core_heap_open_lent(&own, device, host, 0, n_peers, lent);
+	own.heap->store.most_units = 2;
+	get_filled(4);
+}
+
 static bool are_filled(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -170,9 +178,7 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 
 TEST(what_goes_out_goes_to_a_peer_and_then_to_the_host)
 {
-	core_heap_open_lent(&own, 16 * MIB, 32 * MIB, 0, 1, 6 * MIB);
-	own.heap->store.most_units = 2;
-	get_filled(4);
+	open_filled(16 * MIB, 32 * MIB, 1, 6 * MIB);
 	move(&grants[0], CHUNK_HOST);
 	heap_trim(own.heap, 0, 0);
 	assert_used(12, 4, 0, 0);
@@ -196,9 +202,7 @@ TEST(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room)
 {
 	struct migration transit;
 
-	core_heap_open_lent(&own, 8 * MIB, 8 * MIB, 0, 1, 16 * MIB);
-	own.heap->store.most_units = 2;
-	get_filled(4);
+	open_filled(8 * MIB, 8 * MIB, 1, 16 * MIB);
 	assert_used(8, 8, 0, 0);
 	for (unsigned i = 0; i < 3; i++)
 		assert_ok(heap_to_host(own.heap, grants[i].address));
@@ -221,9 +225,7 @@ TEST(what_is_wanted_on_the_host_does_not_go_round_on_a_peer)
 {
 	struct migration transit;
 
-	core_heap_open_lent(&own, 8 * MIB, 4 * MIB, 0, 1, 16 * MIB);
-	own.heap->store.most_units = 2;
-	get_filled(4);
+	open_filled(8 * MIB, 4 * MIB, 1, 16 * MIB);
 	assert_used(8, 8, 0, 0);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, 2, true));
 	assert_used(8, 12, 0, 0);
@@ -258,9 +260,7 @@ TEST(what_is_no_longer_lent_goes_to_the_host_from_where_it_is)
 {
 	struct migration transit;
 
-	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 1, 16 * MIB);
-	own.heap->store.most_units = 2;
-	get_filled(4);
+	open_filled(4 * MIB, 32 * MIB, 1, 16 * MIB);
 	assert_used(4, 12, 0, 0);
 	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
 	assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
@@ -283,9 +283,7 @@ TEST(what_a_peer_wants_back_leaves_it)
 {
 	struct migration transit;
 
-	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 2, 8 * MIB);
-	own.heap->store.most_units = 2;
-	get_filled(4);
+	open_filled(4 * MIB, 32 * MIB, 2, 8 * MIB);
 	assert_used(4, 8, 4, 0);
 	struct lender *first = own.heap->store.chunks.lenders[0];
 	lender_want(first, 8 * MIB);

@@ -25,15 +25,15 @@ static CUdeviceptr own[OWN], borrowed[BORROWED];
 static unsigned own_value[OWN], borrowed_value[BORROWED];
 static CUcontext context[2];
 
-static size_t on_own_device(const CUdeviceptr *blocks, unsigned n)
+static size_t on_own_device(const CUdeviceptr *these, unsigned n)
 {
 	struct spillway_place place;
 	size_t sum = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (!blocks[i])
+		if (!these[i])
 			continue;
-		CHECK(spillway_where((const void *)(uintptr_t)blocks[i], &place) == 0);
+		CHECK(spillway_where((const void *)(uintptr_t)these[i], &place) == 0);
 		sum += place.bytes_on_device;
 	}
 	return sum / MIB;
@@ -72,10 +72,10 @@ static void work_of_lender(unsigned value)
 	MUST(cu.cuCtxSynchronize());
 }
 
-static bool are_right(const CUdeviceptr *blocks, const unsigned *values, unsigned n)
+static bool are_right(const CUdeviceptr *these, const unsigned *values, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (blocks[i] && !driver_holds(blocks[i], values[i], WORDS))
+		if (these[i] && !driver_holds(these[i], values[i], WORDS))
 			return false;
 	return true;
 }
